@@ -1,0 +1,49 @@
+"""Errors of processing.
+
+    OncepoolError
+    ├── RegistrationError   a handler, hook or decoder is declared wrongly; nothing has run
+    ├── AppLoadError        `module:attribute` does not lead to an App
+    ├── InvalidPayload      a payload is not what its handler takes (rejected/invalid_payload)
+    ├── InvalidResult       a handler returned what cannot be stored (failed/handler_error)
+    └── NotSupported        a promised feature that this version does not have yet
+"""
+
+from __future__ import annotations
+
+from feedback.errors import OncepoolError
+
+__all__ = [
+    "AppLoadError",
+    "InvalidPayload",
+    "InvalidResult",
+    "NotSupported",
+    "OncepoolError",
+    "RegistrationError",
+]
+
+
+class RegistrationError(OncepoolError):
+    """A handler, hook or decoder is declared wrongly: says what, where and what to change."""
+
+
+class AppLoadError(OncepoolError):
+    """`module:attribute` does not lead to an App: says which step failed."""
+
+
+class InvalidPayload(OncepoolError):
+    """The payload is not what its handler takes.
+
+    `fingerprint` is the payload's fingerprint (16 bytes), which exists although it is invalid.
+    """
+
+    def __init__(self, message: str, fingerprint: bytes) -> None:
+        super().__init__(message)
+        self.fingerprint = fingerprint
+
+
+class InvalidResult(OncepoolError):
+    """A handler returned what its annotation forbids, or what JSON or the journal cannot hold."""
+
+
+class NotSupported(OncepoolError):
+    """The feature is promised, and this version does not have it."""

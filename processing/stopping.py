@@ -1,0 +1,44 @@
+"""The flag that tells handlers of this process to come to an end."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+
+class Stopping:
+    """A flag that a signal handler may set while the same thread waits for it.
+
+    `threading.Event` cannot be used: its `set` takes a lock that the interrupted `wait` may hold.
+    Here the lock itself is the signal: it is held until `set` releases it, which needs no lock.
+    """
+
+    __slots__ = ("_gate", "_set")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def set(self) -> None:
+        if not self._set:
+            self._set = True
+            with suppress(RuntimeError):  # a second signal came between the two lines
+                self._gate.release()
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds; True once the flag is set."""
+        if not self._set and self._gate.acquire(timeout=max(0.0, timeout)):
+            self._gate.release()  # the next one who waits gets through as well
+        return self._set
+
+    def clear(self) -> None:
+        """Back to the start, for tests: nobody may wait meanwhile."""
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self._set = False
+
+
+STOPPING = Stopping()
+"""The flag of this process: set by the worker, read by `Request.stopping`."""

@@ -1,0 +1,1 @@
+"""The main process: command line, settings, the loop, signals and shutdown."""

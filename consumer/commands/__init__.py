@@ -1,0 +1,1 @@
+"""The subcommands of `oncepool`, one noun a file."""

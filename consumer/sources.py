@@ -1,0 +1,151 @@
+"""Where settings are read from: arguments, the environment, a TOML file.
+
+Each source refuses names that no setting has, because a misspelt one would silently leave the
+default in force.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource
+
+from consumer.errors import ConfigError
+
+PREFIX = "ONCEPOOL_"
+FILE_NAME = "oncepool.toml"
+FILE_VARIABLE = "ONCEPOOL_CONFIG"
+
+OTHER_VARIABLES = {
+    "ONCEPOOL_CONFIG": "path of the configuration file",
+    "ONCEPOOL_STACK": "how tests and the demo get their services: embedded or docker",
+    "ONCEPOOL_JSON": "every command's --json",
+    "ONCEPOOL_RELOAD": "run --reload",
+    "ONCEPOOL_SEND_ID": "send --id",
+    "ONCEPOOL_SEND_KEY": "send --key",
+    "ONCEPOOL_SEND_WAIT": "send --wait",
+    "ONCEPOOL_SEND_DELAY": "send --delay",
+    "ONCEPOOL_SEND_FILE": "send --file",
+    "ONCEPOOL_LIST_STATE": "requests list --state",
+    "ONCEPOOL_LIST_TYPE": "requests list --type",
+    "ONCEPOOL_LIST_SINCE": "requests list --since",
+    "ONCEPOOL_LIST_KEY": "requests list --key",
+    "ONCEPOOL_LIST_REFERENCE": "requests list --reference",
+    "ONCEPOOL_LIST_LIMIT": "requests list --limit",
+    "ONCEPOOL_STATS_WATCH": "stats --watch",
+    "ONCEPOOL_STATS_MINUTES": "stats --minutes",
+}
+"""Variables that are not settings: options of single commands, and what other parts read."""
+
+OTHER_PREFIXES = ("ONCEPOOL_STACK_", "ONCEPOOL_DEMO_", "ONCEPOOL_TEST_", "ONCEPOOL_BENCH_")
+"""Variables of the local stack, the demo, the tests and the benchmarks."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint at the known name that is most like `name`, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+class Environment(EnvSettingsSource):
+    """Variables ``ONCEPOOL_<NAME>`` of `environ`; an empty one counts as not set."""
+
+    def __init__(self, settings_class: type[BaseSettings], environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        super().__init__(settings_class, env_prefix=PREFIX, env_ignore_empty=True)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {name.lower(): value for name, value in self._environ.items() if value != ""}
+
+    def __call__(self) -> dict[str, Any]:
+        """Setting -> value, for the settings that have a variable."""
+        settings = {PREFIX + name.upper() for name in self.settings_cls.model_fields}
+        known = settings | OTHER_VARIABLES.keys()
+        for name in self._environ:
+            upper = name.upper()
+            if not upper.startswith(PREFIX) or upper.startswith(OTHER_PREFIXES):
+                continue
+            if upper not in known:
+                raise ConfigError(
+                    f"environment variable {name}: there is no such setting"
+                    f"{nearest(upper, known)}; unset it or correct its name"
+                )
+        return super().__call__()
+
+
+class TomlFile(PydanticBaseSettingsSource):
+    """A TOML file; ``topics`` in table ``[kafka]`` is the setting ``kafka_topics``."""
+
+    def __init__(self, settings_class: type[BaseSettings], path: Path | None) -> None:
+        self._path = path
+        super().__init__(settings_class)
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Not used: all values are read at once."""
+        raise NotImplementedError
+
+    def __call__(self) -> dict[str, Any]:
+        """Setting -> value, for the settings that the file names."""
+        if self._path is None:
+            return {}
+        values: dict[str, Any] = {}
+        self._flatten(read_toml(self._path), (), values)
+        return values
+
+    def _flatten(
+        self, table: Mapping[str, Any], parents: tuple[str, ...], values: dict[str, Any]
+    ) -> None:
+        fields = self.settings_cls.model_fields
+        for key, value in table.items():
+            path = (*parents, key)
+            name = "_".join(path)
+            if name in fields:
+                if name in values:
+                    raise ConfigError(f"{self._path}: {name} is given twice; keep one")
+                values[name] = dotted(value) if name == "kafka_properties" else value
+            elif isinstance(value, dict) and any(f.startswith(name + "_") for f in fields):
+                self._flatten(value, path, values)
+            else:
+                shown = ".".join(path)
+                raise ConfigError(
+                    f"{self._path}: {shown}: there is no such setting"
+                    f"{nearest(name, fields)}; remove it or correct its name"
+                )
+
+
+def dotted(value: Any) -> Any:
+    """A table whose nested tables became dotted names: TOML nests an unquoted client.id."""
+    if not isinstance(value, dict):
+        return value
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            flat |= {f"{key}.{rest}": leaf for rest, leaf in dotted(inner).items()}
+        else:
+            flat[key] = inner
+    return flat
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises ConfigError where it can't be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: the configuration file can't be read: {error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: this is not TOML: {error}") from error
+
+
+def find_file(config: Path | None, environ: Mapping[str, str], folder: Path) -> Path | None:
+    """The configuration file: `config`, else ONCEPOOL_CONFIG, else oncepool.toml in `folder`."""
+    if config is not None:
+        return config
+    if named := environ.get(FILE_VARIABLE):
+        return Path(named)
+    default = folder / FILE_NAME
+    return default if default.is_file() else None

@@ -1,0 +1,183 @@
+"""Log lines of every process of an instance: readable in a terminal, JSON otherwise.
+
+structlog's lines and the standard library's (psycopg, redis, a handler's own) take the same way, so
+they look alike and obey one level. Fields bound by `bound` (a request's id and type) are added to
+whatever is logged inside it, by user code too.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Literal, TextIO
+
+import orjson
+import structlog
+from structlog.contextvars import bound_contextvars as bound
+from structlog.typing import EventDict, Processor
+
+__all__ = ["LogFormat", "RateLimited", "bound", "configure", "get_logger"]
+
+LogFormat = Literal["auto", "console", "json"]
+
+NOISY = ("urllib3", "asyncio", "httpx", "docker", "testcontainers")
+"""Libraries whose info lines are of no use to an operator."""
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """A logger whose lines carry `name` as their ``logger``."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def configure(
+    log_format: LogFormat = "auto",
+    level: str = "info",
+    *,
+    process: str | None = None,
+    stream: TextIO | None = None,
+) -> None:
+    """Sends all logging of this process to `stream` (stderr), from `level` on.
+
+    `process` names this process in each line, as ``worker-2``. Calling again replaces the earlier
+    configuration.
+    """
+    stream = sys.stderr if stream is None else stream
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *([_naming(process)] if process else []),
+                *_renderers(log_format, stream),
+            ],
+            foreign_pre_chain=shared,
+        )
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    logging.captureWarnings(capture=True)
+    for name in NOISY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:
+    terminal = stream.isatty()
+    if log_format == "console" or (log_format == "auto" and terminal):
+        # Plain tracebacks: rich ones show local variables, secrets and payloads among them.
+        plain = structlog.dev.plain_traceback
+        return [structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=plain)]
+    return [
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("message"),
+        _head_first,
+        structlog.processors.JSONRenderer(serializer=_to_json),
+    ]
+
+
+def _head_first(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    head = {name: event.pop(name) for name in ("timestamp", "level", "message") if name in event}
+    return {**head, **event}
+
+
+def _naming(process: str) -> Processor:
+    def add(_logger: Any, _method: str, event: EventDict) -> EventDict:
+        event["process"] = process
+        return event
+
+    return add
+
+
+def _to_json(event: EventDict, **_options: Any) -> str:
+    # OPT_NON_STR_KEYS and repr: a log line must not fail for what it is given.
+    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+class RateLimited:
+    """A logger that lets a flood through as a trickle.
+
+    Of each event at most `lines` lines go out in one second; the first line after that second, or
+    `flush`, says how many were left out. Owned by one thread.
+    """
+
+    def __init__(
+        self,
+        log: structlog.typing.FilteringBoundLogger | structlog.stdlib.BoundLogger,
+        lines: int = 5,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._lines = lines
+        self._clock = clock
+        self._windows: dict[str, _Window] = {}
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Logs at level info."""
+        self._line("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Logs at level warning."""
+        self._line("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Logs at level error."""
+        self._line("error", event, fields)
+
+    def flush(self) -> None:
+        """Says what was left out of floods that are over; call it now and then."""
+        now = self._clock()
+        for event, window in list(self._windows.items()):
+            if now - window.opened >= 1.0:
+                del self._windows[event]
+                self._tell(event, window)
+
+    def _line(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        now = self._clock()
+        window = self._windows.get(event)
+        if window is None or now - window.opened >= 1.0:
+            if window is not None:
+                self._tell(event, window)
+            window = self._windows[event] = _Window(now, level)
+        window.seen += 1
+        if window.seen <= self._lines:
+            getattr(self._log, level)(event, **fields)
+
+    def _tell(self, event: str, window: _Window) -> None:
+        left_out = window.seen - self._lines
+        if left_out > 0:
+            getattr(self._log, window.level)("lines left out", of=event, left_out=left_out)
+
+
+class _Window:
+    """The second in which an event is counted."""
+
+    __slots__ = ("level", "opened", "seen")
+
+    def __init__(self, opened: float, level: str) -> None:
+        self.opened = opened
+        self.level = level
+        self.seen = 0

@@ -1,0 +1,48 @@
+"""What was done and how others learn of it: envelope, states, journal, status store, client.
+
+Names are loaded on first use, so that importing one part does not load the others.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from feedback.client import Client
+    from feedback.errors import (
+        ClientClosed,
+        Conflict,
+        DeliveryFailed,
+        OncepoolError,
+        QueueFull,
+        StoreUnavailable,
+        WaitTimeout,
+    )
+    from feedback.states import State
+    from feedback.status import Status
+
+__all__ = [
+    "Client",
+    "ClientClosed",
+    "Conflict",
+    "DeliveryFailed",
+    "OncepoolError",
+    "QueueFull",
+    "State",
+    "Status",
+    "StoreUnavailable",
+    "WaitTimeout",
+]
+
+_HOMES = {"Client": "client", "State": "states", "Status": "status"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"feedback.{_HOMES.get(name, 'errors')}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,165 @@
+"""Everything that Oncepool raises on purpose.
+
+OncepoolError
+├── ConfigurationError     a setting is missing or wrong
+├── Malformed              a message can't become a request
+├── StoreUnavailable       Redis did not take or give statuses
+├── ClientError
+│   ├── ClientClosed       the client was closed before or during the call
+│   ├── QueueFull          the local send queue stayed full
+│   ├── DeliveryPending    flush() ran out of time with messages on their way
+│   ├── DeliveryFailed     the broker did not confirm a request
+│   ├── WaitTimeout        no settled state in time; carries the last status
+│   ├── Conflict           the id belongs to a request with another payload
+│   └── ResultMismatch     the result does not fit the handler's annotation
+└── JournalError
+    ├── SchemaMissing      the journal's tables are missing or too old
+    └── SchemaTooNew       a newer Oncepool has upgraded them
+
+The packages above this one add their own branches under OncepoolError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from feedback.status import Status
+
+
+class OncepoolError(Exception):
+    """The root: catch this to catch whatever Oncepool raises on purpose."""
+
+
+class ConfigurationError(OncepoolError):
+    """A setting is missing or wrong."""
+
+
+class Malformed(OncepoolError):
+    """A message cannot become a request; `id` is set where at least its id is valid."""
+
+    def __init__(self, message: str, id: str | None = None) -> None:
+        super().__init__(message)
+        self.id = id
+
+
+class StoreUnavailable(OncepoolError):
+    """Redis did not take or give statuses. It only mirrors the journal, so no truth is lost."""
+
+
+class ClientError(OncepoolError):
+    """Something went wrong on the producer's side."""
+
+
+class ClientClosed(ClientError):
+    """The client was closed before or during the call."""
+
+    def __init__(self) -> None:
+        super().__init__("this client is closed: make a new one")
+
+
+class QueueFull(ClientError):
+    """The local send queue stayed full for the whole `queue_timeout`."""
+
+    def __init__(self, id: str, seconds: float) -> None:
+        super().__init__(
+            f"request {id!r} was not sent: the local send queue stayed full for {seconds:g} s. "
+            "Check that the brokers answer, then submit it again with the same id"
+        )
+        self.id = id
+
+
+class DeliveryPending(ClientError):
+    """flush() ran out of time while messages were still on their way."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        super().__init__(
+            f"{count} messages have no delivery report after {seconds:g} s: "
+            "check that the brokers answer, then call flush() again"
+        )
+        self.count = count
+
+
+class DeliveryFailed(ClientError):
+    """The broker did not confirm these requests: `failures` maps id to cause.
+
+    Whether they arrived can be unclear. Sending them again with the same ids is safe.
+    """
+
+    def __init__(self, failures: Mapping[str, str], more: int = 0) -> None:
+        self.failures = dict(failures)
+        self.more = more
+        first, cause = next(iter(self.failures.items()))
+        count = len(self.failures) + more
+        others = f" (and {count - 1} others)" if count > 1 else ""
+        super().__init__(
+            f"request {first!r}{others} was not confirmed by the broker: {cause}. "
+            "Send it again with the same id: it can't run twice"
+        )
+
+
+class WaitTimeout(ClientError):
+    """No settled state came in time; `status` is the last one seen, None where there was none.
+
+    The request may still run. Send it again with the same id, or wait longer.
+    """
+
+    def __init__(self, id: str, seconds: float, status: Status | None) -> None:
+        last = f"last state: {status.state}" if status is not None else "no status at all"
+        super().__init__(
+            f"request {id!r} has no answer after {seconds:g} s ({last}). "
+            "Send it again with the same id, or wait longer"
+        )
+        self.id = id
+        self.status = status
+
+
+class Conflict(ClientError):
+    """The id belongs to a request with another type or payload; `status` is that request's.
+
+    The one that was submitted here never runs. Submit it under an id of its own.
+    """
+
+    def __init__(self, id: str, status: Status) -> None:
+        super().__init__(
+            f"id {id!r} belongs to another request (type {status.type!r}, state {status.state}): "
+            "the payload submitted here never runs. Submit it under an id of its own"
+        )
+        self.id = id
+        self.status = status
+
+
+class ResultMismatch(ClientError):
+    """The request is done, but its result does not fit the handler's return annotation."""
+
+    def __init__(self, status: Status, cause: str) -> None:
+        super().__init__(
+            f"request {status.id!r} is done, but its result does not fit the handler's "
+            f"return annotation: {cause}. The plain result is in this error's status"
+        )
+        self.status = status
+
+
+class JournalError(OncepoolError):
+    """Something is wrong with the journal in PostgreSQL."""
+
+
+class SchemaMissing(JournalError):
+    """The journal's tables are missing, or older than this version needs."""
+
+    def __init__(self, schema: str, found: int = 0, wanted: int = 0) -> None:
+        what = f"is at version {found}, {wanted} is needed" if found else "has no journal tables"
+        super().__init__(f"schema {schema!r} {what}: run `oncepool migrate`")
+        self.schema, self.found, self.wanted = schema, found, wanted
+
+
+class SchemaTooNew(JournalError):
+    """A newer Oncepool has upgraded the journal."""
+
+    def __init__(self, schema: str, found: int, known: int) -> None:
+        super().__init__(
+            f"schema {schema!r} is at version {found}, this Oncepool knows up to {known}: "
+            "install the newer Oncepool here as well"
+        )
+        self.schema, self.found, self.known = schema, found, known

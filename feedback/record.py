@@ -1,0 +1,49 @@
+"""A record: one Kafka message on its way from the main process to a worker.
+
+A plain tuple, because marshal carries nothing else, with the places named below. `headers` is
+None where the client library could not read them (the message is malformed). `type` is the
+`ce_type` header where main could read it as UTF-8, else None.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+Record: TypeAlias = tuple[
+    str,  # topic
+    int,  # partition
+    int,  # offset
+    int,  # timestamp, ms since the epoch
+    bytes | None,  # key
+    bytes | None,  # value
+    Headers | None,
+    str | None,  # type
+]
+
+TOPIC: Final = 0
+PARTITION: Final = 1
+OFFSET: Final = 2
+TIMESTAMP: Final = 3
+KEY: Final = 4
+VALUE: Final = 5
+HEADERS: Final = 6
+TYPE: Final = 7
+
+_OVERHEAD = 64  # what a message without any content counts for
+
+
+def record_size(record: Record) -> int:
+    """Bytes that this record counts for against limits of memory and chunk size."""
+    key, value, headers = record[KEY], record[VALUE], record[HEADERS]
+    size = _OVERHEAD
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    if headers:
+        for name, content in headers:
+            size += len(name)
+            if content is not None:
+                size += len(content)
+    return size

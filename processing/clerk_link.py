@@ -1,0 +1,168 @@
+"""The main process's side of the clerk: starts it, talks to it, starts it again when it dies."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from structlog.stdlib import BoundLogger
+
+from feedback.record import Record
+from processing.channel import ChannelClosed, Frame
+from processing.child import Child
+from processing.respawn import Respawn
+
+REFUSE_AT_ONCE = 500
+"""Records in one frame of refusals."""
+
+
+class ClerkLink:
+    """One clerk at a time."""
+
+    def __init__(
+        self, settings: dict[str, Any], selector: selectors.BaseSelector, log: BoundLogger
+    ) -> None:
+        self._settings = settings
+        self._selector = selector
+        self._log = log
+        self._child: Child | None = None
+        self._respawn = Respawn()
+        self._wanted = False
+        self._back = False
+        self.ready: dict[str, Any] | None = None
+        """What the first clerk said of the database's schema, once it has."""
+        self.database_up = False
+        """Whether the clerk reached the database when it last looked."""
+        self.refusing = 0
+        """Records that it has been given to refuse and has not answered yet."""
+        self.fatal: str | None = None
+        """Why no clerk can run."""
+
+    def start(self) -> None:
+        """Starts the clerk, and from now on starts it again when it dies."""
+        self._wanted = True
+        self._spawn()
+
+    def step(self, now: float, *, database_up: bool) -> None:
+        """Restarts a dead clerk once its delay is over."""
+        child = self._child
+        if child is not None and child.sentinel is None and child.ended():
+            self._on_end()
+        if self._child is None and self._wanted:
+            self.fatal = self._respawn.hopeless
+            if self._respawn.may(now):
+                self._spawn()
+                if not database_up:
+                    self.send(("probe",))
+
+    def send(self, frame: Frame) -> None:
+        """Sends a frame; a dead clerk's is lost, as nothing it is told must be kept."""
+        if self._child is None:
+            return
+        try:
+            self._child.channel.send(frame)
+        except ChannelClosed:
+            return
+        self._listen()
+
+    def refuse(self, code: str, records: Sequence[Record]) -> None:
+        """Has records that were not started answered `failed/<code>`."""
+        if self._child is None:
+            self._log.error("requests not answered: the clerk is away", code=code, n=len(records))
+            return
+        for start in range(0, len(records), REFUSE_AT_ONCE):
+            part = list(records[start : start + REFUSE_AT_ONCE])
+            self.refusing += len(part)
+            self.send(("refuse", code, part))
+
+    def database_back(self) -> bool:
+        """True once after each time the clerk has reached the database again."""
+        back, self._back = self._back, False
+        return back
+
+    def close(self, timeout: float) -> None:
+        """Lets the clerk finish what it was given, at most `timeout` seconds, and ends it."""
+        self._wanted = False
+        if self._child is None:
+            return
+        self.send(("stop",))
+        end = time.monotonic() + timeout
+        while self._child is not None and time.monotonic() < end:
+            for key, mask in self._selector.select(0.05):
+                if key.data in (self._on_channel, self._on_sentinel):
+                    key.data(mask)
+            if self._child is not None and self._child.ended():
+                self._on_end()
+        if self._child is not None:
+            self._child.signal(signal.SIGKILL)
+            self._child.wait(1.0)
+            self._on_end()
+
+    def _spawn(self) -> None:
+        child = self._child = Child("processing.clerk", self._settings)
+        self._selector.register(child.channel, selectors.EVENT_READ, self._on_channel)
+        if child.sentinel is not None:
+            self._selector.register(child.sentinel, selectors.EVENT_READ, self._on_sentinel)
+
+    def _listen(self) -> None:
+        child = self._child
+        if child is None or child.channel not in self._selector.get_map():
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.channel.backlog else 0)
+        self._selector.modify(child.channel, events, self._on_channel)
+
+    def _on_channel(self, mask: int) -> None:
+        child = self._child
+        if child is None:
+            return
+        try:
+            if mask & selectors.EVENT_WRITE:
+                child.channel.flush()
+                self._listen()
+            if mask & selectors.EVENT_READ:
+                for frame in child.channel.receive():
+                    self._on_frame(frame)
+        except ChannelClosed:
+            self._selector.unregister(child.channel)
+
+    def _on_sentinel(self, _mask: int) -> None:
+        self._on_end()
+
+    def _on_frame(self, frame: Frame) -> None:
+        match frame:
+            case ("ready", info):
+                self._respawn.ready()
+                self.ready = self.ready or info
+                self.database_up = info["schema"] != "unreachable"
+                self._back = self.database_up
+            case ("database", up, detail):
+                self._log.info("database probed", up=up, detail=detail)
+                self.database_up = self._back = up
+            case ("refused", count):
+                self.refusing -= count
+            case ("fatal", trace):
+                self.fatal = trace
+            case _:
+                raise AssertionError(f"the clerk sent an unknown frame: {frame[0]!r}")
+
+    def _on_end(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        for frame in child.channel.drain():
+            self._on_frame(frame)
+        child.wait(1.0)
+        self._child = None
+        for registered in (child.channel, child.sentinel):
+            if registered is not None and registered in self._selector.get_map():
+                self._selector.unregister(registered)
+        child.close()
+        if self.refusing:
+            self._log.error("refusals lost with the clerk", requests=self.refusing)
+            self.refusing = 0
+        if self._wanted:
+            self._log.error("clerk died", cause=child.cause)
+            self._respawn.failed(time.monotonic())

@@ -1,0 +1,56 @@
+"""When a missing worker may be started again."""
+
+from __future__ import annotations
+
+FREE = 3
+"""Deaths in a row that cost no delay."""
+BASE, CAP = 0.5, 30.0
+"""Seconds: the first delay and the longest."""
+QUIET = 30.0
+"""Seconds without a death after which the count starts anew."""
+MOST_FAILED_STARTS = 5
+
+
+class Respawn:
+    """Delays that double while workers die one after the other; no loop where none can start."""
+
+    def __init__(self) -> None:
+        self._deaths = 0
+        self._last = float("-inf")
+        self._not_before = float("-inf")
+        self._failed_starts = 0
+        self.started_once = False
+        """One has started well since the beginning."""
+
+    def may(self, now: float) -> bool:
+        """Whether a worker may be started now."""
+        return now >= self._not_before
+
+    def ready(self) -> None:
+        """A worker has started well."""
+        self._failed_starts = 0
+        self.started_once = True
+
+    def died(self, now: float) -> None:
+        """A worker died."""
+        if now - self._last > QUIET:
+            self._deaths = 0
+        self._deaths += 1
+        self._last = now
+        if self._deaths > FREE:
+            self._not_before = now + min(CAP, BASE * 2.0 ** (self._deaths - FREE - 1))
+
+    def failed(self, now: float) -> None:
+        """A worker died before it was ready."""
+        self._failed_starts += 1
+        self.died(now)
+
+    @property
+    def hopeless(self) -> str | None:
+        """Why no worker can be started, or None while there is hope."""
+        if self.started_once or self._failed_starts < MOST_FAILED_STARTS:
+            return None
+        return (
+            f"{self._failed_starts} workers in a row died while they started, before they could "
+            "say why; run the app's import by hand (python -c 'import <module>') to see it"
+        )

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +28,6 @@ from pydantic_settings import (
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    SettingsError,
 )
 
 from consumer.errors import ConfigError
@@ -37,8 +37,8 @@ from consumer.sources import PREFIX, Environment, TomlFile, find_file, nearest
 
 DEFAULT = "default"
 MIB = 1024 * 1024
-LEAST_MEMORY_LIMIT = 256 * MIB
-"""A worker with its libraries and thread stacks reserves about this much address space."""
+LEAST_MEMORY_LIMIT = 128 * MIB
+"""Below this a worker can hardly load its libraries and start its threads."""
 
 
 def _split(value: object) -> object:
@@ -55,6 +55,11 @@ def _each_once(values: list[str]) -> list[str]:
 
 
 def _plain_values(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError('this is not JSON; write {"client.id": "shop"}') from None
     if isinstance(value, dict):
         for name, inner in value.items():
             if not isinstance(inner, str | bool | int | float):
@@ -71,7 +76,9 @@ def _processors() -> int:
 
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Properties = Annotated[dict[str, str | bool | int | float], BeforeValidator(_plain_values)]
+Properties = Annotated[
+    dict[str, str | bool | int | float], NoDecode, BeforeValidator(_plain_values)
+]
 SecondsOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -143,7 +150,8 @@ class Settings(BaseSettings):
     )
     kafka_properties: Properties = Field(
         default_factory=dict,
-        description="Further librdkafka properties: table [kafka.properties], or a JSON object.",
+        description="Further librdkafka properties: table [kafka.properties], or a JSON object,"
+        " which takes the place of the whole table.",
     )
     auto_offset_reset: Literal["earliest", "latest", "error"] = Field(
         "earliest",
@@ -198,7 +206,7 @@ class Settings(BaseSettings):
         ByteSize(0), description="Resident memory above which a worker is replaced; 0 never."
     )
     worker_memory_limit: ByteSize = Field(
-        ByteSize(0), description="Address space a worker may have (RLIMIT_AS); 0 no limit."
+        ByteSize(0), description="Data a worker may allocate before MemoryError; 0 no limit."
     )
 
     health_host: str = Field("127.0.0.1", description="Address of /livez and /readyz.")
@@ -357,13 +365,9 @@ def load_settings(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for label, source in sources:
-        for name, value in _read(source).items():
+        for name, value in source().items():
             origin = f"{label} {variable(name)}" if label == "environment" else label
-            if name == "kafka_properties" and name in values and isinstance(value, dict):
-                # One property may stand in the file and another in the environment.
-                values[name] = value | values[name]
-                origins[name] += f", {origin}"
-            elif name not in values:
+            if name not in values:
                 values[name] = value
                 origins[name] = origin
     try:
@@ -371,17 +375,6 @@ def load_settings(
     except ValidationError as error:
         raise ConfigError(_explain(error, values, origins)) from None
     return settings.remember(origins)
-
-
-def _read(source: PydanticBaseSettingsSource) -> dict[str, Any]:
-    try:
-        return source()
-    except SettingsError:
-        # Of the settings only this one is JSON in the environment. The value may hold a secret.
-        raise ConfigError(
-            f"environment variable {variable('kafka_properties')}: this is not JSON; allowed is an"
-            ' object, as {"client.id": "shop"}'
-        ) from None
 
 
 def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:

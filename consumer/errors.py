@@ -7,12 +7,12 @@ OncepoolError
 
 from __future__ import annotations
 
-from feedback.errors import OncepoolError
+from feedback.errors import ConfigurationError, OncepoolError
 
 
 class ConsumerError(OncepoolError):
     """Anything the main process reports."""
 
 
-class ConfigError(ConsumerError):
+class ConfigError(ConsumerError, ConfigurationError):
     """A setting is unknown, has a wrong value, is missing or does not go with another."""

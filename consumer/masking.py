@@ -25,6 +25,8 @@ def mask(name: str, value: Any) -> Any:
     """The value of setting `name` as it may be shown."""
     if name == "kafka_properties" and isinstance(value, dict):
         return {key: HIDDEN if is_secret(key) else inner for key, inner in value.items()}
+    if name == "kafka_properties" and isinstance(value, str):
+        return HIDDEN  # JSON that was not taken apart
     if name.endswith("_url") and isinstance(value, str):
         return mask_url(value)
     return value

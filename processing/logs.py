@@ -18,7 +18,7 @@ import structlog
 from structlog.contextvars import bound_contextvars as bound
 from structlog.typing import EventDict, Processor
 
-__all__ = ["LogFormat", "RateLimited", "bound", "configure", "get_logger"]
+__all__ = ["LogFormat", "RateLimited", "bound", "configure_logs", "get_logger"]
 
 LogFormat = Literal["auto", "console", "json"]
 
@@ -26,13 +26,13 @@ NOISY = ("urllib3", "asyncio", "httpx", "docker", "testcontainers")
 """Libraries whose info lines are of no use to an operator."""
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger whose lines carry `name` as their ``logger``."""
-    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+def get_logger(name: str, **fields: Any) -> structlog.stdlib.BoundLogger:
+    """A logger whose lines carry `name` as their ``logger``, and `fields`."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name, **fields)
     return logger
 
 
-def configure(
+def configure_logs(
     log_format: LogFormat = "auto",
     level: str = "info",
     *,

@@ -38,6 +38,8 @@ RANK: Final[dict[str, int]] = {
     State.SUPERSEDED: 9,
 }
 
+MAX_RUN: Final = 99_999  # five digits in `v`
+
 # Final: nothing moves it any more. The REOPENABLE ones among them can be moved by an operator,
 # which raises the run number.
 REOPENABLE: Final[frozenset[str]] = frozenset({State.DEAD, State.CANCELLED})
@@ -61,3 +63,6 @@ MALFORMED: Final = "malformed"
 PARKED: Final = "parked"
 TRANSACTION_ENDED: Final = "transaction_ended"
 RETRY: Final = "retry"
+
+# Codes of a `failed` that no journal row stands behind.
+WITHOUT_ROW: Final[frozenset[str]] = frozenset({DATABASE_UNAVAILABLE, SHUTDOWN})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from feedback.fingerprint import parse_json
-from feedback.states import FINAL, RANK, SETTLED, State
-
-MAX_RUN: Final = 99_999  # five digits in `v`
+from feedback.states import FINAL, MAX_RUN, RANK, SETTLED, State
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,14 @@ A status is a hint with a time to live; the journal is the truth.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from feedback.states import MAX_RUN, WITHOUT_ROW
+
+if TYPE_CHECKING:
+    from feedback.memory_store import MemoryStatusStore
+    from feedback.redis_store import RedisStatusStore
+    from feedback.status import Status
 
 __all__ = [
     "Hints",
@@ -17,12 +24,13 @@ __all__ = [
     "StatusWrite",
     "hint_messages",
     "hinted_ids",
+    "replacement",
 ]
 
-if TYPE_CHECKING:
-    from feedback.memory_store import MemoryStatusStore
-    from feedback.redis_store import RedisStatusStore
-    from feedback.status import Status
+# How a `failed` that no journal row stands behind looks in a status.
+_WITHOUT_ROW: Final = tuple(f'"code":"{code}"'.encode() for code in sorted(WITHOUT_ROW))
+# Ranks that a bump replaces: accepted, running, failed.
+_BUMPED: Final = frozenset({b"1", b"2", b"4"})
 
 
 class StatusWrite(NamedTuple):
@@ -31,8 +39,8 @@ class StatusWrite(NamedTuple):
     id: str
     value: bytes  # what encode_status made
     ttl: int  # seconds, at least 1
-    # The writer does not know the run number (database away, shutdown): the store takes the
-    # standing status's plus one. Where a final status stands, nothing is written.
+    # The writer has no journal row to take the run number from (database away, shutdown): the
+    # store takes the standing status's plus one.
     bump: bool = False
     reply_to: str | None = None  # channel of the producer that wants a hint
 
@@ -67,6 +75,38 @@ class StatusStore(Protocol):
 
     def close(self) -> None:
         """Gives up the connections."""
+
+
+def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
+    """The value to keep, or None where the standing one stays. The Redis script does the same.
+
+    1. A final status (rank 9) stays, and replaces any other.
+    2. Rank 8 replaces a lower run number, and is replaced by a higher one only.
+    3. Else the higher `v` stands; of equal ones the first.
+    4. A bump replaces only what is accepted, running or failed: what waits, is in doubt or dead
+       in the journal is still that, whatever happened to a copy of the request.
+    5. `failed` without a journal row counts runs that the journal never saw, so whatever the
+       journal says (rank 3 and up) replaces it even with a lower `v`.
+    """
+    value = write.value
+    old, new = (standing or b"")[6:12], value[6:12]
+    if len(old) < 6 or not old.isdigit():  # none, or not written by us
+        return value
+    rank, new_rank = old[5:], new[5:]
+    if write.bump:
+        if rank not in _BUMPED:
+            return None
+        run = min(int(old[:5]) + 1, MAX_RUN)
+        return b"%b%05d%b" % (value[:6], run, value[11:])
+    if rank == b"9":
+        return None
+    later = new > old and not (rank == b"8" and new[:5] == old[:5])
+    unseen = (
+        rank == b"4"
+        and new_rank >= b"3"
+        and any(code in (standing or b"") for code in _WITHOUT_ROW)
+    )
+    return value if later or new_rank == b"9" or unseen else None
 
 
 def hint_messages(writes: Sequence[StatusWrite]) -> dict[str, bytes]:

@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from feedback.envelope import JSON, Envelope
+from feedback.errors import Malformed
+from feedback.fingerprint import write_json
+from feedback.headers import check_name
+from feedback.record import Record
+
 
 @dataclass(frozen=True, slots=True)
 class RawMessage:
@@ -26,7 +32,7 @@ class Message:
     """What a decoder makes of a raw message: the request's id, type and payload.
 
     `payload` is bytes as they are, or any value that JSON can hold. `key` is the ordering key;
-    None keeps the raw message's.
+    None keeps the raw message's. `not_before` is an aware datetime.
     """
 
     id: str
@@ -35,7 +41,7 @@ class Message:
     key: bytes | None = None
     reference: str | None = None
     not_before: datetime | None = None
-    content_type: str = "application/json"
+    content_type: str = JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +52,73 @@ class Skip:
 
 
 Decoder = Callable[[RawMessage], Message | Skip]
+
+
+def decode(decoder: Decoder, record: Record) -> Envelope | Skip:
+    """One message through its topic's decoder. Raises Malformed, also where the decoder fails."""
+    topic, partition, offset, timestamp, key, value, pairs, _ = record
+    raw = RawMessage(topic, partition, offset, timestamp, key, value, dict(pairs or ()))
+    try:
+        message = decoder(raw)
+    except Exception as error:
+        raise Malformed(
+            f"the decoder of topic {topic!r} failed: {type(error).__name__}: {error}"
+        ) from error
+    if isinstance(message, Skip):
+        return message
+    if not isinstance(message, Message):
+        raise Malformed(
+            f"the decoder of topic {topic!r} returned {type(message).__name__}, "
+            "not a Message or a Skip"
+        )
+    return _envelope(message, raw)
+
+
+def _envelope(message: Message, raw: RawMessage) -> Envelope:
+    request_id = _name("id", message.id, None)
+    reference, not_before = message.reference, message.not_before
+    if not_before is not None and not_before.tzinfo is None:
+        raise Malformed("the decoder's not_before has no time zone", request_id)
+    return Envelope(
+        id=request_id,
+        type=_name("type", message.type, request_id),
+        payload=_payload(message.payload, request_id),
+        content_type=message.content_type,
+        key=raw.key if message.key is None else message.key,
+        headers={name: _header(content) for name, content in raw.headers.items()},
+        time=raw.timestamp / 1000,
+        expires_at=None,
+        not_before=None if not_before is None else not_before.timestamp(),
+        timeout=None,
+        reference=None if reference is None else _name("reference", reference, request_id),
+        reply_to=None,
+        topic=raw.topic,
+        partition=raw.partition,
+        offset=raw.offset,
+    )
+
+
+def _name(what: str, value: object, id: str | None) -> str:
+    if not isinstance(value, str):
+        raise Malformed(f"the decoder's {what} is {type(value).__name__}, not text", id)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Malformed(f"the decoder's {what} is not UTF-8: {value!r}", id) from None
+    return check_name(f"the decoder's {what}", value, id)
+
+
+def _payload(payload: Any, id: str) -> bytes:
+    if isinstance(payload, bytes):
+        return payload
+    try:
+        return write_json(payload)
+    except ValueError as error:
+        raise Malformed(f"the decoder's payload is not JSON: {error}", id) from error
+
+
+def _header(content: bytes | None) -> str | bytes:
+    try:
+        return (content or b"").decode()
+    except UnicodeDecodeError:
+        return content or b""

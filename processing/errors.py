@@ -1,11 +1,11 @@
 """Errors of processing.
 
-    OncepoolError
-    ├── RegistrationError   a handler, hook or decoder is declared wrongly; nothing has run
-    ├── AppLoadError        `module:attribute` does not lead to an App
-    ├── InvalidPayload      a payload is not what its handler takes (rejected/invalid_payload)
-    ├── InvalidResult       a handler returned what cannot be stored (failed/handler_error)
-    └── NotSupported        a promised feature that this version does not have yet
+OncepoolError
+├── RegistrationError   a handler, hook or decoder is declared wrongly; nothing has run
+├── AppLoadError        `module:attribute` does not lead to an App
+├── InvalidPayload      a payload is not what its handler takes (rejected/invalid_payload)
+├── InvalidResult       a handler returned what cannot be stored (failed/handler_error)
+└── NotSupported        a promised feature that this version does not have yet
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Reject(Exception):
     """
 
     def __init__(self, code: str, message: str = "") -> None:
-        if not isinstance(code, str) or not _CODE.fullmatch(code):
+        if not _CODE.fullmatch(code):
             raise ValueError(
                 f"Reject code {code!r} is not snake_case of at most 64 characters, as in 'no_funds'"
             )
@@ -113,7 +113,7 @@ def describe(error: BaseException) -> str:
     """One line: type, message, and the place that raised it."""
     try:
         text = f"{type(error).__name__}: {error}".removesuffix(": ")
-    except Exception:  # a __str__ of the user's that fails must not hide the first error
+    except Exception:  # noqa: BLE001 - a __str__ of the user's that fails must not hide the first error
         text = f"{type(error).__name__} (its __str__ fails)"
     frames = traceback.extract_tb(error.__traceback__)
     if frames:
@@ -124,7 +124,5 @@ def describe(error: BaseException) -> str:
 
 def safe_text(text: object) -> str:
     """`text` as PostgreSQL and JSON take it: no NUL, no lone surrogates, bounded."""
-    plain = str(text).encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    plain = str(text).encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
     return plain if len(plain) <= _TEXT_LIMIT else plain[: _TEXT_LIMIT - 1] + "…"
-
-

@@ -36,7 +36,13 @@ class Request(Generic[PayloadT]):
         """True once this process must come to an end: finish or raise `Retry` soon."""
         return STOPPING.is_set()
 
-    def follow_up(self, type: str, payload: Any, *, at: datetime | None = None) -> NoReturn:
+    def follow_up(
+        self,
+        type: str,
+        payload: Any,  # noqa: ARG002 - the signature of the version that has it
+        *,
+        at: datetime | None = None,  # noqa: ARG002
+    ) -> NoReturn:
         """Write another request in the same transaction. Not in this version."""
         raise NotSupported(
             f"request.follow_up({type!r}) is not available in this version: "

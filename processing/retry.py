@@ -25,7 +25,7 @@ class RetryPolicy:
     factor: float = 2.0
     cap: float = 300.0
     jitter: float = 0.2
-    on: tuple[type[BaseException], ...] = (Exception,)
+    on: type[BaseException] | tuple[type[BaseException], ...] = (Exception,)
 
     def __post_init__(self) -> None:
         if type(self.attempts) is not int or self.attempts < 1:
@@ -36,9 +36,8 @@ class RetryPolicy:
         self._number("factor", above=1, or_equal=True)
         self._number("cap", above=self.base, or_equal=True)
         self._number("jitter", above=0, or_equal=True, most=1)
-        if isinstance(self.on, type):
-            object.__setattr__(self, "on", (self.on,))
-        for kind in self.on:
+        kinds: tuple[object, ...] = self.on if isinstance(self.on, tuple) else (self.on,)
+        for kind in kinds:
             if not (isinstance(kind, type) and issubclass(kind, BaseException)):
                 raise RegistrationError(
                     f"RetryPolicy(on=...): {kind!r} is not an exception class; "

@@ -16,15 +16,18 @@ class Stopping:
     __slots__ = ("_gate", "_set")
 
     def __init__(self) -> None:
-        self.clear()
+        self._set = False
+        self._gate = _closed_gate()
 
     def set(self) -> None:
+        """Tell everybody; again and again does no harm."""
         if not self._set:
             self._set = True
             with suppress(RuntimeError):  # a second signal came between the two lines
                 self._gate.release()
 
     def is_set(self) -> bool:
+        """Whether somebody told."""
         return self._set
 
     def wait(self, timeout: float) -> bool:
@@ -35,9 +38,14 @@ class Stopping:
 
     def clear(self) -> None:
         """Back to the start, for tests: nobody may wait meanwhile."""
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        self._gate = _closed_gate()
         self._set = False
+
+
+def _closed_gate() -> threading.Lock:
+    gate = threading.Lock()
+    gate.acquire()  # nobody holds it as an owner: any thread may open it
+    return gate
 
 
 STOPPING = Stopping()

@@ -53,8 +53,8 @@ return 1
 """
 _SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 # The first command of a batch carries the text, so the rest never meets NOSCRIPT.
-_EVAL = b"*6\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(SCRIPT), SCRIPT)
-_EVALSHA = b"*6\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n" % _SHA
+_EVAL = b"*7\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(SCRIPT), SCRIPT)
+_EVALSHA = b"*7\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n" % _SHA
 _PUBLISH = b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
 
 _SLICE = 500  # commands, or keys of an MGET, sent at once

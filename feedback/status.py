@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -51,7 +51,7 @@ class Status:
         try:
             fields = parse_json(value)
             v = fields["v"]
-            if len(v) != 6 or not v.isdecimal():
+            if len(v) != 6 or not (v.isascii() and v.isdecimal()):
                 raise ValueError(f"v is {v!r}")
             retry_at = fields.get("retry_at")
             return cls(
@@ -97,7 +97,7 @@ def encode_status(
         "state": state,
         "code": code,
         "attempt": attempt,
-        "at": at,
+        "at": at if at.tzinfo is UTC else at.astimezone(UTC),
     }
     if fingerprint is not None:
         fields["fingerprint"] = fingerprint.hex()
@@ -108,7 +108,7 @@ def encode_status(
     if reason is not None:
         fields["reason"] = reason
     if retry_at is not None:
-        fields["retry_at"] = retry_at
+        fields["retry_at"] = retry_at.astimezone(UTC)
     if superseded_by is not None:
         fields["superseded_by"] = superseded_by
     try:

@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     )
     kafka_properties: Properties = Field(
         default_factory=dict,
-        description="Further librdkafka properties: table [kafka.properties], or a JSON object,"
+        description="Further librdkafka properties: table kafka.properties, or a JSON object,"
         " which takes the place of the whole table.",
     )
     auto_offset_reset: Literal["earliest", "latest", "error"] = Field(

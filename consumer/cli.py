@@ -1,0 +1,80 @@
+"""The command line: which command is which module.
+
+A command's module is imported when that command is called, so that `oncepool run`, whose process
+lives long, holds only what it uses.
+
+Exit codes: 0 done; 1 something failed or is wrong, the message says what; 2 wrong usage; 3 `run`
+had to kill something at the end of the grace; 4 `status` met an unknown id; 5 no answer in time.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from consumer.output import fail
+from feedback.errors import OncepoolError
+
+COMMANDS = {
+    "run": "consumer.commands.run:app",
+    "check": "consumer.commands.check:app",
+    "migrate": "consumer.commands.migrate:app",
+    "topics": "consumer.commands.topics:app",
+    "send": "consumer.commands.send:app",
+    "status": "consumer.commands.status:app",
+    "requests": "consumer.commands.requests:app",
+    "stats": "consumer.commands.stats:app",
+    "stack": "stack.commands:stack_app",
+    "demo": "consumer.commands.demo:app",
+}
+"""Command -> module and its Typer application, in the order of the help."""
+
+
+class Commands(TyperGroup):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in the order of COMMANDS."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | TyperGroup | None:
+        """The command of that name, or None."""
+        del ctx
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, attribute = place.split(":")
+        application = getattr(importlib.import_module(module), attribute)
+        command: TyperCommand | TyperGroup = typer.main.get_command(application)  # type: ignore[assignment]
+        command.name = cmd_name
+        return command
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; an error of ours becomes a message and exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except OncepoolError as error:
+            fail(str(error))
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Runs requests that must not run twice from Kafka, on a bounded pool of processes.",
+)
+
+
+@app.callback()
+def oncepool() -> None:
+    """Runs requests that must not run twice from Kafka, on a bounded pool of processes."""
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="oncepool")

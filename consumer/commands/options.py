@@ -1,0 +1,142 @@
+"""Options that commands share: every setting as an option, --config and --json."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import typer
+
+from consumer.config import Settings, load_settings, variable
+
+Result = TypeVar("Result")
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", envvar="ONCEPOOL_JSON", help="Print JSON instead of a table.")
+]
+
+CONFIG = inspect.Parameter(
+    "config",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            envvar="ONCEPOOL_CONFIG",
+            metavar="FILE",
+            help="Configuration file, instead of oncepool.toml in the working directory.",
+        ),
+    ],
+)
+
+CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+PANELS = {
+    "kafka": "Kafka",
+    "auto": "Kafka",
+    "topic": "Kafka",
+    "database": "Journal (PostgreSQL)",
+    "lease": "Journal (PostgreSQL)",
+    "sweep": "Journal (PostgreSQL)",
+    "migrate": "Journal (PostgreSQL)",
+    "redis": "Statuses (Redis)",
+    "worker": "Workers",
+    "health": "Health and logs",
+    "log": "Health and logs",
+}
+"""First word of a setting's name -> its panel in the help."""
+
+KAFKA = ("kafka_bootstrap_servers", "kafka_topics", "kafka_topic", "kafka_properties")
+DATABASE = ("database_url", "database_schema")
+REDIS = ("redis_url", "redis_prefix")
+ALL = tuple(Settings.model_fields)
+
+
+def with_settings(*names: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Gives a command the options of the named settings and, as `settings`, their values.
+
+    Each option's environment twin is the setting's variable, which the settings read themselves, so
+    that the source that they name is the true one.
+    """
+
+    def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
+        own = inspect.signature(function, eval_str=True)
+        kept = [p for p in own.parameters.values() if p.name != "settings"]
+        options = [_option(name) for name in names]
+
+        def command(**values: Any) -> Result:
+            context: typer.Context = values.pop("context")
+            given = {name: values.pop(name) for name in names}
+            arguments = {name: given[name] for name in names if _typed(context, name)}
+            settings = load_settings(arguments, config=values.pop("config"))
+            return function(**values, settings=settings)
+
+        parameters = [
+            p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for p in (CONTEXT, *kept, *options, CONFIG)
+        ]
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        vars(command)["__signature__"] = own.replace(parameters=parameters)
+        return command
+
+    return decorate
+
+
+def _option(name: str) -> inspect.Parameter:
+    field = Settings.model_fields[name]
+    base = bool if field.annotation is bool else str
+    if name == "app":
+        return _app_argument()
+    declarations = [f"--{name.replace('_', '-')}"]
+    if base is bool:
+        declarations = [f"{declarations[0]}/--no-{name.replace('_', '-')}"]
+    option = typer.Option(
+        *declarations,
+        envvar=variable(name),
+        help=field.description,
+        metavar=None if base is bool else _metavar(name),
+        rich_help_panel=PANELS.get(name.split("_", maxsplit=1)[0], "Instance"),
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[base | None, option],
+    )
+
+
+def _app_argument() -> inspect.Parameter:
+    """The one setting that is an argument by position: `oncepool run module:attr`."""
+    argument = typer.Argument(
+        metavar="[MODULE:ATTR]",
+        envvar=variable("app"),
+        help="The App with the handlers.",
+        show_default=False,
+    )
+    return inspect.Parameter(
+        "app",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, argument],
+    )
+
+
+def _metavar(name: str) -> str:
+    annotation = Settings.model_fields[name].annotation
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    if annotation is float:
+        return "SECONDS"
+    if annotation is int or int in get_args(annotation):
+        return "N"
+    return "TEXT"
+
+
+def _typed(context: typer.Context, name: str) -> bool:
+    """Whether an option stood in the command line, rather than in the environment."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

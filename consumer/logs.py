@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from processing.logs import LogFormat, RateLimited, bound, configure_logs, get_logger
+from processing.logs import LogFormat, RateLimited, bound, configure, get_logger
 
-__all__ = ["LogFormat", "RateLimited", "bound", "configure_logs", "get_logger", "librdkafka_logger"]
+__all__ = ["LogFormat", "RateLimited", "bound", "configure", "get_logger", "librdkafka_logger"]
 
 
 def librdkafka_logger() -> logging.Logger:

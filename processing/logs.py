@@ -18,7 +18,7 @@ import structlog
 from structlog.contextvars import bound_contextvars as bound
 from structlog.typing import EventDict, Processor
 
-__all__ = ["LogFormat", "RateLimited", "bound", "configure_logs", "get_logger"]
+__all__ = ["LogFormat", "RateLimited", "bound", "configure", "get_logger"]
 
 LogFormat = Literal["auto", "console", "json"]
 
@@ -32,7 +32,7 @@ def get_logger(name: str, **fields: Any) -> structlog.stdlib.BoundLogger:
     return logger
 
 
-def configure_logs(
+def configure(
     log_format: LogFormat = "auto",
     level: str = "info",
     *,

@@ -8,7 +8,7 @@ import typer
 
 from consumer.commands.options import ALL, with_settings
 from consumer.config import Settings
-from consumer.logs import configure_logs
+from consumer.logs import configure
 from consumer.reload import run_reloading
 
 app = typer.Typer()
@@ -35,7 +35,7 @@ def run(
     end of the grace.
     """
     settings.require(*NEEDED)
-    configure_logs(settings.log_format, settings.log_level)
+    configure(settings.log_format, settings.log_level)
     if reload:
         raise typer.Exit(run_reloading())
     # Here, as the process that only watches files needs none of it.

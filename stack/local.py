@@ -180,12 +180,16 @@ class Stack:
             change(services[node - 1])
 
 
-def find(data: Path | str | None = None) -> Stack | None:
-    """The stack of a data folder, where any of its services runs; else None."""
+def find(data: Path | str | None = None, *, stopped: bool = False) -> Stack | None:
+    """The stack of a data folder where any of its services runs, else None.
+
+    With `stopped`, also one of which nothing runs now. Raises StackError where the folder's plan
+    cannot be read.
+    """
     folder = Path(data or places.data_folder()).expanduser().resolve()
     plan = load(folder)
     stack = None if plan is None else Stack(folder, plan)
-    return stack if stack is not None and stack.running else None
+    return stack if stack is not None and (stopped or stack.running) else None
 
 
 def _remove(data: Path, services: list[Service]) -> None:

@@ -31,8 +31,8 @@ def data_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Where fetched programs are kept, for all data folders: ONCEPOOL_CACHE, else the user's."""
-    if named := os.environ.get("ONCEPOOL_CACHE"):
+    """Where fetched programs are kept for all data folders: ONCEPOOL_STACK_CACHE, or the user's."""
+    if named := os.environ.get("ONCEPOOL_STACK_CACHE"):
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "oncepool"

@@ -52,24 +52,31 @@ def up(
     folder = Path(data or places.data_folder()).expanduser().resolve()
     external = given()
     with locked(folder):
-        plan = _plan(folder, brokers, broker_properties)
+        earlier = load(folder)
+        plan = _plan(folder, earlier, brokers, broker_properties)
         _stop_replaced(folder, plan, external)
         plan = replace(plan, external=external, disposable=plan.disposable or disposable)
         plan = _on_free_ports(folder, plan)
         plan.save(folder)
         stack = Stack(folder, plan)
-        _bring_up(stack.services, watch or (lambda _: None))
+        try:
+            _bring_up(stack.services, watch or (lambda _: None))
+        except BaseException:
+            # Properties that the brokers refuse must not stand in the way of the next `up`.
+            replace(plan, properties=earlier.properties if earlier else {}).save(folder)
+            raise
         if owner is not None:
             keeper.engage(folder, owner)
     return stack
 
 
-def _plan(data: Path, brokers: int | None, properties: Mapping[str, str] | None) -> Plan:
+def _plan(
+    data: Path, plan: Plan | None, brokers: int | None, properties: Mapping[str, str] | None
+) -> Plan:
     """The folder's plan, or a new one. Raises StackError where another one is asked for."""
     kind = _kind()
     if brokers not in (None, *BROKERS):
         raise StackError(f"a stack has 1 or 3 brokers, not {brokers}")
-    plan = load(data)
     if plan is None:
         taken: set[int] = set()
         return Plan(

@@ -1,1 +1,116 @@
-"""Fixtures of all tests."""
+"""Fixtures of all tests.
+
+The services are real. They start when the first test asks for them, are shared by all tests of the
+run (also by the workers of pytest-xdist), and are gone afterwards. What a test puts into them has a
+name of its own: `topic()`, `schema`, `prefix`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from stack import Stack
+from tests.support import run
+
+TopicFactory = Callable[..., str]
+
+_started_here = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_started_here] = run.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if config.stash.get(_started_here, False):
+        run.end()
+
+
+@pytest.fixture(scope="session")
+def stack() -> Stack:
+    """Kafka (one broker), PostgreSQL and Valkey, shared by the run.
+
+    A test may stop, start and pause them: what it leaves broken is made whole after it. Under
+    pytest-xdist other tests run beside it, so one that breaks services rather asks for `own_stack`.
+    """
+    return run.stack_of_run()
+
+
+@pytest.fixture(autouse=True)
+def _whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "stack" in request.fixturenames:
+        _heal(request.getfixturevalue("stack"))
+
+
+def _heal(stack: Stack) -> None:
+    if any(service.state() != "running" for service in stack.services):
+        stack.heal()
+
+
+@pytest.fixture(scope="module")
+def own_stack() -> Iterator[Stack]:
+    """A stack of the test module's own, which it may break as it likes."""
+    made = run.own_stack(f"own-{uuid.uuid4().hex[:8]}")
+    yield made
+    made.down(delete=True)
+
+
+@pytest.fixture
+def topic(stack: Stack) -> Iterator[TopicFactory]:
+    """Makes topics that nobody else uses: ``topic(partitions=1, name="orders")`` -> name."""
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    made: list[str] = []
+
+    def make(partitions: int = 1, name: str = "test", **config: str) -> str:
+        topic = f"{name}-{uuid.uuid4().hex[:12]}"
+        wanted = NewTopic(topic, num_partitions=partitions, config=config)
+        admin.create_topics([wanted])[topic].result(30)
+        made.append(topic)
+        return topic
+
+    yield make
+    _heal(stack)
+    if made:
+        for deleted in admin.delete_topics(made).values():
+            deleted.result(30)
+
+
+@pytest.fixture
+def group() -> str:
+    """A consumer group that nobody else uses."""
+    return f"group-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A Redis prefix that nobody else uses; its keys have a time to live."""
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def empty_schema(stack: Stack) -> Iterator[str]:
+    """The name of a journal schema that nobody else uses, and that does not exist yet."""
+    import psycopg
+    from psycopg import sql
+
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    yield name
+    _heal(stack)
+    drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(name))
+    with psycopg.connect(stack.database, autocommit=True) as database:
+        database.execute(drop)
+
+
+@pytest.fixture
+def schema(stack: Stack, empty_schema: str) -> str:
+    """A journal schema that nobody else uses, with the journal's tables."""
+    from feedback.migrations import migrate
+
+    migrate(stack.database, empty_schema)
+    return empty_schema

@@ -1,0 +1,65 @@
+"""What the fixtures promise to other tests."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+import redis
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from stack import Stack
+from tests.conftest import TopicFactory
+from tests.support import eventually
+
+
+def test_the_shared_stack_serves(
+    stack: Stack, topic: TopicFactory, group: str, prefix: str
+) -> None:
+    name = topic(partitions=3)
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    producer.produce(name, b"value", b"key", partition=2)
+    assert producer.flush(10) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": stack.kafka, "group.id": group, "auto.offset.reset": "earliest",
+         "group.protocol": "consumer"}
+    )  # fmt: skip
+    consumer.subscribe([name])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None
+    assert (message.key(), message.value(), message.partition()) == (b"key", b"value", 2)
+
+    with psycopg.connect(stack.database) as database:
+        assert database.execute("SHOW server_version").fetchone()[0].startswith("18.")
+        assert database.execute("SHOW fsync").fetchone() == ("on",)
+        assert database.execute("SHOW max_connections").fetchone() == ("200",)
+
+    with redis.Redis.from_url(stack.redis) as valkey:
+        assert valkey.set(f"{prefix}:x", "1", ex=5)
+        assert valkey.info("server")["valkey_version"].startswith("9.")
+
+
+def topics_of(stack: Stack) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": stack.kafka}).list_topics(timeout=10).topics)
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_topics_go_with_the_test_that_made_them(
+    stack: Stack, topic: TopicFactory, turn: int
+) -> None:
+    assert not [name for name in topics_of(stack) if name.startswith("gone-")]
+    made = topic(name="gone")
+    eventually(lambda: made in topics_of(stack))
+
+
+def test_what_a_test_breaks_is_whole_for_the_next_one(stack: Stack, topic: TopicFactory) -> None:
+    topic()
+    stack.pause_database()
+    stack.stop_redis(kill=True)
+
+
+def test_the_next_one(stack: Stack, empty_schema: str) -> None:
+    assert {service.state for service in stack.status()} == {"running"}
+    with psycopg.connect(stack.database, connect_timeout=5) as database:
+        database.execute(f"CREATE SCHEMA {empty_schema}")

@@ -1,0 +1,54 @@
+"""The stack of a test run: one for all of its processes, started when a test first wants it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from stack import Stack, find, up
+
+FOLDER = "ONCEPOOL_TEST_RUN"
+"""Names the run's folder. Workers of pytest-xdist inherit it from the process that started them."""
+
+OWNER = "ONCEPOOL_TEST_OWNER"
+"""The pid of that process. The stack goes down with it, also when it is killed."""
+
+
+def begin() -> bool:
+    """Makes the run's folder; False where another process of the run has made it."""
+    if FOLDER in os.environ:
+        return False
+    os.environ[FOLDER] = tempfile.mkdtemp(prefix="oncepool-tests-")
+    os.environ[OWNER] = str(os.getpid())
+    # PostgreSQL does not run as root and has to enter it.
+    folder().chmod(0o711)
+    return True
+
+
+def folder() -> Path:
+    """The run's folder."""
+    return Path(os.environ[FOLDER])
+
+
+def stack_of_run() -> Stack:
+    """The stack that all tests of this run share."""
+    return own_stack("shared")
+
+
+def own_stack(name: str, **options: object) -> Stack:
+    """A stack in a folder of its own, which goes down with the run at the latest."""
+    start: Callable[..., Stack] = up
+    return start(folder() / name, owner=int(os.environ[OWNER]), disposable=True, **options)
+
+
+def end() -> None:
+    """Takes down what the run started."""
+    for data in folder().iterdir():
+        stack = find(data, stopped=True)
+        if stack is not None:
+            stack.down(delete=True)
+    shutil.rmtree(folder(), ignore_errors=True)
+    del os.environ[FOLDER], os.environ[OWNER]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, Unpack
 from processing.decoder import Decoder
 from processing.errors import RegistrationError
 from processing.handler import Handler
-from processing.hooks import Resources, run_all
+from processing.hooks import Resources
 from processing.loading import load_app
 from processing.options import HandlerOptions, Options, validate_type
 from processing.signature import Signature, caller_locals, read_signature
@@ -110,6 +110,7 @@ class App:
             else:
                 started.by_name.update(resources)
             self._bind(started.by_name)
+            started.bind_ends(self._stop, self._terminate)
         except BaseException:
             started.close()
             raise
@@ -121,21 +122,14 @@ class App:
         Each runs even where another raised; what they raised comes as an ExceptionGroup.
         """
         resources, self._resources = self._resources, None
-        if resources is None:
-            return
-        errors = run_all(self._stop, resources.by_name)
-        try:
-            resources.close()
-        except Exception as error:  # noqa: BLE001 - user code: told with the others
-            errors.append(error)
-        if errors:
+        if resources is not None and (errors := resources.stop()):
             raise ExceptionGroup("hooks failed while the worker stopped", errors)
 
     def terminate(self) -> None:
         """Run the on_terminate hooks. What they raise is logged: a handler may be running."""
         if self._resources is None:
             return
-        for error in run_all(self._terminate, self._resources.by_name):
+        for error in self._resources.terminate():
             _log.error("on_terminate failed", exc_info=error)
 
     def _register(

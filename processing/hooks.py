@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from processing.binding import bind, check_resource_name
 from processing.errors import RegistrationError
 from processing.signature import Signature
 
+Call = Callable[[], Any]
+
 
 class Resources:
-    """What the start hooks gave, by name, and what must be closed again. Owner: one worker."""
+    """What the start hooks gave, by name, and what must run at the end. Owner: one worker."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Any] = {}
         self._open = contextlib.ExitStack()
+        self._at_stop: list[Call] = []
+        self._at_terminate: list[Call] = []
 
     def start(self, hook: Signature) -> None:
         """Run one start hook, which may take what earlier ones gave, and keep what it gives."""
         call = _bound(hook, self.by_name)
-        with _named(hook):
-            if inspect.isgeneratorfunction(hook.function):
+        if inspect.isgeneratorfunction(hook.function):
+            with _named(hook):
                 given = self._open.enter_context(contextlib.contextmanager(call)())
-            else:
-                given = call()
+        else:
+            given = call()
         for name, value in _provided(hook, given).items():
             if name in self.by_name:
                 raise hook.error(
@@ -34,27 +38,43 @@ class Resources:
                 )
             self.by_name[name] = value
 
+    def bind_ends(self, stop: Iterable[Signature], terminate: Iterable[Signature]) -> None:
+        """Bind the hooks of the end: at the start, so that a wrong one is told there."""
+        self._at_stop = [_bound(hook, self.by_name) for hook in stop]
+        self._at_terminate = [_bound(hook, self.by_name) for hook in terminate]
+
+    def terminate(self) -> list[Exception]:
+        """Run the on_terminate hooks; what they raised."""
+        return _run_all(self._at_terminate)
+
+    def stop(self) -> list[Exception]:
+        """Run the stop hooks, then close; what they raised."""
+        return _run_all([*self._at_stop, self.close])
+
     def close(self) -> None:
         """Run what stands after each hook's `yield`, last opened first."""
         self._open.close()
 
 
-def run_all(hooks: list[Signature], resources: Mapping[str, Any]) -> list[Exception]:
-    """Run each hook, also after one of them raised; what they raised."""
+def _run_all(calls: list[Call]) -> list[Exception]:
     errors: list[Exception] = []
-    for hook in hooks:
+    for call in calls:
         try:
-            with _named(hook):
-                _bound(hook, resources)()
+            call()
         except Exception as error:  # noqa: BLE001 - user code: told to the caller
             errors.append(error)
     return errors
 
 
-def _bound(hook: Signature, resources: Mapping[str, Any]) -> Callable[[], Any]:
+def _bound(hook: Signature, resources: Mapping[str, Any]) -> Call:
     hook.resolve()
     given = bind(hook, hook.parameters, resources, ()).resources
-    return lambda: hook.function(**given)
+
+    def call() -> Any:
+        with _named(hook):
+            return hook.function(**given)
+
+    return call
 
 
 def _provided(hook: Signature, given: Any) -> dict[str, Any]:
@@ -65,7 +85,8 @@ def _provided(hook: Signature, given: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _named(hook: Signature) -> Any:
+def _named(hook: Signature) -> Iterator[None]:
+    """Whatever is raised inside says from which hook it came."""
     try:
         yield
     except RegistrationError:

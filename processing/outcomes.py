@@ -10,6 +10,7 @@ from typing import Any
 
 from feedback.states import HANDLER_ERROR, INVALID_PAYLOAD, RETRY, State
 from processing.errors import InvalidPayload
+from processing.options import Effect
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _TEXT_LIMIT = 2000
@@ -96,17 +97,21 @@ class Outcome:
     retry: Retry | None = None
 
 
-def outcome_of(error: BaseException) -> Outcome:
-    """The state that an exception out of parsing or running a handler becomes."""
+def outcome_of(error: BaseException, effect: Effect = "transaction") -> Outcome:
+    """The state that an exception out of parsing or running a handler becomes.
+
+    With external effects whatever does not say that nothing happened is in doubt.
+    """
     match error:
         case Reject():
             return Outcome(State.REJECTED, error.code, reason=safe_text(error.message) or None)
         case Retry():
             return Outcome(State.FAILED, RETRY, reason=safe_text(error.reason) or None, retry=error)
-        case InvalidPayload():
+        case InvalidPayload():  # found before the handler starts, whatever its effect
             return Outcome(State.REJECTED, INVALID_PAYLOAD, reason=safe_text(str(error)))
         case _:
-            return Outcome(State.FAILED, HANDLER_ERROR, error=describe(error))
+            state = State.IN_DOUBT if effect == "external" else State.FAILED
+            return Outcome(state, HANDLER_ERROR, error=describe(error))
 
 
 def describe(error: BaseException) -> str:

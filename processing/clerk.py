@@ -1,0 +1,178 @@
+"""The clerk: housekeeping of one instance, apart from the main process and the workers.
+
+    python -m processing.clerk PARENT_PID SOCKET
+
+It holds no user code. Frames it takes: ``settings`` (first, once), ``beat``, ``counts``, ``probe``,
+``refuse``, ``stop``. Frames it sends: ``ready`` or ``fatal`` (once), ``database``, ``refused``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from datetime import UTC, datetime
+from typing import Any
+
+import redis
+
+from feedback.redis_store import RedisStatusStore
+from feedback.sender import StatusSender
+from processing.channel import BlockingChannel, ChannelClosed, Frame
+from processing.clerk_settings import ClerkSettings
+from processing.desk import Desk
+from processing.health import Health
+from processing.health_server import HealthServer
+from processing.lifeline import EXIT_ORPHANED, tie_to_parent
+from processing.logs import configure, get_logger
+from processing.refusals import refusals
+from processing.registry import Registration, connect
+from processing.schedule import Schedule
+
+TURN = 0.5
+"""Seconds that the loop waits for a frame at most."""
+FLUSH_AT_EXIT = 2.0
+"""Seconds that statuses not yet sent may take at the end, and counters not yet written."""
+REGISTER = "register"
+
+
+def main() -> None:
+    """Runs until the main process says stop or is gone."""
+    parent, sock = map(int, sys.argv[1:3])
+    # The main process decides when the clerk ends, whatever the group or a supervisor is sent.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    tie_to_parent(parent)
+    channel = BlockingChannel(socket.socket(fileno=sock))
+    try:
+        code = _serve(channel)
+    except ChannelClosed:
+        code = EXIT_ORPHANED
+    sys.stderr.flush()
+    # Not sys.exit: a thread that hangs in a dead connection must not keep the process.
+    os._exit(code)
+
+
+def _serve(channel: BlockingChannel) -> int:
+    frame = channel.receive()
+    if frame is None:
+        return 1
+    settings = ClerkSettings(**frame[1])
+    configure(**settings.log, process="clerk")
+    try:
+        clerk = Clerk(channel, settings)
+    except Exception:  # noqa: BLE001 - whatever keeps the clerk from starting is told to main
+        channel.send(("fatal", traceback.format_exc()))
+        return 1
+    return clerk.serve()
+
+
+class Clerk:
+    """Takes frames in one thread; the desk does the database's work in another."""
+
+    def __init__(self, channel: BlockingChannel, settings: ClerkSettings) -> None:
+        self._channel = channel
+        self._settings = settings
+        self._log = get_logger("oncepool.clerk")
+        self._health = Health(settings.stale_after, time.monotonic)
+        self._sender = StatusSender(
+            RedisStatusStore(settings.redis_url, prefix=settings.redis_prefix)
+        )
+        self._redis = connect(settings.redis_url)
+        self._registration = Registration(
+            self._redis, settings.redis_prefix, settings.instance, settings.register_ttl
+        )
+        self._registered = True
+        """Whether the last renewal worked, or none was tried yet."""
+        self._desk = Desk(settings, channel.send, self._sender.put, self._health, self._log)
+        self._schedule = Schedule({REGISTER: settings.register_interval}, time.monotonic())
+        self._server: HealthServer | None = None
+        if settings.health_port is not None:
+            self._server = _health_server(settings, self._health)
+            self._log.info("health endpoints", host=settings.health_host, port=self._server.port)
+
+    def serve(self) -> int:
+        """Runs until told to stop. Raises ChannelClosed when the main process is gone."""
+        self._desk.start()
+        self._schedule.hasten(REGISTER, time.monotonic())
+        while True:
+            frame = self._channel.receive(TURN)
+            self._health.turn()
+            if frame is not None and not self._on_frame(frame):
+                break
+            for _duty in self._schedule.take(time.monotonic()):
+                self._register()
+            self._desk.unhang()
+        self._leave()
+        return 0
+
+    def _on_frame(self, frame: Frame) -> bool:
+        """Acts on a frame; False when it is the last."""
+        match frame:
+            case ("beat", facts):
+                self._health.beat(facts)
+            case ("counts", counts):
+                self._desk.count(counts)
+            case ("probe",):
+                self._desk.probe()
+            case ("refuse", code, records):
+                self._refuse(code, records)
+            case ("stop",):
+                return False
+            case _:
+                raise AssertionError(f"the main process sent an unknown frame: {frame[0]!r}")
+        return True
+
+    def _refuse(self, code: str, records: list[Any]) -> None:
+        now = datetime.now(UTC)
+        writes, counts = refusals(records, code, now, self._settings.status_ttl)
+        self._sender.put(writes)
+        self._desk.count(counts)
+        self._channel.send(("refused", len(records)))
+
+    def _register(self) -> None:
+        facts = self._health.facts
+        if self._server is not None:
+            facts["health_port"] = self._server.port
+        try:
+            self._registration.renew(facts)
+        except (redis.RedisError, OSError) as error:
+            detail = str(error)
+            if self._registered:
+                self._log.warning("not registered: Redis is away", detail=detail)
+            self._registered = False
+            self._health.redis(up=False, detail=detail)
+        else:
+            self._registered = True
+            self._health.redis(up=True, detail="answers")
+
+    def _leave(self) -> None:
+        """Statuses first, as somebody waits for them; the database writes meanwhile."""
+        self._desk.stop()
+        if not self._sender.close(FLUSH_AT_EXIT):
+            self._log.warning("statuses lost at the end", dropped=self._sender.dropped)
+        try:
+            self._registration.remove()
+        except (redis.RedisError, OSError):
+            self._log.info("the registration stays until it expires: Redis is away")
+        self._desk.join(FLUSH_AT_EXIT)
+        if self._server is not None:
+            self._server.close()
+
+
+def _health_server(settings: ClerkSettings, health: Health) -> HealthServer:
+    host, port = settings.health_host, settings.health_port or 0
+    try:
+        return HealthServer(host, port, health)
+    except OSError as error:
+        raise OSError(
+            f"{host}:{port} can't serve /livez and /readyz ({error.strerror}); set another"
+            " health_port or stop what listens there"
+        ) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""What the clerk has to know; apart from the clerk, as the main process imports only this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ClerkSettings:
+    """Crosses the channel as a dict, in the first frame."""
+
+    instance: str
+    """Id of this instance, unique among all that share the prefix."""
+    database_url: str
+    schema: str
+    redis_url: str
+    redis_prefix: str
+    log: dict[str, Any]
+    """Arguments of `processing.logs.configure`."""
+    migrate: bool = False
+    """Create or upgrade the journal at the start."""
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None
+    """0 takes any free port; None serves nothing."""
+    sweep_interval: float = 10.0
+    """Seconds between two sweeps of expired claims."""
+    register_interval: float = 5.0
+    register_ttl: int = 15
+    """Seconds that the registration outlives a renewal."""
+    stale_after: float = 10.0
+    """Seconds without a beat of the main process after which it is not alive."""
+    status_ttl: int = 3600
+    """Seconds that statuses which the clerk writes live; it doesn't know the types' own."""

@@ -1,0 +1,55 @@
+"""Counts per minute, type, state and code, on their way to the journal's counter table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Key = tuple[str, str, str]
+"""(type, state, code)"""
+Counts = dict[tuple[int, str, str, str], int]
+"""(minute as epoch seconds, type, state, code) -> n"""
+
+OTHER = "other"
+MOST_NAMES = 1000
+"""Types counted by name: a flood of made-up types must not fill memory or the table."""
+MOST_KEYS = 50_000
+
+
+class Counters:
+    """Adds up what the main process reports until it is written. Owned by a lock of the caller."""
+
+    def __init__(self) -> None:
+        self._counts: Counts = {}
+        self._names: set[str] = set()
+        self.lost = 0
+        """Counts given up because the database was away for too long."""
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    def add(self, counts: Mapping[Key, int], now: float) -> None:
+        """Counts of now, epoch seconds."""
+        minute = int(now) // 60 * 60
+        for (name, state, code), n in counts.items():
+            key = (minute, self._name(name), state, code)
+            if key in self._counts or len(self._counts) < MOST_KEYS:
+                self._counts[key] = self._counts.get(key, 0) + n
+            else:
+                self.lost += n
+
+    def take(self) -> Counts:
+        """Everything that is not written yet; `restore` gives it back."""
+        counts, self._counts = self._counts, {}
+        return counts
+
+    def restore(self, counts: Counts) -> None:
+        """Takes back what could not be written."""
+        for key, n in counts.items():
+            self._counts[key] = self._counts.get(key, 0) + n
+
+    def _name(self, name: str) -> str:
+        if name not in self._names:
+            if len(self._names) >= MOST_NAMES:
+                return OTHER
+            self._names.add(name)
+        return name

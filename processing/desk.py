@@ -1,0 +1,261 @@
+"""The clerk's database work, in a thread of its own.
+
+So the channel, the registration and the health endpoint go on while the database hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import psycopg
+from feedback.migrations import check_schema, migrate
+from structlog.stdlib import BoundLogger
+
+from feedback import journal
+from feedback.errors import OncepoolError, SchemaTooNew
+from feedback.store import StatusWrite
+from processing.channel import ChannelClosed, Frame
+from processing.clerk_settings import ClerkSettings
+from processing.counters import Counters, Key
+from processing.expiry import statuses_in_doubt
+from processing.health import Health
+from processing.probe import Probe
+from processing.schedule import Schedule
+
+CONNECT_TIMEOUT = 5
+STATEMENT_TIMEOUT = 10
+HUNG_AFTER = 15.0
+"""Seconds after which a statement's connection is cut: the server itself no longer answers."""
+WRITE_COUNTERS_EVERY = 2.0
+SWEEP, COUNTERS = "sweep", "counters"
+
+
+class Desk:
+    """Probes the database, sweeps expired claims, writes counters."""
+
+    def __init__(
+        self,
+        settings: ClerkSettings,
+        tell: Callable[[Frame], None],
+        publish: Callable[[Sequence[StatusWrite]], None],
+        health: Health,
+        log: BoundLogger,
+    ) -> None:
+        self._settings = settings
+        self._tell = tell
+        self._publish = publish
+        self._health = health
+        self._log = log
+        self._connection: psycopg.Connection[Any] | None = None
+        self._schedule = Schedule(
+            {COUNTERS: WRITE_COUNTERS_EVERY, SWEEP: settings.sweep_interval}, time.monotonic()
+        )
+        # At the start too: an instance that was killed may have left claims.
+        self._schedule.hasten(SWEEP, time.monotonic())
+        self._said_ready = False
+        self._schema_checked = False
+        self._blocked = False
+        """The schema can't be used: nothing but stopping helps."""
+        self._changed = threading.Condition()
+        # All below is guarded by _changed.
+        self._probe = Probe()
+        self._counters = Counters()
+        self._stopping = False
+        self._busy_since: float | None = None
+        self._thread = threading.Thread(target=self._run, name="desk", daemon=True)
+
+    # Called by the clerk's own thread
+
+    def start(self) -> None:
+        """Starts the thread; its first try of the database ends in the frame ``ready``."""
+        self._thread.start()
+
+    def probe(self) -> None:
+        """The main process wants to hear when the database can be reached."""
+        with self._changed:
+            self._probe.ask()
+            self._changed.notify_all()
+
+    def count(self, counts: Mapping[Key, int]) -> None:
+        """Adds to the counters."""
+        with self._changed:
+            self._counters.add(counts, time.time())
+
+    def unhang(self) -> None:
+        """Cuts the connection of a statement that takes too long; call it now and then."""
+        with self._changed:
+            since, connection = self._busy_since, self._connection
+        if since is None or connection is None or time.monotonic() - since < HUNG_AFTER:
+            return
+        self._log.warning("the database does not answer: cutting the connection")
+        # A second descriptor of the same socket: the thread's read ends, nothing is closed.
+        with (
+            contextlib.suppress(psycopg.Error, OSError),
+            socket.socket(fileno=os.dup(connection.fileno())) as twin,
+        ):
+            twin.shutdown(socket.SHUT_RDWR)
+
+    def stop(self) -> None:
+        """Writes the last counters and ends; `join` waits for it."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def join(self, timeout: float) -> None:
+        """Waits until the thread has ended."""
+        self._thread.join(timeout)
+
+    # The thread
+
+    def _run(self) -> None:
+        with contextlib.suppress(ChannelClosed):  # main is gone, and with it this process
+            while self._wait():
+                now = time.monotonic()
+                with self._changed:
+                    try_now = self._probe.pause(now) == 0
+                if try_now:
+                    self._attempt(self._reach)
+                else:
+                    for duty in self._schedule.take(now):
+                        self._attempt(self._sweep if duty == SWEEP else self._write_counters)
+            if self._connection is not None and not self._blocked:
+                self._attempt(self._write_counters)
+        self._disconnect()
+
+    def _wait(self) -> bool:
+        """Waits until something is due; False when it is time to stop."""
+        with self._changed:
+            while not self._stopping:
+                now = time.monotonic()
+                pauses = []
+                if (pause := self._probe.pause(now)) is not None:
+                    pauses.append(pause)
+                if self._probe.up and not self._blocked:
+                    pauses.append(self._schedule.pause(now))
+                if pauses and min(pauses) <= 0:
+                    return True
+                self._changed.wait(min(pauses, default=None))
+            return False
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        """Does one piece of work; whatever goes wrong counts as the database being away."""
+        with self._changed:
+            self._busy_since = time.monotonic()
+        try:
+            work()
+        except (psycopg.Error, OSError) as error:
+            self._failed(" ".join(str(error).split()) or type(error).__name__)
+        except ChannelClosed:
+            raise
+        except Exception as error:  # noqa: BLE001 - housekeeping goes on after a duty's bug
+            self._log.exception("database duty failed")
+            self._failed(repr(error))
+        finally:
+            with self._changed:
+                self._busy_since = None
+
+    def _reach(self) -> None:
+        connection = self._open()
+        (standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone() or (False,)
+        if standby:
+            raise psycopg.OperationalError("this server is a read-only standby")
+        if not self._schema_checked:
+            self._check_schema(connection)
+        with self._changed:
+            news = self._probe.succeeded()
+        self._health.database(up=True, detail="answers")
+        if news and self._said_ready and not self._blocked:
+            self._tell(("database", True, "answers"))
+        self._say_ready("ok", "")
+
+    def _open(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            connection = psycopg.connect(
+                self._settings.database_url,
+                autocommit=True,
+                connect_timeout=CONNECT_TIMEOUT,
+                application_name=f"oncepool clerk {self._settings.instance}",
+            )
+            connection.execute(
+                "SELECT set_config('statement_timeout', %s, false)", [f"{STATEMENT_TIMEOUT}s"]
+            )
+            with self._changed:
+                self._connection = connection
+        return self._connection
+
+    def _check_schema(self, connection: psycopg.Connection[Any]) -> None:
+        schema = self._settings.schema
+        try:
+            if self._settings.migrate:
+                applied = migrate(self._settings.database_url, schema)
+                self._log.info("journal migrated", schema=schema, applied=applied)
+            check_schema(connection, schema)
+        except psycopg.OperationalError:
+            raise
+        except (OncepoolError, psycopg.Error) as error:
+            self._blocked = True
+            verdict = "too_new" if isinstance(error, SchemaTooNew) else "missing"
+            detail = str(error).strip()
+            if self._said_ready:
+                self._tell(("fatal", detail))
+            self._say_ready(verdict, detail)
+        self._schema_checked = True
+
+    def _sweep(self) -> None:
+        rows = journal.sweep_expired_claims(self._open())
+        if not rows:
+            return
+        for row in rows:
+            self._log.warning(
+                "claim expired: in doubt", request_id=row.id, type=row.type, run=row.run
+            )
+        self._publish(statuses_in_doubt(rows, self._settings.status_ttl))
+        self.count(_count(rows))
+
+    def _write_counters(self) -> None:
+        with self._changed:
+            counts = self._counters.take()
+        if not counts:
+            return
+        try:
+            journal.add_counters(self._open(), counts)
+        except BaseException:
+            with self._changed:
+                self._counters.restore(counts)
+            raise
+
+    def _failed(self, detail: str) -> None:
+        self._disconnect()
+        with self._changed:
+            news = self._probe.failed(time.monotonic())
+        self._health.database(up=False, detail=detail)
+        if news and self._said_ready:
+            self._log.warning("database away", detail=detail)
+            self._tell(("database", False, detail))
+        self._say_ready("unreachable", detail)
+
+    def _say_ready(self, schema: str, detail: str) -> None:
+        if not self._said_ready:
+            self._said_ready = True
+            self._tell(("ready", {"schema": schema, "detail": detail}))
+
+    def _disconnect(self) -> None:
+        with self._changed:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                connection.close()
+
+
+def _count(rows: Sequence[Any]) -> dict[Key, int]:
+    counts: dict[Key, int] = {}
+    for row in rows:
+        key = (row.type, "in_doubt", row.code)
+        counts[key] = counts.get(key, 0) + 1
+    return counts

@@ -1,0 +1,117 @@
+"""Whether this instance lives and is ready: rules without I/O, and what the endpoints show."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Item(NamedTuple):
+    """One thing that was looked at."""
+
+    name: str
+    ok: bool
+    detail: str
+    counts: bool = True
+    """False: only reported, it decides nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an endpoint says."""
+
+    items: tuple[Item, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that counts is well."""
+        return all(item.ok for item in self.items if item.counts)
+
+    def as_text(self) -> str:
+        """One line an item, as ``[+] main: beat 0.4 s ago``."""
+        lines = [
+            f"[{'+' if i.ok else '-' if i.counts else '!'}] {i.name}: {i.detail}"
+            for i in self.items
+        ]
+        return "\n".join([*lines, "ok" if self.ok else "failed"]) + "\n"
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as an object."""
+        return {"ok": self.ok, "checks": [item._asdict() for item in self.items]}
+
+
+class Health:
+    """What the clerk knows, and the rules. Any thread may tell and ask.
+
+    Alive: the main process has beaten within `stale_after` seconds and the clerk's own loop turns.
+    Ready: alive, a member of the group (with or without partitions, paused or idle), not stopping,
+    and the database is up. Redis is only reported: requests run without it.
+    """
+
+    def __init__(self, stale_after: float, clock: Callable[[], float]) -> None:
+        self._stale_after = stale_after
+        self._clock = clock
+        self._lock = threading.Lock()
+        # All below is guarded by _lock.
+        self._beat: dict[str, Any] = {}
+        self._beaten = self._turned = clock()
+        self._database = (False, "not tried yet")
+        self._redis = (False, "not tried yet")
+
+    def beat(self, facts: Mapping[str, Any]) -> None:
+        """The main process's loop turned and says this of itself."""
+        with self._lock:
+            self._beat = dict(facts)
+            self._beaten = self._clock()
+
+    def turn(self) -> None:
+        """The clerk's loop turned."""
+        with self._lock:
+            self._turned = self._clock()
+
+    def database(self, up: bool, detail: str) -> None:
+        """How the database was found."""
+        with self._lock:
+            self._database = (up, detail)
+
+    def redis(self, up: bool, detail: str) -> None:
+        """How Redis was found."""
+        with self._lock:
+            self._redis = (up, detail)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the main process said last."""
+        with self._lock:
+            return dict(self._beat)
+
+    def live(self) -> Answer:
+        """Whether both loops turn."""
+        with self._lock:
+            return Answer(self._loops())
+
+    def ready(self) -> Answer:
+        """Whether requests that are sent now will be run here or by the rest of the group."""
+        with self._lock:
+            joined = bool(self._beat.get("joined"))
+            assigned = self._beat.get("assigned", 0)
+            group = f"joined, {assigned} partition(s)" if joined else "not joined yet"
+            stopping = bool(self._beat.get("stopping"))
+            return Answer(
+                (
+                    *self._loops(),
+                    Item("group", joined, group),
+                    Item("stopping", not stopping, "yes" if stopping else "no"),
+                    Item("database", *self._database),
+                    Item("redis", *self._redis, counts=False),
+                )
+            )
+
+    def _loops(self) -> tuple[Item, ...]:
+        now = self._clock()
+        ages = (("main", now - self._beaten), ("clerk", now - self._turned))
+        return tuple(
+            Item(name, age <= self._stale_after, f"turned {age:.1f} s ago") for name, age in ages
+        )

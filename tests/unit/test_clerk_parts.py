@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedback.status import Status
+from feedback.store import MemoryStatusStore, StatusWrite
+from processing import counters as counters_module
+from processing.counters import OTHER, Counters
+from processing.probe import FIRST_PAUSE, LONGEST_PAUSE, Probe
+from processing.refusals import refusals
+from processing.schedule import Schedule
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def full_jitter():
+    return 1.0
+
+
+# Probe
+
+
+def test_the_first_try_is_due_at_once():
+    assert Probe().pause(0.0) == 0
+
+
+def test_a_reached_database_is_tried_again_only_when_asked():
+    probe = Probe()
+    probe.succeeded()
+
+    assert probe.pause(1000.0) is None
+    probe.ask()
+    assert probe.pause(1000.0) == 0
+
+
+def test_pauses_double_up_to_a_cap_and_start_anew_after_success():
+    probe = Probe(full_jitter)
+    pauses = []
+    now = 0.0
+    for _ in range(8):
+        probe.failed(now)
+        pauses.append(probe.pause(now))
+        now += pauses[-1]
+        assert probe.pause(now) == 0
+    assert pauses[:3] == [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]
+    assert max(pauses) == pauses[-1] == LONGEST_PAUSE
+
+    probe.succeeded()
+    probe.failed(now)
+    assert probe.pause(now) == FIRST_PAUSE
+
+
+def test_the_main_process_hears_only_news():
+    probe = Probe()
+
+    assert probe.failed(0.0)
+    assert not probe.failed(1.0)
+    assert probe.succeeded()
+    assert not probe.succeeded()
+
+
+def test_the_main_process_gets_an_answer_each_time_it_asks():
+    probe = Probe()
+    assert probe.succeeded()
+
+    probe.ask()
+    assert probe.succeeded()
+    probe.ask()
+    assert probe.failed(0.0)
+    probe.ask()
+    assert probe.failed(1.0)
+    assert probe.succeeded()
+
+
+def test_asking_does_not_shorten_the_pause_after_a_failure():
+    probe = Probe(full_jitter)
+    probe.failed(0.0)
+
+    probe.ask()
+
+    assert probe.pause(0.0) == FIRST_PAUSE
+
+
+@given(st.lists(st.sampled_from(["ask", "ok", "bad"]), max_size=40))
+def test_whoever_asked_is_answered_by_the_next_outcome(events):
+    probe = Probe()
+    waiting = True
+    for number, event in enumerate(events):
+        if event == "ask":
+            probe.ask()
+            waiting = True
+            continue
+        told = probe.succeeded() if event == "ok" else probe.failed(float(number))
+        assert told or not waiting
+        assert probe.up == (event == "ok")
+        assert (probe.pause(1e9) is None) == probe.up
+        waiting = False
+
+
+# Schedule
+
+
+def test_duties_come_again_after_their_interval():
+    schedule = Schedule({"a": 1.0, "b": 3.0}, 0.0)
+
+    assert schedule.take(0.9) == []
+    assert schedule.pause(0.9) == pytest.approx(0.1)
+    assert schedule.take(3.0) == ["a", "b"]
+    assert schedule.take(3.5) == []
+    assert schedule.take(4.0) == ["a"]
+
+
+def test_a_late_duty_is_not_made_up_for():
+    schedule = Schedule({"a": 1.0}, 0.0)
+
+    assert schedule.take(10.0) == ["a"]
+    assert schedule.take(10.5) == []
+
+
+def test_a_duty_can_be_made_due():
+    schedule = Schedule({"a": 60.0}, 0.0)
+    schedule.hasten("a", 1.0)
+
+    assert schedule.pause(1.0) == 0.0
+    assert schedule.take(1.0) == ["a"]
+
+
+# Counters
+
+
+KEY = ("payment.create", "done", "ok")
+
+
+def test_counts_add_up_per_minute():
+    counters = Counters()
+    counters.add({KEY: 2}, 61.0)
+    counters.add({KEY: 3}, 119.9)
+    counters.add({KEY: 4}, 120.0)
+
+    assert counters.take() == {(60, *KEY): 5, (120, *KEY): 4}
+    assert not counters
+
+
+def test_what_could_not_be_written_is_added_to_what_came_since():
+    counters = Counters()
+    counters.add({KEY: 2}, 0.0)
+    taken = counters.take()
+    counters.add({KEY: 3}, 1.0)
+
+    counters.restore(taken)
+
+    assert counters.take() == {(0, *KEY): 5}
+
+
+def test_made_up_types_share_one_name(monkeypatch):
+    monkeypatch.setattr(counters_module, "MOST_NAMES", 2)
+    counters = Counters()
+    for n in range(5):
+        counters.add({(f"type-{n}", "failed", "unknown_type"): 1}, 0.0)
+
+    counts = counters.take()
+
+    assert counts[0, OTHER, "failed", "unknown_type"] == 3
+    assert sum(counts.values()) == 5
+
+
+def test_a_long_outage_gives_up_counts_not_memory(monkeypatch):
+    monkeypatch.setattr(counters_module, "MOST_KEYS", 3)
+    counters = Counters()
+    for minute in range(5):
+        counters.add({KEY: 1}, minute * 60.0)
+
+    assert len(counters.take()) == 3
+    assert counters.lost == 2
+
+
+# Refusals
+
+
+def record(request_id="r-1", type_="payment.create", headers=()):
+    pairs = [("ce_id", request_id.encode()), ("ce_type", type_.encode()), *headers]
+    return ("requests", 0, 7, 1_700_000_000_000, b"k", b"{}", pairs, type_)
+
+
+def test_a_refused_request_is_answered_failed_with_the_code():
+    writes, counts = refusals([record()], "database_unavailable", AT, 60)
+
+    (write,) = writes
+    status = Status.decode(write.value)
+    assert (status.id, status.type, status.state) == ("r-1", "payment.create", "failed")
+    assert status.code == "database_unavailable"
+    assert "send it again" in status.reason
+    assert write.bump
+    assert write.ttl == 60
+    assert counts == {("payment.create", "failed", "database_unavailable"): 1}
+
+
+def test_whoever_wants_a_hint_gets_it():
+    writes, _ = refusals([record(headers=[("ce_replyto", b"me")])], "shutdown", AT, 60)
+
+    assert writes[0].reply_to == "me"
+
+
+def test_messages_that_are_no_requests_are_left_out():
+    broken = ("requests", 0, 8, 0, None, b"", None, None)
+    nameless = ("requests", 0, 9, 0, None, b"", [("ce_type", b"t")], "t")
+
+    writes, counts = refusals([broken, record(), nameless], "shutdown", AT, 60)
+
+    assert [write.id for write in writes] == ["r-1"]
+    assert sum(counts.values()) == 1
+
+
+def test_a_refusal_takes_the_run_after_the_standing_one_and_never_covers_an_outcome():
+    store = MemoryStatusStore()
+    done = Status.decode(refusals([record()], "shutdown", AT, 60)[0][0].value)
+    store.write(refusals([record()], "shutdown", AT, 60)[0])
+    store.write(refusals([record()], "shutdown", AT, 60)[0])
+
+    (status,) = store.read(["r-1"])
+    assert status.run == done.run + 1
+
+    value = b'{"v":"000019","id":"r-1","type":"t","state":"done","code":"ok","attempt":1,'
+    value += b'"at":"2026-01-02T00:00:00Z"}'
+    store.write([StatusWrite("r-1", value, 60)])
+    store.write(refusals([record()], "shutdown", AT, 60)[0])
+    assert store.read(["r-1"])[0].state == "done"

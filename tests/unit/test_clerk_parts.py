@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from feedback.record import Record
 from feedback.status import Status
 from feedback.store import MemoryStatusStore, StatusWrite
 from processing import counters as counters_module
@@ -17,18 +19,18 @@ from processing.schedule import Schedule
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def full_jitter():
+def full_jitter() -> float:
     return 1.0
 
 
 # Probe
 
 
-def test_the_first_try_is_due_at_once():
+def test_the_first_try_is_due_at_once() -> None:
     assert Probe().pause(0.0) == 0
 
 
-def test_a_reached_database_is_tried_again_only_when_asked():
+def test_a_reached_database_is_tried_again_only_when_asked() -> None:
     probe = Probe()
     probe.succeeded()
 
@@ -37,7 +39,7 @@ def test_a_reached_database_is_tried_again_only_when_asked():
     assert probe.pause(1000.0) == 0
 
 
-def test_pauses_double_up_to_a_cap_and_start_anew_after_success():
+def test_pauses_double_up_to_a_cap_and_start_anew_after_success() -> None:
     probe = Probe(full_jitter)
     pauses = []
     now = 0.0
@@ -54,7 +56,7 @@ def test_pauses_double_up_to_a_cap_and_start_anew_after_success():
     assert probe.pause(now) == FIRST_PAUSE
 
 
-def test_the_main_process_hears_only_news():
+def test_the_main_process_hears_only_news() -> None:
     probe = Probe()
 
     assert probe.failed(0.0)
@@ -63,7 +65,7 @@ def test_the_main_process_hears_only_news():
     assert not probe.succeeded()
 
 
-def test_the_main_process_gets_an_answer_each_time_it_asks():
+def test_the_main_process_gets_an_answer_each_time_it_asks() -> None:
     probe = Probe()
     assert probe.succeeded()
 
@@ -76,7 +78,7 @@ def test_the_main_process_gets_an_answer_each_time_it_asks():
     assert probe.succeeded()
 
 
-def test_asking_does_not_shorten_the_pause_after_a_failure():
+def test_asking_does_not_shorten_the_pause_after_a_failure() -> None:
     probe = Probe(full_jitter)
     probe.failed(0.0)
 
@@ -86,7 +88,7 @@ def test_asking_does_not_shorten_the_pause_after_a_failure():
 
 
 @given(st.lists(st.sampled_from(["ask", "ok", "bad"]), max_size=40))
-def test_whoever_asked_is_answered_by_the_next_outcome(events):
+def test_whoever_asked_is_answered_by_the_next_outcome(events: list[str]) -> None:
     probe = Probe()
     waiting = True
     for number, event in enumerate(events):
@@ -104,7 +106,7 @@ def test_whoever_asked_is_answered_by_the_next_outcome(events):
 # Schedule
 
 
-def test_duties_come_again_after_their_interval():
+def test_duties_come_again_after_their_interval() -> None:
     schedule = Schedule({"a": 1.0, "b": 3.0}, 0.0)
 
     assert schedule.take(0.9) == []
@@ -114,14 +116,14 @@ def test_duties_come_again_after_their_interval():
     assert schedule.take(4.0) == ["a"]
 
 
-def test_a_late_duty_is_not_made_up_for():
+def test_a_late_duty_is_not_made_up_for() -> None:
     schedule = Schedule({"a": 1.0}, 0.0)
 
     assert schedule.take(10.0) == ["a"]
     assert schedule.take(10.5) == []
 
 
-def test_a_duty_can_be_made_due():
+def test_a_duty_can_be_made_due() -> None:
     schedule = Schedule({"a": 60.0}, 0.0)
     schedule.hasten("a", 1.0)
 
@@ -135,7 +137,7 @@ def test_a_duty_can_be_made_due():
 KEY = ("payment.create", "done", "ok")
 
 
-def test_counts_add_up_per_minute():
+def test_counts_add_up_per_minute() -> None:
     counters = Counters()
     counters.add({KEY: 2}, 61.0)
     counters.add({KEY: 3}, 119.9)
@@ -145,7 +147,7 @@ def test_counts_add_up_per_minute():
     assert not counters
 
 
-def test_what_could_not_be_written_is_added_to_what_came_since():
+def test_what_could_not_be_written_is_added_to_what_came_since() -> None:
     counters = Counters()
     counters.add({KEY: 2}, 0.0)
     taken = counters.take()
@@ -156,7 +158,7 @@ def test_what_could_not_be_written_is_added_to_what_came_since():
     assert counters.take() == {(0, *KEY): 5}
 
 
-def test_made_up_types_share_one_name(monkeypatch):
+def test_made_up_types_share_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters_module, "MOST_NAMES", 2)
     counters = Counters()
     for n in range(5):
@@ -168,7 +170,7 @@ def test_made_up_types_share_one_name(monkeypatch):
     assert sum(counts.values()) == 5
 
 
-def test_a_long_outage_gives_up_counts_not_memory(monkeypatch):
+def test_a_long_outage_gives_up_counts_not_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters_module, "MOST_KEYS", 3)
     counters = Counters()
     for minute in range(5):
@@ -181,12 +183,16 @@ def test_a_long_outage_gives_up_counts_not_memory(monkeypatch):
 # Refusals
 
 
-def record(request_id="r-1", type_="payment.create", headers=()):
+def record(
+    request_id: str = "r-1",
+    type_: str = "payment.create",
+    headers: Sequence[tuple[str, bytes]] = (),
+) -> Record:
     pairs = [("ce_id", request_id.encode()), ("ce_type", type_.encode()), *headers]
     return ("requests", 0, 7, 1_700_000_000_000, b"k", b"{}", pairs, type_)
 
 
-def test_a_refused_request_is_answered_failed_with_the_code():
+def test_a_refused_request_is_answered_failed_with_the_code() -> None:
     writes, counts = refusals([record()], "database_unavailable", AT, 60)
 
     (write,) = writes
@@ -199,13 +205,13 @@ def test_a_refused_request_is_answered_failed_with_the_code():
     assert counts == {("payment.create", "failed", "database_unavailable"): 1}
 
 
-def test_whoever_wants_a_hint_gets_it():
+def test_whoever_wants_a_hint_gets_it() -> None:
     writes, _ = refusals([record(headers=[("ce_replyto", b"me")])], "shutdown", AT, 60)
 
     assert writes[0].reply_to == "me"
 
 
-def test_messages_that_are_no_requests_are_left_out():
+def test_messages_that_are_no_requests_are_left_out() -> None:
     broken = ("requests", 0, 8, 0, None, b"", None, None)
     nameless = ("requests", 0, 9, 0, None, b"", [("ce_type", b"t")], "t")
 
@@ -215,7 +221,7 @@ def test_messages_that_are_no_requests_are_left_out():
     assert sum(counts.values()) == 1
 
 
-def test_a_refusal_takes_the_run_after_the_standing_one_and_never_covers_an_outcome():
+def test_a_refusal_takes_the_run_after_the_standing_one_and_never_covers_an_outcome() -> None:
     store = MemoryStatusStore()
     done = Status.decode(refusals([record()], "shutdown", AT, 60)[0][0].value)
     store.write(refusals([record()], "shutdown", AT, 60)[0])

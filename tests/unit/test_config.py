@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,13 +16,18 @@ from consumer.reference import reference
 ROOT = Path(__file__).parents[2]
 
 
-def load(arguments=None, environ=None, toml=None, folder=None):
-    if toml is not None:
+def load(
+    arguments: dict[str, Any] | None = None,
+    environ: dict[str, str] | None = None,
+    toml: str | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    if toml is not None and folder is not None:
         (folder / "oncepool.toml").write_text(toml)
     return load_settings(arguments, environ=environ or {}, folder=folder or Path("/nonexistent"))
 
 
-def test_arguments_win_over_environment_over_file_over_defaults(tmp_path):
+def test_arguments_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
     toml = 'workers = 3\ngrace = 7\n[kafka]\ngroup = "of-the-file"\n'
     environ = {"ONCEPOOL_WORKERS": "4", "ONCEPOOL_GRACE": "8"}
 
@@ -35,19 +41,19 @@ def test_arguments_win_over_environment_over_file_over_defaults(tmp_path):
     assert settings.source("ordering") == "default"
 
 
-def test_an_argument_that_is_none_was_not_given():
+def test_an_argument_that_is_none_was_not_given() -> None:
     settings = load({"workers": None}, {"ONCEPOOL_WORKERS": "4"})
 
     assert settings.workers == 4
 
 
-def test_the_file_can_be_named(tmp_path):
+def test_the_file_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "oncepool.toml").write_text("workers = 1")
     (tmp_path / "other.toml").write_text("workers = 2")
     (tmp_path / "third.toml").write_text("workers = 3")
     environ = {"ONCEPOOL_CONFIG": str(tmp_path / "other.toml")}
 
-    def workers(environ, config=None):
+    def workers(environ: dict[str, str], config: Path | None = None) -> int:
         return load_settings(environ=environ, config=config, folder=tmp_path).workers
 
     assert workers({}) == 1
@@ -55,7 +61,7 @@ def test_the_file_can_be_named(tmp_path):
     assert workers(environ, tmp_path / "third.toml") == 3
 
 
-def test_a_named_file_that_is_missing_or_no_toml_is_refused(tmp_path):
+def test_a_named_file_that_is_missing_or_no_toml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no\.toml: the configuration file can't be read"):
         load_settings(environ={}, config=tmp_path / "no.toml")
     (tmp_path / "bad.toml").write_text("workers = = 2")
@@ -63,7 +69,7 @@ def test_a_named_file_that_is_missing_or_no_toml_is_refused(tmp_path):
         load_settings(environ={}, config=tmp_path / "bad.toml")
 
 
-def test_tables_are_flattened(tmp_path):
+def test_tables_are_flattened(tmp_path: Path) -> None:
     toml = """
     [kafka]
     topics = ["a", "b"]
@@ -93,29 +99,31 @@ def test_tables_are_flattened(tmp_path):
         ('kafka_group = "a"\n[kafka]\ngroup = "b"', "kafka_group is given twice"),
     ],
 )
-def test_unknown_names_in_the_file_are_refused_with_the_nearest(tmp_path, toml, message):
+def test_unknown_names_in_the_file_are_refused_with_the_nearest(
+    tmp_path: Path, toml: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         load(toml=toml, folder=tmp_path)
 
 
-def test_unknown_variables_are_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match="ONCEPOOL_WORKER: .* did you mean ONCEPOOL_WORKERS"):
+def test_unknown_variables_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"ONCEPOOL_WORKER: .* did you mean ONCEPOOL_WORKERS"):
         load(environ={"ONCEPOOL_WORKER": "3"})
 
 
-def test_unknown_arguments_are_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match="argument worker: .* did you mean workers"):
+def test_unknown_arguments_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"argument worker: .* did you mean workers"):
         load({"worker": 3})
 
 
 @pytest.mark.parametrize(
     "name", ["ONCEPOOL_STACK", "ONCEPOOL_STACK_DATA", "ONCEPOOL_JSON", "ONCEPOOL_TEST_X", "PATH"]
 )
-def test_variables_of_other_parts_are_left_alone(name):
+def test_variables_of_other_parts_are_left_alone(name: str) -> None:
     load(environ={name: "x"})
 
 
-def test_an_empty_variable_counts_as_not_set():
+def test_an_empty_variable_counts_as_not_set() -> None:
     assert load(environ={"ONCEPOOL_HEALTH_PORT": ""}).health_port is None
 
 
@@ -140,12 +148,14 @@ def test_an_empty_variable_counts_as_not_set():
         ("max_payload", "lots", "max_payload = 'lots'"),
     ],
 )
-def test_value_errors_say_setting_value_source_and_what_is_allowed(name, value, message):
+def test_value_errors_say_setting_value_source_and_what_is_allowed(
+    name: str, value: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         load(environ={variable(name): value})
 
 
-def test_all_wrong_values_are_told_at_once():
+def test_all_wrong_values_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         load(environ={"ONCEPOOL_WORKERS": "0", "ONCEPOOL_GRACE": "x"})
 
@@ -153,7 +163,7 @@ def test_all_wrong_values_are_told_at_once():
 
 
 @pytest.mark.parametrize("name", FORBIDDEN)
-def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name):
+def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load({"kafka_properties": {name: "x"}})
 
@@ -188,12 +198,14 @@ def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name):
         ({"sweep_interval": 61}, "expired claims would stay unnoticed"),
     ],
 )
-def test_combinations_that_do_not_go_together_are_explained(arguments, message):
+def test_combinations_that_do_not_go_together_are_explained(
+    arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         load(arguments)
 
 
-def test_classic_properties_are_allowed_with_the_classic_protocol():
+def test_classic_properties_are_allowed_with_the_classic_protocol() -> None:
     load({"kafka_protocol": "classic", "kafka_properties": {"heartbeat.interval.ms": 1000}})
 
 
@@ -208,7 +220,7 @@ SECRETS = {
 }
 
 
-def test_secrets_are_masked_wherever_a_value_is_shown():
+def test_secrets_are_masked_wherever_a_value_is_shown() -> None:
     settings = load(
         {
             "kafka_properties": {**SECRETS, "sasl.username": "shop"},
@@ -223,7 +235,7 @@ def test_secrets_are_masked_wherever_a_value_is_shown():
     assert settings.kafka_properties["sasl.password"] == "s1-hidden"
 
 
-def test_secrets_are_masked_in_errors():
+def test_secrets_are_masked_in_errors() -> None:
     environ = {
         "ONCEPOOL_DATABASE_URL": "mysql://shop:hidden@h/db",
         "ONCEPOOL_REDIS_URL": "http://:hidden@h",
@@ -244,13 +256,13 @@ PLAIN = st.text(
 
 
 @given(password=PLAIN)
-def test_no_password_survives_masking(password):
+def test_no_password_survives_masking(password: str) -> None:
     masked = mask_url(f"postgresql://user:{password}@host:5432/db")
 
     assert masked == "postgresql://user:***@host:5432/db"
 
 
-def test_a_libpq_string_is_masked():
+def test_a_libpq_string_is_masked() -> None:
     assert mask_url("host=h password='a b' dbname=d") == "host=h password=*** dbname=d"
     assert mask_url("host=h password=ab dbname=d") == "host=h password=*** dbname=d"
 
@@ -260,7 +272,12 @@ def test_a_libpq_string_is_masked():
     in_environment=st.one_of(st.none(), st.integers(1, 1024)),
     in_file=st.one_of(st.none(), st.integers(1, 1024)),
 )
-def test_the_first_source_that_has_a_value_wins(workers, in_environment, in_file, tmp_path_factory):
+def test_the_first_source_that_has_a_value_wins(
+    workers: int | None,
+    in_environment: int | None,
+    in_file: int | None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     folder = tmp_path_factory.mktemp("config")
     environ = {} if in_environment is None else {"ONCEPOOL_WORKERS": str(in_environment)}
     toml = "" if in_file is None else f"workers = {in_file}"
@@ -274,7 +291,7 @@ def test_the_first_source_that_has_a_value_wins(workers, in_environment, in_file
         assert settings.source("workers") == "default"
 
 
-def test_what_a_command_needs_is_named_with_its_ways():
+def test_what_a_command_needs_is_named_with_its_ways() -> None:
     with pytest.raises(ConfigError, match="database_url: set ONCEPOOL_DATABASE_URL") as caught:
         load().require("database_url", "kafka_topics", "kafka_group")
 
@@ -282,20 +299,20 @@ def test_what_a_command_needs_is_named_with_its_ways():
     assert "kafka_group" not in str(caught.value)
 
 
-def test_requests_are_sent_to_the_first_topic_unless_one_is_named():
+def test_requests_are_sent_to_the_first_topic_unless_one_is_named() -> None:
     assert load({"kafka_topics": "a,b"}).send_topic == "a"
     assert load({"kafka_topics": "a,b", "kafka_topic": "c"}).send_topic == "c"
     assert load().send_topic == ""
 
 
-def test_settings_made_from_values_read_nothing_else(monkeypatch):
+def test_settings_made_from_values_read_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONCEPOOL_WORKERS", "77")
 
     assert Settings(workers=2).workers == 2
     assert Settings().workers != 77
 
 
-def test_the_reference_page_is_what_the_settings_say():
+def test_the_reference_page_is_what_the_settings_say() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
     assert page == reference(), "run: python -m consumer.reference > docs/configuration.md"

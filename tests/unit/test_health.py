@@ -3,48 +3,51 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from processing.health import Health
 from processing.health_server import HealthServer
 
+Get = Callable[..., tuple[int, str]]
+
 
 class Clock:
     now = 100.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.now
 
 
 @pytest.fixture
-def clock():
+def clock() -> Clock:
     return Clock()
 
 
 @pytest.fixture
-def health(clock):
+def health(clock: Clock) -> Health:
     return Health(10.0, clock)
 
 
 @pytest.fixture
-def well(health):
+def well(health: Health) -> Health:
     health.beat({"joined": True, "assigned": 3})
     health.database(up=True, detail="answers")
     health.redis(up=True, detail="answers")
     return health
 
 
-def test_a_new_instance_lives_but_is_not_ready(health):
+def test_a_new_instance_lives_but_is_not_ready(health: Health) -> None:
     assert health.live().ok
     assert not health.ready().ok
 
 
-def test_ready_once_joined_and_the_database_is_up(well):
+def test_ready_once_joined_and_the_database_is_up(well: Health) -> None:
     assert well.ready().ok
 
 
-def test_a_main_process_that_no_longer_beats_is_not_alive(well, clock):
+def test_a_main_process_that_no_longer_beats_is_not_alive(well: Health, clock: Clock) -> None:
     clock.now += 10.1
     well.turn()
 
@@ -53,20 +56,20 @@ def test_a_main_process_that_no_longer_beats_is_not_alive(well, clock):
     assert not well.ready().ok
 
 
-def test_a_clerk_that_no_longer_turns_is_not_alive(well, clock):
+def test_a_clerk_that_no_longer_turns_is_not_alive(well: Health, clock: Clock) -> None:
     clock.now += 10.1
     well.beat({"joined": True})
 
     assert [i.name for i in well.live().items if not i.ok] == ["clerk"]
 
 
-def test_ready_while_idle_or_without_partitions(well):
+def test_ready_while_idle_or_without_partitions(well: Health) -> None:
     well.beat({"joined": True, "assigned": 0, "paused": True, "in_hand": 0})
 
     assert well.ready().ok
 
 
-def test_not_ready_while_stopping_without_the_database_or_before_joining(well):
+def test_not_ready_while_stopping_without_the_database_or_before_joining(well: Health) -> None:
     well.beat({"joined": True, "stopping": True})
     assert not well.ready().ok
     assert well.live().ok
@@ -80,7 +83,7 @@ def test_not_ready_while_stopping_without_the_database_or_before_joining(well):
     assert well.live().ok
 
 
-def test_redis_is_only_reported(well):
+def test_redis_is_only_reported(well: Health) -> None:
     well.redis(up=False, detail="connection refused")
 
     answer = well.ready()
@@ -90,10 +93,10 @@ def test_redis_is_only_reported(well):
 
 
 @pytest.fixture
-def get(well):
+def get(well: Health) -> Iterator[Get]:
     server = HealthServer("127.0.0.1", 0, well)
 
-    def ask(path, method="GET", **headers):
+    def ask(path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
         connection.request(method, path, headers=headers)
         response = connection.getresponse()
@@ -105,7 +108,7 @@ def get(well):
     server.close()
 
 
-def test_endpoints_answer_200_and_503(get, well):
+def test_endpoints_answer_200_and_503(get: Get, well: Health) -> None:
     assert get("/livez") == (200, "ok\n")
     assert get("/readyz") == (200, "ok\n")
 
@@ -115,7 +118,7 @@ def test_endpoints_answer_200_and_503(get, well):
     assert get("/readyz") == (503, "failed\n")
 
 
-def test_verbose_lists_as_text_or_json(get, well):
+def test_verbose_lists_as_text_or_json(get: Get, well: Health) -> None:
     well.database(up=False, detail="refused")
 
     status, text = get("/readyz?verbose")
@@ -130,12 +133,12 @@ def test_verbose_lists_as_text_or_json(get, well):
     assert json.loads(get("/livez", accept="application/json")[1]) == {"ok": True}
 
 
-def test_other_paths_are_404_and_head_has_no_body(get):
+def test_other_paths_are_404_and_head_has_no_body(get: Get) -> None:
     assert get("/metrics")[0] == 404
     assert get("/livez", method="HEAD") == (200, "")
 
 
-def test_a_taken_port_is_refused(well):
+def test_a_taken_port_is_refused(well: Health) -> None:
     server = HealthServer("127.0.0.1", 0, well)
     try:
         with pytest.raises(OSError, match="in use"):
@@ -144,7 +147,7 @@ def test_a_taken_port_is_refused(well):
         server.close()
 
 
-def test_closing_lets_go_of_the_port_and_the_thread(well):
+def test_closing_lets_go_of_the_port_and_the_thread(well: Health) -> None:
     before = threading.active_count()
     server = HealthServer("127.0.0.1", 0, well)
     server.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from feedback.errors import StoreUnavailable
 from feedback.status import Status
-from feedback.store import StatusWrite, hint_messages, replacement
+from feedback.store import StatusWrite, decode_or_none, hint_messages, replacement
 
 
 class MemoryStatusStore:
@@ -39,10 +39,13 @@ class MemoryStatusStore:
 
     def read(self, ids: Sequence[str]) -> list[Status | None]:
         """One answer an id, in their order; None where no status stands."""
+        return [decode_or_none(value) for value in self.read_raw(ids)]
+
+    def read_raw(self, ids: Sequence[str]) -> list[bytes | None]:
+        """As read(), but the values as they stand."""
         with self._lock:
             self._check()
-            values = [self._value(name) for name in ids]
-        return [None if value is None else Status.decode(value) for value in values]
+            return [self._value(name) for name in ids]
 
     def subscribe(self, channel: str) -> _MemoryHints:
         """Subscribed when it returns, so that no hint sent after that is missed."""

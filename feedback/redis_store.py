@@ -22,7 +22,7 @@ from redis.retry import Retry
 
 from feedback.errors import StoreUnavailable
 from feedback.status import Status
-from feedback.store import Hints, StatusWrite, hint_messages
+from feedback.store import Hints, StatusWrite, decode_or_none, hint_messages
 
 # store.replacement() in Lua. KEYS[1] status key; ARGV: value, ttl in seconds, 1 for a bump.
 # Bytes 6 to 11 of a value are its v: run number and rank.
@@ -107,13 +107,16 @@ class RedisStatusStore:
 
     def read(self, ids: Sequence[str]) -> list[Status | None]:
         """One answer an id, in their order; None where no status stands."""
-        answers: list[Status | None] = []
+        return [decode_or_none(value) for value in self.read_raw(ids)]
+
+    def read_raw(self, ids: Sequence[str]) -> list[bytes | None]:
+        """As read(), but the values as they stand."""
+        answers: list[bytes | None] = []
         for start in range(0, len(ids), _SLICE):
             keys = [self._key_prefix + name.encode() for name in ids[start : start + _SLICE]]
             with self._connection() as connection:
                 connection.send_command("MGET", *keys)
-                values = connection.read_response()
-            answers.extend(_decode(value) for value in values)
+                answers.extend(connection.read_response())
         return answers
 
     def subscribe(self, channel: str) -> Hints:
@@ -223,12 +226,3 @@ def _slices(writes: Sequence[StatusWrite]) -> Iterator[list[StatusWrite]]:
         size += len(write.value)
     if part:
         yield part
-
-
-def _decode(value: bytes | None) -> Status | None:
-    if value is None:
-        return None
-    try:
-        return Status.decode(value)
-    except ValueError:
-        return None  # not written by us: the next write replaces it

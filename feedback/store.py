@@ -22,6 +22,7 @@ __all__ = [
     "RedisStatusStore",
     "StatusStore",
     "StatusWrite",
+    "decode_or_none",
     "hint_messages",
     "hinted_ids",
     "replacement",
@@ -70,6 +71,9 @@ class StatusStore(Protocol):
     def read(self, ids: Sequence[str]) -> list[Status | None]:
         """One answer an id, in their order; None where no status stands."""
 
+    def read_raw(self, ids: Sequence[str]) -> list[bytes | None]:
+        """As read(), but the values as they stand: who reads them often parses only changes."""
+
     def subscribe(self, channel: str) -> Hints:
         """Subscribed when it returns, so that no hint sent after that is missed."""
 
@@ -107,6 +111,18 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
         and any(code in (standing or b"") for code in _WITHOUT_ROW)
     )
     return value if later or new_rank == b"9" or unseen else None
+
+
+def decode_or_none(value: bytes | None) -> Status | None:
+    """The status; None where there is none, or a value not written by us (which is replaced)."""
+    from feedback.status import Status
+
+    if value is None:
+        return None
+    try:
+        return Status.decode(value)
+    except ValueError:
+        return None
 
 
 def hint_messages(writes: Sequence[StatusWrite]) -> dict[str, bytes]:

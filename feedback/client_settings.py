@@ -1,0 +1,38 @@
+"""What a client reads from the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from feedback.errors import ConfigurationError
+
+SERVERS: Final = "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS"
+TOPICS: Final = "ONCEPOOL_KAFKA_TOPICS"
+TOPIC: Final = "ONCEPOOL_KAFKA_TOPIC"
+REDIS: Final = "ONCEPOOL_REDIS_URL"
+PREFIX: Final = "ONCEPOOL_REDIS_PREFIX"
+
+
+def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for a Client, without those that are `given` already.
+
+    Raises ConfigurationError, which names everything that is missing.
+    """
+    values = os.environ if environ is None else environ
+    topics = [topic.strip() for topic in values.get(TOPICS, "").split(",") if topic.strip()]
+    found = {
+        "kafka": values.get(SERVERS, "").strip(),
+        "redis": values.get(REDIS, "").strip(),
+        "topic": values.get(TOPIC, "").strip() or (topics[0] if topics else ""),
+    }
+    settings: dict[str, Any] = {name: text for name, text in found.items() if name not in given}
+    names = {"kafka": SERVERS, "redis": REDIS, "topic": f"{TOPIC} (or {TOPICS})"}
+    missing = [names[name] for name, text in settings.items() if not text]
+    if missing:
+        raise ConfigurationError(f"not set in the environment: {', '.join(missing)}")
+    prefix = values.get(PREFIX, "").strip()
+    if prefix and "prefix" not in given:
+        settings["prefix"] = prefix
+    return settings

@@ -2,7 +2,8 @@
 
 OncepoolError
 └── ConsumerError   anything the main process reports
-    └── ConfigError   a setting is unknown, has a wrong value or does not go with another
+    ├── ConfigError   a setting is unknown, has a wrong value or does not go with another
+    └── KafkaRefused  librdkafka refuses its properties
 """
 
 from __future__ import annotations
@@ -16,3 +17,13 @@ class ConsumerError(OncepoolError):
 
 class ConfigError(ConsumerError, ConfigurationError):
     """A setting is unknown, has a wrong value, is missing or does not go with another."""
+
+
+class KafkaRefused(ConsumerError):
+    """librdkafka refuses its properties."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"librdkafka refuses the consumer's properties: {detail}; correct [kafka.properties] "
+            "(ONCEPOOL_KAFKA_PROPERTIES)"
+        )

@@ -1,0 +1,94 @@
+"""How much may be polled and committed, and when partitions are paused.
+
+Pure. The bound is on requests and bytes that are committed and not finished; what was polled and
+waits for its commit counts too. At the bound partitions are paused, at half of it they are resumed:
+a pause throws away what the client has fetched in advance, so it must not come and go with every
+request. Polling goes on while paused, or the group would take this process for dead.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+BATCH = 1000
+"""Records polled at once, at most."""
+RESUME_AT = 0.5
+"""Share of the bound at which paused partitions are resumed."""
+SMOOTHING = 0.2
+
+
+class Reason(StrEnum):
+    """Why intake is closed, besides a lack of room."""
+
+    DATABASE = "database"
+    DRAINING = "draining"
+
+
+class Room(NamedTuple):
+    """What may still be taken."""
+
+    requests: int
+    size: int
+    """Bytes."""
+    idle: bool
+    """Nothing is in hand: one record may be taken however large it is, or it never could."""
+
+
+NO_ROOM = Room(0, 0, idle=False)
+
+
+class Flow:
+    """The gate in front of the pool."""
+
+    def __init__(self, max_requests: int, max_bytes: int) -> None:
+        self.max_requests = max_requests
+        self.max_bytes = max_bytes
+        self._full = False
+        self._closed: set[Reason] = set()
+        self._mean_size = 0.0
+
+    @property
+    def paused(self) -> bool:
+        """Whether partitions have to be paused: full, or closed for a reason."""
+        return self._full or bool(self._closed)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why, for people."""
+        return (*sorted(self._closed), *(("full",) if self._full else ()))
+
+    def set(self, reason: Reason, *, closed: bool) -> None:
+        """Closes or opens intake for a reason of its own."""
+        if closed:
+            self._closed.add(reason)
+        else:
+            self._closed.discard(reason)
+
+    def look(self, requests: int, size: int) -> None:
+        """Notes how much there is now, waiting for its commit or in hand."""
+        load = max(requests / self.max_requests, size / self.max_bytes)
+        self._full = load > RESUME_AT if self._full else load >= 1.0
+
+    def polled(self, requests: int, size: int) -> None:
+        """Learns how large records are."""
+        mean = size / requests
+        # Growth counts at once: the next batch must not be as many of a size that is the past.
+        if mean > self._mean_size:
+            self._mean_size = mean
+        else:
+            self._mean_size += SMOOTHING * (mean - self._mean_size)
+
+    def batch(self, requests: int, size: int) -> int:
+        """How many records to poll, with so much waiting for its commit or in hand."""
+        if self.paused:
+            return 0
+        by_count = self.max_requests - requests
+        by_size = (self.max_bytes - size) / self._mean_size if self._mean_size else BATCH
+        return max(0, min(BATCH, by_count, max(1, int(by_size))))
+
+    def room(self, requests: int, size: int) -> Room:
+        """What may be committed, with so much in hand."""
+        if self._closed:
+            return NO_ROOM
+        return Room(self.max_requests - requests, self.max_bytes - size, idle=requests == 0)

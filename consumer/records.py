@@ -1,0 +1,58 @@
+"""Makes records of the client's messages, column by column: that is what a message costs here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from confluent_kafka import Message
+
+from feedback.record import Headers, Record
+
+TYPE_HEADER = "ce_type"
+
+
+def records_of(messages: Sequence[Message]) -> list[Record]:
+    """Records of messages without an error."""
+    headers = _headers_of(messages)
+    return list(
+        zip(
+            map(Message.topic, messages),
+            map(Message.partition, messages),
+            map(Message.offset, messages),
+            [timestamp for _, timestamp in map(Message.timestamp, messages)],
+            map(Message.key, messages),
+            map(Message.value, messages),
+            headers,
+            map(_type_of, headers),
+            strict=True,
+        )
+    )
+
+
+def _headers_of(messages: Sequence[Message]) -> list[Headers | None]:
+    try:
+        return [cast("Headers", headers or []) for headers in map(Message.headers, messages)]
+    except (SystemError, ValueError):
+        return list(map(_readable, messages))
+
+
+def _readable(message: Message) -> Headers | None:
+    """A message's headers, None where a name is not UTF-8: the client can't make a str of it."""
+    try:
+        return cast("Headers", message.headers() or [])
+    except (SystemError, ValueError):
+        return None
+
+
+def _type_of(headers: Headers | None) -> str | None:
+    if not headers:
+        return None
+    # As a dict, so that of two headers of one name the last one counts, as in the envelope.
+    value = dict(headers).get(TYPE_HEADER)
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,292 @@
+"""One instance from start to end: start order, signals, shutdown order, exit code.
+
+Start: handlers of signals, the clerk (it looks at the database), workers (they import the app), and
+only then the group: nothing is committed before somebody can run it.
+
+End: stop intake, settle the open commit, leave the group (others take its partitions at once),
+drain; at 90 % of the grace what has not started is answered `failed/shutdown` and workers are asked
+to give up; at its end they are killed. See `Shutdown`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from structlog.stdlib import BoundLogger
+
+from consumer.config import Settings
+from consumer.errors import ConsumerError
+from consumer.flow import Flow
+from consumer.kafka import Kafka, KafkaClient
+from consumer.logs import get_logger
+from consumer.loop import Loop, WorkerPool
+from consumer.shutdown import Phase, Shutdown
+from consumer.signals import Signals
+from consumer.watchdog import Watchdog
+from processing.pool import PoolStats
+
+EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
+START_WAIT = 0.1
+BEAT_EVERY = 1.0
+CLERK_CLOSE = 5.0
+"""Seconds that the clerk may take to end, once it has answered what it was given."""
+AFTER_KILL = 2.0
+"""Seconds beyond the grace for killed processes to be gone and the rest to be put away."""
+STUCK_AFTER = AFTER_KILL + CLERK_CLOSE + 3.0
+"""Seconds beyond the grace after which the watchdog ends the process."""
+
+
+class Clerk(Protocol):
+    """What the service needs of the clerk."""
+
+    @property
+    def ready(self) -> dict[str, Any] | None:
+        """What it said of the database's schema, once it has."""
+
+    def send(self, frame: tuple[Any, ...]) -> None:
+        """Tells it something; lost where it is away."""
+
+
+class ServicePool(WorkerPool, Protocol):
+    """What the service needs of the supervisor, besides what the loop does."""
+
+    fatal: str | None
+    killed: int
+
+    @property
+    def clerk(self) -> Clerk:
+        """The clerk's link."""
+
+    @property
+    def alive(self) -> int:
+        """Worker processes that have not ended."""
+
+    def stats(self) -> PoolStats:
+        """A frozen look at the pool."""
+
+    def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
+        """Calls `callback` from `step` whenever a descriptor is readable."""
+
+    def start_clerk(self) -> None:
+        """Starts the clerk."""
+
+    def start_workers(self) -> None:
+        """Starts the workers in the steps that follow."""
+
+    def refuse_unstarted(self, code: str) -> None:
+        """From now on what has not started is answered `failed/<code>`; workers end."""
+
+    def terminate(self) -> None:
+        """Asks what still runs to give up."""
+
+    def kill(self) -> None:
+        """Kills what is left."""
+
+    def close(self, timeout: float) -> None:
+        """Ends the clerk; kills workers that are left."""
+
+
+class Service:
+    """Runs one instance."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        instance: str,
+        pool: ServicePool,
+        kafka: KafkaClient,
+        signals: Signals,
+        log: BoundLogger,
+    ) -> None:
+        self._pool = pool
+        self._signals = signals
+        self._log = log
+        flow = Flow(settings.max_in_hand, int(settings.max_in_hand_bytes))
+        self._loop = Loop(kafka, pool, flow, instance, get_logger("oncepool.loop"))
+        self._shutdown = Shutdown(settings.grace)
+        self._done = Phase.RUNNING
+        """The last phase whose work was done."""
+        self._workers_told = False
+        self._fatal: str | None = None
+        self._next_beat = 0.0
+        # A signal wakes a wait for workers at once, and a wait for messages ends within 0.1 s.
+        pool.add_reader(signals.fileno(), self._on_signal)
+
+    def run(self) -> int:
+        """Runs until a signal or a fatal error; returns the exit code."""
+        if self._start():
+            self._serve()
+        watchdog = Watchdog(self._stuck_at, self._code(killed=True))
+        self._drain()
+        code = self._close()
+        watchdog.dismiss()
+        return code
+
+    # Start
+
+    def _start(self) -> bool:
+        """Starts everything; False when it is to end before it has begun."""
+        self._pool.start_clerk()
+        if not self._until(lambda: self._pool.clerk.ready is not None):
+            return False
+        facts = self._pool.clerk.ready or {}
+        if facts.get("schema") in ("missing", "too_new"):
+            self._fatal = f"the journal can't be used: {facts.get('detail')}"
+            return False
+        if facts.get("schema") == "unreachable":
+            self._log.error("database away: intake stays closed", detail=facts.get("detail"))
+        self._pool.start_workers()
+        if not self._until(lambda: self._pool.stats().workers > 0):
+            return False
+        self._loop.start()
+        return True
+
+    def _until(self, ready: Callable[[], bool]) -> bool:
+        """Steps the pool until something is ready; False on a signal or a fatal error."""
+        while not ready():
+            self._pool.step(START_WAIT)
+            self._on_signal()
+            self._tell()
+            if self._phase is not Phase.RUNNING or self._fatal or self._pool.fatal:
+                return False
+        return True
+
+    # Run
+
+    def _serve(self) -> None:
+        self._log.info("running")
+        while self._phase is Phase.RUNNING and not (self._loop.fatal or self._pool.fatal):
+            self._turn()
+
+    def _turn(self) -> None:
+        self._loop.turn()
+        self._on_signal()
+        self._tell()
+
+    @property
+    def _phase(self) -> Phase:
+        return self._shutdown.phase(time.monotonic())
+
+    def _on_signal(self) -> None:
+        for _ in range(self._signals.take()):
+            phase = self._shutdown.signal(time.monotonic())
+            self._log.info("signal", signal=self._signals.last, phase=phase.name.lower())
+
+    def _tell(self) -> None:
+        """Tells the clerk, which shows it, that this process turns."""
+        now = time.monotonic()
+        if now < self._next_beat:
+            return
+        self._next_beat = now + BEAT_EVERY
+        self._pool.clerk.send(("beat", self._facts()))
+
+    def _facts(self) -> Mapping[str, Any]:
+        loop, pool = self._loop.stats(), self._pool.stats()
+        return {
+            "joined": loop.joined,
+            "assigned": loop.assigned,
+            "paused": list(loop.paused),
+            "held": loop.held,
+            "in_hand": self._pool.in_hand,
+            "queued": pool.queued,
+            "running": pool.running,
+            "workers": pool.workers,
+            "deaths": pool.deaths,
+            "stopping": self._phase is not Phase.RUNNING,
+            "counts": loop.counts,
+        }
+
+    # End
+
+    def _drain(self) -> None:
+        """Goes through the phases until nothing is left, or nothing more may be waited for."""
+        self._fatal = self._fatal or self._pool.fatal or self._loop.fatal
+        if self._fatal:
+            print(self._fatal, file=sys.stderr, flush=True)  # noqa: T201 - also where logs are JSON
+        if self._phase is Phase.RUNNING:
+            self._shutdown.signal(time.monotonic())
+        if self._pool.fatal:
+            # Nobody can run what is in hand.
+            self._shutdown.signal(time.monotonic())
+        self._loop.stop_intake()
+        self._log.info("draining", in_hand=self._pool.in_hand, seconds=round(self._left(), 1))
+        while not self._empty():
+            self._follow(self._phase)
+            self._turn()
+
+    def _follow(self, phase: Phase) -> None:
+        if phase >= Phase.REFUSING:
+            self._loop.abandon()
+        if self._loop.settled and not self._loop.leaving:
+            self._loop.leave()
+        drained = self._loop.settled and self._pool.in_hand == 0
+        if (drained or phase >= Phase.REFUSING) and not self._workers_told:
+            self._workers_told = True
+            self._pool.refuse_unstarted("shutdown")
+        if phase >= Phase.TERMINATING > self._done:
+            self._log.warning("asking what still runs to give up", in_hand=self._pool.in_hand)
+            self._pool.terminate()
+        if phase >= Phase.KILLING > self._done:
+            self._pool.kill()
+        self._done = phase
+
+    def _empty(self) -> bool:
+        if self._done is Phase.RUNNING or self._pool.alive or not self._loop.leaving:
+            return self._done is Phase.KILLING and self._left() < -AFTER_KILL
+        return self._pool.in_hand == 0 or self._done is Phase.KILLING
+
+    def _left(self) -> float:
+        """Seconds until the end of the grace."""
+        end = self._shutdown.end
+        return float("inf") if end is None else end - time.monotonic()
+
+    def _stuck_at(self) -> float:
+        return time.monotonic() + self._left() + STUCK_AFTER
+
+    def _close(self) -> int:
+        stats = self._loop.stats()
+        self._pool.close(CLERK_CLOSE)
+        while not self._loop.left and self._left() > 0:
+            time.sleep(0.01)
+        if self.stuck:
+            self._log.error("the group could not be left in time: the brokers do not answer")
+        code = self._code(killed=self.stuck or self._pool.killed > 0)
+        self._log.info("ended", code=code, counts=stats.counts)
+        return code
+
+    @property
+    def stuck(self) -> bool:
+        """The group was not left: a thread still waits for brokers."""
+        return not self._loop.left
+
+    def _code(self, *, killed: bool) -> int:
+        if self._fatal:
+            return EXIT_FATAL
+        return EXIT_KILLED if killed else EXIT_CLEAN
+
+
+def run_service(settings: Settings) -> int:
+    """Runs the consumer with these settings until it ends; returns the exit code."""
+    signals = Signals()
+    # Here, as a test of the service brings a pool of its own.
+    from consumer.assembly import instance_id, make_pool
+
+    instance = instance_id()
+    log = get_logger("oncepool.service", instance=instance)
+    try:
+        kafka = Kafka(settings, get_logger("oncepool.kafka"))
+    except ConsumerError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - for the person who started it
+        return EXIT_FATAL
+    service = Service(settings, instance, make_pool(settings, instance), kafka, signals, log)
+    code = service.run()
+    if service.stuck:
+        # A client that still waits for its brokers would keep the process.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

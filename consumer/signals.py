@@ -1,0 +1,52 @@
+"""SIGTERM and SIGINT: counted, and made readable for whoever waits in a selector."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from types import FrameType
+
+HANDLED = (signal.SIGTERM, signal.SIGINT)
+
+
+class Signals:
+    """The handlers of one process.
+
+    They only set a flag and wake the loop. As PID 1 of a container a process without a handler is
+    not ended by these signals at all, so they are installed before anything else is done.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        for end in (self._reader, self._writer):
+            os.set_blocking(end, False)
+        self._waiting = 0
+        self.last = ""
+        """Name of the signal that came last."""
+        self._before = {number: signal.signal(number, self._handle) for number in HANDLED}
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once a signal has come."""
+        return self._reader
+
+    def take(self) -> int:
+        """How many signals came since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._reader, 4096)
+        # After the pipe: a signal in between wakes once for nothing, instead of being missed.
+        count, self._waiting = self._waiting, 0
+        return count
+
+    def restore(self) -> None:
+        """Puts back the handlers that were there."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self._waiting += 1
+        self.last = signal.Signals(number).name
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
+            os.write(self._writer, b"\0")

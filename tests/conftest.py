@@ -17,6 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from stack import Stack
 from tests.support import run
 
+pytest_plugins = ["tests.support.coverage"]
+
 TopicFactory = Callable[..., str]
 
 _started_here = pytest.StashKey[bool]()

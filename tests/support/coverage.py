@@ -1,0 +1,97 @@
+"""A pytest plugin: ``--coverage-floors`` fails a run in which an important module was not tested.
+
+Needs ``--cov``. Branches count that were taken in the test processes themselves: a child process
+that a test kills could not tell which it took.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import coverage
+import pytest
+
+FLOOR = 90.0
+
+MODULES = (
+    "consumer/commit.py",
+    "consumer/assignment.py",
+    "consumer/flow.py",
+    "processing/lanes.py",
+    "processing/pool.py",
+    "processing/execution.py",
+    "feedback/journal.py",
+    "feedback/client.py",
+)
+"""The state machines, and what decides whether a request runs. A folder counts as one module."""
+
+_lines = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds ``--coverage-floors``."""
+    parser.addoption(
+        "--coverage-floors",
+        action="store_true",
+        help=f"fail where less than {FLOOR:.0f} %% of an important module's branches were taken",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Looks at what was measured, before the summary is written."""
+    config = session.config
+    if not config.getoption("--coverage-floors") or hasattr(config, "workerinput"):
+        return
+    lines, missed = judge(branches(Path(config.rootpath)), MODULES)
+    config.stash[_lines] = lines
+    if missed and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Writes the table."""
+    if lines := config.stash.get(_lines, None):
+        terminalreporter.section("branch coverage of the core")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def branches(root: Path) -> dict[str, tuple[int, int]]:
+    """For each measured file, by its path below `root`: branches taken, and all."""
+    measured = coverage.Coverage(data_file=str(root / ".coverage"), messages=False)
+    measured.load()
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as report:
+        measured.json_report(outfile=report.name)
+        files = json.load(io.StringIO(Path(report.name).read_text()))["files"]
+    return {
+        path: (file["summary"]["covered_branches"], file["summary"]["num_branches"])
+        for path, file in files.items()
+    }
+
+
+def judge(
+    measured: dict[str, tuple[int, int]], modules: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """A line for each module, and the modules that are below the floor or missing."""
+    lines: list[str] = []
+    missed: list[str] = []
+    for module in modules:
+        files = [path for path in measured if path == module or path.startswith(f"{module}/")]
+        taken = sum(measured[path][0] for path in files)
+        total = sum(measured[path][1] for path in files)
+        percent = 100.0 * taken / total if total else 100.0
+        if not files:
+            lines.append(f"{module:<28} there is no such module")
+        else:
+            verdict = "" if percent >= FLOOR else f"  below {FLOOR:.0f} %"
+            lines.append(f"{module:<28} {percent:5.1f} %  {taken} of {total}{verdict}")
+        if not files or percent < FLOOR:
+            missed.append(module)
+    return lines, missed

@@ -30,5 +30,7 @@ class ClerkSettings:
     """Seconds that the registration outlives a renewal."""
     stale_after: float = 10.0
     """Seconds without a beat of the main process after which it is not alive."""
+    hung_after: float = 15.0
+    """Seconds after which a database that does not answer a statement counts as away."""
     status_ttl: int = 3600
     """Seconds that statuses which the clerk writes live; it doesn't know the types' own."""

@@ -30,8 +30,6 @@ from processing.schedule import Schedule
 
 CONNECT_TIMEOUT = 5
 STATEMENT_TIMEOUT = 10
-HUNG_AFTER = 15.0
-"""Seconds after which a statement's connection is cut: the server itself no longer answers."""
 WRITE_COUNTERS_EVERY = 2.0
 SWEEP, COUNTERS = "sweep", "counters"
 
@@ -88,10 +86,16 @@ class Desk:
             self._counters.add(counts, time.time())
 
     def unhang(self) -> None:
-        """Cuts the connection of a statement that takes too long; call it now and then."""
+        """Cuts the connection of a statement that takes too long; call it now and then.
+
+        The server's own statement_timeout is shorter: a server that does not even answer with that
+        is stopped, or its machine is gone.
+        """
         with self._changed:
             since, connection = self._busy_since, self._connection
-        if since is None or connection is None or time.monotonic() - since < HUNG_AFTER:
+        if since is None or connection is None:
+            return
+        if time.monotonic() - since < self._settings.hung_after:
             return
         self._log.warning("the database does not answer: cutting the connection")
         # A second descriptor of the same socket: the thread's read ends, nothing is closed.

@@ -1,0 +1,213 @@
+"""``oncepool send``: one request, or one for each line of a file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from consumer.commands.options import KAFKA, REDIS, JsonOption, with_settings
+from consumer.commands.statuses import (
+    all_done,
+    as_object,
+    client_from,
+    print_statuses,
+    print_summary,
+    unknown,
+)
+from consumer.config import Settings
+from consumer.output import EXIT_FAILED, EXIT_NO_ANSWER, fail, print_json
+from feedback.client import Client
+from feedback.errors import Conflict, DeliveryFailed, WaitTimeout
+from feedback.fingerprint import parse_json
+from feedback.status import Status
+
+app = typer.Typer()
+
+EMPTY = b"{}"
+SHOWN_EACH = 20
+"""Up to so many requests are listed one by one for people; more as a summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One request to send."""
+
+    payload: bytes
+    options: dict[str, Any]
+
+
+@app.command()
+@with_settings(*KAFKA, *REDIS)
+def send(
+    settings: Settings,
+    *,
+    type_: Annotated[str, typer.Argument(metavar="TYPE", help="Request type, as payment.create.")],
+    payload: Annotated[
+        str | None,
+        typer.Argument(help="JSON; `-` reads it from standard input; {} when left out."),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ONCEPOOL_SEND_FILE",
+            metavar="FILE",
+            help="Send one request for each line of FILE (`-`: of standard input).",
+        ),
+    ] = None,
+    id_: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            envvar="ONCEPOOL_SEND_ID",
+            metavar="ID",
+            help="Request id, else one is made; with --file each id is ID-<line number>, so that"
+            " the same file can be sent again.",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(envvar="ONCEPOOL_SEND_KEY", metavar="KEY", help="Ordering key, else the id."),
+    ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            envvar="ONCEPOOL_SEND_WAIT",
+            metavar="SECONDS",
+            min=0.001,
+            help="Wait so long for the answers; a single request is sent again meanwhile.",
+        ),
+    ] = None,
+    delay: Annotated[
+        float | None,
+        typer.Option(
+            envvar="ONCEPOOL_SEND_DELAY",
+            metavar="SECONDS",
+            min=0.0,
+            help="Not to be run before so many seconds have passed.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Send a request and print its id, or with --wait its status.
+
+    Exit code 1 when a request did not end in `done`, 5 when an answer did not come in time.
+    """
+    if payload is not None and file is not None:
+        raise typer.BadParameter("give PAYLOAD or --file, not both")
+    common = {"key": key, "delay": delay}
+    common = {name: value for name, value in common.items() if value is not None}
+    if file is None:
+        lines = [Line(_payload(payload), common | ({} if id_ is None else {"request_id": id_}))]
+    else:
+        lines = list(_lines(file, id_, common))
+    with client_from(settings) as client:
+        if wait is None:
+            ids = [client.submit(type_, line.payload, **line.options) for line in _track(lines)]
+            _print_ids(ids, many=file is not None, json=json)
+            return
+        if file is None:
+            answers = [_call(client, type_, lines[0], wait)]
+        else:
+            answers = _send_and_wait(client, type_, lines, wait)
+    _print_answers(answers, many=file is not None, json=json)
+
+
+def _payload(text: str | None) -> bytes:
+    if text is None:
+        return EMPTY
+    data = sys.stdin.buffer.read() if text == "-" else text.encode()
+    return _checked(data, "PAYLOAD")
+
+
+def _checked(data: bytes, place: str) -> bytes:
+    try:
+        parse_json(data)
+    except ValueError as error:
+        fail(f"{place} is not JSON: {error}")
+    return data
+
+
+def _lines(file: str, id: str | None, common: dict[str, Any]) -> Iterator[Line]:
+    try:
+        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        fail(f"{file} can't be read: {error.strerror}")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            own = {} if id is None else {"request_id": f"{id}-{number}"}
+            yield Line(_checked(line, f"line {number} of {file}"), common | own)
+
+
+def _track(lines: Sequence[Line]) -> Iterable[Line]:
+    """The lines, with a progress bar on a terminal's standard error."""
+    if len(lines) < 2 or not sys.stderr.isatty():
+        return lines
+    return track(lines, description="sending", console=Console(stderr=True), transient=True)
+
+
+def _call(client: Client, type_: str, line: Line, wait: float) -> dict[str, Any]:
+    """One request: submitted, and sent again until an answer comes."""
+    try:
+        return as_object(client.call(type_, line.payload, timeout=wait, **line.options))
+    except WaitTimeout as error:
+        return _late(error.id, error.status)
+    except Conflict as error:
+        fail(str(error))
+
+
+def _send_and_wait(
+    client: Client, type_: str, lines: Sequence[Line], wait: float
+) -> list[dict[str, Any]]:
+    ids = [client.submit(type_, line.payload, **line.options) for line in _track(lines)]
+    end = time.monotonic() + wait
+    answers: list[dict[str, Any]] = []
+    shown: Iterable[str] = ids
+    if sys.stderr.isatty():
+        console = Console(stderr=True)
+        shown = track(ids, description="waiting", console=console, transient=True)
+    for id_ in shown:
+        try:
+            answers.append(as_object(client.wait(id_, max(0.001, end - time.monotonic()))))
+        except WaitTimeout as error:
+            answers.append(_late(id_, error.status))
+        except Conflict as error:
+            answers.append({"id": id_, "state": "conflict", "error": str(error)})
+        except DeliveryFailed as error:
+            answers.append({"id": id_, "state": "not_sent", "error": str(error)})
+    return answers
+
+
+def _late(id_: str, status: Status | None) -> dict[str, Any]:
+    """What stands when the time is over."""
+    return {**(unknown(id_) if status is None else as_object(status)), "late": True}
+
+
+def _print_ids(ids: Sequence[str], *, many: bool, json: bool) -> None:
+    if json:
+        objects = [{"id": id_} for id_ in ids]
+        print_json(objects if many else objects[0])
+        return
+    for id_ in ids:
+        typer.echo(id_)
+
+
+def _print_answers(answers: Sequence[dict[str, Any]], *, many: bool, json: bool) -> None:
+    late = sum(bool(answer.pop("late", False)) for answer in answers)
+    if json:
+        print_json(answers if many else answers[0])
+    elif len(answers) <= SHOWN_EACH:
+        print_statuses(answers, json=False)
+    else:
+        print_summary(answers)
+    if late:
+        fail(f"{late} of {len(answers)} requests: no answer in time", EXIT_NO_ANSWER)
+    if not all_done(answers):
+        raise typer.Exit(EXIT_FAILED)

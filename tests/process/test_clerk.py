@@ -1,0 +1,425 @@
+"""The clerk as a real process, on a real PostgreSQL and Valkey."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import orjson
+import psycopg
+import pytest
+import redis
+
+from feedback.record import Record
+from feedback.store import RedisStatusStore
+from processing.clerk_settings import ClerkSettings
+from processing.lifeline import EXIT_ORPHANED
+from stack import Stack
+from tests.support.clerk import ClerkProcess
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
+
+StartClerk = Callable[..., ClerkProcess]
+LOG = {"log_format": "json", "level": "info"}
+
+
+@pytest.fixture
+def settings(stack: Stack, prefix: str) -> ClerkSettings:
+    return ClerkSettings(
+        instance="here-1",
+        database_url=stack.database,
+        schema="not_made",
+        redis_url=stack.redis,
+        redis_prefix=prefix,
+        log=LOG,
+        health_port=0,
+        register_interval=0.1,
+        register_ttl=2,
+    )
+
+
+@pytest.fixture
+def start(settings: ClerkSettings) -> Iterator[StartClerk]:
+    clerks: list[ClerkProcess] = []
+
+    def make(**changes: object) -> ClerkProcess:
+        clerks.append(ClerkProcess(replace(settings, **changes)))  # type: ignore[arg-type]
+        return clerks[-1]
+
+    yield make
+    for clerk in clerks:
+        clerk.close()
+
+
+@pytest.fixture
+def proxy(stack: Stack) -> Iterator[Proxy]:
+    """Stands between the clerk and PostgreSQL."""
+    address = urlsplit(stack.database)
+    with Proxy(address.hostname or "127.0.0.1", address.port or 5432) as made:
+        yield made
+
+
+@pytest.fixture
+def through(stack: Stack, proxy: Proxy) -> str:
+    """The database's URL through the proxy."""
+    address = urlsplit(stack.database)
+    user, at, _ = address.netloc.rpartition("@")
+    return address._replace(netloc=f"{user}{at}127.0.0.1:{proxy.port}").geturl()
+
+
+@pytest.fixture
+def statuses(stack: Stack, prefix: str) -> Iterator[RedisStatusStore]:
+    store = RedisStatusStore(stack.redis, prefix, timeout=5.0)
+    yield store
+    store.close()
+
+
+def registration(stack: Stack, prefix: str) -> dict[str, object] | None:
+    with redis.Redis.from_url(stack.redis) as client:
+        value = client.get(f"{prefix}:instance:here-1")
+    return None if value is None else orjson.loads(value)
+
+
+def record(number: int, *, headers: list[tuple[str, bytes | None]] | None = None) -> Record:
+    if headers is None:
+        headers = [("ce_id", f"r-{number}".encode()), ("ce_type", b"payment.create")]
+    return ("requests", 0, number, 1_700_000_000_000, b"k", b"{}", headers, "payment.create")
+
+
+def counters(stack: Stack, schema: str) -> dict[tuple[str, str, str], int]:
+    with psycopg.connect(stack.database) as database:
+        rows = database.execute(
+            f"SELECT type, state, code, sum(n)::int FROM {schema}.counters GROUP BY 1, 2, 3"
+        ).fetchall()
+    return {(name, state, code): n for name, state, code, n in rows}
+
+
+# Start
+
+
+def test_ready_says_how_the_schema_stands(start: StartClerk, schema: str) -> None:
+    assert start(schema=schema).ready()["schema"] == "ok"
+
+
+def test_a_missing_schema_is_named_and_not_made(
+    start: StartClerk, stack: Stack, empty_schema: str
+) -> None:
+    ready = start(schema=empty_schema).ready()
+
+    assert ready["schema"] == "missing"
+    assert "oncepool migrate" in ready["detail"]
+    with psycopg.connect(stack.database) as database:
+        found = database.execute("SELECT to_regnamespace(%s)", [empty_schema]).fetchone()
+    assert found == (None,)
+
+
+def test_migrates_where_the_settings_say_so(start: StartClerk, empty_schema: str) -> None:
+    assert start(schema=empty_schema, migrate=True).ready()["schema"] == "ok"
+
+
+def test_a_newer_schema_is_refused(start: StartClerk, stack: Stack, schema: str) -> None:
+    with psycopg.connect(stack.database, autocommit=True) as database:
+        database.execute(f"UPDATE {schema}.schema_version SET version = version + 1000")
+
+    assert start(schema=schema).ready()["schema"] == "too_new"
+
+
+def test_an_unreachable_database_is_told_and_then_found(
+    start: StartClerk, schema: str, proxy: Proxy, through: str
+) -> None:
+    proxy.cut()
+    clerk = start(schema=schema, database_url=through)
+    assert clerk.ready()["schema"] == "unreachable"
+
+    proxy.mend()
+
+    assert clerk.wait_for("database")[1] is True
+
+
+def test_an_unusable_schema_found_late_is_fatal(
+    start: StartClerk, empty_schema: str, proxy: Proxy, through: str
+) -> None:
+    proxy.cut()
+    clerk = start(schema=empty_schema, database_url=through)
+    assert clerk.ready()["schema"] == "unreachable"
+
+    proxy.mend()
+
+    assert "oncepool migrate" in clerk.wait_for("fatal")[1]
+
+
+# Probe
+
+
+def test_answers_a_probe_when_the_database_was_never_away(start: StartClerk, schema: str) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+
+    clerk.send("probe")
+    assert clerk.wait_for("database", 1)[1] is True
+    clerk.send("probe")
+    assert clerk.wait_for("database", 2)[1] is True
+
+
+def test_tells_when_the_database_goes_and_when_it_is_back(
+    start: StartClerk, schema: str, proxy: Proxy, through: str
+) -> None:
+    clerk = start(schema=schema, database_url=through)
+    clerk.ready()
+    proxy.cut()
+    clerk.send("probe")
+    assert clerk.wait_for("database", 1)[1] is False
+
+    proxy.mend()
+
+    assert clerk.wait_for("database", 2)[1] is True
+
+
+def test_the_clerk_itself_finds_the_database_away(
+    start: StartClerk, schema: str, proxy: Proxy, through: str
+) -> None:
+    clerk = start(schema=schema, database_url=through, sweep_interval=0.1)
+    clerk.ready()
+
+    proxy.cut()
+
+    assert clerk.wait_for("database", 1)[1] is False
+
+
+def test_a_database_that_hangs_is_told_and_found_again(
+    start: StartClerk, schema: str, proxy: Proxy, through: str
+) -> None:
+    clerk = start(schema=schema, database_url=through, hung_after=0.5)
+    clerk.ready()
+
+    proxy.hang()
+    clerk.send("probe")
+    assert clerk.wait_for("database", 1)[1] is False
+
+    proxy.mend()
+    assert clerk.wait_for("database", 2)[1] is True
+
+
+# Refusals and counters
+
+
+def test_refused_requests_are_answered_and_counted(
+    start: StartClerk, stack: Stack, schema: str, statuses: RedisStatusStore
+) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+    malformed = record(7, headers=[("ce_type", b"payment.create")])
+
+    clerk.send("refuse", "database_unavailable", [record(1), record(2), malformed])
+
+    assert clerk.wait_for("refused")[1] == 3
+    found = eventually(lambda: None not in (got := statuses.read(["r-1", "r-2"])) and got)
+    assert {(s.state, s.code) for s in found if s} == {("failed", "database_unavailable")}
+    assert clerk.stop() == 0
+    assert counters(stack, schema) == {("payment.create", "failed", "database_unavailable"): 2}
+
+
+def test_refusals_are_answered_while_the_database_hangs(
+    start: StartClerk, schema: str, statuses: RedisStatusStore, proxy: Proxy, through: str
+) -> None:
+    clerk = start(schema=schema, database_url=through)
+    clerk.ready()
+    proxy.hang()
+    clerk.send("probe")
+
+    clerk.send("refuse", "shutdown", [record(1)])
+
+    assert clerk.wait_for("refused", timeout=3.0)[1] == 1
+    eventually(lambda: statuses.read(["r-1"])[0] is not None, 3.0)
+
+
+def test_statuses_are_sent_before_the_end(
+    start: StartClerk, schema: str, statuses: RedisStatusStore
+) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+    clerk.send("refuse", "shutdown", [record(n) for n in range(500)])
+
+    assert clerk.stop() == 0
+
+    assert None not in statuses.read([f"r-{n}" for n in range(500)])
+
+
+def test_counters_are_exact(start: StartClerk, stack: Stack, schema: str) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+    for _ in range(50):
+        clerk.send("counts", {("a", "done", "ok"): 3, ("b", "failed", "timeout"): 1})
+    assert clerk.stop() == 0
+
+    assert counters(stack, schema) == {("a", "done", "ok"): 150, ("b", "failed", "timeout"): 50}
+
+
+def test_counters_outlive_an_outage(
+    start: StartClerk, stack: Stack, schema: str, proxy: Proxy, through: str
+) -> None:
+    clerk = start(schema=schema, database_url=through)
+    clerk.ready()
+    proxy.cut()
+    clerk.send("counts", {("a", "done", "ok"): 3})
+    clerk.send("probe")
+    assert clerk.wait_for("database", 1)[1] is False
+
+    proxy.mend()
+    clerk.send("counts", {("a", "done", "ok"): 4})
+
+    eventually(lambda: counters(stack, schema) == {("a", "done", "ok"): 7})
+
+
+# Registration
+
+
+def test_registers_renews_and_removes_itself(
+    start: StartClerk, stack: Stack, schema: str, prefix: str
+) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+    clerk.send("beat", {"joined": True, "workers": 4, "in_hand": 2, "types": ["a"]})
+
+    found = eventually(
+        lambda: (r := registration(stack, prefix)) is not None and "workers" in r and r
+    )
+    assert found["id"] == "here-1"
+    assert found["pid"] == os.getpid()
+    assert {"host", "version", "started_at", "at"} <= found.keys()
+    assert (found["workers"], found["in_hand"], found["types"]) == (4, 2, ["a"])
+
+    first = found["at"]
+    eventually(lambda: (registration(stack, prefix) or {}).get("at") != first)
+    with redis.Redis.from_url(stack.redis) as client:
+        assert 0 < client.pttl(f"{prefix}:instance:here-1") <= 2000
+
+    assert clerk.stop() == 0
+    assert registration(stack, prefix) is None
+
+
+def test_the_registration_of_a_killed_instance_expires(
+    start: StartClerk, stack: Stack, schema: str, prefix: str
+) -> None:
+    clerk = start(schema=schema)
+    eventually(lambda: registration(stack, prefix) is not None)
+
+    clerk.child.signal(signal.SIGKILL)
+
+    eventually(lambda: registration(stack, prefix) is None)
+
+
+def test_goes_on_without_redis(start: StartClerk, stack: Stack, schema: str) -> None:
+    clerk = start(schema=schema, redis_url="redis://127.0.0.1:1/0")
+    assert clerk.ready()["schema"] == "ok"
+    clerk.send("refuse", "shutdown", [record(1)])
+    assert clerk.wait_for("refused")[1] == 1
+    clerk.send("counts", {("a", "done", "ok"): 1})
+
+    assert clerk.stop() == 0
+    assert counters(stack, schema)["a", "done", "ok"] == 1
+
+
+# Health
+
+
+def port_of(stack: Stack, prefix: str) -> int:
+    facts = eventually(lambda: registration(stack, prefix))
+    port = facts["health_port"]
+    assert isinstance(port, int)
+    return port
+
+
+def test_health_endpoints(
+    start: StartClerk, stack: Stack, schema: str, prefix: str, proxy: Proxy, through: str
+) -> None:
+    clerk = start(schema=schema, database_url=through, stale_after=1.5)
+    clerk.ready()
+    port = port_of(stack, prefix)
+    assert clerk.get(port, "/readyz")[0] == 503
+
+    clerk.send("beat", {"joined": True, "assigned": 2, "stopping": False})
+    eventually(lambda: clerk.get(port, "/readyz") == (200, {"ok": True}))
+    assert clerk.get(port, "/livez")[0] == 200
+
+    proxy.cut()
+    clerk.send("probe")
+    clerk.wait_for("database")
+    clerk.send("beat", {"joined": True})
+    status, answer = clerk.get(port, "/readyz?verbose")
+    assert status == 503
+    assert [c["name"] for c in answer["checks"] if not c["ok"]] == ["database"]
+
+    # No beat any more: the main process hangs.
+    eventually(lambda: clerk.get(port, "/livez")[0] == 503)
+
+
+def test_a_taken_health_port_is_fatal(
+    start: StartClerk, stack: Stack, schema: str, prefix: str
+) -> None:
+    start(schema=schema).ready()
+    port = port_of(stack, prefix)
+
+    assert "another health_port" in " ".join(
+        start(schema=schema, health_port=port).wait_for("fatal")[1].split()
+    )
+
+
+# End
+
+
+def test_signals_to_the_group_do_not_end_it(start: StartClerk, schema: str) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        clerk.child.signal(number)
+
+    clerk.send("probe")
+    clerk.wait_for("database")
+    assert clerk.stop() == 0
+
+
+def test_a_closed_channel_ends_it(start: StartClerk, schema: str) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+    clerk.child.channel.close()
+
+    assert clerk.child.wait(5)
+    assert clerk.child.exit_code == EXIT_ORPHANED
+
+
+PARENT = """
+import sys, time, orjson
+from processing.child import Child
+child = Child("processing.clerk", orjson.loads(sys.argv[1]))
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_death_of_the_main_process_ends_it(settings: ClerkSettings, schema: str) -> None:
+    facts = orjson.dumps(replace(settings, schema=schema))
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, facts], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    os.kill(pid, 0)
+
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+
+    eventually(lambda: not _runs(pid), 5.0)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rsplit(b") ", 1)[1][:1]
+    except OSError:
+        return False
+    return state != b"Z"

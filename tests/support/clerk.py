@@ -1,0 +1,69 @@
+"""A clerk as the main process has it: its channel and what came over it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import signal
+from dataclasses import asdict
+from typing import Any
+
+from processing.channel import ChannelClosed, Frame
+from processing.child import Child
+from processing.clerk_settings import ClerkSettings
+from tests.support.waiting import eventually
+
+
+class ClerkProcess:
+    """Starts ``python -m processing.clerk`` and keeps every frame that it sends."""
+
+    def __init__(self, settings: ClerkSettings) -> None:
+        self.child = Child("processing.clerk", asdict(settings))
+        self.frames: list[Frame] = []
+
+    def send(self, *frame: Any) -> None:
+        self.child.channel.send(frame)
+        while self.child.channel.backlog:
+            self.child.channel.flush()
+
+    def received(self, name: str) -> list[Frame]:
+        """The frames of that name that have come so far."""
+        with contextlib.suppress(ChannelClosed):
+            self.frames += self.child.channel.receive()
+        return [frame for frame in self.frames if frame[0] == name]
+
+    def wait_for(self, name: str, count: int = 1, timeout: float = 20.0) -> Frame:
+        """The frame number `count` of that name, as soon as it is there."""
+        eventually(
+            lambda: len(self.received(name)) >= count,
+            timeout,
+            lambda: f"no {name!r} among {self.frames}",
+        )
+        return self.received(name)[count - 1]
+
+    def ready(self) -> dict[str, Any]:
+        facts: dict[str, Any] = self.wait_for("ready")[1]
+        return facts
+
+    def get(self, port: int, path: str) -> tuple[int, Any]:
+        """Status and JSON of a health endpoint."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", path, headers={"accept": "application/json"})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def stop(self, timeout: float = 10.0) -> int | None:
+        """Says stop and returns the exit code."""
+        self.send("stop")
+        assert self.child.wait(timeout), "the clerk does not end"
+        return self.child.exit_code
+
+    def close(self) -> None:
+        if not self.child.ended():
+            self.child.signal(signal.SIGKILL)
+            self.child.wait(5)
+        self.child.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 SLICE: Final = 500  # ids read at once
@@ -55,11 +56,11 @@ class Agenda:
 
     def take(self, now: float) -> list[str]:
         """The ids to read now; done() or failed() must follow. Empty when there is nothing."""
-        swept = self._sweeping
-        self._sweeping = False
-        ids = self._take_urgent() if swept or not self._round else []
-        if not ids and (ids := self._take_of_sweep(now)):
-            self._sweeping = True
+        if self._sweeping and self._urgent:
+            self._sweeping = False
+            return self._take_urgent()
+        ids = self._take_of_sweep(now)
+        self._sweeping = bool(ids)
         return ids or self._take_urgent()
 
     def pause(self, now: float) -> float | None:
@@ -83,7 +84,7 @@ class Agenda:
         self._due = 0.0
 
     def _take_urgent(self) -> list[str]:
-        ids = list(self._urgent)[:SLICE] if len(self._urgent) > SLICE else list(self._urgent)
+        ids = list(islice(self._urgent, SLICE))
         for name in ids:
             del self._urgent[name]
         return ids
@@ -93,4 +94,6 @@ class Agenda:
             self._round = list(self._waits)
             self._seconds = 0.0
         ids, self._round = self._round[:SLICE], self._round[SLICE:]
+        for name in ids:
+            self._urgent.pop(name, None)
         return [name for name in ids if name in self._waits]

@@ -22,7 +22,7 @@ log = logging.getLogger("oncepool.client")
 
 _FIRST_PAUSE: Final = 0.05  # while the store is away
 _LONGEST_PAUSE: Final = 1.0
-_LISTEN: Final = 0.25  # how long the listener takes to see that the client is closed
+_LISTEN: Final = 0.1  # how long the listener takes to see that the client is closed
 
 
 class Watch:

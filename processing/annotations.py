@@ -52,8 +52,8 @@ def shape_of(annotation: Any) -> Shape:
     """The shape of a resolved annotation; raises UnusableAnnotation."""
     if isinstance(annotation, Unresolved):
         raise UnusableAnnotation(
-            f"its annotation {annotation} cannot be resolved; define or import the name before "
-            "the worker starts, at module level and not under `if TYPE_CHECKING`"
+            f"its annotation {annotation} cannot be resolved; define or import the name at module "
+            "level, not under `if TYPE_CHECKING`, or in the function that registers the handler"
         )
     name = annotation_name(annotation)
     if annotation is bytes:

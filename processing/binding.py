@@ -138,7 +138,7 @@ def _by_type(
         names = [name for name, value in resources.items() if isinstance(value, kind)]
     except TypeError:  # a Protocol that isinstance cannot check
         return None
-    if len(names) > 1:
+    if len({id(resources[name]) for name in names}) > 1:
         raise signature.error(
             f"parameter {parameter.name!r} is annotated {kind.__name__}, and several resources are "
             f"of that type: {', '.join(sorted(names))}; name the parameter after one of them"
@@ -160,8 +160,7 @@ def _missing(parameter: Parameter, resources: Mapping[str, Any], offers: tuple[s
     if isinstance(parameter.annotation, Unresolved):
         text += f", and its annotation {parameter.annotation} cannot be resolved"
     nearest = difflib.get_close_matches(parameter.name, known, n=1)
-    if nearest:
-        text += f"; did you mean {nearest[0]!r}?"
+    text += f"; did you mean {nearest[0]!r}?" if nearest else "."
     text += f" Available here: {', '.join(known) or 'nothing'}"
     if parameter.name in RESERVED:
         return f"{text}. {parameter.name!r} is not given here: remove the parameter"

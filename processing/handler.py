@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
 from collections.abc import Mapping
@@ -160,6 +161,11 @@ class Handler:
             raise self.signature.error(
                 f"it has no parameter for {wanted}, which is given first; "
                 f"add one, as in `def {self.signature.name}({wanted.removeprefix('the ')}, ...)`"
+            )
+        if inspect.isgeneratorfunction(self.signature.function):
+            raise self.signature.error(
+                "it is a generator: calling it would run nothing; return the result instead of "
+                "yielding it"
             )
         first = parameters[0]
         if first.name == "self":

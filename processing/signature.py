@@ -118,12 +118,11 @@ def caller_locals(depth: int) -> Mapping[str, Any] | None:
 
 def _base_function(function: Callable[..., Any]) -> Any:
     """The function whose code runs, below partials, wrappers, methods and `__call__`."""
-    base: Any = function
+    base: Any = inspect.unwrap(function)
     while isinstance(base, functools.partial):
-        base = base.func
+        base = inspect.unwrap(base.func)
     if not inspect.isroutine(base) and not isinstance(base, type):
-        base = getattr(type(base), "__call__", base)  # noqa: B004 - its code is wanted
-    base = inspect.unwrap(base)
+        base = inspect.unwrap(getattr(type(base), "__call__", base))  # noqa: B004 - its code
     return getattr(base, "__func__", base)
 
 

@@ -271,5 +271,5 @@ def _now_ms() -> int:
 
 def _nearest(what: str, name: object, known: Mapping[str, object]) -> str:
     nearest = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
     return f"there is no {what} {name!r}{hint} Known: {', '.join(known) or 'none'}"

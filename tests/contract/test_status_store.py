@@ -18,6 +18,7 @@ from feedback.errors import StoreUnavailable
 from feedback.states import RANK, State
 from feedback.status import Status, encode_status
 from feedback.store import MemoryStatusStore, RedisStatusStore, StatusStore, StatusWrite, hinted_ids
+from stack import Stack
 from tests.support import eventually
 from tests.support.private_valkey import PrivateValkey
 
@@ -32,7 +33,6 @@ class Part:
     store: StatusStore
     forget: Callable[[], None]
     pass_seconds: Callable[[float], None]
-    put_foreign: Callable[[str, bytes], None] | None = None
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +53,15 @@ def part(request: pytest.FixtureRequest) -> Iterator[Part]:
 
         yield Part(store, store.forget, move)
         return
-    valkey: PrivateValkey = request.getfixturevalue("valkey")
-    redis_store = RedisStatusStore(valkey.url, f"test{next(_numbers)}")
-    with valkey.client() as client:
+    stack: Stack = request.getfixturevalue("stack")
+    redis_store = RedisStatusStore(stack.redis, request.getfixturevalue("prefix"))
+    with redis.Redis.from_url(stack.redis) as client:
 
         def forget() -> None:
-            client.flushall()
+            for key in client.scan_iter(f"{redis_store.prefix}:*"):
+                client.delete(key)
 
-        def put_foreign(id: str, value: bytes) -> None:
-            client.set(f"{redis_store.prefix}:status:{id}", value)
-
-        yield Part(redis_store, forget, time.sleep, put_foreign)
+        yield Part(redis_store, forget, time.sleep)
     redis_store.close()
 
 
@@ -484,9 +482,3 @@ def test_many_threads_share_a_few_connections(valkey: PrivateValkey) -> None:
 def test_a_url_that_is_none() -> None:
     with pytest.raises(ValueError):
         RedisStatusStore("http://localhost")
-
-
-def test_the_server_is_real(valkey: PrivateValkey) -> None:
-    with valkey.client() as client:
-        assert isinstance(client, redis.Redis)
-        assert client.info()["tcp_port"] == valkey.port

@@ -1,0 +1,310 @@
+"""The client on a real Kafka and a real Valkey, answered by a consumer of a few lines."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError
+
+from feedback import Client, Conflict, DeliveryFailed, StoreUnavailable, WaitTimeout
+from feedback.envelope import Envelope, read
+from feedback.fingerprint import fingerprint
+from feedback.record import Record
+from feedback.states import State
+from feedback.status import encode_status
+from feedback.store import RedisStatusStore, StatusWrite
+from stack import Stack
+from tests.support import eventually
+from tests.support.private_valkey import PrivateValkey
+
+TopicFactory = Callable[..., str]
+
+
+def answer(envelope: Envelope, state: State, run: int = 1, **fields: Any) -> StatusWrite:
+    value = encode_status(
+        envelope.id,
+        envelope.type,
+        state,
+        run,
+        code=fields.pop("code", "ok"),
+        attempt=1,
+        at=datetime.now(UTC),
+        fingerprint=fingerprint(envelope.type, envelope.payload or b"", envelope.content_type),
+        **fields,
+    )
+    return StatusWrite(envelope.id, value, 3600, reply_to=envelope.reply_to)
+
+
+class Answering:
+    """Reads a topic and answers each request `done` with its payload as the result.
+
+    Type `lost` gets no answer the first time; `outage` is refused the first time.
+    """
+
+    def __init__(self, kafka: str, topic: str, store: RedisStatusStore) -> None:
+        self.store = store
+        self.records: list[Record] = []
+        self._seen: dict[str, int] = {}
+        self._stop = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": kafka,
+                "group.id": f"{topic}-answering",
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 5,
+            }
+        )
+        self._consumer.subscribe([topic])
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            first = self._consumer.poll(0.05)
+            messages = [first, *self._consumer.consume(499, 0)] if first is not None else []
+            writes = []
+            for message in messages:
+                if message.error() is None:
+                    record = record_of(message)
+                    self.records.append(record)
+                    writes.extend(self._answer(read(record)))
+            self.store.write(writes)
+
+    def _answer(self, envelope: Envelope) -> list[StatusWrite]:
+        number = self._seen[envelope.id] = self._seen.get(envelope.id, 0) + 1
+        if envelope.type == "lost" and number == 1:
+            return []
+        if envelope.type == "outage" and number == 1:
+            return [answer(envelope, State.FAILED, code="database_unavailable")]
+        return [answer(envelope, State.DONE, result=envelope.payload)]
+
+
+def record_of(message: Any) -> Record:
+    return (
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        message.headers(),
+        None,
+    )
+
+
+@pytest.fixture
+def answering(stack: Stack, topic: TopicFactory, prefix: str) -> Iterator[Answering]:
+    name = topic(partitions=2)
+    store = RedisStatusStore(stack.redis, prefix)
+    part = Answering(stack.kafka, name, store)
+    part.topic = name  # type: ignore[attr-defined]
+    yield part
+    part.close()
+    store.close()
+
+
+@pytest.fixture
+def client(stack: Stack, answering: Answering, prefix: str) -> Iterator[Client]:
+    with Client(
+        stack.kafka,
+        stack.redis,
+        answering.topic,  # type: ignore[attr-defined]
+        prefix=prefix,
+    ) as client:
+        yield client
+
+
+def test_there_and_back(client: Client, answering: Answering) -> None:
+    status = client.call("echo", {"amount": 2**70}, timeout=30)
+    assert (status.state, status.result) == ("done", {"amount": 2**70})
+    request_id = client.submit("echo", [1], request_id="order-17", headers={"x-tenant": "blue"})
+    assert client.wait(request_id, 30).result == [1]
+    sent = read(answering.records[-1])
+    assert (sent.id, sent.key, sent.headers) == ("order-17", b"order-17", {"x-tenant": "blue"})
+    assert abs(sent.time - time.time()) < 60
+
+
+def test_a_resend_is_the_same_message_to_the_millisecond(
+    client: Client, answering: Answering
+) -> None:
+    assert client.call("lost", 1, timeout=60, resend_after=0.5).state == "done"
+    assert client.call("outage", 2, timeout=60, resend_after=0.5).state == "done"
+    for kind in ("lost", "outage"):
+        first, *again = (record for record in answering.records if read(record).type == kind)
+        assert again
+        for record in again:
+            assert record[1] == first[1]  # the partition, by the key
+            assert record[3:] == first[3:]  # timestamp, key, value, headers
+
+
+def test_thousands_of_requests_from_many_threads(client: Client, answering: Answering) -> None:
+    def produce(thread: int) -> list[str]:
+        return [client.submit("echo", number) for number in range(thread, 2_000, 8)]
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = [name for names in pool.map(produce, range(8)) for name in names]
+        results = pool.map(lambda name: client.wait(name, 60).result, ids)
+        assert sorted(results) == list(range(2_000))
+    assert len(set(ids)) == 2_000
+
+
+def test_a_conflict_is_raised_and_the_first_answer_stays(
+    client: Client, answering: Answering
+) -> None:
+    client.call("echo", {"amount": 1}, request_id="order-1", timeout=30)
+    with pytest.raises(Conflict):
+        client.call("echo", {"amount": 2}, request_id="order-1", timeout=30)
+    assert client.call("echo", {"amount": 1}, request_id="order-1", timeout=30).result == {
+        "amount": 1
+    }
+
+
+def test_no_answer_is_a_time_out_with_the_last_status(client: Client, answering: Answering) -> None:
+    request_id = client.submit("lost", 1)
+    client.flush()
+    eventually(lambda: client.status(request_id))
+    with pytest.raises(WaitTimeout) as caught:
+        client.wait(request_id, 0.2)
+    assert caught.value.status is not None
+    assert caught.value.status.state == "accepted"
+
+
+def test_a_broker_that_is_away_fails_the_delivery_in_bounded_time(
+    stack: Stack, prefix: str
+) -> None:
+    start = time.monotonic()
+    client = Client("127.0.0.1:1", stack.redis, "requests", prefix=prefix, delivery_timeout=1.0)
+    first, second = client.submit("echo", 1), client.submit("echo", 2)
+    assert time.monotonic() - start < 2  # submitting does not wait for the broker
+    with pytest.raises(DeliveryFailed) as caught:
+        client.wait(first, 30)
+    assert list(caught.value.failures) == [first]
+    with pytest.raises(DeliveryFailed):
+        client.call("echo", 3, timeout=30)
+    with pytest.raises(DeliveryFailed) as caught:
+        client.close()
+    assert list(caught.value.failures) == [second]
+    assert time.monotonic() - start < 15
+
+
+def test_closing_does_not_wait_for_a_broker_that_is_away(stack: Stack, prefix: str) -> None:
+    client = Client("127.0.0.1:1", stack.redis, "requests", prefix=prefix, delivery_timeout=600)
+    client.submit("echo", 1)
+    start = time.monotonic()
+    with pytest.raises(DeliveryFailed, match=KafkaError(KafkaError._PURGE_QUEUE).str()):
+        client.close(0.5)
+    assert time.monotonic() - start < 5
+
+
+def test_redis_stopped_and_started_while_a_call_waits(
+    stack: Stack, topic: TopicFactory, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    valkey = PrivateValkey(tmp_path_factory.mktemp("valkey"))
+    store = RedisStatusStore(valkey.url)
+    client = Client(stack.kafka, valkey.url, topic())
+    try:
+        request_id = client.submit("t", 1)
+        client.flush()
+        with ThreadPoolExecutor() as pool:
+            wait = pool.submit(client.wait, request_id, 60)
+            eventually(lambda: request_id in client._waits._watches)
+            valkey.stop()
+            eventually(lambda: client._waits._breaker.open)
+            with pytest.raises(StoreUnavailable):
+                client.status(request_id)
+            start = time.monotonic()
+            later = client.submit("t", 2, request_id="later")
+            assert time.monotonic() - start < 2
+            with pytest.raises(WaitTimeout) as caught:
+                client.wait(later, 0.3)
+            assert caught.value.status is None
+            valkey.start()
+            envelope = Envelope(
+                request_id, "t", b"1", "application/json", None, {}, 0, None, None, None, None,
+                client._channel, "t", 0, 0,
+            )  # fmt: skip
+            store.write([answer(envelope, State.DONE)])
+            assert wait.result(30).state == "done"
+        eventually(lambda: hint_channels(valkey) == 1, message="subscribed again")
+    finally:
+        client.close()
+        store.close()
+        valkey.stop()
+
+
+def hint_channels(valkey: PrivateValkey) -> int:
+    with valkey.client() as client:
+        return len(client.pubsub_channels("oncepool:hints:*"))
+
+
+def reads_of(valkey: PrivateValkey) -> int:
+    """Commands that read statuses so far."""
+    with valkey.client() as client:
+        stats = client.info("commandstats")
+    return sum(int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("get", "mget"))
+
+
+def test_ten_thousand_waits_share_one_channel_and_one_sweep(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    valkey = PrivateValkey(tmp_path_factory.mktemp("valkey"))
+    store = RedisStatusStore(valkey.url)
+    client = Client("127.0.0.1:1", valkey.url, "requests")
+    try:
+        waits = client._waits
+        waits.listen()
+        threads = threading.active_count()
+        watches = [waits.watch(f"id-{number}") for number in range(10_000)]
+        woken: list[float] = []
+        for watch in watches:
+            watch.wake = lambda: woken.append(time.perf_counter())  # type: ignore[method-assign]
+        assert threading.active_count() == threads
+        assert hint_channels(valkey) == 1
+        reads, start = reads_of(valkey), time.monotonic()
+        eventually(lambda: reads_of(valkey) >= reads + 60)  # three sweeps of 20 slices
+        rate = (reads_of(valkey) - reads) / (time.monotonic() - start)
+        assert rate < 20 / 0.002  # rests between sweeps; duty is shown in the unit tests
+        latencies = []
+        for chunk in range(20):
+            writes = [
+                answer(
+                    Envelope(
+                        f"id-{chunk * 500 + row}", "t", b"1", "application/json", None, {}, 0,
+                        None, None, None, None, client._channel, "t", 0, 0,
+                    ),
+                    State.DONE,
+                )
+                for row in range(500)
+            ]  # fmt: skip
+            begin = time.perf_counter()
+            store.write(writes)
+            eventually(lambda chunk=chunk: len(woken) >= (chunk + 1) * 500)
+            latencies.append(max(woken) - begin)
+        assert all(watch.status is not None and watch.status.state == "done" for watch in watches)
+        assert len(woken) == 10_000  # each woken once
+        # From the first byte of a chunk's write to its last of 500 waits being woken.
+        print(f"chunk of 500: median {sorted(latencies)[10] * 1000:.1f} ms")  # noqa: T201
+        assert sorted(latencies)[10] < 0.5
+        for watch in watches:
+            waits.unwatch(watch)
+    finally:
+        client.close()
+        store.close()
+        valkey.stop()
+
+
+def test_hundreds_of_threads_wait_at_once(client: Client, answering: Answering) -> None:
+    with ThreadPoolExecutor(400) as pool:
+        calls = [pool.submit(client.call, "echo", number, timeout=60) for number in range(800)]
+        assert [call.result(60).result for call in calls] == list(range(800))

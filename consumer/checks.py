@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,10 +17,14 @@ from feedback.migrations import check_schema
 
 from consumer.admin import admin_client, metadata
 from consumer.config import Settings, variable
+from consumer.events import Assigned, Trouble
+from consumer.kafka import Kafka
+from consumer.logs import get_logger
 from consumer.masking import mask_url
 from feedback.errors import OncepoolError
 
 CONNECT_TIMEOUT = 5
+JOIN_TIMEOUT = 10.0
 IMPORT_TIMEOUT = 60.0
 
 LOAD = """
@@ -65,7 +71,43 @@ def check_kafka(settings: Settings) -> list[Finding]:
         else:
             advice = "run `oncepool topics create`, or correct kafka_topics"
             findings.append(Finding("kafka", "wrong", f"topic {topic} does not exist", advice))
+    there = [topic for topic in settings.kafka_topics if topic in cluster.topics]
+    if there and settings.kafka_protocol != "classic":
+        findings.append(check_protocol(settings, there[0]))
     return findings
+
+
+def check_protocol(settings: Settings, topic: str) -> Finding:
+    """Whether the broker serves KIP-848: joins a group of its own, as nothing else tells."""
+    changes = {
+        "kafka_protocol": "auto",
+        "kafka_group": f"{settings.kafka_group}-check-{uuid.uuid4().hex}",
+        "kafka_topics": [topic],
+    }
+    try:
+        kafka = Kafka(settings.model_copy(update=changes), get_logger("oncepool.check"))
+    except OncepoolError as error:
+        return Finding("kafka", "wrong", str(error), "correct kafka_properties")
+    kafka.subscribe()
+    end = time.monotonic() + JOIN_TIMEOUT
+    trouble = f"no assignment within {JOIN_TIMEOUT:g} s"
+    joined = False
+    while not joined and kafka.protocol == "consumer" and time.monotonic() < end:
+        for event in kafka.poll(1, 0.1):
+            joined = joined or isinstance(event, Assigned)
+            if isinstance(event, Trouble):
+                trouble = event.detail
+    kafka.close()
+    if joined:
+        return Finding("kafka", "ok", "the broker serves group.protocol=consumer (KIP-848)")
+    if kafka.protocol == "consumer":
+        advice = "look at the broker's log and the rights on consumer groups"
+        return Finding("kafka", "warning", f"joining a group did not work: {trouble}", advice)
+    detail = "the broker does not serve group.protocol=consumer (KIP-848)"
+    if settings.kafka_protocol == "auto":
+        return Finding("kafka", "ok", f"{detail}: classic with {settings.kafka_assignor} is used")
+    advice = 'set kafka_protocol to "auto" or "classic", or turn it on in the broker'
+    return Finding("kafka", "wrong", detail, advice)
 
 
 def check_database(settings: Settings) -> list[Finding]:

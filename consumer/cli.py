@@ -28,9 +28,11 @@ COMMANDS = {
     "requests": "consumer.commands.requests:app",
     "stats": "consumer.commands.stats:app",
     "stack": "stack.commands:stack_app",
-    "demo": "consumer.commands.demo:app",
 }
 """Command -> module and its Typer application, in the order of the help."""
+
+
+COMPLETION = ("install_completion", "show_completion")
 
 
 class Commands(TyperGroup):
@@ -51,6 +53,8 @@ class Commands(TyperGroup):
         application = getattr(importlib.import_module(module), attribute)
         command: TyperCommand | TyperGroup = typer.main.get_command(application)  # type: ignore[assignment]
         command.name = cmd_name
+        # Shell completion is the program's, not each command's.
+        command.params = [p for p in command.params if p.name not in COMPLETION]
         return command
 
     def invoke(self, ctx: Any) -> Any:

@@ -1,0 +1,41 @@
+"""A command's connection to the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from feedback.migrations import check_schema
+from psycopg.conninfo import make_conninfo
+
+from consumer.config import Settings
+from consumer.errors import ConsumerError
+from consumer.masking import mask_url
+
+CONNECT_TIMEOUT = 5
+
+
+class JournalUnreachable(ConsumerError):
+    """PostgreSQL did not answer, or refused."""
+
+
+@contextmanager
+def connect(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
+    """A connection whose search path is the journal's schema, after a look at its version.
+
+    Raises ConsumerError where PostgreSQL is not there, JournalError where the journal isn't.
+    """
+    settings.require("database_url")
+    try:
+        with psycopg.connect(
+            make_conninfo(settings.database_url, connect_timeout=CONNECT_TIMEOUT), autocommit=True
+        ) as connection:
+            check_schema(connection, settings.database_schema)
+            yield connection
+    except psycopg.OperationalError as error:
+        raise JournalUnreachable(
+            f"the database does not answer: {mask_url(str(error).strip())}; correct database_url or"
+            " start PostgreSQL"
+        ) from None

@@ -1,0 +1,23 @@
+"""What ``--since`` and other options take as a time."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+AGO = re.compile(r"(\d+)([smhdw])")
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """A moment: so long before `now` (``30m``, ``2h``, ``7d``), or a date or time.
+
+    A time without an offset is UTC. Raises ValueError for anything else.
+    """
+    if match := AGO.fullmatch(text.strip()):
+        return now - timedelta(**{UNITS[match[2]]: int(match[1])})
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"{text!r} is neither an age, as 30m, 2h or 7d, nor a time") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -129,7 +129,7 @@ def _explained() -> Iterator[None]:
     """Turns an error of the stack into a message and exit code 1."""
     try:
         yield
-    except StackError as error:
+    except (StackError, OSError) as error:
         typer.echo(f"oncepool: {error}", err=True)
         raise typer.Exit(1) from error
 

@@ -103,14 +103,30 @@ def locked(data: Path) -> Iterator[None]:
 
     It is gone with the process that holds it. The folder is made where it is missing.
     """
+    lock = _take_lock(data)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take_lock(data: Path) -> int:
+    """The descriptor that holds the lock; closing it lets go."""
     while True:
-        data.mkdir(parents=True, exist_ok=True)
-        with (data / LOCK).open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            # The one who held it before may have removed it with the folder.
-            if _same_file(lock.fileno(), data / LOCK):
-                yield
-                return
+        # The one who held the lock before may have removed it, with the folder, at any moment.
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+            lock = os.open(data / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            continue
+        except FileExistsError:
+            if data.is_file():
+                raise
+            continue
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _same_file(lock, data / LOCK):
+            return lock
+        os.close(lock)
 
 
 def _same_file(descriptor: int, path: Path) -> bool:

@@ -10,6 +10,7 @@ had to kill something at the end of the grace; 4 `status` met an unknown id; 5 n
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import Any
 
 import typer
@@ -81,4 +82,6 @@ def oncepool() -> None:
 
 def main() -> None:
     """The console script."""
+    # Libraries' chatter is of no use to who waits for a command; `run` sets up logging of its own.
+    logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
     app(prog_name="oncepool")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, NoReturn
 
 import orjson
@@ -38,6 +39,28 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+def as_cell(value: Any) -> str:
+    """A value as people read it: sizes with units, lists with commas, nothing for None."""
+    match value:
+        case None:
+            text = ""
+        case bool():
+            text = str(value).lower()
+        case int() if value and hasattr(value, "human_readable"):  # pydantic's ByteSize
+            text = value.human_readable().replace(".0", "")
+        case list() | tuple():
+            text = ", ".join(map(str, value))
+        case dict():
+            text = orjson.dumps(value, default=_plain).decode()
+        case datetime():
+            text = value.isoformat(sep=" ", timespec="milliseconds")
+        case float():
+            text = f"{value:g}"
+        case _:
+            text = str(_plain(value) if isinstance(value, bytes | memoryview) else value)
+    return text
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table as wide as it has to be when the output is no terminal."""
     from rich.console import Console
@@ -45,7 +68,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        table.add_row(*map(as_cell, row))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=10_000)

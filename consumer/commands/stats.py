@@ -21,7 +21,7 @@ from consumer.errors import ConfigError
 from consumer.journal import connect
 from consumer.lag import group_lag
 from consumer.masking import mask_url
-from consumer.output import print_json
+from consumer.output import as_cell, print_json
 from feedback import journal
 from feedback.errors import OncepoolError
 from processing.registry import connect as connect_redis
@@ -136,7 +136,7 @@ def render(parts: list[Part]) -> Group:
             *part.columns, title=part.name, title_justify="left", box=None, pad_edge=False
         )
         for row in part.rows:
-            table.add_row(*(Text(str(row.get(column, ""))) for column in part.columns))
+            table.add_row(*(Text(as_cell(row.get(column))) for column in part.columns))
         shown.append(table)
         shown.append(Text(""))
     return Group(*shown)

@@ -65,19 +65,20 @@ class Buffer:
         return len(queue.records) - len(kept)
 
     def take(self, room: Room) -> dict[Place, Share]:
-        """Takes what fits. The partition whose records did not all fit goes last the next time."""
+        """Takes what fits. A partition whose records did not all fit goes last the next time."""
         taken: dict[Place, Share] = {}
         requests, size, idle = room
-        for place in self.places:
-            queue = self._remove(place)
-            share = Share(queue.records, queue.size)
+        for place, queue in list(self._queues.items()):
             if len(queue.records) > requests or queue.size > size:
                 share = _fitting(queue.records, Room(requests, size, idle))
-                self.add([Run(place, queue.records[len(share.records) :])])
-            if not share.records:
+                if share.records:
+                    taken[place] = share
+                    self._remove(place)
+                    self.add([Run(place, queue.records[len(share.records) :])])
                 break
-            taken[place] = share
-            requests, size, idle = requests - len(share.records), size - share.size, False
+            self._remove(place)
+            taken[place] = Share(queue.records, queue.size)
+            requests, size, idle = requests - len(queue.records), size - queue.size, False
         return taken
 
     def _remove(self, place: Place) -> _Queue:

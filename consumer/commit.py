@@ -71,7 +71,7 @@ class Open:
     verdict: Verdict = Verdict.AGAIN
     error: str = ""
     broken: bool = False
-    """A connection was lost while it was open."""
+    """A connection was lost while it was open: some of its bytes may still be on their way."""
 
 
 class Commit:
@@ -110,12 +110,17 @@ class Commit:
 
     # Partitions and records
 
-    def assigned(self, places: Iterable[Place]) -> None:
-        """Partitions were assigned; the assignment knows."""
+    def assigned(self, places: Sequence[Place]) -> list[Action]:
+        """Partitions are ours from now on, in new generations."""
+        # What is buffered of one that we had already would be read again.
+        actions = self._drop_buffered(places, "assigned anew")
+        self._assignment.assign(places)
         self._repair.assigned(places)
+        return actions
 
     def revoked(self, places: Sequence[Place]) -> list[Action]:
         """Partitions are gone. Their share of the open commit stays until that is decided."""
+        self._assignment.revoke(places)
         self._repair.revoked(places)
         for place in places:
             self._confirmed.pop(place, None)
@@ -148,6 +153,7 @@ class Commit:
         commit.unknown_errors = 0 if codes <= TABLE.keys() else commit.unknown_errors + 1
         if commit.unknown_errors >= UNKNOWN_LIMIT:
             commit.verdict = Verdict.FATAL
+        commit.broken |= any(judge(code).loose for code in codes)
         self.counts[f"error:{worst}"] += 1
         # Whichever partitions it names: any of them may have landed.
         commit.phase = Phase.ASKED

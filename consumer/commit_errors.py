@@ -27,6 +27,8 @@ class Row(NamedTuple):
 
     verdict: Verdict
     reason: str
+    loose: bool = False
+    """The commit's bytes may still be on their way."""
 
 
 TABLE: dict[str, Row] = {
@@ -39,8 +41,8 @@ TABLE: dict[str, Row] = {
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND": Row(Verdict.AGAIN, "written, with too few replicas"),
     "UNKNOWN_TOPIC_OR_PART": Row(Verdict.AGAIN, "metadata has not spread yet"),
     "_WAIT_COORD": Row(Verdict.AGAIN, "no coordinator was found in time; nothing was sent"),
-    "_TRANSPORT": Row(Verdict.AGAIN, "the connection broke before the answer"),
-    "_TIMED_OUT": Row(Verdict.AGAIN, "no answer in time"),
+    "_TRANSPORT": Row(Verdict.AGAIN, "the connection broke before the answer", loose=True),
+    "_TIMED_OUT": Row(Verdict.AGAIN, "no answer in time", loose=True),
     "_TIMED_OUT_QUEUE": Row(Verdict.AGAIN, "not sent in time"),
     # The group is moving. In a cooperative rebalance the partition is mostly still owned.
     "REBALANCE_IN_PROGRESS": Row(Verdict.AGAIN, "refused while the group settles"),
@@ -66,7 +68,7 @@ TABLE: dict[str, Row] = {
     "INVALID_COMMIT_OFFSET_SIZE": Row(Verdict.FATAL, "the broker can't store offsets this size"),
 }
 
-UNKNOWN = Row(Verdict.AGAIN, "an error that this table does not have")
+UNKNOWN = Row(Verdict.AGAIN, "an error that this table does not have", loose=True)
 UNKNOWN_LIMIT = 20
 """Times in a row that a commit may fail with an unknown error; then it is fatal."""
 

@@ -208,7 +208,6 @@ class Loop:
                 self._on_assigned(places)
             case Revoked(places, lost):
                 self._log.info("partitions revoked", n=len(places), lost=lost)
-                self._assignment.revoke(places)
                 self._act(self._commit.revoked(places))
             case ConnectionLost():
                 self._commit.connection_lost()
@@ -226,10 +225,7 @@ class Loop:
 
     def _on_assigned(self, places: Sequence[Place]) -> None:
         self._log.info("partitions assigned", n=len(places))
-        again = [place for place in places if self._assignment.generation(place) is not None]
-        self._act(self._commit.revoked(again))
-        self._assignment.assign(places)
-        self._commit.assigned(places)
+        self._act(self._commit.assigned(places))
         self.joined = True
         # Always said: the client keeps the flag of a partition over its revocation.
         self._kafka.pause(places, paused=self._paused)

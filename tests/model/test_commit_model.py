@@ -1,0 +1,159 @@
+"""Schedules of commits, rebalances, broken connections, zombies and deaths, by the thousand.
+
+The invariants (each offset run by one process, below an offset committed with its token, no commit
+backwards, nothing lost without a drop) are checked inside `World`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.support.model_group import BATCH, TRANSIENT, World, step
+
+SCHEDULES = 1000
+STEPS = 150
+
+
+def run(seed: int, *, cooperative: bool, unreported: bool = False, processes: int = 3) -> World:
+    world = World(seed, cooperative=cooperative, processes=processes)
+    try:
+        for _ in range(STEPS):
+            if unreported:
+                world.breaks_reported = world.random.random() < 0.5
+            step(world)
+        world.breaks_reported = not unreported
+        world.settle()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    return world
+
+
+def tally(worlds: list[World]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for world in worlds:
+        counts["delivered"] += len(world.dispatched)
+        counts["rewound"] += len(world.rewound)
+        for process in world.processes:
+            counts += process.commit.counts
+    return counts
+
+
+@pytest.mark.parametrize("cooperative", [True, False])
+def test_no_schedule_runs_twice_or_loses_without_a_drop_or_commits_backwards(
+    cooperative: bool,
+) -> None:
+    counts = tally([run(seed, cooperative=cooperative) for seed in range(SCHEDULES)])
+    assert counts["rewound"] == 0
+    # The schedules would show nothing if they did not get there.
+    for what in ("rejoins", "sent again", "drop:revoked", "drop:not ours any more"):
+        assert counts[what] > SCHEDULES / 100, what
+    for what in ("error:ILLEGAL_GENERATION", "error:UNKNOWN_MEMBER_ID", "error:_TIMED_OUT"):
+        assert counts[what] > SCHEDULES / 100, what
+    assert counts["delivered"] > 10 * SCHEDULES
+
+
+def test_offsets_put_back_by_bytes_that_nobody_reported_are_put_right_after_a_rejoin() -> None:
+    # One process, so that partitions come back to it.
+    worlds = [
+        run(seed, cooperative=True, unreported=True, processes=1) for seed in range(SCHEDULES)
+    ]
+    counts = tally(worlds)
+    assert counts["rewound"] > 0
+    assert counts["put right"] > 0
+
+
+class CommitMachine(RuleBasedStateMachine):
+    """The same world, with hypothesis choosing what happens, so that a failure shrinks."""
+
+    @initialize(cooperative=st.booleans())
+    def begin(self, cooperative: bool) -> None:
+        self.world = World(0, partitions=2, processes=2, cooperative=cooperative)
+
+    @rule(place=st.integers(0, 1), count=st.integers(1, 4))
+    def produce(self, place: int, count: int) -> None:
+        self.world.ends[self.world.places[place]] += count
+
+    @rule(which=st.integers(0, 3), most=st.integers(0, BATCH), room=st.sampled_from([1, 3, 1000]))
+    def turn(self, which: int, most: int, room: int) -> None:
+        process = self.world.processes[which % len(self.world.processes)]
+        if process.runs and not process.fatal:
+            process.poll(most)
+            process.next(room)
+
+    @precondition(lambda self: self.world.requests)
+    @rule(which=st.integers(0, 5), answer=st.booleans())
+    def land(self, which: int, answer: bool) -> None:
+        self.world.land(self.world.requests[which % len(self.world.requests)], answer=answer)
+
+    @precondition(lambda self: self.world.requests)
+    @rule(which=st.integers(0, 5))
+    def break_connection(self, which: int) -> None:
+        self.world.break_connection(self.world.requests[which % len(self.world.requests)])
+
+    @precondition(lambda self: self.world.requests)
+    @rule(
+        which=st.integers(0, 5),
+        code=st.sampled_from(TRANSIENT),
+        one=st.booleans(),
+        landed=st.booleans(),
+    )
+    def fail(self, which: int, code: str, one: bool, landed: bool) -> None:
+        request = self.world.requests[which % len(self.world.requests)]
+        self.world.fail(request, code, one=one, landed=landed)
+
+    @rule(which=st.integers(0, 3))
+    def hear(self, which: int) -> None:
+        self.world.hear(self.world.processes[which % len(self.world.processes)])
+
+    @rule(evict=st.booleans())
+    def complete(self, evict: bool) -> None:
+        self.world.complete(evict=evict)
+
+    @precondition(lambda self: self.world.target is None)
+    @rule()
+    def rebalance(self) -> None:
+        self.world.joined += 1
+        self.world.rebalance()
+
+    @rule(which=st.integers(0, 3))
+    def freeze(self, which: int) -> None:
+        process = self.world.processes[which % len(self.world.processes)]
+        process.frozen = not process.frozen
+
+    @precondition(lambda self: len(self.world.processes) < 4)
+    @rule(kill=st.booleans())
+    def replace(self, kill: bool) -> None:
+        if kill:
+            self.world.kill(self.world.processes[-1])
+        self.world.start()
+
+    @rule(fails=st.booleans())
+    def reads(self, fails: bool) -> None:
+        self.world.read_fails = fails
+
+    @invariant()
+    def one_commit_in_flight(self) -> None:
+        if hasattr(self, "world"):
+            for process in self.world.processes:
+                waiting = [
+                    r for r in self.world.requests if r.process is process and not r.answered
+                ]
+                assert len(waiting) <= 1
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.settle()
+
+
+TestCommitMachine = CommitMachine.TestCase
+TestCommitMachine.settings = settings(
+    max_examples=120,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

@@ -1,0 +1,17 @@
+"""Records for tests of the main process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from consumer.assignment import Run
+from consumer.events import Place
+from feedback.record import Record
+
+
+def records(place: Place, offsets: Iterable[int], value: bytes = b"{}") -> list[Record]:
+    return [(*place, offset, 0, None, value, [], "a.b") for offset in offsets]
+
+
+def run_of(place: Place, offsets: Iterable[int], value: bytes = b"{}") -> Run:
+    return Run(place, records(place, offsets, value))

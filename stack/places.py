@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -62,6 +63,20 @@ def port_is_free(port: int) -> bool:
             probe.listen(1)
         except OSError:
             return False
+    return True
+
+
+def become_free(ports: set[int], timeout: float = 2.0) -> bool:
+    """Waits until all these ports are free; False when one is still taken after `timeout` seconds.
+
+    A killed server may hold its port for a moment after the system reports its end: threads of it
+    are still ending.
+    """
+    deadline = time.monotonic() + timeout
+    while not all(port_is_free(port) for port in ports):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
     return True
 
 

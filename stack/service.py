@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from stack import processes
+from stack import places, processes
 from stack.errors import ServiceFailed, StackError
 
 State = Literal["running", "paused", "stopped"]
@@ -125,6 +125,8 @@ class ProcessService(Service):
         self.log.touch()
         self._start_of_log = self.log.stat().st_size
         self.prepare(tell)
+        # The server itself says so where the port is still taken.
+        places.become_free({self.port})
         tell("starting")
         pid = processes.spawn(
             self.command(), self.folder, self.log, user=self.user, environment=self.environment

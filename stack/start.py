@@ -136,7 +136,7 @@ def _on_free_ports(data: Path, plan: Plan) -> Plan:
             ports = {service.port for service in services}
             if role == "kafka":
                 ports |= {port for pair in plan.nodes.values() for port in pair}
-            if not all(places.port_is_free(port) for port in ports):
+            if not places.become_free(ports):
                 moved.add(role)
     return plan.with_new_ports(set(), moved) if moved else plan
 

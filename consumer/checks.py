@@ -29,8 +29,13 @@ IMPORT_TIMEOUT = 60.0
 
 LOAD = """
 import json, sys
+from feedback.errors import OncepoolError
 from processing.app import load_app
-print(json.dumps(sorted(load_app(sys.argv[1]).handlers)))
+try:
+    app = load_app(sys.argv[1])
+except OncepoolError as error:
+    sys.exit(" ".join(str(error).split()))
+print(json.dumps(sorted(app.handlers)))
 """
 
 
@@ -170,7 +175,7 @@ def check_app(settings: Settings) -> list[Finding]:
         return [Finding("app", "wrong", detail, "do slow work in an on_worker_start hook")]
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        detail = f"{settings.app} does not load: {lines[-1]}"
+        detail = f"the app does not load: {lines[-1]}"
         return [Finding("app", "wrong", detail, f"run python -c 'import {_module(settings)}'")]
     types = orjson.loads(done.stdout.splitlines()[-1])
     if not types:

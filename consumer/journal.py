@@ -21,21 +21,34 @@ class JournalUnreachable(ConsumerError):
     """PostgreSQL did not answer, or refused."""
 
 
-@contextmanager
-def connect(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
-    """A connection whose search path is the journal's schema, after a look at its version.
+class JournalRefused(ConsumerError):
+    """PostgreSQL refused a statement."""
 
-    Raises ConsumerError where PostgreSQL is not there, JournalError where the journal isn't.
-    """
-    settings.require("database_url")
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns errors of PostgreSQL into ConsumerErrors that say what to do."""
     try:
-        with psycopg.connect(
-            make_conninfo(settings.database_url, connect_timeout=CONNECT_TIMEOUT), autocommit=True
-        ) as connection:
-            check_schema(connection, settings.database_schema)
-            yield connection
+        yield
     except psycopg.OperationalError as error:
         raise JournalUnreachable(
             f"the database does not answer: {mask_url(str(error).strip())}; correct database_url or"
             " start PostgreSQL"
         ) from None
+    except psycopg.Error as error:
+        raise JournalRefused(
+            f"the database refused: {str(error).strip()}; look at the rights of its user"
+        ) from None
+
+
+@contextmanager
+def connect(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a journal of this version.
+
+    Raises ConsumerError where PostgreSQL is not there, JournalError where the journal isn't.
+    """
+    settings.require("database_url")
+    url = make_conninfo(settings.database_url, connect_timeout=CONNECT_TIMEOUT)
+    with explained(), psycopg.connect(url, autocommit=True) as connection:
+        check_schema(connection, settings.database_schema)
+        yield connection

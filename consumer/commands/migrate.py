@@ -7,6 +7,7 @@ from feedback.migrations import migrate as migrate_journal
 
 from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.config import Settings
+from consumer.journal import explained
 from consumer.output import print_json
 
 app = typer.Typer()
@@ -17,7 +18,8 @@ app = typer.Typer()
 def migrate(settings: Settings, json: JsonOption = False) -> None:
     """Create or upgrade the journal's tables. Safe to run again, and from many machines at once."""
     settings.require("database_url")
-    applied = migrate_journal(settings.database_url, settings.database_schema)
+    with explained():
+        applied = migrate_journal(settings.database_url, settings.database_schema)
     if json:
         print_json({"schema": settings.database_schema, "applied": applied})
     elif applied:

@@ -14,21 +14,24 @@ class FakeCursor:
     """Answers each statement that returns rows from a script, and keeps what was executed.
 
     `FakeCursor([("book", 1200)], [])`: the first fetching statement finds one row, the second
-    none. A statement is taken to fetch when rows are asked for after it. `statements` holds
-    (SQL, parameters), `copied` the rows given to COPY.
+    none. A statement is taken to fetch when rows are asked for after it. `rowcounts` are what
+    `rowcount` says after each statement. `statements` holds (SQL, parameters), `copied` the rows
+    given to COPY.
     """
 
-    def __init__(self, *answers: Sequence[Row]) -> None:
+    def __init__(self, *answers: Sequence[Row], rowcounts: Iterable[int] = ()) -> None:
         self.statements: list[tuple[str, Any]] = []
         self.copied: list[Sequence[Any]] = []
         self.rowcount = -1
         self._answers = deque(answers)
+        self._rowcounts = deque(rowcounts)
         self._rows: deque[Row] | None = None  # None = nothing was asked for yet
 
     def execute(self, query: Any, params: Any = None, **_: Any) -> FakeCursor:
         """Keep a statement."""
         self.statements.append((_text(query), params))
         self._rows = None
+        self.rowcount = self._rowcounts.popleft() if self._rowcounts else -1
         return self
 
     def executemany(self, query: Any, params_seq: Iterable[Any], **_: Any) -> None:

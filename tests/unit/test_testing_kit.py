@@ -144,6 +144,13 @@ def test_mistakes_of_the_test_are_told() -> None:
                 call()
 
 
+def test_fake_cursor_says_how_many_rows_were_hit() -> None:
+    tx = FakeCursor([(1,), (2,)], rowcounts=[3, 0])
+    assert [tx.execute("a").rowcount for _ in range(3)] == [3, 0, -1]
+    assert tx.fetchall() == [(1,), (2,)]
+    assert tx.rowcount == 2
+
+
 def test_fake_cursor_answers_in_order() -> None:
     tx = FakeCursor([(1,), (2,), (3,)], [], [(4,)])
     assert tx.execute("a").fetchone() == (1,)

@@ -27,6 +27,7 @@ class Agenda:
         self._round: list[str] = []  # what the present sweep has still to read
         self._seconds = 0.0  # spent reading in the present sweep
         self._due = 0.0  # when the next sweep begins
+        self._rested = 0.0  # when it may begin at the earliest, for a tenth of the time
         self._newest = 0.0  # when the youngest wait began
         self._sweeping = False  # what was taken last belongs to a sweep
 
@@ -35,7 +36,7 @@ class Agenda:
         self._waits[id] += 1
         self._urgent[id] = None
         self._newest = now
-        self._due = min(self._due, now + SHORTEST)
+        self._due = min(self._due, max(now + SHORTEST, self._rested))
 
     def ended(self, id: str) -> None:
         """A wait ended."""
@@ -75,8 +76,9 @@ class Agenda:
             return
         self._seconds += seconds
         if not self._round:
-            rest = max(self._seconds * REST, (now - self._newest) * PATIENCE, SHORTEST)
-            self._due = now + min(rest, LONGEST)
+            self._rested = now + min(max(self._seconds * REST, SHORTEST), LONGEST)
+            patience = min((now - self._newest) * PATIENCE, LONGEST)
+            self._due = max(self._rested, now + patience)
 
     def failed(self) -> None:
         """What was taken could not be read: a new sweep begins with the next take."""

@@ -453,6 +453,40 @@ def test_a_broken_hint_channel_is_opened_again(
     assert client.wait(request_id, 5).state == "done"
 
 
+def test_what_was_written_while_the_channel_was_broken_is_found(
+    producer: FakeProducer, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Breaking(MemoryStatusStore):
+        broken = False
+
+        def subscribe(self, channel: str) -> Any:
+            if self.broken:
+                raise StoreUnavailable("no channel")
+            hints = super().subscribe(channel)
+            receive = hints.receive
+
+            def receive_or_break(timeout: float) -> bytes | None:
+                if self.broken:
+                    raise StoreUnavailable("cut")
+                return receive(timeout)
+
+            hints.receive = receive_or_break  # type: ignore[method-assign]
+            return hints
+
+    monkeypatch.setattr("feedback.agenda.SHORTEST", 3600.0)
+    monkeypatch.setattr("feedback.agenda.LONGEST", 3600.0)
+    store = Breaking()
+    with Client(producer, store, "requests") as client:
+        request_id = client.submit("t", 1)
+        wait = begin(pool, client.wait, request_id, 30)
+        eventually(lambda: waiting(client, request_id) and not client._waits._agenda._urgent)
+        store.broken = True
+        eventually(lambda: not store._channels[client._channel or ""])
+        Consumer(store, producer).say(request_id, State.DONE)
+        store.broken = False
+        assert wait.result(5).state == "done"
+
+
 def test_with_the_store_away_a_wait_goes_on_and_tells_what_it_saw_last(
     client: Client, consumer: Consumer, store: MemoryStatusStore, pool: ThreadPoolExecutor
 ) -> None:
@@ -645,16 +679,24 @@ def test_a_call_sends_again_after_a_consumer_could_not_run_it(
     assert len(producer.sent) == 3
 
 
-def test_resends_after_refusals_are_a_second_apart_and_more(
+def test_a_refusal_is_heard_once_and_a_second_later(
     client: Client, producer: FakeProducer, consumer: Consumer
 ) -> None:
-    def refuse(name: str) -> None:
-        consumer.say(name, State.FAILED, len(producer.sent), code="shutdown")
+    sent: list[float] = []
 
-    answering(client, producer, [refuse, refuse])
+    def refuse(name: str) -> None:
+        sent.append(time.monotonic())
+        consumer.say(name, State.FAILED, code="shutdown")
+
+    def look_again(name: str) -> None:
+        sent.append(time.monotonic())
+        client._waits.wake(name)
+
+    answering(client, producer, [refuse, look_again])
     with pytest.raises(WaitTimeout) as caught:
-        client.call("t", 1, timeout=2.0, resend_after=60)
-    assert len(producer.sent) == 2
+        client.call("t", 1, timeout=3.5, resend_after=60)
+    assert len(producer.sent) == 2  # the old refusal is no answer to the second send
+    assert 0.9 < sent[1] - sent[0] < 2
     assert caught.value.status is not None
     assert caught.value.status.code == "shutdown"
 

@@ -86,18 +86,24 @@ class CardService:
     """
 
     def __init__(
-        self, ledger: Path, port: int = 0, *, lose_replies: float = 0.0, delay: float = 0.0
+        self,
+        ledger: Path,
+        port: int = 0,
+        *,
+        host: str = "127.0.0.1",
+        lose_replies: float = 0.0,
+        delay: float = 0.0,
     ) -> None:
         self.ledger = Ledger(ledger)
         self.lose_replies = lose_replies
         self.delay = delay
-        self._server = _Server(("127.0.0.1", port), _Calls)
+        self._server = _Server((host, port), _Calls)
         self._server.service = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     @property
     def url(self) -> str:
-        """Its address, for SHOP_CARDS_URL."""
+        """Its address on this machine, for SHOP_CARDS_URL."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def serve(self) -> None:
@@ -182,12 +188,17 @@ def main() -> None:
     """Serve until the process ends."""
     parser = argparse.ArgumentParser(prog="card_service", description="A card service for the demo")
     parser.add_argument("--port", type=int, default=8090)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--ledger", type=Path, default=Path("charges.jsonl"))
     parser.add_argument("--lose-replies", type=float, default=0.0, help="share of them, 0 to 1")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
     options = parser.parse_args()
     service = CardService(
-        options.ledger, options.port, lose_replies=options.lose_replies, delay=options.delay
+        options.ledger,
+        options.port,
+        host=options.host,
+        lose_replies=options.lose_replies,
+        delay=options.delay,
     )
     print(f"card service at {service.url}, ledger {options.ledger}", flush=True)
     service.serve()

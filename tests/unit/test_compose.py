@@ -117,7 +117,7 @@ def listeners_of(value: str) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize("name", OURS)
 def test_settings_are_known_and_point_at_services(name: str) -> None:
     environment = SERVICES[name]["environment"]
-    for variable in environment:
+    for variable in environment.keys() - {"SHOP_CARDS_URL"}:
         assert variable.removeprefix("ONCEPOOL_").lower() in Settings.model_fields, variable
     servers = environment["ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS"].split(",")
     assert servers == [f"{broker}:9092" for broker in BROKERS]
@@ -134,11 +134,12 @@ def test_the_consumers_password_is_the_databases() -> None:
 
 def test_two_consumers_start_when_topics_and_journal_are_there() -> None:
     consumer = SERVICES["consumer"]
-    assert OURS == ["topics", "migrate", "consumer"]
+    assert OURS == ["topics", "migrate", "cards", "consumer"]
     assert consumer["deploy"]["replicas"] == 2
     assert {"topics", "migrate"} <= consumer["depends_on"].keys()
     grace = int(consumer["environment"]["ONCEPOOL_GRACE"])
     assert compose_spec.parse_duration(consumer["stop_grace_period"]) > grace
+    assert consumer["environment"]["SHOP_CARDS_URL"] == "http://cards:8090"
     assert consumer["environment"]["ONCEPOOL_HEALTH_PORT"] in consumer["healthcheck"]["test"][-1]
 
 

@@ -101,12 +101,15 @@ class Service:
         kafka: KafkaClient,
         signals: Signals,
         log: BoundLogger,
+        *,
+        loop: type[Loop] = Loop,
     ) -> None:
+        """`loop`: a test may give one that tells more."""
         self._pool = pool
         self._signals = signals
         self._log = log
         flow = Flow(settings.max_in_hand, int(settings.max_in_hand_bytes))
-        self._loop = Loop(kafka, pool, flow, instance, get_logger("oncepool.loop"))
+        self._loop = loop(kafka, pool, flow, instance, get_logger("oncepool.loop"))
         self._shutdown = Shutdown(settings.grace)
         self._done = Phase.RUNNING
         """The last phase whose work was done."""
@@ -125,6 +128,11 @@ class Service:
         code = self._close()
         watchdog.dismiss()
         return code
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Records and commits by outcome."""
+        return self._loop.stats().counts
 
     # Start
 
@@ -248,14 +256,13 @@ class Service:
         return time.monotonic() + self._left() + STUCK_AFTER
 
     def _close(self) -> int:
-        stats = self._loop.stats()
         self._pool.close(CLERK_CLOSE)
         while not self._loop.left and self._left() > 0:
             time.sleep(0.01)
         if self.stuck:
             self._log.error("the group could not be left in time: the brokers do not answer")
         code = self._code(killed=self.stuck or self._pool.killed > 0)
-        self._log.info("ended", code=code, counts=stats.counts)
+        self._log.info("ended", code=code, counts=self.counts)
         return code
 
     @property

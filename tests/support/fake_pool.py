@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import selectors
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from feedback.record import Record, record_size
+from processing.pool import PoolStats
 
 
 class FakePool:
@@ -51,3 +54,95 @@ class FakePool:
         self.in_hand_bytes -= sum(map(record_size, done))
         if not done and timeout:
             time.sleep(timeout)
+
+
+class FakeClerk:
+    """A clerk that finds everything well."""
+
+    def __init__(self) -> None:
+        self.ready: dict[str, Any] | None = None
+        self.frames: list[tuple[Any, ...]] = []
+
+    def send(self, frame: tuple[Any, ...]) -> None:
+        self.frames.append(frame)
+
+
+class FakeSupervisor(FakePool):
+    """A pool with a life: starts, refuses, terminates, is killed; notes in which order.
+
+    Follows the `ServicePool` protocol of the service.
+    """
+
+    def __init__(self, on_submit: Callable[[Sequence[Record]], None] | None = None) -> None:
+        super().__init__(on_submit)
+        self.clerk = FakeClerk()
+        self.fatal: str | None = None
+        self.killed = 0
+        self.alive = 0
+        self.calls: list[str] = []
+        self.refused: list[Record] = []
+        self.schema = {"schema": "ok", "detail": ""}
+        self.workers_start = True
+        self.stubborn = False
+        """Workers run on when they are asked to end or to give up."""
+        self._refusing = False
+        self._selector = selectors.DefaultSelector()
+
+    def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
+        self._selector.register(descriptor, selectors.EVENT_READ, callback)
+
+    def start_clerk(self) -> None:
+        self.calls.append("clerk")
+        self.clerk.ready = self.schema
+
+    def start_workers(self) -> None:
+        self.calls.append("workers")
+        self.alive = 2 if self.workers_start else 0
+
+    def stats(self) -> PoolStats:
+        return PoolStats(
+            workers=self.alive,
+            workers_free=self.alive,
+            queued=len(self.queue),
+            running=0,
+            in_hand=len(self.queue),
+            deaths=0,
+            database_up=self.database_up,
+        )
+
+    def submit(self, records: Sequence[Record]) -> None:
+        if "submit" not in self.calls:
+            self.calls.append("submit")
+        super().submit(records)
+
+    def step(self, timeout: float) -> None:
+        for key, _ in self._selector.select(0):
+            key.data()
+        if self._refusing and not self.stubborn:
+            self.refused += self.queue
+            self._empty()
+        if self.stubborn:
+            time.sleep(timeout)
+        else:
+            super().step(timeout)
+
+    def refuse_unstarted(self, code: str) -> None:
+        self.calls.append(f"refuse {code}")
+        self._refusing = True
+        if not self.stubborn:
+            self.alive = 0
+
+    def terminate(self) -> None:
+        self.calls.append("terminate")
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+        self.killed += self.alive
+        self.alive = 0
+
+    def close(self, timeout: float) -> None:
+        self.calls.append("close")
+
+    def _empty(self) -> None:
+        self.queue = []
+        self.in_hand_bytes = 0

@@ -36,6 +36,8 @@ TURN = 0.5
 """Seconds that the loop waits for a frame at most."""
 FLUSH_AT_EXIT = 2.0
 """Seconds that statuses not yet sent may take at the end, and counters not yet written."""
+MOST_STATUSES = 100_000
+"""Statuses that wait for Redis: everything in hand may be refused at once."""
 REGISTER = "register"
 
 
@@ -79,7 +81,8 @@ class Clerk:
         self._log = get_logger("oncepool.clerk")
         self._health = Health(settings.stale_after, time.monotonic)
         self._sender = StatusSender(
-            RedisStatusStore(settings.redis_url, prefix=settings.redis_prefix)
+            RedisStatusStore(settings.redis_url, prefix=settings.redis_prefix),
+            max_queue=MOST_STATUSES,
         )
         self._redis = connect(settings.redis_url)
         self._registration = Registration(

@@ -22,6 +22,7 @@ from processing.clerk_settings import ClerkSettings
 from processing.lifeline import EXIT_ORPHANED
 from stack import Stack
 from tests.support.clerk import ClerkProcess
+from tests.support.private_valkey import PrivateValkey
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -239,16 +240,27 @@ def test_refusals_are_answered_while_the_database_hangs(
     eventually(lambda: statuses.read(["r-1"])[0] is not None, 3.0)
 
 
-def test_statuses_are_sent_before_the_end(
-    start: StartClerk, schema: str, statuses: RedisStatusStore
+def test_statuses_that_wait_are_sent_before_the_end(
+    start: StartClerk, schema: str, prefix: str, tmp_path: Path
 ) -> None:
-    clerk = start(schema=schema)
-    clerk.ready()
-    clerk.send("refuse", "shutdown", [record(n) for n in range(500)])
+    valkey = PrivateValkey(tmp_path)
+    store = RedisStatusStore(valkey.url, prefix, timeout=5.0)
+    try:
+        clerk = start(schema=schema, redis_url=valkey.url)
+        clerk.ready()
+        valkey.pause()
+        for first in range(0, 3000, 500):
+            clerk.send("refuse", "shutdown", [record(n) for n in range(first, first + 500)])
+        clerk.wait_for("refused", 6)
+        clerk.send("stop")
+        valkey.resume()
 
-    assert clerk.stop() == 0
-
-    assert None not in statuses.read([f"r-{n}" for n in range(500)])
+        assert clerk.child.wait(5)
+        assert clerk.child.exit_code == 0
+        assert None not in store.read([f"r-{n}" for n in range(3000)])
+    finally:
+        store.close()
+        valkey.stop()
 
 
 def test_counters_are_exact(start: StartClerk, stack: Stack, schema: str) -> None:

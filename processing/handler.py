@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from processing.annotations import Shape, UnusableAnnotation, annotation_name, shape_of
+from processing.annotations import Shape, UnusableAnnotation, shape_of
+from processing.batches import payload_in, result_in
 from processing.binding import RESERVED, Call, bind, caller, source_of
 from processing.errors import InvalidResult, RegistrationError
 from processing.options import Effect, Options
@@ -19,9 +19,7 @@ from processing.payload import Parse, payload_parser
 from processing.request import Request
 from processing.results import Encode, result_encoder
 from processing.retry import RetryPolicy
-from processing.signature import NO_ANNOTATION, Parameter, Signature, Unresolved
-
-_BATCHES = "a batch handler gets a list of requests: annotate it list[Request] or list[Request[T]]"
+from processing.signature import Signature
 
 
 class Handler:
@@ -139,7 +137,7 @@ class Handler:
         first, *others = self.signature.parameters
         if first.name in resources:
             raise self._first_is(f"is named after the resource {first.name!r}")
-        payload = self._shape("payload", self._payload_annotation(first))
+        payload = self._shape("payload", first.annotation, payload_in)
         self._parse = payload_parser(self.type, payload, self._fingerprint)
         self._encode = result_encoder(self._result_shape(), self.place)
         binding = bind(self.signature, others, resources, ("tx",) if self.batch else RESERVED)
@@ -209,60 +207,19 @@ class Handler:
                 "it takes no tx; add `tx: psycopg.Cursor`, or leave effect out if it has none"
             )
 
-    def _shape(self, what: str, annotation: Any) -> Shape:
+    def _shape(self, what: str, annotation: Any, item_of: Callable[[Any], Any]) -> Shape:
         try:
-            return shape_of(annotation)
+            return shape_of(item_of(annotation) if self.batch else annotation)
         except UnusableAnnotation as error:
             raise self.signature.error(f"{what}: {error}") from error
-
-    def _payload_annotation(self, first: Parameter) -> Any:
-        if not self.batch:
-            return first.annotation
-        return self._request_payload(self._item(first.annotation, _BATCHES))
-
-    def _request_payload(self, item: Any) -> Any:
-        """`Model` of `Request[Model]`; nothing for a plain Request."""
-        if item in (NO_ANNOTATION, Any, Request):
-            return NO_ANNOTATION
-        if isinstance(item, Unresolved):
-            return item
-        if typing.get_origin(item) is not Request:
-            raise self.signature.error(f"{annotation_name(item)} is no request; {_BATCHES}")
-        (payload,) = typing.get_args(item)
-        return NO_ANNOTATION if isinstance(payload, typing.TypeVar) else payload
-
-    def _item(self, annotation: Any, advice: str) -> Any:
-        """`X` of `list[X]` or `Sequence[X]`."""
-        if annotation in (NO_ANNOTATION, Any, list) or isinstance(annotation, Unresolved):
-            return annotation if isinstance(annotation, Unresolved) else NO_ANNOTATION
-        origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-        if not (isinstance(origin, type) and issubclass(list, origin) and len(arguments) == 1):
-            raise self.signature.error(f"{annotation_name(annotation)} is no list; {advice}")
-        return arguments[0]
 
     def _result_shape(self) -> Shape:
         if self._result is None:
             self.signature.resolve()
-            annotation = self.signature.returns
-            if self.batch:
-                item = self._item(annotation, "a batch handler returns a list, as list[Receipt]")
-                annotation = _without_exceptions(item)
-            self._result = self._shape("result", annotation)
+            self._result = self._shape("result", self.signature.returns, result_in)
             if self._result.raw:
                 raise self.signature.error(
                     "its result is annotated bytes, and results are JSON; "
                     "return text, such as base64, or store the bytes and return where they are"
                 )
         return self._result
-
-
-def _without_exceptions(annotation: Any) -> Any:
-    """`Receipt` of `Receipt | Reject`: an exception stands for its request and is no result."""
-    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
-        return NO_ANNOTATION if _is_exception(annotation) else annotation
-    kept = tuple(a for a in typing.get_args(annotation) if not _is_exception(a))
-    return typing.Union[kept] if kept else NO_ANNOTATION  # noqa: UP007  the members are data
-
-
-def _is_exception(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseException)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -123,8 +124,17 @@ def test_the_ledger_outlives_the_service(tmp_path: Path) -> None:
     assert [entry["event"] for entry in read_ledger(ledger)] == ["charge", "repeat"]
 
 
-def test_one_key_at_once_is_charged_once(service: CardService, tmp_path: Path) -> None:
+def test_one_key_at_once_is_charged_once(
+    service: CardService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cards = Cards(service.url)
+    write = service.ledger._write
+
+    def write_slowly(*arguments: Any, **more: Any) -> Any:
+        time.sleep(0.02)  # leaves the others time to come in between
+        return write(*arguments, **more)
+
+    monkeypatch.setattr(service.ledger, "_write", write_slowly)
 
     def call() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", cards._port, timeout=10)

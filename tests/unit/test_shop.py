@@ -191,3 +191,13 @@ def test_page_views_go_out_in_one_copy(kit: Kit) -> None:
     assert [o.state for o in outcomes] == ["done", "done", "done", "rejected"]
     assert [row[1:] for row in tx.copied] == [(f"/{n}", None, when) for n in range(3)]
     assert len(tx.statements) == 1
+
+
+def test_a_worker_starts_while_the_database_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ONCEPOOL_DATABASE_URL", "postgresql://127.0.0.1:1/shop")
+    with Kit(app) as kit:
+        outcome = kit.run(make_invoice, INVOICE, tx=FakeCursor([(1,)]))
+    assert outcome.state == "done"
+    assert "the shop's tables were not checked" in caplog.text

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stack import processes
 from stack.errors import MissingPackage, ServiceFailed, StackError
 from stack.kafka import server_properties
 from stack.places import LOCALHOST
@@ -20,6 +19,7 @@ from stack.plan import Plan, Role
 from stack.postgres import DATABASE, SETTINGS, USER
 from stack.readiness import broker_is_in, database_is_there, redis_answers
 from stack.service import LOG_LINES, Service, State, Tell
+from stack.waiting import pauses
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -77,7 +77,7 @@ class ContainerService(Service):
 
     def wait(self, tell: Tell) -> None:
         trouble: Exception | None = None
-        for _ in processes.pauses(START_TIMEOUT, pause=0.2):
+        for _ in pauses(START_TIMEOUT, pause=0.2):
             if self.state() == "stopped":
                 raise self._failed("its container ended")
             try:

@@ -11,7 +11,8 @@ from stack.errors import MissingPackage, StackError
 from stack.jars import kafka_jars
 from stack.places import LOCALHOST
 from stack.readiness import broker_is_in
-from stack.service import ProcessService, Tell
+from stack.server import Server
+from stack.service import Tell
 
 HEAP = "512m"
 
@@ -36,7 +37,7 @@ PROPERTIES = {
 }
 
 
-class Broker(ProcessService):
+class Broker(Server):
     """One node of a cluster of one or three."""
 
     # The last nodes of a cluster that goes down find no controller any more and would wait long.

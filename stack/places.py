@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import random
 import socket
-import time
 from contextlib import closing
 from pathlib import Path
 
 from stack.errors import StackError
+from stack.waiting import pauses
 
 SYSTEM_DATA = Path("/var/lib/oncepool")
 LOCALHOST = "127.0.0.1"
@@ -72,12 +72,7 @@ def become_free(ports: set[int], timeout: float = 2.0) -> bool:
     A killed server may hold its port for a moment after the system reports its end: threads of it
     are still ending.
     """
-    deadline = time.monotonic() + timeout
-    while not all(port_is_free(port) for port in ports):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+    return any(all(port_is_free(port) for port in ports) for _ in pauses(timeout))
 
 
 def answers(host: str, port: int, timeout: float = 0.5) -> bool:

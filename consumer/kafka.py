@@ -79,15 +79,15 @@ class Kafka:
         self._log = log
         self._events: list[Event] = []
         self._client_log = ClientLog(self._connection_lost)
-        self._joined = False
         self._fallback = settings.kafka_protocol == "auto"
-        """The classic protocol may still be taken instead."""
+        """The classic protocol may still be taken instead: nothing was assigned so far."""
         self.protocol: GroupProtocol = (
             "classic" if settings.kafka_protocol == "classic" else "consumer"
         )
         self._consumer = self._make()
 
     def _make(self) -> Consumer:
+        self._client_log.quiet_fatal = self._fallback
         try:
             return Consumer(
                 {
@@ -164,7 +164,7 @@ class Kafka:
 
     def _on_message_error(self, error: KafkaError) -> None:
         fatal = error.code() == KafkaError._FATAL or error.fatal()  # noqa: SLF001 - as above
-        if fatal and self._fallback and not self._joined and _no_consumer_protocol(error):
+        if fatal and self._fallback and _no_consumer_protocol(error):
             self._fall_back(error)
             return
         self._events.append(Trouble(error.name(), error.str(), fatal=fatal))
@@ -184,7 +184,7 @@ class Kafka:
     # Callbacks: they record, nothing else
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._joined = True
+        self._fallback = self._client_log.quiet_fatal = False
         self._events.append(Assigned(tuple(map(_place, partitions))))
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:

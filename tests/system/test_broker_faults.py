@@ -1,0 +1,202 @@
+"""Brokers that stop, hang and break connections while commits are open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from consumer.config import Settings
+from consumer.events import Answered, Place
+from consumer.flow import Flow
+from consumer.kafka import Kafka
+from consumer.loop import Loop
+from processing.logs import get_logger
+from stack import Stack
+from tests.support import run
+from tests.support.fake_pool import FakePool
+from tests.support.storm import Member, Storm, check
+from tests.support.waiting import eventually
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "classic": {"kafka_protocol": "classic", "kafka_session_timeout": 6},
+    "consumer": {"kafka_protocol": "consumer"},
+}
+IMPATIENT = {"kafka_properties": {"socket.timeout.ms": 1500}}
+LOG = get_logger("test")
+
+
+def make_topic(stack: Stack, partitions: int = 4) -> str:
+    topic = f"faults-{uuid.uuid4().hex[:12]}"
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(30)
+    return topic
+
+
+@pytest.fixture(params=PROTOCOLS)
+def storm(request: pytest.FixtureRequest, own_stack: Stack, tmp_path: Path) -> Iterator[Storm]:
+    settings = PROTOCOLS[request.param] | IMPATIENT
+    topic = make_topic(own_stack)
+    storm = Storm(own_stack.kafka, topic, f"g-{topic}", tmp_path, settings)
+    yield storm
+    storm.end()
+    own_stack.heal()
+
+
+def counts(member: Member) -> dict[str, int]:
+    [ended] = [line for line in member.lines() if line["what"] == "ended"]
+    return dict(ended["counts"])
+
+
+def under_load(storm: Storm, members: int = 2) -> list[Member]:
+    storm.load(rate=1000)
+    started = [storm.start() for _ in range(members)]
+    eventually(
+        lambda: all(any(x["what"] == "delivered" for x in m.lines()) for m in started),
+        20,
+        storm.errors,
+    )
+    return started
+
+
+def finish(storm: Storm, members: list[Member]) -> None:
+    before = storm.delivered()
+    eventually(lambda: storm.delivered() > before, 30, storm.errors)
+    storm.quiet()
+    storm.wait_until_committed()
+    for member in members:
+        assert storm.stop(member) == 0, storm.errors()
+    check(storm.books())
+
+
+@pytest.mark.parametrize(
+    "storm, fault", [("classic", "paused"), ("consumer", "killed")], indirect=["storm"]
+)
+def test_a_broker_that_is_away_while_commits_are_open(
+    storm: Storm, own_stack: Stack, fault: str
+) -> None:
+    members = under_load(storm)
+    if fault == "killed":
+        own_stack.stop_broker(kill=True)
+    else:
+        own_stack.pause_broker()
+    seen = storm.delivered()
+    # The fault took effect: clients lose their connections, and nothing is confirmed.
+    eventually(lambda: "broker connection" in storm.errors(), 20)
+    assert storm.delivered() - seen < 200
+    if fault == "killed":
+        own_stack.start_broker()
+    else:
+        own_stack.resume_broker()
+    finish(storm, members)
+
+
+def test_a_process_that_was_frozen_beyond_its_session_runs_nothing_twice(storm: Storm) -> None:
+    frozen, other = under_load(storm)
+    os.kill(frozen.process.pid, signal.SIGSTOP)
+
+    def taken_over() -> bool:
+        lines = [x for x in other.lines() if x["what"] == "delivered"]
+        return len({p for line in lines[-20:] for p, _ in line["records"]}) == 4
+
+    try:
+        eventually(taken_over, 25, storm.errors)
+    finally:
+        os.kill(frozen.process.pid, signal.SIGCONT)
+    finish(storm, [frozen, other])
+
+
+def break_connections(port: int) -> int:
+    """Breaks every connection of this process to a port, as a network would."""
+    broken = 0
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            copy = socket.socket(fileno=os.dup(int(entry.name)))
+            with copy:
+                if copy.getpeername()[1] == port:
+                    copy.shutdown(socket.SHUT_RDWR)
+                    broken += 1
+    return broken
+
+
+def turn_until(loop: Loop, condition: Callable[[], object]) -> None:
+    eventually(lambda: (loop.turn(), condition())[1], 30)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_connection_that_breaks_while_a_commit_is_open_ends_the_membership(
+    own_stack: Stack, protocol: str
+) -> None:
+    topic = make_topic(own_stack, 1)
+    settings = Settings(
+        kafka_bootstrap_servers=own_stack.kafka,
+        kafka_topics=[topic],
+        kafka_group=f"g-{topic}",
+        **PROTOCOLS[protocol],
+    )
+    kafka = PausedAtCommit(settings, LOG)
+    pool = FakePool()
+    loop = Loop(kafka, pool, Flow(1000, 1 << 20), "me", LOG)
+    producer = Producer({"bootstrap.servers": own_stack.kafka})
+    loop.start()
+    turn_until(loop, lambda: loop.joined)
+    # Twice within the 30 s in which the client leaves out a line that it has logged before.
+    for n in (1, 2):
+        kafka.stack = own_stack
+        producer.produce(topic, b"{}")
+        assert producer.flush(20) == 0
+        turn_until(loop, lambda: not loop.settled)
+        assert break_connections(int(own_stack.kafka.rpartition(":")[2])) > 1
+        own_stack.resume_broker()
+        turn_until(loop, lambda: len(pool.submitted) == n)  # noqa: B023 - called at once
+        turn_until(loop, lambda: loop.stats().assigned == 1)
+        assert loop.stats().counts["rejoins"] == n
+    producer.produce(topic, b"{}")
+    producer.flush(20)
+    turn_until(loop, lambda: len(pool.submitted) == 3)
+    assert loop.stats().counts["rejoins"] == 2
+    loop.leave()
+    turn_until(loop, lambda: loop.left)
+
+
+class PausedAtCommit(Kafka):
+    """Pauses the broker just before the next commit is sent."""
+
+    stack: Stack | None = None
+
+    def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
+        if self.stack is not None:
+            self.stack.pause_broker()
+            self.stack = None
+        return super().commit(offsets, metadata)
+
+
+def test_a_broker_without_the_consumer_protocol_gets_the_classic_one() -> None:
+    properties = {"group.coordinator.rebalance.protocols": "classic"}
+    stack = run.own_stack("classic-only", broker_properties=properties)
+    try:
+        topic = make_topic(stack)
+        settings = Settings(
+            kafka_bootstrap_servers=stack.kafka, kafka_topics=[topic], kafka_group=topic
+        )
+        kafka = Kafka(settings, LOG)
+        assert kafka.protocol == "consumer"
+        loop = Loop(kafka, FakePool(), Flow(1000, 1 << 20), "me", LOG)
+        loop.start()
+        turn_until(loop, lambda: loop.joined)
+        assert kafka.protocol == "classic"
+        assert loop.fatal is None
+        loop.leave()
+        turn_until(loop, lambda: loop.left)
+    finally:
+        stack.down(delete=True)

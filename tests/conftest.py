@@ -33,6 +33,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         run.end()
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetches what a first run has to fetch here, where no test's time-out runs."""
+    wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if wanted & {"stack", "own_stack"} and not session.config.option.collectonly:
+        run.fetch()
+
+
 @pytest.fixture(scope="session")
 def stack() -> Stack:
     """Kafka (one broker), PostgreSQL and Valkey, shared by the run.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from stack import Stack, find, up
+from stack.external import VARIABLES
 
 FOLDER = "ONCEPOOL_TEST_RUN"
 """Names the run's folder. Workers of pytest-xdist inherit it from the process that started them."""
@@ -44,6 +46,15 @@ def own_stack(name: str, **options: object) -> Stack:
     return start(folder() / name, owner=int(os.environ[OWNER]), disposable=True, **options)
 
 
+def fetch() -> None:
+    """Fetches Kafka's jars, unless they are there or not wanted."""
+    if VARIABLES["kafka"] in os.environ or os.environ.get("ONCEPOOL_STACK") == "docker":
+        return
+    from stack.jars import kafka_jars
+
+    kafka_jars(lambda doing: _say(f"tests: {doing}"))
+
+
 def end() -> None:
     """Takes down what the run started."""
     for data in folder().iterdir():
@@ -52,3 +63,8 @@ def end() -> None:
             stack.down(delete=True)
     shutil.rmtree(folder(), ignore_errors=True)
     del os.environ[FOLDER], os.environ[OWNER]
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -60,6 +60,8 @@ class Supervisor:
         self._refusing: str | None = None
         self._working = False
         self.clerk = ClerkLink(clerk, self._selector, log)
+        self.types: list[str] = []
+        """Request types of the app, as the last worker that started told them."""
         self.fatal: str | None = None
         """Why the service has to end, once it has to."""
         self.killed = 0
@@ -229,6 +231,7 @@ class Supervisor:
         match frame:
             case ("ready", info):
                 self._log.info("worker ready", worker=number, pid=self._children[number].pid)
+                self.types = info["types"]
                 self._pool.ready(number, info["backend"])
             case ("returned", chunk, indices):
                 self._pool.returned(number, chunk, indices)

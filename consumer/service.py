@@ -62,6 +62,10 @@ class ServicePool(WorkerPool, Protocol):
         """The clerk's link."""
 
     @property
+    def types(self) -> list[str]:
+        """Request types of the app."""
+
+    @property
     def alive(self) -> int:
         """Worker processes that have not ended."""
 
@@ -203,6 +207,7 @@ class Service:
             "queued": pool.queued,
             "running": pool.running,
             "workers": pool.workers,
+            "types": self._pool.types,
             "deaths": pool.deaths,
             "stopping": self._phase is not Phase.RUNNING,
             "counts": loop.counts,

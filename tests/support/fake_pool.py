@@ -76,6 +76,7 @@ class FakeSupervisor(FakePool):
     def __init__(self, on_submit: Callable[[Sequence[Record]], None] | None = None) -> None:
         super().__init__(on_submit)
         self.clerk = FakeClerk()
+        self.types: list[str] = []
         self.fatal: str | None = None
         self.killed = 0
         self.alive = 0

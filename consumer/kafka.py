@@ -7,7 +7,6 @@ client. One thread owns the consumer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from confluent_kafka import (
     Consumer,
@@ -20,8 +19,7 @@ from structlog.stdlib import BoundLogger
 
 from consumer.actions import Found
 from consumer.client_log import ClientLog
-from consumer.client_properties import Protocol as GroupProtocol
-from consumer.client_properties import properties
+from consumer.client_properties import Protocol, properties
 from consumer.config import Settings
 from consumer.errors import KafkaRefused
 from consumer.events import (
@@ -46,31 +44,6 @@ NO_CONSUMER_PROTOCOL = (
 does not know it, has it turned off, or may not convert the group of members that use the other."""
 
 
-class KafkaClient(Protocol):
-    """What the loop needs of Kafka."""
-
-    def subscribe(self) -> None:
-        """Joins the group."""
-
-    def unsubscribe(self) -> None:
-        """Leaves the group; polls bring the revocations."""
-
-    def poll(self, most: int, timeout: float) -> list[Event]:
-        """What happened within `timeout` seconds: at most `most` records, and everything else."""
-
-    def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
-        """Sends a commit; its answer comes with a poll, or at once where it could not be sent."""
-
-    def committed(self, places: Sequence[Place], timeout: float) -> Found:
-        """The group's committed offsets, without those that could not be read."""
-
-    def pause(self, places: Iterable[Place], *, paused: bool) -> None:
-        """Stops or resumes fetching of partitions that are ours."""
-
-    def close(self) -> None:
-        """Leaves the group and lets go of everything. May hang while brokers are away."""
-
-
 class Kafka:
     """A confluent-kafka consumer."""
 
@@ -81,9 +54,7 @@ class Kafka:
         self._client_log = ClientLog(self._connection_lost)
         self._fallback = settings.kafka_protocol == "auto"
         """The classic protocol may still be taken instead: nothing was assigned so far."""
-        self.protocol: GroupProtocol = (
-            "classic" if settings.kafka_protocol == "classic" else "consumer"
-        )
+        self.protocol: Protocol = "classic" if settings.kafka_protocol == "classic" else "consumer"
         self._consumer = self._make()
 
     def _make(self) -> Consumer:

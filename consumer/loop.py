@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from structlog.stdlib import BoundLogger
 
@@ -30,8 +29,8 @@ from consumer.events import (
     Trouble,
 )
 from consumer.flow import Flow, Reason, Room
-from consumer.kafka import KafkaClient
 from consumer.logs import RateLimited
+from consumer.ports import KafkaClient, WorkerPool
 from feedback.record import Record
 
 IDLE_WAIT = 0.1
@@ -63,32 +62,6 @@ FATAL_TROUBLE = frozenset(
     }
 )
 """Errors that no waiting heals, whether or not the client calls them fatal."""
-
-
-class WorkerPool(Protocol):
-    """What the loop needs of the supervisor."""
-
-    @property
-    def in_hand(self) -> int:
-        """Requests that are committed and not finished."""
-
-    @property
-    def in_hand_bytes(self) -> int:
-        """The same in bytes."""
-
-    @property
-    def pending(self) -> bool:
-        """Records wait for a worker."""
-
-    @property
-    def database_up(self) -> bool:
-        """Whether requests can be journaled."""
-
-    def submit(self, records: Sequence[Record]) -> None:
-        """Takes records whose offsets are committed, each partition's in order."""
-
-    def step(self, timeout: float) -> None:
-        """Takes what has arrived within `timeout` seconds, then acts on it."""
 
 
 @dataclass(frozen=True, slots=True)

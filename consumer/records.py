@@ -31,18 +31,18 @@ def records_of(messages: Sequence[Message]) -> list[Record]:
 
 
 def _headers_of(messages: Sequence[Message]) -> list[Headers | None]:
-    try:
-        return [cast("Headers", headers or []) for headers in map(Message.headers, messages)]
-    except (SystemError, ValueError):
-        return list(map(_readable, messages))
+    """Headers of each message, None where a name is not UTF-8: the client can't make a str of it.
 
-
-def _readable(message: Message) -> Headers | None:
-    """A message's headers, None where a name is not UTF-8: the client can't make a str of it."""
-    try:
-        return cast("Headers", message.headers() or [])
-    except (SystemError, ValueError):
-        return None
+    Such a message's headers() must not be called again: it would return a list with a hole in it,
+    which crashes the interpreter.
+    """
+    found: list[Headers | None] = []
+    for message in messages:
+        try:
+            found.append(cast("Headers", message.headers() or []))
+        except (SystemError, ValueError):
+            found.append(None)
+    return found
 
 
 def _type_of(headers: Headers | None) -> str | None:

@@ -14,20 +14,20 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from structlog.stdlib import BoundLogger
 
 from consumer.config import Settings
 from consumer.errors import ConsumerError
 from consumer.flow import Flow
-from consumer.kafka import Kafka, KafkaClient
+from consumer.kafka import Kafka
 from consumer.logs import get_logger
-from consumer.loop import Loop, WorkerPool
+from consumer.loop import Loop
+from consumer.ports import KafkaClient, ServicePool
 from consumer.shutdown import Phase, Shutdown
 from consumer.signals import Signals
 from consumer.watchdog import Watchdog
-from processing.pool import PoolStats
 
 EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
 START_WAIT = 0.1
@@ -38,60 +38,6 @@ AFTER_KILL = 2.0
 """Seconds beyond the grace for killed processes to be gone and the rest to be put away."""
 STUCK_AFTER = AFTER_KILL + CLERK_CLOSE + 3.0
 """Seconds beyond the grace after which the watchdog ends the process."""
-
-
-class Clerk(Protocol):
-    """What the service needs of the clerk."""
-
-    @property
-    def ready(self) -> dict[str, Any] | None:
-        """What it said of the database's schema, once it has."""
-
-    def send(self, frame: tuple[Any, ...]) -> None:
-        """Tells it something; lost where it is away."""
-
-
-class ServicePool(WorkerPool, Protocol):
-    """What the service needs of the supervisor, besides what the loop does."""
-
-    fatal: str | None
-    killed: int
-
-    @property
-    def clerk(self) -> Clerk:
-        """The clerk's link."""
-
-    @property
-    def types(self) -> list[str]:
-        """Request types of the app."""
-
-    @property
-    def alive(self) -> int:
-        """Worker processes that have not ended."""
-
-    def stats(self) -> PoolStats:
-        """A frozen look at the pool."""
-
-    def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
-        """Calls `callback` from `step` whenever a descriptor is readable."""
-
-    def start_clerk(self) -> None:
-        """Starts the clerk."""
-
-    def start_workers(self) -> None:
-        """Starts the workers in the steps that follow."""
-
-    def refuse_unstarted(self, code: str) -> None:
-        """From now on what has not started is answered `failed/<code>`; workers end."""
-
-    def terminate(self) -> None:
-        """Asks what still runs to give up."""
-
-    def kill(self) -> None:
-        """Kills what is left."""
-
-    def close(self, timeout: float) -> None:
-        """Ends the clerk; kills workers that are left."""
 
 
 class Service:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 DRAIN_SHARE = 0.9
-GAP_SHARE = 1.0 - DRAIN_SHARE
+GAP_SHARE = 0.1
 
 
 class Phase(IntEnum):

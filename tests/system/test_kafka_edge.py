@@ -1,0 +1,168 @@
+"""The edge to a real broker: what messages become, and in which order things are told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaProducer
+
+from consumer.config import Settings
+from consumer.events import Answered, Assigned, Event, Polled, Revoked, Trouble
+from consumer.kafka import Kafka
+from feedback.record import HEADERS, KEY, OFFSET, TYPE, VALUE, Record
+from processing.logs import get_logger
+from stack import Stack
+from tests.conftest import TopicFactory
+from tests.support.waiting import eventually
+
+
+class NotUtf8(str):
+    """A header's name that goes out as other bytes."""
+
+    __slots__ = ()
+
+    def encode(self, *_: Any) -> bytes:  # type: ignore[override]
+        return b"\xff\xfe"
+
+
+Make = Callable[..., Kafka]
+
+
+@pytest.fixture
+def make(stack: Stack, group: str) -> Iterator[Make]:
+    made: list[Kafka] = []
+
+    def one(topic: str, **settings: Any) -> Kafka:
+        given = {"kafka_bootstrap_servers": stack.kafka, "kafka_group": group} | settings
+        kafka = Kafka(Settings(kafka_topics=[topic], **given), get_logger("test"))
+        kafka.subscribe()
+        made.append(kafka)
+        return kafka
+
+    yield one
+    for kafka in made:
+        kafka.close()
+
+
+def events_until(
+    kafka: Kafka, condition: Callable[[list[Event]], object], most: int = 1000
+) -> list[Event]:
+    events: list[Event] = []
+
+    def enough() -> bool:
+        events.extend(kafka.poll(most, 0.05))
+        return bool(condition(events))
+
+    eventually(enough, 20)
+    return events
+
+
+def records(events: list[Event]) -> list[Record]:
+    return [record for e in events if isinstance(e, Polled) for record in e.records]
+
+
+def test_what_messages_become(stack: Stack, topic: TopicFactory, make: Make) -> None:
+    name = topic()
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    producer.produce(name, b"{}", key=b"k", headers=[("ce_id", b"1"), ("ce_type", b"a.b")])
+    producer.produce(name, None)
+    producer.produce(name, b"v", headers=[("ce_type", b"\xff"), ("x", None)])
+    producer.produce(name, b"v", headers=[("ce_type", b"a"), ("ce_type", b"b")])
+    assert producer.flush(20) == 0
+    odd = KafkaProducer(bootstrap_servers=stack.kafka)
+    odd.send(name, b"odd", headers=[(NotUtf8("?"), b"1")]).get(20)
+    odd.close()
+    producer.produce(name, b"last")
+    producer.flush(20)
+
+    got = records(events_until(make(name), lambda events: len(records(events)) == 6))
+    assert [r[OFFSET] for r in got] == list(range(6))
+    assert got[0][:2] == (name, 0)
+    assert abs(got[0][3] / 1000 - time.time()) < 120
+    assert (got[0][KEY], got[0][VALUE], got[0][TYPE]) == (b"k", b"{}", "a.b")
+    assert got[0][HEADERS] == [("ce_id", b"1"), ("ce_type", b"a.b")]
+    assert got[1][KEY:] == (None, None, [], None)
+    assert (got[2][HEADERS], got[2][TYPE]) == ([("ce_type", b"\xff"), ("x", None)], None)
+    assert got[3][TYPE] == "b", "of two headers of one name the last one counts"
+    assert (got[4][HEADERS], got[4][TYPE]) == (None, None), "unreadable, and nobody else's loss"
+    assert (got[5][HEADERS], got[5][VALUE]) == ([], b"last")
+
+
+def test_a_poll_takes_what_is_there_without_waiting_for_more(
+    stack: Stack, topic: TopicFactory, make: Make
+) -> None:
+    name = topic()
+    kafka = make(name)
+    events_until(kafka, lambda events: any(isinstance(e, Assigned) for e in events))
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    for _ in range(10):
+        producer.produce(name, b"{}")
+    producer.flush(20)
+    started = time.monotonic()
+    assert records(kafka.poll(1000, 5.0))
+    assert time.monotonic() - started < 2
+    assert kafka.poll(3, 0.0) is not None
+
+
+def test_a_commit_is_answered_with_its_token_and_read_back_with_it(
+    stack: Stack, topic: TopicFactory, make: Make
+) -> None:
+    name = topic(2)
+    kafka = make(name)
+    events_until(kafka, lambda events: any(isinstance(e, Assigned) for e in events))
+    places = [(name, 0), (name, 1)]
+    assert kafka.commit(dict.fromkeys(places, 7), "1;me-1;") is None
+    events = events_until(kafka, lambda events: any(isinstance(e, Answered) for e in events))
+    assert events == [Answered("1;me-1;", None, dict.fromkeys(places))]
+    assert kafka.committed(places, 5.0) == dict.fromkeys(places, (7, "1;me-1;"))
+    kafka.unsubscribe()
+    events = events_until(kafka, lambda events: any(isinstance(e, Revoked) for e in events))
+    assert set(events[0].places) == set(places)  # type: ignore[union-attr]
+
+
+def test_a_commit_of_a_stranger_is_refused_with_token_and_error(
+    stack: Stack, topic: TopicFactory, make: Make
+) -> None:
+    # One member is in the group; the other has not joined it yet.
+    name = topic()
+    kafka = make(name)
+    events_until(kafka, lambda events: any(isinstance(e, Assigned) for e in events))
+    stranger = make(name)
+    stranger.unsubscribe()
+    stranger.commit({(name, 0): 3}, "1;stranger-1;")
+    events = events_until(stranger, lambda events: any(isinstance(e, Answered) for e in events))
+    [answer] = [event for event in events if isinstance(event, Answered)]
+    assert answer.metadata == "1;stranger-1;"
+    assert answer.error == "UNKNOWN_MEMBER_ID"
+    assert kafka.committed([(name, 0)], 5.0)[name, 0][0] < 0
+
+
+def test_paused_partitions_give_nothing_and_resume(
+    stack: Stack, topic: TopicFactory, make: Make
+) -> None:
+    name = topic()
+    kafka = make(name)
+    events_until(kafka, lambda events: any(isinstance(e, Assigned) for e in events))
+    kafka.pause([(name, 0)], paused=True)
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    producer.produce(name, b"{}")
+    producer.flush(20)
+    assert records(kafka.poll(10, 0.5)) == []
+    kafka.pause([(name, 0)], paused=False)
+    assert records(events_until(kafka, records))
+
+
+def test_a_topic_that_is_not_there_is_told(make: Make) -> None:
+    kafka = make("no-such-topic", kafka_protocol="classic")
+    events = events_until(kafka, lambda events: any(isinstance(e, Trouble) for e in events))
+    assert events[0].code == "UNKNOWN_TOPIC_OR_PART"  # type: ignore[union-attr]
+    assert not events[0].fatal  # type: ignore[union-attr]
+
+
+def test_committed_offsets_that_cannot_be_read_are_left_out(make: Make) -> None:
+    kafka = make("t", kafka_bootstrap_servers="127.0.0.1:1")
+    assert kafka.committed([("t", 0)], 0.2) == {}

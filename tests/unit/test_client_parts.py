@@ -30,6 +30,7 @@ from feedback.resend import ResendTimer
 from feedback.states import State
 from feedback.status import Status
 from feedback.submission import Submission, Submissions
+from processing import App
 
 JSON = "application/json"
 AT = datetime(2030, 5, 1, tzinfo=UTC)
@@ -282,6 +283,21 @@ def test_a_handler_names_its_type_and_types_its_results() -> None:
     assert caught.value.status.result == {"a": 1}
     failed = status(State.FAILED, fingerprint=submission.fingerprint)
     assert submission.answer(failed) is failed
+
+
+def test_a_handler_of_an_app_is_one() -> None:
+    app = App()
+
+    @app.handler("price.quote")
+    def quote(payload: dict[str, Any]) -> Price:
+        return Price(value=1.5)
+
+    envelope, submission = make({}, type=quote)
+    assert envelope.type == "price.quote"
+    done = status(State.DONE, result={"value": 2.5}, fingerprint=submission.fingerprint)
+    answer = submission.answer(done)
+    assert answer is not None
+    assert answer.result == Price(value=2.5)
 
 
 # What answers what

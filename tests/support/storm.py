@@ -213,7 +213,8 @@ class Storm:
                 happened["kill"] += 1
             else:
                 member = chance.choice(alive)
-                assert self.stop(member) == 0, self.errors()
+                # 3 where a broker that is away kept it from leaving the group.
+                assert self.stop(member) in (0, 3), self.errors()
                 happened["leave"] += 1
             time.sleep(chance.uniform(0.3, 1.0))  # the pace of the storm, no synchronisation
         return happened

@@ -14,6 +14,8 @@ from processing.supervisor import Supervisor
 from processing.worker import WorkerSettings
 
 LONGEST_HOST = 40
+PREPARE_AFTER = 5
+"""Times that a statement runs before it is prepared."""
 
 
 def instance_id() -> str:
@@ -38,7 +40,7 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
             "lease": settings.lease,
             "lock_timeout": settings.database_lock_timeout,
             "statement_timeout": settings.database_statement_timeout,
-            "prepare": settings.database_prepare,
+            "prepare_threshold": PREPARE_AFTER if settings.database_prepare else None,
         },
         log=log,
         max_requests=settings.worker_max_requests,

@@ -6,6 +6,7 @@ client. One thread owns the consumer.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import (
@@ -44,6 +45,11 @@ NO_CONSUMER_PROTOCOL = (
 does not know it, has it turned off, or may not convert the group of members that use the other."""
 
 
+MEMBERSHIP = struct.Struct("=7si")
+"""How the client describes its membership: magic and generation; then group and member id follow,
+each with a zero byte."""
+
+
 class Kafka:
     """A confluent-kafka consumer."""
 
@@ -71,6 +77,11 @@ class Kafka:
         except KafkaException as error:
             raise KafkaRefused(error.args[0].str()) from None
 
+    @property
+    def member(self) -> bool:
+        # Partitions say nothing of it: with KIP-848 a member without any hears of no assignment.
+        return _is_member(self._consumer.consumer_group_metadata())
+
     def subscribe(self) -> None:
         self._consumer.subscribe(
             self._settings.kafka_topics,
@@ -94,6 +105,10 @@ class Kafka:
         return events
 
     def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
+        if not self.member:
+            # Put out of the group, and not told yet. Sent without a generation it would be taken
+            # where the group is empty, and put back what others have committed meanwhile.
+            return Answered(metadata, "UNKNOWN_MEMBER_ID", {})
         partitions = [
             TopicPartition(topic, partition, offset, metadata)
             for (topic, partition), offset in offsets.items()
@@ -183,6 +198,12 @@ class Kafka:
 
 def _place(partition: TopicPartition) -> Place:
     return partition.topic, partition.partition
+
+
+def _is_member(membership: bytes) -> bool:
+    _, generation = MEMBERSHIP.unpack_from(membership)
+    member_id = membership[MEMBERSHIP.size :].split(b"\0")[1]
+    return generation > 0 and bool(member_id)
 
 
 def _no_consumer_protocol(error: KafkaError) -> bool:

@@ -74,7 +74,7 @@ class LoopStats:
     paused: tuple[str, ...]
     """Why intake is closed; empty while it is open."""
     joined: bool
-    """Partitions were assigned at least once."""
+    """The group counts this process as a member, with or without partitions."""
     counts: dict[str, int]
     """Records and commits by outcome."""
 
@@ -102,8 +102,6 @@ class Loop:
         self._counts: Counter[str] = Counter()
         self._paused = False
         """What the client was told last."""
-        self.joined = False
-        """Partitions were assigned at least once."""
         self._leaving: threading.Thread | None = None
         self._rejoin_until: float | None = None
         """A rejoin waits for the assignment to become empty, at most until then."""
@@ -199,7 +197,6 @@ class Loop:
     def _on_assigned(self, places: Sequence[Place]) -> None:
         self._log.info("partitions assigned", n=len(places))
         self._act(self._commit.assigned(places))
-        self.joined = True
         # Always said: the client keeps the flag of a partition over its revocation.
         self._kafka.pause(places, paused=self._paused)
 
@@ -262,6 +259,11 @@ class Loop:
         """Takes nothing more; what was not committed is left to others."""
         self._flow.set(Reason.DRAINING, closed=True)
         self._act(self._commit.stop())
+
+    @property
+    def joined(self) -> bool:
+        """The group counts this process as a member, with or without partitions."""
+        return not self.leaving and self._kafka.member
 
     @property
     def settled(self) -> bool:

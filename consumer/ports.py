@@ -14,6 +14,10 @@ from processing.pool import PoolStats
 class KafkaClient(Protocol):
     """What the loop needs of Kafka."""
 
+    @property
+    def member(self) -> bool:
+        """Whether the group counts this process as a member, with or without partitions."""
+
     def subscribe(self) -> None:
         """Joins the group."""
 

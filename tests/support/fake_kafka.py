@@ -27,11 +27,13 @@ class FakeKafka:
         self.refuse: str | None = None
         """What a commit fails with at once."""
         self.stays_assigned = False
+        self.member = False
         self.close_hangs = threading.Event()
         self.close_hangs.set()
 
     def subscribe(self) -> None:
         self.calls.append("subscribe")
+        self.member = True
         self.events.append(Assigned(self.places))
 
     def unsubscribe(self) -> None:

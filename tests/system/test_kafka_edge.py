@@ -124,21 +124,51 @@ def test_a_commit_is_answered_with_its_token_and_read_back_with_it(
     assert set(events[0].places) == set(places)  # type: ignore[union-attr]
 
 
-def test_a_commit_of_a_stranger_is_refused_with_token_and_error(
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_nothing_is_committed_by_a_process_that_is_no_member(
+    topic: TopicFactory, make: Make, protocol: str
+) -> None:
+    # The broker would take it: a group without members accepts a commit without a generation.
+    name = topic()
+    kafka = make(name, kafka_protocol=protocol)
+    events_until(kafka, lambda events: any(isinstance(e, Assigned) for e in events))
+    assert kafka.member
+    kafka.unsubscribe()
+    events_until(kafka, lambda _: not kafka.member)
+    refused = kafka.commit({(name, 0): 3}, "1;stranger-1;")
+    assert refused == Answered("1;stranger-1;", "UNKNOWN_MEMBER_ID", {})
+    assert kafka.committed([(name, 0)], 5.0)[name, 0][0] < 0
+
+
+def test_an_error_of_a_commit_comes_with_its_token(
     stack: Stack, topic: TopicFactory, make: Make
 ) -> None:
-    # One member is in the group; the other has not joined it yet.
     name = topic()
     kafka = make(name)
     events_until(kafka, lambda events: any(isinstance(e, Assigned) for e in events))
-    stranger = make(name)
-    stranger.unsubscribe()
-    stranger.commit({(name, 0): 3}, "1;stranger-1;")
-    events = events_until(stranger, lambda events: any(isinstance(e, Answered) for e in events))
-    [answer] = [event for event in events if isinstance(event, Answered)]
-    assert answer.metadata == "1;stranger-1;"
-    assert answer.error == "UNKNOWN_MEMBER_ID"
-    assert kafka.committed([(name, 0)], 5.0)[name, 0][0] < 0
+    too_long = "x" * 5000
+    assert kafka.commit({(name, 0): 3}, too_long) is None
+    events = events_until(kafka, lambda events: any(isinstance(e, Answered) for e in events))
+    code = "OFFSET_METADATA_TOO_LARGE"
+    assert events == [Answered(too_long, code, {(name, 0): code})]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_without_partitions_is_a_member(
+    topic: TopicFactory, make: Make, protocol: str
+) -> None:
+    name = topic()
+    first = make(name, kafka_protocol=protocol)
+    events_until(first, lambda events: any(isinstance(e, Assigned) for e in events))
+    second = make(name, kafka_protocol=protocol)
+    assert not second.member
+
+    def both_are() -> bool:
+        first.poll(1, 0.02)
+        second.poll(1, 0.02)
+        return first.member and second.member
+
+    eventually(both_are, 20)
 
 
 def test_paused_partitions_give_nothing_and_resume(
@@ -159,8 +189,9 @@ def test_paused_partitions_give_nothing_and_resume(
 def test_a_topic_that_is_not_there_is_told(make: Make) -> None:
     kafka = make("no-such-topic", kafka_protocol="classic")
     events = events_until(kafka, lambda events: any(isinstance(e, Trouble) for e in events))
-    assert events[0].code == "UNKNOWN_TOPIC_OR_PART"  # type: ignore[union-attr]
-    assert not events[0].fatal  # type: ignore[union-attr]
+    [trouble] = [event for event in events if isinstance(event, Trouble)]
+    assert trouble.code == "UNKNOWN_TOPIC_OR_PART"
+    assert not trouble.fatal
 
 
 def test_committed_offsets_that_cannot_be_read_are_left_out(make: Make) -> None:

@@ -199,23 +199,26 @@ class Storm:
         if self._thread is not None:
             self._thread.join(60)
 
-    def rage(self, seconds: float, seed: int, *, kills: bool = True) -> Counter[str]:
-        """Lets members join, leave and die for a while; three of them most of the time."""
+    def rage(self, seconds: float, seed: int) -> Counter[str]:
+        """Lets members join, leave and die in turns for a while; two to four are there."""
         chance, happened = random.Random(seed), Counter[str]()
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        turns: list[str] = []
+        while time.monotonic() < end or len(happened) < 3:
             alive = self.alive()
-            if len(alive) < 2 or (len(alive) < 4 and chance.random() < 0.5):
+            if not turns:
+                turns = ["join", "kill", "leave"]
+                chance.shuffle(turns)
+            what = "join" if len(alive) < 2 else turns.pop()
+            if what == "join" and len(alive) < 4:
                 self.start()
-                happened["join"] += 1
-            elif kills and chance.random() < 0.4:
+            elif what == "kill":
                 self.kill(chance.choice(alive))
-                happened["kill"] += 1
             else:
-                member = chance.choice(alive)
+                what = "leave"
                 # 3 where a broker that is away kept it from leaving the group.
-                assert self.stop(member) in (0, 3), self.errors()
-                happened["leave"] += 1
+                assert self.stop(chance.choice(alive)) in (0, 3), self.errors()
+            happened[what] += 1
             time.sleep(chance.uniform(0.3, 1.0))  # the pace of the storm, no synchronisation
         return happened
 

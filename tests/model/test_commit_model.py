@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.model_group import BATCH, TRANSIENT, World, step
 
-SCHEDULES = 1000
+SCHEDULES = 600
 STEPS = 150
 
 

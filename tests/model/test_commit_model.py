@@ -60,7 +60,7 @@ def test_no_schedule_runs_twice_or_loses_without_a_drop_or_commits_backwards(
 def test_offsets_put_back_by_bytes_that_nobody_reported_are_put_right_after_a_rejoin() -> None:
     # One process, so that partitions come back to it.
     worlds = [
-        run(seed, cooperative=True, unreported=True, processes=1) for seed in range(SCHEDULES)
+        run(seed, cooperative=True, unreported=True, processes=1) for seed in range(2 * SCHEDULES)
     ]
     counts = tally(worlds)
     assert counts["rewound"] > 0

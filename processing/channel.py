@@ -58,7 +58,9 @@ class FrameReader:
             end = start + HEADER.size + length
             if len(buffer) < end:
                 break
-            frames.append(marshal.loads(memoryview(buffer)[start + HEADER.size : end]))
+            body = memoryview(buffer)[start + HEADER.size : end]
+            frames.append(marshal.loads(body))  # noqa: S302 - from our own process
+            body.release()
             start = end
         if start:
             del buffer[:start]

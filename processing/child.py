@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from processing.channel import Channel, socket_pair
@@ -94,5 +95,5 @@ def _environment() -> dict[str, str]:
     A console script has its own folder first on the path, not the working directory, from which
     the app is imported.
     """
-    path = [os.getcwd(), *(entry for entry in sys.path if entry)]
+    path = [str(Path.cwd()), *(entry for entry in sys.path if entry)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}

@@ -48,10 +48,9 @@ class ClerkLink:
 
     def step(self, now: float, *, database_up: bool) -> None:
         """Restarts a dead clerk once its delay is over."""
-        child = self._child
-        if child is not None and child.sentinel is None and child.ended():
-            self._on_end()
-        if self._child is None and self._wanted:
+        if self._child is not None and self._child.sentinel is None:
+            self._reap()
+        if not self.alive and self._wanted:
             self.fatal = self._respawn.hopeless
             if self._respawn.may(now):
                 self._spawn()
@@ -90,12 +89,24 @@ class ClerkLink:
             return
         self.send(("stop",))
         end = time.monotonic() + timeout
-        while self._child is not None and time.monotonic() < end:
+        while self.alive and time.monotonic() < end:
             for key, mask in self._selector.select(0.05):
                 if key.data in (self._on_channel, self._on_sentinel):
                     key.data(mask)
-            if self._child is not None and self._child.ended():
-                self._on_end()
+            self._reap()
+        self._kill()
+
+    @property
+    def alive(self) -> bool:
+        """Whether a clerk is there."""
+        return self._child is not None
+
+    def _reap(self) -> None:
+        """Finds an ended clerk where the system has no descriptor that tells."""
+        if self._child is not None and self._child.ended():
+            self._on_end()
+
+    def _kill(self) -> None:
         if self._child is not None:
             self._child.signal(signal.SIGKILL)
             self._child.wait(1.0)

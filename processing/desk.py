@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psycopg
-from feedback.migrations import check_schema, migrate
 from structlog.stdlib import BoundLogger
 
 from feedback import journal
 from feedback.errors import OncepoolError, SchemaTooNew
+from feedback.migrations import check_schema, migrate
 from feedback.store import StatusWrite
 from processing.channel import ChannelClosed, Frame
 from processing.clerk_settings import ClerkSettings

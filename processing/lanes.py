@@ -220,9 +220,14 @@ class Lanes:
         self._quick.clear()
         for lane, held in list(self._held.items()):
             records += [h.record for h in held if h.suspicion is None]
-            self._held[lane] = deque(h for h in held if h.suspicion is not None)
-            if self._tags[lane] is WAITING:
+            suspects = deque(h for h in held if h.suspicion is not None)
+            tag = self._tags[lane]
+            self._held[lane] = suspects
+            if tag is WAITING:
                 self._wait(lane)
+            elif not suspects and tag is not None:
+                del self._held[lane]
+                del tag.blocked[lane]
         records += self._fresh
         self._fresh.clear()
         self._count -= len(records)

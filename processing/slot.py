@@ -13,14 +13,15 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from typing import NamedTuple
+from dataclasses import dataclass
 
 SIZE = 24  # word (8 bytes), deadline (8), start (8)
 NOBODY = 0xFFFFFFFF
 IDLE = 0xFFFFFFFFFFFFFFFF
 
 
-class Running(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Running:
     """One look at a slot."""
 
     chunk: int

@@ -22,7 +22,6 @@ from types import FrameType
 from typing import Any
 
 from feedback.sender import StatusSender
-
 from feedback.store import RedisStatusStore
 from processing.app import App, load_app
 from processing.channel import BlockingChannel, ChannelClosed
@@ -158,7 +157,7 @@ class _Worker:
         sender.close(FLUSH_AT_EXIT)
         try:
             app.stop_worker()
-        except Exception:  # user code
+        except Exception:  # noqa: BLE001 - user code
             self._log.exception("on_worker_stop failed")
 
 

@@ -1,0 +1,117 @@
+"""The cursor that handlers get: it can do everything but end the worker's transaction.
+
+The statements of one chunk stand or fall together with its journal rows, so COMMIT, ROLLBACK and
+their kin are refused before they are sent, whether they come through the cursor or through its
+connection. What slips through all the same is found out by the executor (see `transaction.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+import psycopg
+from psycopg import sql
+
+from processing.errors import OncepoolError
+
+_NOISE = re.compile(
+    r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\w*)\$.*?\$\1\$", re.DOTALL
+)
+_ENDS = re.compile(
+    r"(?:^|;)\s*(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION"
+    r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
+    re.IGNORECASE,
+)
+_MOST_KNOWN = 1000
+_known: set[str] = set()
+"""Statements that were looked at and are harmless."""
+
+
+class TransactionControlRefused(OncepoolError):
+    """A handler tried to end the transaction that its request shares with others."""
+
+
+def ends_transaction(statement: str) -> bool:
+    """Whether a statement, or one of several, would begin or end a transaction."""
+    return _ENDS.search(_NOISE.sub("''", statement)) is not None
+
+
+def check(query: Any, connection: psycopg.Connection[Any]) -> None:
+    """Raises TransactionControlRefused for a query that would end the transaction."""
+    if isinstance(query, str):
+        text = query
+    elif isinstance(query, bytes):
+        text = query.decode("utf-8", "replace")
+    elif isinstance(query, sql.Composable):
+        text = query.as_string(connection)
+    else:
+        text = str(query)
+    if text in _known:
+        return
+    if ends_transaction(text):
+        _refuse(text.strip()[:60])
+    if len(_known) < _MOST_KNOWN:
+        _known.add(text)
+
+
+def _refuse(what: str) -> NoReturn:
+    raise TransactionControlRefused(
+        f"{what!r} would end the transaction that this request shares with others and with its "
+        "journal row; leave it out: Oncepool commits when the handler has returned"
+    )
+
+
+class GuardedCursor(psycopg.Cursor[Any]):
+    """A psycopg cursor in the worker's transaction."""
+
+    def execute(self, query: Any, *args: Any, **options: Any) -> GuardedCursor:
+        """As psycopg's; refuses transaction control."""
+        check(query, self._conn)
+        super().execute(query, *args, **options)
+        return self
+
+    def executemany(self, query: Any, *args: Any, **options: Any) -> None:
+        """As psycopg's; refuses transaction control."""
+        check(query, self._conn)
+        super().executemany(query, *args, **options)
+
+    def stream(self, query: Any, *args: Any, **options: Any) -> Any:
+        """As psycopg's; refuses transaction control."""
+        check(query, self._conn)
+        return super().stream(query, *args, **options)
+
+    @property
+    def connection(self) -> Any:
+        """The worker's connection, without what would end the transaction."""
+        return GuardedConnection(self._conn)
+
+
+class GuardedConnection:
+    """The worker's connection as a handler may see it. `transaction()` makes savepoints."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def cursor(self, **options: Any) -> GuardedCursor:
+        """Another cursor in the same transaction."""
+        return GuardedCursor(self._connection, **options)
+
+    def execute(self, query: Any, *args: Any, **options: Any) -> GuardedCursor:
+        """Runs a statement on a new cursor."""
+        return self.cursor().execute(query, *args, **options)
+
+    def commit(self) -> NoReturn:
+        """Refused."""
+        _refuse("connection.commit()")
+
+    def rollback(self) -> NoReturn:
+        """Refused."""
+        _refuse("connection.rollback()")
+
+    def close(self) -> NoReturn:
+        """Refused."""
+        _refuse("connection.close()")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)

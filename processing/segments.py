@@ -1,0 +1,260 @@
+"""Runs handlers inside the chunk's transaction, in segments with a savepoint each.
+
+A savepoint per request would cost a third of the throughput, none at all would let one exception
+undo the whole chunk. So requests run in segments; where one fails the segment is undone and run
+again with a savepoint for each request, and the transaction ends after it, which bounds the number
+of its subtransactions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import psycopg
+
+from feedback.states import OK, TRANSACTION_ENDED, State
+from processing.handler import Handler
+from processing.outcomes import Outcome, outcome_of
+from processing.session import Session, TransactionEnded
+from processing.task import Task
+
+DONE = Outcome(State.DONE, OK)
+ENDED = Outcome(
+    State.FAILED,
+    TRANSACTION_ENDED,
+    reason="the handler ended the transaction that it shares with other requests",
+)
+
+
+class Work(Protocol):
+    """What the worker knows of a chunk: the shared slot, and what was recalled."""
+
+    def start(self, index: int, timeout: float | None) -> bool:
+        """A request is about to run; False when it was recalled and must be left alone."""
+
+    def start_batch(self, indices: Sequence[int], timeout: float | None) -> list[int]:
+        """Requests are about to run together; returns those that were not recalled."""
+
+    def finish(self) -> None:
+        """No request runs any more."""
+
+
+class Broken(Exception):
+    """The transaction is gone, and one request is to blame."""
+
+    def __init__(self, culprit: Task, xid: int) -> None:
+        super().__init__(culprit.envelope.id)
+        self.culprit = culprit
+        self.xid = xid
+
+
+class Segments:
+    """Runs tasks of handlers in one transaction after the other."""
+
+    def __init__(self, session: Session, size: int, on_start: Callable[[Task], None]) -> None:
+        self._session = session
+        self._size = size
+        self._on_start = on_start
+        self._sizes: dict[str, int] = {}
+        """Segment size of types that failed lately."""
+
+    def run(self, tasks: Sequence[Task], work: Work) -> tuple[list[Task], list[Task], list[Task]]:
+        """Runs tasks until all ran or a segment failed: (ran, recalled, left for later).
+
+        Raises Broken where a handler ended the transaction, psycopg.OperationalError where the
+        connection was lost otherwise.
+        """
+        ran: list[Task] = []
+        recalled: list[Task] = []
+        position, again = 0, False
+        while position < len(tasks):
+            segment = self._next_segment(tasks, position)
+            position += len(segment)
+            failed = self._run_segment(segment, work, ran, recalled, again=again)
+            again = True
+            if failed:
+                return ran, recalled, list(tasks[position:])
+        return ran, recalled, []
+
+    def _next_segment(self, tasks: Sequence[Task], position: int) -> Sequence[Task]:
+        first = tasks[position]
+        if first.handler is not None and first.handler.batch:
+            return tasks[position:]  # a batch is one segment; it never shares its list
+        size = min(
+            self._sizes.get(t.envelope.type, self._size)
+            for t in tasks[position : position + self._size]
+        )
+        return tasks[position : position + size]
+
+    def _run_segment(
+        self, segment: Sequence[Task], work: Work, ran: list[Task], recalled: list[Task],
+        *, again: bool,
+    ) -> bool:  # fmt: skip
+        if segment[0].handler is not None and segment[0].handler.batch:
+            self._run_batch(segment, work, ran, recalled, again=again)
+            return False
+        if not any(t.handler is not None and t.handler.wants_tx for t in segment):
+            for task in segment:
+                (ran if self._enter(task, work) else recalled).append(task)
+            work.finish()
+            return False
+        xid = self._session.savepoint(again=again)
+        done: list[Task] = []
+        gone: list[Task] = []
+        if self._try_together(segment, work, done, gone, xid):
+            ran += done
+            recalled += gone
+            for task in segment[:1]:
+                self._grow(task)
+            return False
+        recalled += gone
+        for task in segment:
+            self._sizes[task.envelope.type] = 1
+            if task not in gone:
+                (ran if self._run_alone(task, work) else recalled).append(task)
+        work.finish()
+        return True
+
+    def _try_together(
+        self, segment: Sequence[Task], work: Work, done: list[Task], gone: list[Task], xid: int
+    ) -> bool:
+        """Runs a segment under one savepoint; False where it was undone because one failed."""
+        for task in segment:
+            if not self._enter(task, work):
+                gone.append(task)
+                continue
+            self._check(task, xid)
+            if task.outcome is not DONE or not self._session.in_transaction:
+                work.finish()
+                self._back(task, xid)
+                return False
+            done.append(task)
+        work.finish()
+        try:
+            self._session.release()
+        except TransactionEnded:
+            raise Broken(segment[-1], xid) from None
+        except psycopg.Error:
+            if self._session.lost:
+                raise
+            self._session.back()  # a deferred constraint: find out whose
+            return False
+        return True
+
+    def _run_alone(self, task: Task, work: Work) -> bool:
+        """Runs one request under its own savepoint; False when it was recalled."""
+        xid = self._session.savepoint()
+        if not self._enter(task, work):
+            self._session.back()
+            return False
+        self._check(task, xid)
+        if task.outcome is DONE and self._session.in_transaction:
+            try:
+                self._session.release()
+                return True
+            except TransactionEnded:
+                raise Broken(task, xid) from None
+            except psycopg.Error as error:
+                if self._session.lost:
+                    raise
+                task.end(outcome_of(error))
+        elif task.outcome is DONE:
+            swallowed = "the handler went on after a database error and left the transaction broken"
+            task.end(outcome_of(RuntimeError(swallowed)))
+        self._back(task, xid)
+        return True
+
+    def _back(self, task: Task, xid: int) -> None:
+        try:
+            self._session.back()
+        except TransactionEnded:
+            raise Broken(task, xid) from None
+
+    def _check(self, task: Task, xid: int) -> None:
+        """Raises Broken where the transaction is gone after a handler ran."""
+        if self._session.lost or self._session.idle:
+            raise Broken(task, xid)
+
+    def _enter(self, task: Task, work: Work) -> bool:
+        handler = task.handler
+        if handler is None or not work.start(task.index, task.timeout):
+            return False
+        self._on_start(task)
+        request = task.request() if handler.wants_request else None
+        tx = self._session.handler_cursor() if handler.wants_tx else None
+        begun = time.perf_counter()
+        try:
+            task.end(DONE, handler.call(task.payload, request, tx))
+        except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
+            task.end(outcome_of(error, handler.effect))
+        task.seconds = time.perf_counter() - begun
+        return True
+
+    def _run_batch(
+        self, segment: Sequence[Task], work: Work, ran: list[Task], recalled: list[Task],
+        *, again: bool,
+    ) -> None:  # fmt: skip
+        handler = segment[0].handler
+        if handler is None:
+            raise AssertionError("a batch without a handler")
+        timeout = min(task.timeout for task in segment)
+        mine = set(work.start_batch([t.index for t in segment], timeout))
+        tasks = [t for t in segment if t.index in mine]
+        recalled += [t for t in segment if t.index not in mine]
+        if not tasks:
+            return
+        for task in tasks:
+            self._on_start(task)
+        xid = self._session.savepoint(again=again) if handler.wants_tx else 0
+        self._call_batch(handler, tasks)
+        work.finish()
+        if handler.wants_tx:
+            self._settle_batch(tasks, xid)
+        ran += tasks
+
+    def _call_batch(self, handler: Handler, tasks: Sequence[Task]) -> None:
+        tx = self._session.handler_cursor() if handler.wants_tx else None
+        begun = time.perf_counter()
+        try:
+            results = handler.call_batch([t.request() for t in tasks], tx)
+        except BaseException as error:  # noqa: BLE001 - raising fails all of the batch
+            for task in tasks:
+                task.end(outcome_of(error, handler.effect))
+        else:
+            for task, result in zip(tasks, results, strict=True):
+                if isinstance(result, BaseException):
+                    task.end(outcome_of(result, handler.effect))
+                else:
+                    task.end(DONE, result)
+        each = (time.perf_counter() - begun) / len(tasks)
+        for task in tasks:
+            task.seconds = each
+
+    def _settle_batch(self, tasks: Sequence[Task], xid: int) -> None:
+        self._check(tasks[0], xid)
+        if self._session.in_transaction and any(t.outcome is DONE for t in tasks):
+            try:
+                self._session.release()
+                return
+            except TransactionEnded:
+                raise Broken(tasks[0], xid) from None
+            except psycopg.Error as error:
+                if self._session.lost:
+                    raise
+                for task in tasks:
+                    task.end(outcome_of(error))
+        elif any(t.outcome is DONE for t in tasks):
+            for task in tasks:
+                task.end(outcome_of(RuntimeError("the batch left the transaction broken")))
+        self._back(tasks[0], xid)
+
+    def _grow(self, task: Task) -> None:
+        """A type that failed gets larger segments again while it does not."""
+        size = self._sizes.get(task.envelope.type)
+        if size is not None:
+            if size * 2 >= self._size:
+                del self._sizes[task.envelope.type]
+            else:
+                self._sizes[task.envelope.type] = size * 2

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from consumer.config import Settings
 from consumer.errors import ConfigError
 from consumer.journal import connect
-from feedback import journal
+from feedback import operators
 from feedback.errors import StoreUnavailable
 from feedback.redis_store import RedisStatusStore
 from feedback.status import Status
@@ -26,11 +26,12 @@ def look_up(settings: Settings, ids: Sequence[str]) -> list[Status | None]:
     found: dict[str, Status | None] = {}
     if settings.redis_url:
         found = _from_redis(settings, ids, required=not settings.database_url)
+    schema = settings.database_schema
     open_ids = [n for n in ids if (status := found.get(n)) is None or not status.settled]
     if open_ids and settings.database_url:
         with connect(settings) as connection:
             for name in open_ids:
-                if (status := journal.get_status(connection, name)) is not None:
+                if (status := operators.get_status(connection, name, schema=schema)) is not None:
                     found[name] = status
     return [found.get(name) for name in ids]
 

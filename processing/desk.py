@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from structlog.stdlib import BoundLogger
 
-from feedback import journal
+from feedback import operators
 from feedback.errors import OncepoolError, SchemaTooNew
 from feedback.migrations import check_schema, migrate
 from feedback.store import StatusWrite
@@ -215,7 +215,7 @@ class Desk:
         self._schema_checked = True
 
     def _sweep(self) -> None:
-        rows = journal.sweep_expired_claims(self._open())
+        rows = operators.sweep_expired_claims(self._open(), schema=self._settings.schema)
         if not rows:
             return
         for row in rows:
@@ -231,7 +231,7 @@ class Desk:
         if not counts:
             return
         try:
-            journal.add_counters(self._open(), counts)
+            operators.add_counters(self._open(), counts, schema=self._settings.schema)
         except BaseException:
             with self._changed:
                 self._counters.restore(counts)

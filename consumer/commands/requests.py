@@ -12,7 +12,7 @@ from consumer.config import Settings
 from consumer.journal import connect
 from consumer.output import EXIT_UNKNOWN, print_json, print_table
 from consumer.since import parse_since
-from feedback import journal
+from feedback import operators
 from feedback.states import State
 
 app = typer.Typer(no_args_is_help=True)
@@ -83,7 +83,9 @@ def list_(
     }
     with connect(settings) as connection:
         # One more than asked for tells whether there are more.
-        rows = journal.list_requests(connection, filters, limit + 1)
+        rows = operators.list_requests(
+            connection, filters, limit + 1, schema=settings.database_schema
+        )
     more = len(rows) > limit
     rows = rows[:limit]
     if json:
@@ -107,7 +109,10 @@ def show(
     Exit code 4 when the journal has no row of one of them.
     """
     with connect(settings) as connection:
-        found = {name: journal.show_request(connection, name) for name in ids}
+        found = {
+            name: operators.show_request(connection, name, schema=settings.database_schema)
+            for name in ids
+        }
     rows = [row for row in found.values() if row is not None]
     missing = [name for name, row in found.items() if row is None]
     if json:

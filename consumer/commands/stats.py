@@ -22,7 +22,7 @@ from consumer.journal import connect
 from consumer.lag import group_lag
 from consumer.masking import mask_url
 from consumer.output import as_cell, print_json
-from feedback import journal
+from feedback import operators
 from feedback.errors import OncepoolError
 from processing.registry import connect as connect_redis
 from processing.registry import instances
@@ -122,7 +122,8 @@ def _instances(settings: Settings) -> list[dict[str, Any]]:
 
 def _counts(settings: Settings, minutes: int) -> list[dict[str, Any]]:
     with connect(settings) as connection:
-        return journal.stats(connection, datetime.now(UTC) - timedelta(minutes=minutes))
+        since = datetime.now(UTC) - timedelta(minutes=minutes)
+        return operators.stats(connection, since, schema=settings.database_schema)
 
 
 def render(parts: list[Part]) -> Group:

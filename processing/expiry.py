@@ -1,0 +1,31 @@
+"""What producers are told of claims that ran out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from feedback.operators import ExpiredClaim
+from feedback.states import State
+from feedback.status import encode_status
+from feedback.store import StatusWrite
+
+
+def statuses_in_doubt(rows: Sequence[ExpiredClaim], ttl: int) -> list[StatusWrite]:
+    """The statuses of swept claims, which live `ttl` seconds."""
+    return [
+        StatusWrite(
+            row.id,
+            encode_status(
+                row.id,
+                row.type,
+                State.IN_DOUBT,
+                row.run,
+                code=row.code,
+                attempt=row.attempt,
+                at=row.finished_at,
+                error=row.error,
+            ),
+            ttl,
+        )
+        for row in rows
+    ]

@@ -199,3 +199,120 @@ def test_status_without_redis_asks_the_journal(oncepool: Oncepool) -> None:
 
     assert done.returncode == 4
     assert answer(done) == [{"id": "g-1", "state": "unknown"}]
+
+
+# Rows of the journal
+
+
+ROWS = """
+INSERT INTO {schema}.requests (id, type, state, code, attempt, run, effect, key, reference, error,
+                               payload, result, topic, partition, kafka_offset, produced_at,
+                               created_at, finished_at)
+VALUES ('old', 'a', 'done', 'ok', 1, 1, 'transaction', 'k-1', NULL, NULL,
+        NULL, '{{"n": 1}}', 't', 0, 1, now(), now() - interval '3 days', now() - interval '3 days'),
+       ('failed', 'a', 'failed', 'handler_error', 1, 2, 'transaction', 'k-2', 'ref', 'ValueError',
+        '\\x00ff', NULL, 't', 0, 2, now(), now() - interval '2 minutes', now()),
+       ('doubt', 'b', 'in_doubt', 'worker_died', 1, 1, 'external', 'k-2', NULL, NULL,
+        '{{}}', NULL, 't', 0, 3, now(), now() - interval '1 minute', now())
+"""
+ATTEMPT = """
+INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at)
+VALUES ('failed', 1, 'timeout', 'took too long', now(), now())
+"""
+COUNTERS = """
+INSERT INTO {schema}.counters (minute, type, state, code, n)
+VALUES (date_trunc('minute', now()), 'a', 'done', 'ok', 5),
+       (date_trunc('minute', now() - interval '2 hours'), 'a', 'done', 'ok', 100)
+"""
+
+
+@pytest.fixture
+def rows(stack: Stack, schema: str) -> None:
+    with psycopg.connect(stack.database, autocommit=True) as database:
+        for statement in (ROWS, ATTEMPT, COUNTERS):
+            database.execute(statement.format(schema=schema))
+
+
+@pytest.mark.parametrize(
+    "arguments,ids",
+    [
+        ((), ["doubt", "failed", "old"]),
+        (("--state", "done"), ["old"]),
+        (("--type", "a"), ["failed", "old"]),
+        (("--since", "1h"), ["doubt", "failed"]),
+        (("--key", "k-2"), ["doubt", "failed"]),
+        (("--key", "k-2", "--type", "b"), ["doubt"]),
+        (("--reference", "ref"), ["failed"]),
+    ],
+)
+def test_requests_are_listed(
+    oncepool: Oncepool, rows: None, arguments: tuple[str, ...], ids: list[str]
+) -> None:
+    done = oncepool("requests", "list", "--json", *arguments)
+
+    assert [row["id"] for row in answer(done)] == ids
+    assert done.returncode == 0
+
+
+def test_a_listing_says_when_there_is_more(oncepool: Oncepool, rows: None) -> None:
+    done = oncepool("requests", "list", "--json", "--limit", "2")
+
+    assert [row["id"] for row in answer(done)] == ["doubt", "failed"]
+    assert "there are more than these 2" in done.stderr
+    assert "more" not in oncepool("requests", "list", "--limit", "3").stderr
+
+
+def test_rows_have_the_names_of_the_columns(oncepool: Oncepool, rows: None) -> None:
+    (row,) = answer(oncepool("requests", "list", "--json", "--reference", "ref"))
+
+    contract = "id type state code attempt run fingerprint result error reason key reference"
+    contract += " superseded_by not_before resends topic partition kafka_offset created_at"
+    assert set(contract.split()) <= row.keys()
+    assert (row["key"], row["run"], row["error"]) == ("k-2", 2, "ValueError")
+
+
+def test_a_request_is_shown_with_its_failed_runs(oncepool: Oncepool, rows: None) -> None:
+    (row,) = answer(oncepool("requests", "show", "failed", "--json"))
+
+    assert [a["code"] for a in row["attempts"]] == ["timeout"]
+    assert row["payload"] == "AP8=", "what is not UTF-8 is base64"
+    assert "took too long" in oncepool("requests", "show", "failed").stdout
+
+
+def test_showing_an_unknown_request_is_exit_code_4(oncepool: Oncepool, rows: None) -> None:
+    done = oncepool("requests", "show", "old", "nowhere", "--json")
+
+    assert done.returncode == 4
+    assert [row["id"] for row in answer(done)] == ["old"]
+    assert "nowhere" in done.stderr
+
+
+def test_status_takes_the_journals_word(oncepool: Oncepool, rows: None) -> None:
+    found = answer(oncepool("status", "old", "doubt", "--json"))
+
+    assert [(s["id"], s["state"], s.get("result")) for s in found] == [
+        ("old", "done", {"n": 1}),
+        ("doubt", "in_doubt", None),
+    ]
+
+
+def test_stats_count_the_last_minutes(oncepool: Oncepool, rows: None) -> None:
+    (count,) = answer(oncepool("stats", "--json"))["requests"]
+    assert (count["type"], count["state"], count["n"]) == ("a", "done", 5)
+
+    (count,) = answer(oncepool("stats", "--json", "--minutes", "180"))["requests"]
+    assert count["n"] == 105
+
+
+def test_stats_show_what_answers(oncepool: Oncepool, rows: None) -> None:
+    done = oncepool("stats", ONCEPOOL_REDIS_URL="redis://:hid@127.0.0.1:1/0")
+
+    assert done.returncode == 0
+    assert "instances: " in done.stdout
+    assert "done" in done.stdout
+    assert "hid" not in done.stdout + done.stderr
+
+
+def test_wrong_filters_are_wrong_usage(oncepool: Oncepool) -> None:
+    assert oncepool("requests", "list", "--state", "lost").returncode == 2
+    assert oncepool("requests", "list", "--since", "yesterday").returncode == 2

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -12,7 +13,13 @@ from consumer.admin import admin_client, metadata
 from consumer.config import Settings
 from consumer.errors import ConsumerError
 
-TIMEOUT = 5.0
+TIMEOUT = 10.0
+PAUSE = 0.2
+LOADING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
@@ -50,11 +57,19 @@ def group_lag(settings: Settings) -> list[Lag]:
 def _committed(
     client: AdminClient, group: str, places: list[TopicPartition]
 ) -> dict[tuple[str, int], int]:
-    asked = client.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group, places)], request_timeout=TIMEOUT
-    )
-    found = asked[group].result().topic_partitions
-    return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+    wanted = [ConsumerGroupTopicPartitions(group, places)]
+    end = time.monotonic() + TIMEOUT
+    while True:
+        asked = client.list_consumer_group_offsets(wanted, request_timeout=TIMEOUT)
+        try:
+            found = asked[group].result().topic_partitions
+        except KafkaException as error:
+            # Right after a broker's start its groups are still being loaded.
+            if error.args[0].code() not in LOADING or time.monotonic() > end:
+                raise
+            time.sleep(PAUSE)
+        else:
+            return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
 
 def _offsets(

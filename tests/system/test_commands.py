@@ -163,7 +163,9 @@ def test_what_was_sent_is_accepted_and_waits(oncepool: Oncepool) -> None:
     found = answer(oncepool("status", "g-1", "--json"))
     assert [(s["id"], s["state"]) for s in found] == [("g-1", "accepted")]
 
-    figures = answer(oncepool("stats", "--json"))
+    done = oncepool("stats", "--json")
+    figures = answer(done)
+    assert "topics" in figures, done.stderr
     assert [t["waiting"] for t in figures["topics"]] == [1]
     assert figures["instances"] == []
 

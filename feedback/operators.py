@@ -1,0 +1,139 @@
+"""What operators read of the journal, and the clerk's duties in it.
+
+Connections are in autocommit mode; each function is one or a few statements. Rows are dicts by
+column name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg.rows import dict_row
+
+from feedback.queries import query
+from feedback.standing import Standing
+from feedback.states import WORKER_DIED, State
+from feedback.status import Status
+
+Connection: TypeAlias = psycopg.Connection[Any]
+Row: TypeAlias = dict[str, Any]
+
+SCHEMA: Final = "oncepool"
+SWEEP_AT_ONCE: Final = 500
+
+_EXPIRED = (
+    "its lease ran out: the worker that ran it died with its machine, or hangs. Whether the "
+    "external effect happened is not known"
+)
+# An index finds these whatever their age.
+_INDEXED = frozenset({State.RUNNING, State.IN_DOUBT, State.DEAD})
+_WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None)
+
+
+class ExpiredClaim(NamedTuple):
+    """A claim that the sweep has made `in_doubt`."""
+
+    id: str
+    type: str
+    attempt: int
+    run: int
+    code: str
+    error: str
+    finished_at: datetime
+
+
+def list_requests(
+    connection: Connection, filters: Mapping[str, Any], limit: int, *, schema: str = SCHEMA
+) -> list[Row]:
+    """At most `limit` rows, those that the journal heard of last first.
+
+    Filters, each None or missing where it does not matter: state, type, since (aware datetime),
+    key (text or bytes), reference. Payload and headers are left to show_request.
+    """
+    if filters.get("since") is not None or filters.get("state") in _INDEXED:
+        return _list(connection, filters, limit, schema)
+    # Nothing but the time of the end is indexed, so a look at the latest comes before one at all.
+    for window in _WINDOWS:
+        since = None if window is None else datetime.now(UTC) - window
+        rows = _list(connection, {**filters, "since": since}, limit, schema)
+        if len(rows) >= limit:
+            break
+    return rows
+
+
+def show_request(connection: Connection, id: str, *, schema: str = SCHEMA) -> Row | None:
+    """All columns of a row, and under `attempts` its runs that did not succeed."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(query("show_request", schema), [id]).fetchone()
+        if row is None:
+            return None
+        row["attempts"] = cursor.execute(query("show_attempts", schema), [id]).fetchall()
+        return row
+
+
+def get_status(connection: Connection, id: str, *, schema: str = SCHEMA) -> Status | None:
+    """The status that the row of this id stands for, None where there is no row.
+
+    With the stored fingerprint, which producers cannot compare where the type makes its own.
+    """
+    row = connection.execute(query("look_up", schema), [id]).fetchone()
+    return None if row is None else Status.decode(Standing(*row).status(with_fingerprint=True))
+
+
+def stats(connection: Connection, since: datetime, *, schema: str = SCHEMA) -> list[Row]:
+    """How requests ended since then, to the minute: type, state, code, n."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query("stats", schema), [since]).fetchall()
+
+
+def sweep_expired_claims(
+    connection: Connection, *, schema: str = SCHEMA, limit: int = SWEEP_AT_ONCE
+) -> list[ExpiredClaim]:
+    """Makes claims whose lease has run out `in_doubt`, at most `limit`; those that it made so."""
+    values = {"limit": limit, "code": WORKER_DIED, "error": _EXPIRED}
+    rows = connection.execute(query("sweep_expired_claims", schema), values).fetchall()
+    return [ExpiredClaim(*row) for row in rows]
+
+
+def add_counters(
+    connection: Connection,
+    counts: Mapping[tuple[int, str, str, str], int],
+    *,
+    schema: str = SCHEMA,
+) -> None:
+    """Adds to the counters: (minute as epoch seconds, type, state, code) -> n."""
+    columns: list[Sequence[Any]] = [list(column) for column in zip(*counts, strict=True)]
+    if columns:
+        connection.execute(query("add_counters", schema), [*columns, list(counts.values())])
+
+
+def _list(connection: Connection, filters: Mapping[str, Any], limit: int, schema: str) -> list[Row]:
+    conditions, values = _conditions(filters)
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    text = f"{query('list_requests', schema)} {where}ORDER BY created_at DESC, id LIMIT %(limit)s"
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(text, {**values, "limit": limit}).fetchall()
+
+
+def _conditions(filters: Mapping[str, Any]) -> tuple[list[str], Row]:
+    conditions: list[str] = []
+    values = {name: value for name, value in filters.items() if value is not None}
+    if (state := values.get("state")) is not None:
+        # As text of the statement: only then the planner knows that a partial index fits.
+        conditions.append(f"state = '{State(state)}'")
+    if isinstance(values.get("key"), str):
+        values["key"] = values["key"].encode()
+    conditions += [
+        f"{name} = %({name})s" for name in ("type", "key", "reference") if name in values
+    ]
+    if "since" in values:
+        # What ended before was made before, and the index is on the end.
+        conditions.append("created_at >= %(since)s")
+        conditions.append("(finished_at >= %(since)s OR finished_at IS NULL)")
+    unknown = values.keys() - {"state", "type", "key", "reference", "since"}
+    if unknown:
+        raise ValueError(f"unknown filters: {', '.join(sorted(unknown))}")
+    return conditions, values

@@ -147,7 +147,7 @@ class Service:
         return {
             "joined": loop.joined,
             "assigned": loop.assigned,
-            "paused": list(loop.paused),
+            "paused": [str(reason) for reason in loop.paused],
             "held": loop.held,
             "in_hand": self._pool.in_hand,
             "queued": pool.queued,

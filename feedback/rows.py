@@ -67,7 +67,8 @@ class Row:
     topic: str
     partition: int
     kafka_offset: int
-    created_at: datetime
+    produced_at: datetime
+    effect: str
     finished_at: datetime | None
 
 
@@ -83,12 +84,12 @@ class Letter(NamedTuple):
 COLUMNS = (
     "id", "type", "state", "code", "attempt", "run", "crashes", "fingerprint", "result", "error",
     "reason", "key", "reference", "payload", "headers", "topic", "partition", "kafka_offset",
-    "created_at", "finished_at",
+    "produced_at", "effect", "finished_at",
 )  # fmt: skip
 TYPES = (
     "text", "text", "text", "text", "int4", "int4", "int4", "bytea", "jsonb", "text",
     "text", "bytea", "text", "bytea", "jsonb", "text", "int4", "int8",
-    "timestamptz", "timestamptz",
+    "timestamptz", "text", "timestamptz",
 )  # fmt: skip
 
 
@@ -136,26 +137,26 @@ class Rows:
             " AND token IS NOT DISTINCT FROM %(was_token)s"
         )
         self._attempt = text(
-            "INSERT INTO {s}.attempts (request_id, run, code, error, started_at)"
-            " VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+            "INSERT INTO {s}.attempts (request_id, run, code, error, started_at, ended_at)"
+            " VALUES (%s, %s, %s, %s, %s, now()) ON CONFLICT DO NOTHING"
         )
         self._resent = text(
             "WITH locked AS (SELECT id FROM {s}.requests WHERE id = ANY(%s) ORDER BY id FOR UPDATE)"
             " UPDATE {s}.requests r SET resends = r.resends + 1 FROM locked WHERE r.id = locked.id"
         )
         self._letter = text(
-            "INSERT INTO {s}.dead_letters (request_id, reason, error, topic, partition,"
+            "INSERT INTO {s}.dead_letters (request_id, reason, detail, topic, partition,"
             " kafka_offset, produced_at, key, headers, payload)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
         )
         self._claim = text(
             "INSERT INTO {s}.requests (id, type, state, code, attempt, run, crashes, fingerprint,"
-            " key, reference, payload, headers, topic, partition, kafka_offset, created_at, effect,"
-            " token, lease_until, status_ttl)"
+            " key, reference, payload, headers, topic, partition, kafka_offset, produced_at,"
+            " effect, token, lease_until)"
             " VALUES (%(id)s, %(type)s, 'running', 'claimed', %(attempt)s, %(run)s, %(crashes)s,"
             " %(fingerprint)s, %(key)s, %(reference)s, %(payload)s, %(headers)s, %(topic)s,"
-            " %(partition)s, %(kafka_offset)s, %(created_at)s, 'external', %(token)s,"
-            " now() + make_interval(secs => %(lease)s), %(status_ttl)s) ON CONFLICT DO NOTHING"
+            " %(partition)s, %(kafka_offset)s, %(produced_at)s, 'external', %(token)s,"
+            " now() + make_interval(secs => %(lease)s)) ON CONFLICT DO NOTHING"
         )
         self._claim_again = text(
             "UPDATE {s}.requests SET state = 'running', code = 'claimed', attempt = %(attempt)s,"
@@ -163,7 +164,7 @@ class Rows:
             " payload = %(payload)s, headers = %(headers)s, topic = %(topic)s,"
             " partition = %(partition)s, kafka_offset = %(kafka_offset)s, effect = 'external',"
             " token = %(token)s, lease_until = now() + make_interval(secs => %(lease)s),"
-            " status_ttl = %(status_ttl)s, finished_at = NULL, error = NULL, reason = NULL"
+            " finished_at = NULL, error = NULL, reason = NULL"
             " WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s"
         )
         self._final = text(
@@ -187,8 +188,8 @@ class Rows:
                     (
                         r.id, r.type, r.state, r.code, r.attempt, r.run, r.crashes, r.fingerprint,
                         _jsonb(r.result), r.error, r.reason, r.key, r.reference, r.payload,
-                        _jsonb(r.headers), r.topic, r.partition, r.kafka_offset, r.created_at,
-                        r.finished_at,
+                        _jsonb(r.headers), r.topic, r.partition, r.kafka_offset, r.produced_at,
+                        r.effect, r.finished_at,
                     )
                 )  # fmt: skip
 
@@ -218,7 +219,7 @@ class Rows:
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: Letter) -> None:
         """Keeps a dead letter; the same message a second time changes nothing."""
         topic, partition, offset, timestamp, key, value, headers, _ = letter.record
-        produced = datetime.fromtimestamp(timestamp / 1000, UTC)
+        produced = datetime.fromtimestamp(max(0, timestamp) / 1000, UTC)
         cursor.execute(
             self._letter,
             (
@@ -228,11 +229,10 @@ class Rows:
         )  # fmt: skip
 
     def claim(
-        self, cursor: psycopg.Cursor[Any], row: Row, was: Stored | None, token: str, lease: float,
-        status_ttl: int,
-    ) -> bool:  # fmt: skip
+        self, cursor: psycopg.Cursor[Any], row: Row, was: Stored | None, token: str, lease: float
+    ) -> bool:
         """Claims a request with external effects; False where another copy was quicker."""
-        fields = {**_fields(row), "token": token, "lease": lease, "status_ttl": status_ttl}
+        fields = {**_fields(row), "token": token, "lease": lease}
         if was is None:
             cursor.execute(self._claim, fields)
         else:

@@ -519,7 +519,8 @@ class _Job:
     def count(self, task: Task) -> None:
         """Counts how a task ended."""
         if task.outcome is not None:
-            self.counts[task.envelope.type, task.outcome.state, task.outcome.code] += 1
+            state, code = task.outcome.state, task.outcome.code
+            self.counts[task.envelope.type, str(state), str(code)] += 1
 
     def settle(self, task: Task, *, returned: bool = False) -> None:
         """A task needs nothing more."""

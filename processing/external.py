@@ -83,7 +83,7 @@ class External:
         row = task.row(datetime.now(UTC))
         task.outcome = None
         # One statement in autocommit mode: claimed and committed at once.
-        return self._rows.claim(self._session.cursor(), row, was, token, lease, task.status_ttl)
+        return self._rows.claim(self._session.cursor(), row, was, token, lease)
 
     def _call(self, task: Task, token: str) -> None:
         handler, session = task.handler, self._session

@@ -109,7 +109,7 @@ class Task:
             e.payload if keeps else None,
             headers_json(self.record[6]) if keeps else None,
             e.topic, e.partition, e.offset,
-            datetime.fromtimestamp(self.record[TIMESTAMP] / 1000, UTC), now,
+            datetime.fromtimestamp(max(0, self.record[TIMESTAMP]) / 1000, UTC), self.effect, now,
         )  # fmt: skip
 
     def status(self, now: datetime, *, bump: bool = False) -> StatusWrite:

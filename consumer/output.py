@@ -24,7 +24,8 @@ def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
 
 def print_json(value: Any) -> None:
     """One JSON value on one line; bytes become text where they are UTF-8, else base64."""
-    typer.echo(orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode())
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
+    typer.echo(orjson.dumps(value, default=_plain, option=options).decode())
 
 
 def _plain(value: Any) -> Any:

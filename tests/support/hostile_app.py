@@ -1,0 +1,118 @@
+"""An app whose handlers do what handlers should not. Run by real workers in tests/system."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from typing import Any
+
+import psycopg
+
+from processing import App, Reject, Request, Retry
+
+app = App()
+
+
+@app.handler("effect")
+def effect(
+    payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]
+) -> dict[str, Any]:
+    """Leaves one row, in a table without a unique key."""
+    tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
+    return {"n": payload.get("n")}
+
+
+@app.batch_handler("batch")
+def batch(requests: list[Request[Any]], tx: psycopg.Cursor[Any]) -> list[Any]:
+    """The same for many at once."""
+    for request in requests:
+        table = request.payload["table"]
+        tx.execute(f"INSERT INTO {table} VALUES (%s)", (request.id,))
+    return [request.payload["n"] for request in requests]
+
+
+@app.handler("raises")
+def raises(payload: Any) -> None:
+    """Fails."""
+    raise ValueError("boom")
+
+
+@app.handler("rejects")
+def rejects(payload: Any) -> None:
+    """Refuses."""
+    raise Reject("no_funds", "none left")
+
+
+@app.handler("retries")
+def retries(payload: Any) -> None:
+    """Can't now."""
+    raise Retry(after=1, reason="later")
+
+
+@app.handler("exits")
+def exits(payload: Any) -> None:
+    """Calls sys.exit."""
+    sys.exit(3)
+
+
+@app.handler("dies")
+def dies(payload: Any) -> None:
+    """Ends its process."""
+    os._exit(3)
+
+
+@app.handler("segfaults")
+def segfaults(payload: Any) -> None:
+    """Reads address 0."""
+    ctypes.string_at(0)
+
+
+@app.handler("sleeps", timeout=0.5)
+def sleeps(payload: Any) -> None:
+    """Never returns."""
+    time.sleep(3600)
+
+
+@app.handler("slow", timeout=60)
+def slow(payload: dict[str, Any]) -> str:
+    """Takes its time."""
+    time.sleep(payload["seconds"])
+    return "slept"
+
+
+@app.handler("unjson")
+def unjson(payload: Any) -> Any:
+    """Returns what JSON can't hold."""
+    return object()
+
+
+@app.handler("commits")
+def commits(payload: Any, tx: psycopg.Cursor[Any]) -> None:
+    """Tries to end the transaction."""
+    tx.execute("COMMIT")
+
+
+@app.handler("closes")
+def closes(payload: Any, tx: psycopg.Cursor[Any]) -> None:
+    """Closes the connection behind the guard's back."""
+    tx._conn.close()
+
+
+@app.handler("external", effect="external")
+def external(payload: Any) -> str:
+    """Something outside."""
+    return "charged"
+
+
+@app.handler("external_dies", effect="external")
+def external_dies(payload: Any) -> None:
+    """Dies after its claim."""
+    os._exit(9)
+
+
+@app.handler("pure", effect="none")
+def pure(payload: dict[str, int]) -> int:
+    """Computes."""
+    return sum(range(payload["n"]))

@@ -1,0 +1,247 @@
+"""The whole service on the real stack: what a producer sees, what the database holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+
+from feedback import Client, Status
+from stack import Stack
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+WAIT = 60.0
+
+
+class Instance:
+    """One consumer process."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        self._log = log
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "consumer", "run", "tests.support.hostile_app:app"],
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stderr=file,
+            )
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def running(self) -> None:
+        eventually(lambda: "partitions assigned" in self.log, WAIT, lambda: self.log)
+
+    def workers(self) -> list[int]:
+        """Pids of its worker processes."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                    command = (entry / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                if parent == self.process.pid and b"processing.worker" in command:
+                    found.append(int(entry.name))
+        return found
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+
+
+class Bench:
+    """A topic, a schema, a client, and as many instances as a test starts."""
+
+    def __init__(
+        self, stack: Stack, topic: str, schema: str, prefix: str, group: str, tmp: Path
+    ) -> None:
+        self.stack, self.topic, self.schema = stack, topic, schema
+        self._tmp = tmp
+        self.environment = {
+            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
+            "ONCEPOOL_KAFKA_TOPICS": topic,
+            "ONCEPOOL_KAFKA_GROUP": group,
+            "ONCEPOOL_DATABASE_URL": stack.database,
+            "ONCEPOOL_DATABASE_SCHEMA": schema,
+            "ONCEPOOL_REDIS_URL": stack.redis,
+            "ONCEPOOL_REDIS_PREFIX": prefix,
+            "ONCEPOOL_WORKERS": "2",
+            "ONCEPOOL_LOG_FORMAT": "console",
+        }
+        self.instances: list[Instance] = []
+        self.client = Client(kafka=stack.kafka, redis=stack.redis, topic=topic, prefix=prefix)
+        self.table = f"{schema}.effects"
+        self.query(f"CREATE TABLE {self.table} (id text)")
+
+    def start(self, **more: str) -> Instance:
+        log = self._tmp / f"consumer-{len(self.instances)}.log"
+        instance = Instance({**self.environment, **more}, log)
+        self.instances.append(instance)
+        instance.running()
+        return instance
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.stack.database, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def outcome(self, kind: str, payload: Any = None, **options: Any) -> Status:
+        request = self.client.submit(kind, {} if payload is None else payload, **options)
+        return self.client.wait(request, WAIT)
+
+    def close(self) -> None:
+        self.client.close()
+        for instance in self.instances:
+            instance.close()
+
+
+@pytest.fixture
+def bench(
+    stack: Stack,
+    topic: Callable[..., str],
+    schema: str,
+    prefix: str,
+    group: str,
+    tmp_path: Path,
+) -> Iterator[Bench]:
+    made = Bench(stack, topic(partitions=4), schema, prefix, group, tmp_path)
+    yield made
+    made.close()
+
+
+ENDS = {
+    "raises": ("failed", "handler_error"),
+    "rejects": ("rejected", "no_funds"),
+    "retries": ("failed", "retry"),
+    "exits": ("failed", "handler_error"),
+    "unjson": ("failed", "handler_error"),
+    "commits": ("failed", "handler_error"),
+    "closes": ("failed", "transaction_ended"),
+    "sleeps": ("failed", "timeout"),
+    "dies": ("dead", "worker_died"),
+    "segfaults": ("dead", "worker_died"),
+    "external": ("done", "ok"),
+    "external_dies": ("in_doubt", "worker_died"),
+    "nobody": ("failed", "unknown_type"),
+}
+
+
+def test_every_end_has_its_name_and_the_neighbours_are_unharmed(bench: Bench) -> None:
+    bench.start()
+    warm = bench.outcome("effect", {"table": bench.table})
+    assert warm.state == "done"
+    neighbours = []
+    bad = {}
+    for kind in ENDS:
+        bad[bench.client.submit(kind, {"n": 1})] = kind
+        neighbours += [bench.client.submit("effect", {"table": bench.table}) for _ in range(5)]
+    seen = {}
+    for request, kind in bad.items():
+        status = bench.client.wait(request, WAIT)
+        seen[kind] = (str(status.state), status.code)
+    assert seen == ENDS
+    assert {bench.client.wait(n, WAIT).state for n in neighbours} == {"done"}
+    rows = bench.query(f"SELECT count(*), count(DISTINCT id) FROM {bench.table}")
+    assert rows == [(1 + len(neighbours), 1 + len(neighbours))]
+    assert bench.outcome("pure", {"n": 10}).result == 45
+    assert bench.outcome("batch", {"table": bench.table, "n": 7}).result == 7
+    assert bench.instances[0].stop() == 0
+
+
+def test_resends_conflicts_and_malformed_messages(bench: Bench) -> None:
+    bench.start()
+    payload = {"table": bench.table, "n": 1}
+    ids = [f"order-{n}" for n in range(200)]
+    for _ in range(3):
+        for request in ids:
+            bench.client.submit("effect", payload, request_id=request)
+    for request in ids:
+        assert bench.client.wait(request, WAIT).state == "done"
+    producer = Producer({"bootstrap.servers": bench.stack.kafka})
+    changed = b'{"table":"elsewhere","n":2}'
+    producer.produce(
+        bench.topic, changed, b"order-0", headers={"ce_id": b"order-0", "ce_type": b"effect"}
+    )
+    producer.produce(bench.topic, b"{}", headers={"ce_type": b"effect"})
+    producer.produce(bench.topic, None, b"tombstone")
+    producer.produce(bench.topic, b"{}", headers={"ce_id": b"x" * 201, "ce_type": b"effect"})
+    producer.produce(bench.topic, b"{}", headers={"ce_id": b"\xff", "ce_type": b"effect"})
+    producer.produce(bench.topic, b"{not", headers={"ce_id": b"broken", "ce_type": b"effect"})
+    producer.flush(30)
+    status = bench.client.wait("broken", WAIT)
+    assert (status.state, status.code) == ("rejected", "invalid_payload")
+    letters = f"SELECT reason, count(*) FROM {bench.schema}.dead_letters GROUP BY 1 ORDER BY 1"
+    eventually(lambda: bench.query(letters) == [("conflict", 1), ("malformed", 4)], WAIT)
+    assert bench.query(f"SELECT count(*) FROM {bench.table}") == [(200,)]
+    resends = f"SELECT sum(resends) FROM {bench.schema}.requests"
+    eventually(lambda: bench.query(resends) == [(400,)], WAIT)
+
+
+def test_a_killed_worker_and_a_killed_instance_run_nothing_twice(bench: Bench) -> None:
+    first = bench.start()
+    bench.start()
+    payload = {"table": bench.table}
+    ids = [f"kill-{n}" for n in range(3000)]
+    for position, request in enumerate(ids):
+        bench.client.submit("effect", payload, request_id=request)
+        if position == 1000:
+            os.kill(first.workers()[0], signal.SIGKILL)
+        if position == 2000:
+            first.process.kill()
+    bench.client.flush(30)
+    for request in ids:
+        status = bench.client.call(
+            "effect", payload, request_id=request, timeout=WAIT, resend_after=5
+        )
+        assert status.state == "done"
+    rows = bench.query(f"SELECT count(*), count(DISTINCT id) FROM {bench.table}")
+    assert rows == [(3000, 3000)]
+    eventually(lambda: not first.workers(), 5)
+
+
+def test_shutdown_lets_what_runs_finish_and_exits_0(bench: Bench) -> None:
+    instance = bench.start()
+    assert bench.outcome("slow", {"seconds": 0}).state == "done"
+    request = bench.client.submit("slow", {"seconds": 2})
+    started = f"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oncepool worker' AND state = 'idle in transaction'"  # noqa: E501, F541
+    eventually(lambda: bench.query(started)[0][0] > 0, WAIT)
+    assert instance.stop() == 0
+    assert bench.client.wait(request, WAIT).state == "done"
+
+
+def test_what_does_not_end_in_the_grace_is_killed_and_the_exit_code_says_so(bench: Bench) -> None:
+    instance = bench.start(ONCEPOOL_GRACE="3", ONCEPOOL_WORKERS="1")
+    bench.client.submit("slow", {"seconds": 50})
+    started = f"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oncepool worker' AND state = 'idle in transaction'"  # noqa: E501, F541
+    eventually(lambda: bench.query(started)[0][0] > 0, WAIT)
+    waiting = bench.client.submit("slow", {"seconds": 0})
+    assert instance.stop() == 3
+    status = bench.client.wait(waiting, WAIT)
+    assert (status.state, status.code) == ("failed", "shutdown")
+
+
+def test_an_app_that_cannot_be_imported_ends_the_service_with_its_traceback(bench: Bench) -> None:
+    environment = {**os.environ, **bench.environment, "ONCEPOOL_APP": "tests.support.nowhere:app"}
+    done = subprocess.run(
+        [sys.executable, "-m", "consumer", "run"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "tests.support.nowhere" in done.stderr

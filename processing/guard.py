@@ -34,7 +34,12 @@ class TransactionControlRefused(OncepoolError):
 
 def ends_transaction(statement: str) -> bool:
     """Whether a statement, or one of several, would begin or end a transaction."""
-    return _ENDS.search(_NOISE.sub("''", statement)) is not None
+    return _ENDS.search(_NOISE.sub(_blank, statement)) is not None
+
+
+def _blank(noise: re.Match[str]) -> str:
+    """A comment is white space; a quoted text stays one word that ends nothing."""
+    return " " if noise[0].startswith(("--", "/*")) else "''"
 
 
 def check(query: Any, connection: psycopg.Connection[Any]) -> None:

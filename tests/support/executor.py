@@ -1,0 +1,99 @@
+"""An executor on the real database, with a work and a publish that remember."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import psycopg
+
+from feedback.record import Record
+from feedback.store import StatusWrite
+from processing import App
+from processing.execution import Chunk, Executor, ExecutorSettings, Report, Suspect
+from processing.logs import get_logger
+
+
+class FakeWork:
+    """Lets every request start that was not recalled."""
+
+    def __init__(self, recalled: Sequence[int] = ()) -> None:
+        self.recalled = set(recalled)
+        self.started: list[int] = []
+
+    def start(self, index: int, timeout: float | None) -> bool:
+        if index in self.recalled:
+            return False
+        self.started.append(index)
+        return True
+
+    def start_batch(self, indices: Sequence[int], timeout: float | None) -> list[int]:
+        return [i for i in indices if i not in self.recalled]
+
+    def finish(self) -> None:
+        """Nothing to show."""
+
+
+class Bench:
+    """Runs chunks and asks the database what came of them."""
+
+    def __init__(self, app: App, url: str, schema: str, **settings: Any) -> None:
+        self.url, self.schema = url, schema
+        self.statuses: list[dict[str, Any]] = []
+        self.bumped: list[bool] = []
+        self.offset = 0
+        self.number = 0
+        app.start_worker()
+        self.app = app
+        self.executor = self.another(url, **settings)
+
+    def another(self, url: str, **settings: Any) -> Executor:
+        options = ExecutorSettings(schema=self.schema, **settings)
+        return Executor(self.app, url, self.publish, options, get_logger("test"))
+
+    def publish(self, writes: list[StatusWrite]) -> None:
+        self.statuses += [orjson.loads(w.value) for w in writes]
+        self.bumped += [w.bump for w in writes]
+
+    def record(
+        self, id: str | None, kind: str | None, payload: Any = None, key: bytes | None = None,
+        **headers: str,
+    ) -> Record:  # fmt: skip
+        value = payload if isinstance(payload, bytes | None) else orjson.dumps(payload)
+        pairs: list[tuple[str, bytes | None]] = [(n, v.encode()) for n, v in headers.items()]
+        if id is not None:
+            pairs.append(("ce_id", id.encode()))
+        if kind is not None:
+            pairs.append(("ce_type", kind.encode()))
+        self.offset += 1
+        return ("topic", 0, self.offset, 1_700_000_000_000, key, value, pairs, kind)
+
+    def run(
+        self, *records: Record, recalled: Sequence[int] = (), suspect: Suspect | None = None
+    ) -> Report:
+        self.number += 1
+        chunk = Chunk(self.number, f"token-{self.number}", list(records), suspect)
+        return self.executor.run(chunk, FakeWork(recalled))
+
+    def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def rows(self) -> dict[str, tuple[str, str]]:
+        found = self.query(f"SELECT id, state, code FROM {self.schema}.requests")
+        return {name: (state, code) for name, state, code in found}
+
+    def effects(self) -> list[str]:
+        return [r[0] for r in self.query(f"SELECT id FROM {self.schema}.effects ORDER BY id")]
+
+    def letters(self) -> list[tuple[Any, ...]]:
+        return self.query(f"SELECT reason, request_id FROM {self.schema}.dead_letters ORDER BY id")
+
+    def state(self, id: str) -> tuple[str, str] | None:
+        """The last status published of an id."""
+        for status in reversed(self.statuses):
+            if status["id"] == id:
+                return status["state"], status["code"]
+        return None

@@ -24,7 +24,7 @@ MODULES = (
     "processing/lanes.py",
     "processing/pool.py",
     "processing/execution.py",
-    "feedback/journal.py",
+    "feedback/rows.py",
     "feedback/client.py",
 )
 """The state machines, and what decides whether a request runs. A folder counts as one module."""

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import orjson
 import psycopg
 import redis
-from feedback.migrations import check_schema
 
 from consumer.admin import admin_client, metadata
 from consumer.config import Settings, variable
@@ -22,6 +21,7 @@ from consumer.kafka import Kafka
 from consumer.logs import get_logger
 from consumer.masking import mask_url
 from feedback.errors import OncepoolError
+from feedback.migrations import check_schema
 
 CONNECT_TIMEOUT = 5
 JOIN_TIMEOUT = 10.0

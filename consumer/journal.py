@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from feedback.migrations import check_schema
 from psycopg.conninfo import make_conninfo
 
 from consumer.config import Settings
 from consumer.errors import ConsumerError
 from consumer.masking import mask_url
+from feedback.migrations import check_schema
 
 CONNECT_TIMEOUT = 5
 

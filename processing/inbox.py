@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -81,7 +81,14 @@ class Work:
 class Inbox:
     """Chunks from the main process, in order."""
 
-    def __init__(self, channel: BlockingChannel, slot: Slot) -> None:
+    def __init__(
+        self,
+        channel: BlockingChannel,
+        slot: Slot,
+        on_orphaned: Callable[[], None] = lambda: os._exit(EXIT_ORPHANED),
+    ) -> None:
+        """`on_orphaned` is called on the reading thread when the main process is gone."""
+        self._on_orphaned = on_orphaned
         self.channel = channel
         self.slot = slot
         self.lock = threading.Lock()
@@ -105,7 +112,7 @@ class Inbox:
             while (frame := self.channel.receive()) is not None:
                 self._take(frame)
         except ChannelClosed:
-            os._exit(EXIT_ORPHANED)
+            self._on_orphaned()
 
     def _take(self, frame: tuple[Any, ...]) -> None:
         match frame[0]:

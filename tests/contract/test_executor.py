@@ -451,3 +451,25 @@ def test_what_cannot_be_written_together_is_halved_down_to_the_one_at_fault(
     bench.run(bench.record("worse", "pay", {}))
     assert bench.state("worse") == ("failed", "handler_error")
     assert "worse" not in bench.rows()
+
+
+def test_a_guarded_update_that_misses_its_row_has_the_chunk_redone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run(bench.record("a", "pay", {"raise": True}))
+    rows, looks = bench.executor._rows, []
+    find = rows.find
+
+    def stale_once(cursor: Any, ids: Any) -> Any:
+        looks.append(ids)
+        found = find(cursor, ids)
+        if len(looks) == 1:
+            return {name: row._replace(run=row.run + 7) for name, row in found.items()}
+        return found
+
+    monkeypatch.setattr(rows, "find", stale_once)
+    bench.run(bench.record("a", "pay", {"raise": True}), bench.record("b", "pay", {}))
+    # Redone from the look-up, and once more for what a failed segment left.
+    assert looks == [["a", "b"], ["a", "b"], ["b"]]
+    assert bench.rows() == {"a": ("failed", "handler_error"), "b": ("done", "ok")}
+    assert bench.effects() == ["b"]

@@ -91,7 +91,8 @@ def test_recall_takes_what_was_not_started_the_later_chunk_first(pair: Pair) -> 
     main, child = pair
     slot, descriptor = Slot.create()
     os.close(descriptor)
-    inbox = Inbox(child, slot)
+    orphaned = threading.Event()
+    inbox = Inbox(child, slot, orphaned.set)
     main.send(("chunk", 1, "t", ["a", "b", "c"], None))
     main.send(("chunk", 2, "t", ["d"], None))
     work = inbox.next()
@@ -111,3 +112,5 @@ def test_recall_takes_what_was_not_started_the_later_chunk_first(pair: Pair) -> 
     main.send(("stop",))
     assert inbox.next() is None
     assert inbox.leaving
+    main.close()
+    assert orphaned.wait(10)

@@ -1,9 +1,11 @@
 """How much may be polled and committed, and when partitions are paused.
 
 Pure. The bound is on requests and bytes that are committed and not finished; what was polled and
-waits for its commit counts too. At the bound partitions are paused, at half of it they are resumed:
-a pause throws away what the client has fetched in advance, so it must not come and go with every
-request. Polling goes on while paused, or the group would take this process for dead.
+waits for its commit counts too. At the bound intake is full. A pause throws away what the client
+has fetched in advance, and after it the first messages take a fifth of a second to come, so at
+first nothing is polled for a moment: under a backlog workers make room many times a second. Only
+what stays full is paused, until half of the bound is free. Polling goes on while paused, or the
+group would take this process for dead.
 """
 
 from __future__ import annotations
@@ -13,6 +15,10 @@ from typing import NamedTuple
 
 BATCH = 1000
 """Records polled at once, at most."""
+HOLD = 0.25
+"""Seconds of not polling before partitions are paused."""
+GO_ON_AT = 0.9
+"""Share of the bound at which polling goes on where nothing was paused."""
 RESUME_AT = 0.5
 """Share of the bound at which paused partitions are resumed."""
 SMOOTHING = 0.2
@@ -44,19 +50,25 @@ class Flow:
     def __init__(self, max_requests: int, max_bytes: int) -> None:
         self.max_requests = max_requests
         self.max_bytes = max_bytes
-        self._full = False
+        self._full_since: float | None = None
+        self._full_long = False
         self._closed: set[Reason] = set()
         self._mean_size = 0.0
 
     @property
     def paused(self) -> bool:
-        """Whether partitions have to be paused: full, or closed for a reason."""
-        return self._full or bool(self._closed)
+        """Whether partitions have to be paused: full for some time, or closed for a reason."""
+        return self._full_long or bool(self._closed)
+
+    @property
+    def holding(self) -> bool:
+        """Full for a moment: nothing is to be polled, nothing is paused."""
+        return self._full_since is not None and not self.paused
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why, for people."""
-        return (*sorted(self._closed), *(("full",) if self._full else ()))
+        return (*sorted(self._closed), *(("full",) if self._full_long else ()))
 
     def set(self, reason: Reason, *, closed: bool) -> None:
         """Closes or opens intake for a reason of its own."""
@@ -65,10 +77,17 @@ class Flow:
         else:
             self._closed.discard(reason)
 
-    def look(self, requests: int, size: int) -> None:
+    def look(self, requests: int, size: int, now: float) -> None:
         """Notes how much there is now, waiting for its commit or in hand."""
-        load = max(requests / self.max_requests, size / self.max_bytes)
-        self._full = load > RESUME_AT if self._full else load >= 1.0
+        load = self._load(requests, size)
+        if self._full_since is None:
+            if load >= 1.0:
+                self._full_since = now
+        elif load <= (RESUME_AT if self._full_long else GO_ON_AT):
+            self._full_since = None
+        self._full_long = self._full_since is not None and (
+            self._full_long or now - self._full_since >= HOLD
+        )
 
     def polled(self, requests: int, size: int) -> None:
         """Learns how large records are."""
@@ -81,7 +100,7 @@ class Flow:
 
     def batch(self, requests: int, size: int) -> int:
         """How many records to poll, with so much waiting for its commit or in hand."""
-        if self.paused:
+        if self.paused or self.holding:
             return 0
         by_count = self.max_requests - requests
         by_size = (self.max_bytes - size) / self._mean_size if self._mean_size else BATCH
@@ -89,6 +108,10 @@ class Flow:
 
     def room(self, requests: int, size: int) -> Room:
         """What may be committed, with so much in hand."""
-        if self._closed:
+        if self._closed or (self._full_since is not None and self._load(requests, size) > GO_ON_AT):
+            # A commit takes its time, so it waits for room that is worth one.
             return NO_ROOM
         return Room(self.max_requests - requests, self.max_bytes - size, idle=requests == 0)
+
+    def _load(self, requests: int, size: int) -> float:
+        return max(requests / self.max_requests, size / self.max_bytes)

@@ -118,7 +118,7 @@ class Loop:
             return
         self._wait()
         now = self._clock()
-        self._tend_gate()
+        self._tend_gate(now)
         self._act(self._commit.next(now, self._room()))
         self._finish_rejoin(now)
         self._complain(now)
@@ -127,7 +127,9 @@ class Loop:
         """Waits for what is most likely to come next, and looks at everything else."""
         since = self._commit.open_since
         age = None if since is None else self._clock() - since
-        if self._pool.pending:
+        if self._flow.holding and age is None:
+            self._pool.step(PENDING_WAIT)
+        elif self._pool.pending:
             self._pool.step(PENDING_WAIT if age is None else COMMIT_WAIT)
             self._poll(0.0)
         elif age is not None:
@@ -155,12 +157,13 @@ class Loop:
     def _room(self) -> Room:
         return self._flow.room(self._pool.in_hand, self._pool.in_hand_bytes)
 
-    def _tend_gate(self) -> None:
+    def _tend_gate(self, now: float) -> None:
         """Pauses or resumes partitions where that has changed."""
         self._flow.set(Reason.DATABASE, closed=not self._pool.database_up)
         self._flow.look(
             self._pool.in_hand + self._commit.held,
             self._pool.in_hand_bytes + self._commit.held_size,
+            now,
         )
         if self._flow.paused != self._paused:
             self._paused = self._flow.paused

@@ -6,7 +6,7 @@ import pytest
 
 from consumer import loop as loop_module
 from consumer.events import Answered, ConnectionLost, Polled, Revoked, Trouble
-from consumer.flow import Flow
+from consumer.flow import HOLD, Flow
 from consumer.loop import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT, Loop
 from processing.logs import get_logger
 from tests.support.consumer_records import records
@@ -95,7 +95,14 @@ def test_only_what_fits_is_polled_and_partitions_are_paused_in_between(bench: Be
     assert bench.kafka.waits[-1][0] == 40
     bench.arrive(*range(60, 100))
     bench.turns()
+    polls = len(bench.kafka.waits)
+    bench.turns()
+    assert len(bench.kafka.waits) == polls, "full for a moment: nothing is polled"
+    assert bench.kafka.paused == {A: False}
+    bench.now += HOLD
+    bench.turns()
     assert bench.kafka.paused == {A: True}
+    assert len(bench.kafka.waits) > polls, "polling goes on while paused"
     assert bench.loop.stats().paused == ("full",)
     polls = len(bench.kafka.waits)
     bench.turns()

@@ -88,6 +88,16 @@ class StatusSender:
                 self._changed.wait(left)
             return True
 
+    def catch_up(self, timeout: float) -> None:
+        """Waits until everything is sent, at most `timeout` seconds; not while the store is away."""
+        end = self._clock() + timeout
+        with self._changed:
+            while (self._queue or self._sending) and not (self._breaker.open or self._closed):
+                left = end - self._clock()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
     def close(self, timeout: float = 1.0) -> bool:
         """Sends what it can within `timeout` seconds and ends the thread; as flush()."""
         sent = self.flush(timeout)

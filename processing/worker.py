@@ -36,6 +36,8 @@ STATM = Path("/proc/self/statm")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 FLUSH_AT_EXIT = 2.0
 """Seconds that statuses not yet sent to Redis may take at the end."""
+CATCH_UP = 0.1
+"""Seconds that they may hold up a request that goes alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,9 @@ class _Worker:
         self._channel.send(("ready", {"backend": executor.connect(), "types": list(app.handlers)}))
         gc.freeze()  # the app's objects stay: the collector need not visit them again
         while (work := inbox.next()) is not None:
+            if len(work.records) == 1:
+                # It may be the one that kills this process: answers of others must be out by then.
+                sender.catch_up(CATCH_UP)
             self._run(executor, inbox, work)
         self._leave(app, executor, sender)
         return 0

@@ -8,108 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from feedback import Client, Status
 from stack import Stack
+from tests.support.service import ROOT, WAIT, Bench
 from tests.support.waiting import eventually
-
-ROOT = Path(__file__).parents[2]
-WAIT = 60.0
-
-
-class Instance:
-    """One consumer process."""
-
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
-        self._log = log
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "consumer", "run", "tests.support.hostile_app:app"],
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                stderr=file,
-            )
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def running(self) -> None:
-        eventually(lambda: "partitions assigned" in self.log, WAIT, lambda: self.log)
-
-    def workers(self) -> list[int]:
-        """Pids of its worker processes."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                    command = (entry / "cmdline").read_bytes()
-                except OSError:
-                    continue
-                if parent == self.process.pid and b"processing.worker" in command:
-                    found.append(int(entry.name))
-        return found
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(10)
-
-
-class Bench:
-    """A topic, a schema, a client, and as many instances as a test starts."""
-
-    def __init__(
-        self, stack: Stack, topic: str, schema: str, prefix: str, group: str, tmp: Path
-    ) -> None:
-        self.stack, self.topic, self.schema = stack, topic, schema
-        self._tmp = tmp
-        self.environment = {
-            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
-            "ONCEPOOL_KAFKA_TOPICS": topic,
-            "ONCEPOOL_KAFKA_GROUP": group,
-            "ONCEPOOL_DATABASE_URL": stack.database,
-            "ONCEPOOL_DATABASE_SCHEMA": schema,
-            "ONCEPOOL_REDIS_URL": stack.redis,
-            "ONCEPOOL_REDIS_PREFIX": prefix,
-            "ONCEPOOL_WORKERS": "2",
-            "ONCEPOOL_LOG_FORMAT": "console",
-        }
-        self.instances: list[Instance] = []
-        self.client = Client(kafka=stack.kafka, redis=stack.redis, topic=topic, prefix=prefix)
-        self.table = f"{schema}.effects"
-        self.query(f"CREATE TABLE {self.table} (id text)")
-
-    def start(self, **more: str) -> Instance:
-        log = self._tmp / f"consumer-{len(self.instances)}.log"
-        instance = Instance({**self.environment, **more}, log)
-        self.instances.append(instance)
-        instance.running()
-        return instance
-
-    def query(self, statement: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.stack.database, autocommit=True) as connection:
-            cursor = connection.execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
-
-    def outcome(self, kind: str, payload: Any = None, **options: Any) -> Status:
-        request = self.client.submit(kind, {} if payload is None else payload, **options)
-        return self.client.wait(request, WAIT)
-
-    def close(self) -> None:
-        self.client.close()
-        for instance in self.instances:
-            instance.close()
 
 
 @pytest.fixture

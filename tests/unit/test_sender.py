@@ -152,6 +152,24 @@ def test_flush_tries_at_once_and_does_not_sit_out_an_outage(store: Gate) -> None
     assert sender.close()
 
 
+def test_catching_up_waits_for_the_store_but_not_for_one_that_is_away(
+    sender: StatusSender, store: Gate
+) -> None:
+    hold(store, sender)
+    start = time.monotonic()
+    sender.catch_up(0.05)
+    assert time.monotonic() - start >= 0.05
+    threading.Timer(0.05, store.gate.set).start()
+    sender.catch_up(10)
+    assert sender.stats().queued == 0
+    store.available = False
+    sender.put([write("later")])
+    eventually(lambda: sender.stats().open)
+    start = time.monotonic()
+    sender.catch_up(10)
+    assert time.monotonic() - start < 5
+
+
 def test_a_status_that_cannot_be_written_is_dropped_alone(
     sender: StatusSender, store: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:

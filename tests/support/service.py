@@ -1,0 +1,242 @@
+"""The whole service as real processes, and what a producer and the database see of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from psycopg import sql
+
+from feedback import Client, Status
+from feedback.migrations import migrate
+from stack import Stack
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+APP = "tests.support.hostile_app:app"
+WAIT = 60.0
+
+
+class Instance:
+    """One consumer process."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        self._log = log
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "consumer", "run", APP],
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stderr=file,
+            )
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def says(self, line: str, count: int = 1, timeout: float = WAIT) -> None:
+        """Waits until the log has so many lines with this text."""
+        eventually(lambda: self.log.count(line) >= count, timeout, lambda: f"{line}\n{self.log}")
+
+    def running(self) -> None:
+        self.says("partitions assigned")
+
+    def workers(self) -> list[int]:
+        """Pids of its worker processes."""
+        return self._children(b"processing.worker")
+
+    def children(self) -> list[int]:
+        """Pids of its worker processes and its clerk."""
+        return self._children(b"processing.")
+
+    def _children(self, program: bytes) -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                    command = (entry / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                if parent == self.process.pid and program in command:
+                    found.append(int(entry.name))
+        return found
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def close(self) -> None:
+        if self.alive:
+            self.kill()
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rsplit(b") ", 1)[1][:1]
+    except OSError:
+        return False
+    return state != b"Z"
+
+
+class Bench:
+    """A topic, a schema, a client, and as many instances as a test starts."""
+
+    def __init__(
+        self, stack: Stack, topic: str, schema: str, prefix: str, group: str, tmp: Path
+    ) -> None:
+        self.stack, self.topic, self.schema, self.group = stack, topic, schema, group
+        self._tmp = tmp
+        self.environment = {
+            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
+            "ONCEPOOL_KAFKA_TOPICS": topic,
+            "ONCEPOOL_KAFKA_GROUP": group,
+            "ONCEPOOL_DATABASE_URL": stack.database,
+            "ONCEPOOL_DATABASE_SCHEMA": schema,
+            "ONCEPOOL_REDIS_URL": stack.redis,
+            "ONCEPOOL_REDIS_PREFIX": prefix,
+            "ONCEPOOL_WORKERS": "2",
+            "ONCEPOOL_LOG_FORMAT": "console",
+        }
+        self.instances: list[Instance] = []
+        self.client = Client(kafka=stack.kafka, redis=stack.redis, topic=topic, prefix=prefix)
+        self.table = f"{schema}.effects"
+        self.query(f"CREATE TABLE {self.table} (id text)")
+
+    def start(self, *, wait: bool = True, **more: str) -> Instance:
+        log = self._tmp / f"consumer-{len(self.instances)}.log"
+        instance = Instance({**self.environment, **more}, log)
+        self.instances.append(instance)
+        if wait:
+            instance.running()
+        return instance
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.stack.database, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def outcome(self, kind: str, payload: Any = None, **options: Any) -> Status:
+        request = self.client.submit(kind, {} if payload is None else payload, **options)
+        return self.client.wait(request, WAIT)
+
+    def states(self) -> dict[str, int]:
+        """Rows of the journal by state."""
+        rows = self.query(f"SELECT state, count(*) FROM {self.schema}.requests GROUP BY 1")
+        return {str(state): int(count) for state, count in rows}
+
+    def done(self) -> int:
+        return self.states().get("done", 0)
+
+    def check_books(self, expected: set[str]) -> None:
+        """Each of these ids, and no other, has one effect and one row that says so."""
+        effects = [row[0] for row in self.query(f"SELECT id FROM {self.table}")]
+        rows = self.query(f"SELECT id FROM {self.schema}.requests WHERE state = 'done'")
+        done = {row[0] for row in rows}
+        assert len(effects) == len(set(effects)), "an effect happened twice"
+        assert set(effects) == done, "the journal and the effects differ"
+        assert done == expected
+
+    def close(self) -> None:
+        for instance in self.instances:
+            instance.close()
+        self.client.close()
+
+
+@contextlib.contextmanager
+def bench_on(stack: Stack, tmp: Path, partitions: int = 4) -> Iterator[Bench]:
+    """A bench on a stack that the test may break; the stack is whole again afterwards."""
+    name = uuid.uuid4().hex[:12]
+    topic, schema = f"test-{name}", f"test_{name}"
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(30)
+    migrate(stack.database, schema)
+    bench = Bench(stack, topic, schema, f"prefix-{name}", f"group-{name}", tmp)
+    try:
+        yield bench
+    finally:
+        stack.heal()
+        bench.close()
+        with psycopg.connect(stack.database, autocommit=True) as database:
+            database.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+
+
+class Callers:
+    """Producers that call one request after the other, each until it has its answer."""
+
+    def __init__(self, bench: Bench, threads: int = 20, resend_after: float = 3.0) -> None:
+        self._bench = bench
+        self._resend_after = resend_after
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self.answers: dict[str, Status] = {}
+        self.trouble: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, number: int) -> None:
+        count = 0
+        while not self._stop.is_set():
+            count += 1
+            request = f"caller-{number}-{count}"
+            try:
+                status = self.call(request)
+            except Exception as error:  # noqa: BLE001 - told by `end`
+                self.trouble.append(error)
+                return
+            with self._lock:
+                self.answers[request] = status
+            time.sleep(0.01)  # a steady flow, not all that goes
+
+    def call(self, id: str) -> Status:
+        return self._bench.client.call(
+            "effect",
+            {"table": self._bench.table},
+            request_id=id,
+            timeout=WAIT,
+            resend_after=self._resend_after,
+        )
+
+    def answered(self, more: int, timeout: float = WAIT) -> None:
+        """Waits until so many more calls have their answer."""
+        wanted = len(self.answers) + more
+        logs = [instance.log for instance in self._bench.instances]
+        eventually(
+            lambda: self.trouble or len(self.answers) >= wanted,
+            timeout,
+            lambda: "\n".join([f"{len(self.answers)} of {wanted}", *logs]),
+        )
+        assert not self.trouble, self.trouble[:3]
+
+    def end(self) -> set[str]:
+        """Lets every call come to its end; returns the ids, all of which were done."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(WAIT)
+        assert not self.trouble, self.trouble[:3]
+        assert {status.state for status in self.answers.values()} <= {"done"}
+        return set(self.answers)

@@ -89,7 +89,7 @@ class StatusSender:
             return True
 
     def catch_up(self, timeout: float) -> None:
-        """Waits until everything is sent, at most `timeout` seconds; not while the store is away."""
+        """Waits until all is sent, at most `timeout` seconds; not while the store is away."""
         end = self._clock() + timeout
         with self._changed:
             while (self._queue or self._sending) and not (self._breaker.open or self._closed):

@@ -1,0 +1,202 @@
+"""One measured run of each design, for benchmarks/full_path.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from psycopg import sql
+
+from feedback.migrations import migrate
+from stack import Stack
+
+ROOT = Path(__file__).parents[1]
+PARTITIONS = 12
+PAYLOAD = b'{"amount":5,"currency":"EUR","customer":"c-1234"}'
+WARM_UP = 0.2
+"""Part of a run that is not measured: processes start, durations of types are learnt."""
+LONGEST = 300.0
+"""Seconds after which a run is given up."""
+POLL = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Names of one run's own: nothing is shared with another run but the services."""
+
+    stack: Stack
+    name: str
+    workers: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For the benchmark's own programs."""
+        return {
+            **os.environ,
+            "KAFKA": self.stack.kafka,
+            "DATABASE": self.stack.database,
+            "REDIS": self.stack.redis,
+            "TOPIC": self.name,
+            "GROUP": self.name,
+            "SCHEMA": self.name,
+            "PREFIX": self.name,
+        }
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """For Oncepool."""
+        return {
+            **os.environ,
+            "ONCEPOOL_APP": "benchmarks.full_path_app:app",
+            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": self.stack.kafka,
+            "ONCEPOOL_KAFKA_TOPICS": self.name,
+            "ONCEPOOL_KAFKA_GROUP": self.name,
+            "ONCEPOOL_DATABASE_URL": self.stack.database,
+            "ONCEPOOL_DATABASE_SCHEMA": self.name,
+            "ONCEPOOL_REDIS_URL": self.stack.redis,
+            "ONCEPOOL_REDIS_PREFIX": self.name,
+            "ONCEPOOL_WORKERS": str(self.workers),
+            "ONCEPOOL_LOG_LEVEL": "warning",
+        }
+
+
+@contextmanager
+def place(stack: Stack, workers: int) -> Iterator[Place]:
+    """A schema with the journal, the plain design's table and the handlers' table."""
+    name = f"bench{uuid.uuid4().hex[:10]}"
+    migrate(stack.database, name)
+    with psycopg.connect(stack.database, autocommit=True) as connection:
+        schema = sql.Identifier(name)
+        for table in (
+            "{s}.effects (id text NOT NULL, amount int NOT NULL)",
+            """{s}.plain (id text PRIMARY KEY, type text NOT NULL, state text NOT NULL,
+            finished_at timestamptz NOT NULL DEFAULT clock_timestamp())""",
+        ):
+            connection.execute(sql.SQL("CREATE TABLE " + table).format(s=schema))
+        try:
+            yield Place(stack, name, workers)
+        finally:
+            connection.execute(sql.SQL("DROP SCHEMA {s} CASCADE").format(s=schema))
+            connection.execute("CHECKPOINT")  # the next run starts with clean buffers
+
+
+def oncepool(where: Place, handler: str, count: int) -> float:
+    """Requests a second of one instance that finds `count` requests in its topic."""
+    fill_topic(where, handler, count)
+    with running([sys.executable, "-m", "consumer", "run"], where.settings) as process:
+        wait_for_rows(where, "requests", count, process)
+        process.send_signal(signal.SIGTERM)
+        if process.wait(60) != 0:
+            raise RuntimeError(f"oncepool run ended with {process.returncode}")
+    return rate(where, "requests", count)
+
+
+def plain(commits: str) -> Callable[[Place, str, int], float]:
+    """The plain design, with a commit for each `poll` or each `message`."""
+
+    def run(where: Place, handler: str, count: int) -> float:
+        fill_topic(where, handler, count)
+        command = [sys.executable, "-m", "benchmarks.plain_design", str(count), commits]
+        with running([*command, str(where.workers)], where.environment) as process:
+            wait_for_rows(where, "plain", count, process)
+            process.wait(60)
+        return rate(where, "plain", count)
+
+    return run
+
+
+def bare(where: Place, handler: str, count: int) -> float:
+    """The SQL and the Redis commands alone, in as many processes as there are workers."""
+    each = str(count // where.workers)
+    command = [sys.executable, "-m", "benchmarks.bare_limit", handler, each]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, env=where.environment) for _ in range(where.workers)
+    ]
+    for process in processes:
+        if process.wait(LONGEST) != 0:
+            raise RuntimeError(f"the bare limit ended with {process.returncode}")
+    return rate(where, "requests", int(each) * where.workers)
+
+
+def fill_topic(where: Place, handler: str, count: int) -> None:
+    """Creates the run's topic with `count` requests in it."""
+    admin = AdminClient({"bootstrap.servers": where.stack.kafka})
+    for future in admin.create_topics([NewTopic(where.name, PARTITIONS, 1)]).values():
+        future.result(30)
+    producer = Producer({"bootstrap.servers": where.stack.kafka, "linger.ms": 20})
+    for _ in range(count):
+        request_id = str(uuid.uuid4()).encode()
+        while True:
+            try:
+                producer.produce(
+                    where.name,
+                    PAYLOAD,
+                    request_id,
+                    headers=[("ce_id", request_id), ("ce_type", handler.encode())],
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    if producer.flush(60):
+        raise RuntimeError("the topic could not be filled")
+
+
+def wait_for_rows(where: Place, table: str, count: int, process: subprocess.Popen[bytes]) -> None:
+    """Returns when `count` requests have a row. Raises where that does not come about."""
+    end = time.monotonic() + LONGEST
+    # A count would read what is being measured: the last rows are looked for by their number.
+    query = sql.SQL("SELECT count(*) >= %s FROM {}").format(sql.Identifier(where.name, table))
+    pause = POLL
+    with psycopg.connect(where.stack.database, autocommit=True) as connection:
+        while True:
+            row = connection.execute(query, (count,)).fetchone()
+            if row is not None and row[0]:
+                return
+            if process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{table}: {count} requests were not finished")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 1.0)
+
+
+def rate(where: Place, table: str, count: int) -> float:
+    """Requests a second after the warm-up, by the times that stand in the rows."""
+    query = sql.SQL(
+        "SELECT count(*), extract(epoch FROM max(finished_at) - min(finished_at)) FROM"
+        " (SELECT finished_at, row_number() OVER (ORDER BY finished_at) AS n FROM {}) r"
+        " WHERE n > %s"
+    ).format(sql.Identifier(where.name, table))
+    with psycopg.connect(where.stack.database, autocommit=True) as connection:
+        row = connection.execute(query, (int(count * WARM_UP),)).fetchone()
+    if row is None or not row[1]:
+        raise RuntimeError("too few requests to measure")
+    return float(row[0]) / float(row[1])
+
+
+@contextmanager
+def running(
+    command: list[str], environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:  # fmt: skip
+    """A program of which nothing is left afterwards."""
+    process = subprocess.Popen(command, cwd=ROOT, env=environment)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -82,6 +82,13 @@ def slow(payload: dict[str, Any]) -> str:
     return "slept"
 
 
+@app.handler("paced", timeout=60)
+def paced(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """Takes its time, then leaves one row."""
+    time.sleep(payload["seconds"])
+    tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
+
+
 @app.handler("unjson")
 def unjson(payload: Any) -> Any:
     """Returns what JSON can't hold."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,8 +22,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
+from consumer.config import Settings
+from consumer.lag import group_lag
 from feedback import Client, Status
 from feedback.migrations import migrate
+from processing.registry import connect, instances
 from stack import Stack
 from tests.support.waiting import eventually
 
@@ -74,6 +80,16 @@ class Instance:
                     found.append(int(entry.name))
         return found
 
+    def health(self, path: str) -> tuple[int, dict[str, bool]]:
+        """Status of /livez or /readyz, and what it lists as well or not."""
+        [port] = re.findall(r"health endpoints.* port=(\d+)", self.log)[-1:]
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", f"{path}?verbose", headers={"accept": "application/json"})
+            answer = connection.getresponse()
+            checks = json.loads(answer.read())["checks"]
+        return answer.status, {check["name"]: check["ok"] for check in checks}
+
     @property
     def alive(self) -> bool:
         return self.process.poll() is None
@@ -117,6 +133,7 @@ class Bench:
             "ONCEPOOL_REDIS_URL": stack.redis,
             "ONCEPOOL_REDIS_PREFIX": prefix,
             "ONCEPOOL_WORKERS": "2",
+            "ONCEPOOL_HEALTH_PORT": "0",
             "ONCEPOOL_LOG_FORMAT": "console",
         }
         self.instances: list[Instance] = []
@@ -140,6 +157,21 @@ class Bench:
     def outcome(self, kind: str, payload: Any = None, **options: Any) -> Status:
         request = self.client.submit(kind, {} if payload is None else payload, **options)
         return self.client.wait(request, WAIT)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """What each instance that is registered in Redis says of itself."""
+        prefix = self.environment["ONCEPOOL_REDIS_PREFIX"]
+        with contextlib.closing(connect(self.stack.redis)) as client:
+            return instances(client, prefix)
+
+    def waiting(self) -> int:
+        """Messages that the group has not committed."""
+        settings = Settings(
+            kafka_bootstrap_servers=self.stack.kafka,
+            kafka_topics=[self.topic],
+            kafka_group=self.group,
+        )
+        return sum(lag.waiting for lag in group_lag(settings))
 
     def states(self) -> dict[str, int]:
         """Rows of the journal by state."""

@@ -1,0 +1,126 @@
+"""The whole service while a service that it needs is away: nothing lost, nothing run twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stack import Stack
+from tests.support.service import WAIT, Bench, Callers, bench_on
+from tests.support.waiting import eventually
+
+BURST = 1500
+
+
+@pytest.fixture
+def bench(own_stack: Stack, tmp_path: Path) -> Iterator[Bench]:
+    with bench_on(own_stack, tmp_path) as made:
+        yield made
+
+
+def submit(bench: Bench, ids: list[str], kind: str, payload: object) -> None:
+    for request in ids:
+        bench.client.submit(kind, payload, request_id=request)
+    bench.client.flush()
+
+
+def settle(bench: Bench, ids: list[str], kind: str, payload: object) -> None:
+    """Sends all of these again: every one is done."""
+    submit(bench, ids, kind, payload)
+    for request in ids:
+        assert bench.client.wait(request, WAIT).state == "done"
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_the_database_goes_and_comes_back(bench: Bench, own_stack: Stack, kill: bool) -> None:
+    instance = bench.start(ONCEPOOL_MAX_IN_HAND="200")
+    callers = Callers(bench, threads=10)
+    callers.answered(50)
+    ids = [f"paced-{n}" for n in range(400)]
+    payload = {"table": bench.table, "seconds": 0.01}
+    submit(bench, ids, "paced", payload)
+    eventually(lambda: bench.query(f"SELECT 1 FROM {bench.schema}.requests WHERE type = 'paced'"))
+
+    own_stack.stop_database(kill=kill)
+    # What was in hand is answered, or kept where a COMMIT may have landed: one chunk a worker.
+    eventually(lambda: bench.facts()[0]["paused"] == ["database"], WAIT, lambda: instance.log)
+    eventually(lambda: bench.facts()[0]["in_hand"] <= 10, WAIT, lambda: str(bench.facts()))
+    answered = bench.client.statuses(ids)
+    refused = [s for s in answered if s is not None and s.state == "failed"]
+    assert refused
+    assert {s.code for s in refused} == {"database_unavailable"}
+    status, items = instance.health("/readyz")
+    assert (status, items["database"]) == (503, False)
+    assert instance.health("/livez")[0] == 200
+    # Intake is closed: the rest, and what producers send again, stays where it is.
+    waiting = bench.waiting()
+    assert waiting > 0
+    eventually(lambda: bench.waiting() > waiting, WAIT)
+    assert bench.facts()[0]["in_hand"] <= 10
+
+    own_stack.start_database()
+    instance.says("intake opens")
+    eventually(lambda: instance.health("/readyz")[0] == 200, WAIT)
+    callers.answered(50)
+    settle(bench, ids, "paced", payload)
+    bench.check_books(callers.end() | set(ids))
+    assert bench.states().keys() == {"done"}
+    assert instance.stop() == 0
+
+
+@pytest.mark.parametrize("fault", ["stopped", "paused"])
+def test_redis_away_fails_nothing_and_slows_nothing(
+    bench: Bench, own_stack: Stack, fault: str
+) -> None:
+    instance = bench.start()
+    payload = {"table": bench.table}
+    settle(bench, ["warm"], "effect", payload)
+    ids = ["warm"]
+
+    def burst(name: str) -> float:
+        """Seconds until so many more are done."""
+        more = [f"{name}-{n}" for n in range(BURST)]
+        ids.extend(more)
+        begun = time.monotonic()
+        submit(bench, more, "effect", payload)
+        eventually(lambda: bench.done() == len(ids), WAIT, lambda: instance.log)
+        return time.monotonic() - begun
+
+    before = min(burst("before"), burst("again"))
+    if fault == "stopped":
+        own_stack.stop_redis()
+    else:
+        own_stack.pause_redis()
+    burst("first")  # the producer and the workers find out
+    during = min(burst("during"), burst("more"))
+    assert during < 2 * before + 1
+    eventually(lambda: not instance.health("/readyz")[1]["redis"], WAIT)
+    assert instance.health("/readyz")[0] == 200
+
+    own_stack.heal()
+    eventually(lambda: instance.health("/readyz")[1]["redis"], WAIT)
+    settle(bench, ids, "effect", payload)
+    bench.check_books(set(ids))
+    assert bench.states() == {"done": len(ids)}
+    assert instance.stop() == 0
+
+
+def test_the_broker_goes_and_comes_back(bench: Bench, own_stack: Stack) -> None:
+    instance = bench.start()
+    callers = Callers(bench)
+    callers.answered(100)
+    workers = set(instance.workers())
+
+    own_stack.stop_broker()
+    instance.says("broker connection")
+    assert instance.health("/livez")[0] == 200
+
+    own_stack.start_broker()
+    callers.answered(200)
+    bench.check_books(callers.end())
+    assert bench.states().keys() == {"done"}
+    assert set(instance.workers()) == workers
+    assert instance.stop() == 0

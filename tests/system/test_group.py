@@ -1,0 +1,75 @@
+"""A group of three instances whose members come, go and die under load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stack import Stack
+from tests.support.service import Bench, Callers, runs
+from tests.support.waiting import eventually
+
+PROTOCOLS = {
+    "cooperative-sticky": {
+        "ONCEPOOL_KAFKA_PROTOCOL": "classic",
+        "ONCEPOOL_KAFKA_ASSIGNOR": "cooperative-sticky",
+        "ONCEPOOL_KAFKA_SESSION_TIMEOUT": "6",
+    },
+    "consumer": {"ONCEPOOL_KAFKA_PROTOCOL": "consumer"},
+}
+PARTITIONS = 6
+
+
+@pytest.fixture
+def bench(
+    stack: Stack,
+    topic: Callable[..., str],
+    schema: str,
+    prefix: str,
+    group: str,
+    tmp_path: Path,
+) -> Iterator[Bench]:
+    made = Bench(stack, topic(partitions=PARTITIONS), schema, prefix, group, tmp_path)
+    yield made
+    made.close()
+
+
+def shared_out(bench: Bench, members: int) -> None:
+    """Waits until so many instances have all partitions among them."""
+
+    def assigned() -> bool:
+        each = [facts.get("assigned", 0) for facts in bench.facts() if not facts.get("stopping")]
+        return sum(n > 0 for n in each) >= members and sum(each) == PARTITIONS
+
+    eventually(assigned, 30, lambda: str(bench.facts()))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_join_leave_and_die_under_load(bench: Bench, protocol: str) -> None:
+    settings = {**PROTOCOLS[protocol], "ONCEPOOL_WORKERS": "1"}
+    first = bench.start(**settings)
+    callers = Callers(bench, threads=16)
+    callers.answered(30)
+
+    second, third = (bench.start(wait=False, **settings) for _ in range(2))
+    for joining in (second, third):
+        joining.running()
+    shared_out(bench, 3)
+    callers.answered(100)
+
+    assert first.stop() == 0
+    shared_out(bench, 2)
+    callers.answered(50)
+
+    orphans = second.children()
+    assert len(orphans) == 2
+    second.kill()
+    fourth = bench.start(**settings)
+    callers.answered(200)
+    eventually(lambda: not any(map(runs, orphans)), 10)
+
+    bench.check_books(callers.end())
+    assert bench.states().keys() == {"done"}
+    assert {third.stop(), fourth.stop()} == {0}

@@ -46,10 +46,12 @@ def shown(value: object) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def write_json(name: str, machine: Machine, results: dict[str, Any]) -> Path:
-    """Writes results/<name>.json with the machine's facts first, and returns its path."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+def write_json(
+    name: str, machine: Machine, results: dict[str, Any], folder: Path = RESULTS
+) -> Path:
+    """Writes <folder>/<name>.json with the machine's facts first, and returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
     document = {"benchmark": name, "machine": asdict(machine), **results}
     path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2, default=asdict) + b"\n")
     return path

@@ -87,7 +87,8 @@ class Outcome:
     """How a run that did not return ends. Texts are safe for the journal: UTF-8, no NUL.
 
     `reason` is for the producer, `error` for whoever looks after the handler. `retry` is the
-    handler's own Retry, for the policy that decides when it runs again.
+    handler's own Retry and `cause` the exception that it raised instead, for the policy that
+    decides whether it runs again; `due` is when it may, where it waits.
     """
 
     state: State
@@ -95,6 +96,8 @@ class Outcome:
     reason: str | None = None
     error: str | None = None
     retry: Retry | None = None
+    cause: BaseException | None = None
+    due: datetime | None = None
 
 
 def outcome_of(error: BaseException, effect: Effect = "transaction") -> Outcome:
@@ -111,7 +114,7 @@ def outcome_of(error: BaseException, effect: Effect = "transaction") -> Outcome:
             return Outcome(State.REJECTED, INVALID_PAYLOAD, reason=safe_text(str(error)))
         case _:
             state = State.IN_DOUBT if effect == "external" else State.FAILED
-            return Outcome(state, HANDLER_ERROR, error=describe(error))
+            return Outcome(state, HANDLER_ERROR, error=describe(error), cause=error)
 
 
 def describe(error: BaseException) -> str:

@@ -1,8 +1,9 @@
-"""When a failed request runs again."""
+"""How often a failed request runs, and how long it waits between."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from processing.errors import RegistrationError
@@ -16,8 +17,6 @@ class RetryPolicy:
     base, factor, cap: seconds before run n + 1 are base * factor ** (n - 1), at most cap.
     jitter: share of the wait that is drawn at random, 0 to 1.
     on: exceptions that are worth another run; others end it at once.
-
-    This version validates and keeps the policy and does not act on it yet.
     """
 
     attempts: int = 1
@@ -71,3 +70,11 @@ class RetryPolicy:
                 "or a RetryPolicy"
             )
         return cls(attempts=retries + 1)
+
+    def pause(self, used: int, draw: Callable[[], float]) -> float:
+        """Seconds from the end of attempt number `used` to the next; `draw` gives 0 to 1."""
+        try:
+            longest = min(self.cap, self.base * self.factor ** (used - 1))
+        except OverflowError:
+            longest = self.cap
+        return longest * (1 - self.jitter * draw())

@@ -1,0 +1,148 @@
+"""Requests about the same thing: of those that wait, the newest one runs.
+
+The newest by the producer's time, so that an older one which is sent again late never wins. A row
+per id stays: what lost is `superseded` and names the winner. Claimed rows are never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg import sql
+
+Key: TypeAlias = tuple[str, str]
+"""(type, reference)"""
+
+
+class Arrival(NamedTuple):
+    """A request that is about to wait."""
+
+    id: str
+    key: Key
+    produced_at: datetime
+    window: float
+    """Seconds without a newer one before it runs."""
+    window_cap: float
+    """Seconds that the first of a row of them may be held back in all."""
+
+
+class Waiter(NamedTuple):
+    """A row that waits and that nobody has claimed."""
+
+    id: str
+    type: str
+    coalesce_key: str
+    produced_at: datetime
+    window_start: datetime
+    run: int
+    attempt: int
+    fingerprint: bytes | None
+    own_fingerprint: bool
+    status_ttl: int | None
+
+
+class Started(NamedTuple):
+    """The newest request of a key that was started."""
+
+    id: str
+    produced_at: datetime
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What becomes of arrivals and of those that waited before them."""
+
+    due: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
+    """Id of an arrival that waits -> when it may run, and since when its key has waited."""
+    superseded: dict[str, str] = field(default_factory=dict)
+    """Id of an arrival that lost -> the winner's id."""
+    ousted: list[tuple[Waiter, str]] = field(default_factory=list)
+    """Rows that lost to an arrival, with its id."""
+
+
+def judge(
+    arrivals: Sequence[Arrival],
+    waiters: Iterable[Waiter],
+    started: dict[Key, Started],
+    now: datetime,
+) -> Verdict:
+    """Who waits and who is superseded. Pure. Arrivals stand in their order of arrival."""
+    verdict = Verdict()
+    standing = {(w.type, w.coalesce_key): w for w in waiters}
+    winners: dict[Key, Arrival] = {}
+    for arrival in arrivals:
+        rival = winners.get(arrival.key)
+        # Of equal times the later arrival wins.
+        if rival is None or rival.produced_at <= arrival.produced_at:
+            winners[arrival.key] = arrival
+    for key, winner in winners.items():
+        waiter, begun = standing.get(key), started.get(key)
+        best = winner.id
+        if begun is not None and begun.produced_at > winner.produced_at and begun.id != winner.id:
+            best = begun.id
+        if waiter is not None and waiter.produced_at > winner.produced_at:
+            best = waiter.id
+        for arrival in arrivals:
+            if arrival.key == key and arrival.id != best:
+                verdict.superseded[arrival.id] = best
+        if best != winner.id:
+            continue
+        since = now if waiter is None else waiter.window_start
+        last = since + timedelta(seconds=winner.window_cap)
+        due = min(now + timedelta(seconds=winner.window), max(now, last))
+        verdict.due[winner.id] = (due, since)
+        if waiter is not None:
+            verdict.ousted.append((waiter, winner.id))
+    return verdict
+
+
+class Coalescing:
+    """Its statements, for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        names = {
+            "requests": sql.Identifier(schema, "requests"),
+            "coalesced": sql.Identifier(schema, "coalesced"),
+            "wanted": sql.SQL(
+                "(type, coalesce_key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
+            ),
+        }
+        self._waiters = sql.SQL(
+            "SELECT id, type, coalesce_key, produced_at, coalesce(window_start, created_at), run,"
+            " attempt, fingerprint, own_fingerprint, status_ttl FROM {requests}"
+            " WHERE state = 'waiting' AND token IS NULL AND {wanted}"
+            " ORDER BY type, coalesce_key FOR UPDATE"
+        ).format(**names)
+        self._started = sql.SQL(
+            "SELECT type, coalesce_key, request_id, produced_at FROM {coalesced} WHERE {wanted}"
+        ).format(**names)
+        self._oust = sql.SQL(
+            "UPDATE {requests} r SET state = 'superseded', code = 'superseded',"
+            " superseded_by = u.winner, due_at = NULL, finished_at = %s"
+            " FROM unnest(%s::text[], %s::text[]) AS u(id, winner) WHERE r.id = u.id"
+        ).format(**names)
+
+    def settle(
+        self, cursor: psycopg.Cursor[Any], arrivals: Sequence[Arrival], now: datetime
+    ) -> Verdict:
+        """Judges arrivals and marks the rows that lost; the arrivals' own rows are the caller's.
+
+        Its locks are taken in the order of keys. A UniqueViolation of ``requests_coalescing`` when
+        the winners' rows are written means that another one came in between: start over.
+        """
+        keys = sorted({arrival.key for arrival in arrivals})
+        columns = [[kind for kind, _ in keys], [reference for _, reference in keys]]
+        cursor.execute(self._waiters, columns)
+        waiters = [Waiter(*row) for row in cursor.fetchall()]
+        # After the locks: a claim that held one has said by now what it started.
+        cursor.execute(self._started, columns)
+        started = {(kind, key): Started(name, at) for kind, key, name, at in cursor.fetchall()}
+        verdict = judge(arrivals, waiters, started, now)
+        if verdict.ousted:
+            losers = [waiter.id for waiter, _ in verdict.ousted]
+            cursor.execute(self._oust, [now, losers, [winner for _, winner in verdict.ousted]])
+        return verdict

@@ -47,8 +47,9 @@ EVERY = 5.0
 """Seconds between two disturbances."""
 LEAD = 1.0
 """Seconds of a stretch before the first one."""
-ANSWER_TIMEOUT = 12.0
-"""Seconds after which the producer sends again: a killed member's partitions stand for 8 s."""
+ANSWER_TIMEOUT = 5.0
+"""Seconds after which the producer sends again: sooner than a killed member's partitions go on, so
+that many requests have two messages and none may run twice."""
 PATIENCE = 90.0
 """Seconds after which the producer gives up what is unanswered."""
 SHARE = 0.5

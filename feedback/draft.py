@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypedDict, Unpack
 
 from feedback.fingerprint import parse_and_fingerprint
-from feedback.headers import headers_for
+from feedback.headers import LONGEST_DELAY, headers_for
 from feedback.ids import uuid7
 from feedback.payloads import encode_payload
 from feedback.submission import Message, ResultAdapter, Submission
 
 _JSON: Final = "application/json"
+_JUST_PASSED: Final = timedelta(minutes=1)
 
 
 class CallOptions(TypedDict, total=False):
@@ -94,13 +95,32 @@ def _resolve(type: str | Callable[..., Any]) -> tuple[str, ResultAdapter | None]
 def _due(
     now: datetime, delay: float | timedelta | None, not_before: datetime | None
 ) -> datetime | None:
-    if delay is None:
-        if not_before is not None and not_before.tzinfo is None:
-            raise ValueError(f"not_before={not_before} has no time zone: use an aware datetime")
-        return not_before
-    if not_before is not None:
+    if delay is not None and not_before is not None:
         raise ValueError("delay and not_before exclude each other: give one of them")
-    return _moment(now, delay)
+    if delay is not None:
+        wait = delay if isinstance(delay, timedelta) else _seconds(delay)
+        name, given = "delay", delay
+    elif not_before is not None:
+        if not_before.tzinfo is None:
+            raise ValueError(f"not_before={not_before} has no time zone: use an aware datetime")
+        wait = not_before - now
+        name, given = "not_before", not_before
+        if -_JUST_PASSED <= wait < timedelta(0):
+            return not_before  # it was due while it was being sent
+    else:
+        return None
+    if wait < timedelta(0):
+        raise ValueError(f"{name}={given} lies in the past: leave it out to have it run at once")
+    if wait > LONGEST_DELAY:
+        raise ValueError(f"{name}={given} lies more than ten years ahead")
+    return now + wait
+
+
+def _seconds(delay: float) -> timedelta:
+    try:
+        return timedelta(seconds=delay)
+    except (OverflowError, ValueError):
+        raise ValueError(f"delay={delay} is not a number of seconds up to ten years") from None
 
 
 def _moment(now: datetime, when: float | timedelta | datetime) -> datetime:

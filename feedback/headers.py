@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import re
+import time as clock
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from feedback.errors import Malformed
 
 MAX_NAME: Final = 200  # characters of an id, a type or a reference
+LONGEST_DELAY: Final = timedelta(days=3653)  # ten years: what lies further ahead is a mistake
 
 # Headers that the contract gives a meaning to, beside id, type and reply channel.
 OPTIONS: Final[tuple[str, ...]] = (
@@ -78,11 +80,14 @@ def take_options(headers: dict[str, bytes | None], id: str) -> Options:
     reference = texts.get("ce_reference")
     if reference is not None:
         check_name("ce_reference", reference, id)
+    not_before = _time("ce_notbefore", texts, id)
+    if not_before is not None and not_before > clock.time() + LONGEST_DELAY.total_seconds():
+        raise Malformed(f"ce_notbefore is {texts['ce_notbefore']}, more than ten years ahead", id)
     return Options(
         texts.get("content-type") or None,
         _time("ce_time", texts, id),
         _time("ce_expirytime", texts, id),
-        _time("ce_notbefore", texts, id),
+        not_before,
         timeout,
         reference,
     )

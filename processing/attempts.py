@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from feedback.headers import LONGEST_DELAY
 from feedback.states import State
 from processing.outcomes import Outcome
 from processing.retry import RetryPolicy
 
-LONGEST_DELAY = timedelta(days=3653)
-"""Ten years: what lies further ahead is a mistake."""
 UNKNOWN_TYPE_POLICY = RetryPolicy(attempts=10, base=5, factor=2, cap=300)
 """For a type that this version does not know: a newer one may be rolling out."""
 

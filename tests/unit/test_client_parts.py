@@ -238,6 +238,12 @@ def test_a_delay_is_a_time_from_now(delay: Any) -> None:
         ({"type": len}, TypeError),
         ({"delay": 1, "not_before": AT}, ValueError),
         ({"not_before": datetime(2030, 1, 1)}, ValueError),  # noqa: DTZ001  (the case)
+        ({"not_before": datetime(2020, 1, 1, tzinfo=UTC)}, ValueError),
+        ({"delay": -1}, ValueError),
+        ({"delay": timedelta(days=-1)}, ValueError),
+        ({"delay": 11 * 366 * 86400}, ValueError),
+        ({"delay": float("inf")}, ValueError),
+        ({"delay": float("nan")}, ValueError),
         ({"expires": datetime(2030, 1, 1)}, ValueError),  # noqa: DTZ001  (the case)
         ({"timeout": -1}, ValueError),
         ({"headers": {"ce_id": "x"}}, ValueError),

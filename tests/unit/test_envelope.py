@@ -137,6 +137,7 @@ def test_without_a_valid_id_and_type_it_is_malformed(headers: Any, id: str | Non
         ("ce_expirytime", b"2030-05-01T12:00:00+99:00"),
         ("ce_expirytime", None),
         ("ce_notbefore", b"1893499200"),
+        ("ce_notbefore", b"2999-01-01T00:00:00Z"),
         ("ce_notbefore", "\uff12030-05-01T12:00:00Z".encode()),
         ("ce_time", b"\xff"),
         ("ce_timeout", b"0"),

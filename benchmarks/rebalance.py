@@ -89,8 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one round with a kill and a join")
     parser.add_argument("--rounds", type=int, help="stretches of either kind (default: 5)")
     parser.add_argument("--rate", type=float, default=0.0, help="requests/s (default: found out)")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder for JSON and drawing; a full run has "
-                        "benchmarks/results, a quick one writes none")  # fmt: skip
+    out = "for JSON and drawing; a full run has benchmarks/results, a quick one writes none"
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help=out)
     given = parser.parse_args(arguments)
     plan = Plan(
         rounds=given.rounds or (1 if given.quick else 5),

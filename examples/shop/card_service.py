@@ -15,6 +15,7 @@ import json
 import random
 import threading
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -165,11 +166,12 @@ class _Calls(BaseHTTPRequestHandler):
 
     def _answer(self, status: HTTPStatus, answer: dict[str, Any]) -> None:
         data = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        with suppress(ConnectionError):  # a caller that was killed; the ledger has its call
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
 
 
 def _unquoted(key: str) -> str:

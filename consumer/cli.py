@@ -29,6 +29,7 @@ COMMANDS = {
     "requests": "consumer.commands.requests:app",
     "stats": "consumer.commands.stats:app",
     "stack": "stack.commands:stack_app",
+    "demo": "consumer.commands.demo:app",
 }
 """Command -> module and its Typer application, in the order of the help."""
 

@@ -1,0 +1,60 @@
+"""``oncepool demo``: the example shop under load and kills, and books that balance."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated
+
+import typer
+
+from consumer.output import EXIT_FAILED, fail, print_json
+from feedback.errors import OncepoolError
+from stack.errors import StackError
+
+app = typer.Typer()
+
+PART = "examples.demo.main"
+
+
+@app.command()
+def demo(
+    *,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", envvar="ONCEPOOL_DEMO_QUICK", help="Less than a minute."),
+    ] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", envvar="ONCEPOOL_JSON", help="Print the ledger as one JSON object."),
+    ] = False,
+) -> None:
+    """Play the whole story on services of this machine, and do the books at the end.
+
+    Two consumers, a producer with duplicates, conflicts and malformed messages, a worker and a
+    consumer killed in the middle. Exit code 1 when the books don't balance.
+    """
+    from rich.console import Console
+
+    try:
+        part = importlib.import_module(PART)
+    except ModuleNotFoundError as error:
+        fail(_missing(error))
+    try:
+        balanced, ledger = part.play(quick=quick, console=Console(stderr=json, highlight=False))
+    except (OncepoolError, StackError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        fail("interrupted; nothing is left running")
+    if json:
+        print_json(ledger)
+    if not balanced:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    if (error.name or "").partition(".")[0] == "examples":
+        return (
+            "the demo's code, the package examples, is not installed here: run it from a clone of "
+            "the repository with scripts/demo, or install oncepool[demo]"
+        )
+    return f"the demo needs a package that is missing ({error.name}): install oncepool[demo]"

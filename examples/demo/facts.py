@@ -1,0 +1,45 @@
+"""Reads what the ledger is made of: the journal, the shop's tables, the card service's record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+
+from examples.demo.ledger import Attempt, Letter, Row
+from examples.shop.card_service import read_ledger
+
+
+class Facts(NamedTuple):
+    """What the database and the card service know."""
+
+    rows: list[Row]
+    attempts: list[Attempt]
+    letters: list[Letter]
+    effects: Counter[str]
+
+
+def read(address: str, charges: Path) -> Facts:
+    """Reads everything; `charges` is the card service's file."""
+    with psycopg.connect(address) as database:
+        rows = database.execute(
+            "SELECT id, state, code, run, resends, partition, kafka_offset FROM oncepool.requests"
+        ).fetchall()
+        attempts = database.execute("SELECT request_id, run FROM oncepool.attempts").fetchall()
+        letters = database.execute(
+            "SELECT partition, kafka_offset, reason, detail FROM oncepool.dead_letters"
+        ).fetchall()
+        effects = database.execute(
+            "SELECT request_id FROM shop.orders UNION ALL SELECT request_id FROM shop.invoices "
+            "UNION ALL SELECT request_id FROM shop.page_views"
+        ).fetchall()
+    # Every call but a refused one: a second call for a charge would be a second run of it.
+    calls = [call["key"] for call in read_ledger(charges) if call["event"] != "declined"]
+    return Facts(
+        rows=[Row(*row) for row in rows],
+        attempts=[Attempt(*row) for row in attempts],
+        letters=[Letter(*row) for row in letters],
+        effects=Counter([row[0] for row in effects] + calls),
+    )

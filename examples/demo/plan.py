@@ -1,0 +1,162 @@
+"""What the demo sends, decided before it starts. Pure: the same run and number, the same plan."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from feedback.headers import headers_for
+
+ORDER, CHARGE = "shop.place_order", "shop.charge_card"
+INVOICE, VIEW = "shop.make_invoice", "shop.record_page_view"
+
+DUPLICATES, CONFLICTS, MALFORMED = 0.08, 0.02, 0.02
+"""Shares of the valid requests."""
+LATE = 400
+"""Messages by which a late copy lies behind the first one, at most."""
+CHARGE_TIMEOUT = 2.0
+"""Seconds one charge may take. Its claim holds as long and some; then it counts as in doubt."""
+ARTICLES = {"tea": 450, "coffee": 890, "mug": 1290, "kettle": 3990}
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Kind(StrEnum):
+    """Why a message is sent."""
+
+    FIRST = "first"
+    DUPLICATE = "duplicate"  # the same once more
+    CONFLICT = "conflict"  # the same id, another payload
+    MALFORMED = "malformed"  # what no consumer can run
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One message to send."""
+
+    kind: Kind
+    id: str | None
+    """None where the message carries none."""
+    type: str
+    value: bytes
+    expected: str
+    """How it has to end: a state, or state/code."""
+    timeout: float | None = None
+    headers: tuple[tuple[str, bytes], ...] | None = None
+    """Of a malformed one, which no client would send; None: the client writes them."""
+
+
+def make_plan(run: str, count: int, seed: int = 0) -> list[Item]:
+    """`count` valid requests, and among them their duplicates, conflicts and what is malformed.
+
+    `run` begins each id. A conflict stands behind the request whose id it carries.
+    """
+    chance = random.Random(seed)
+    firsts = [_valid(run, number, chance) for number in range(count)]
+    places = [(float(number), item) for number, item in enumerate(firsts)]
+    for copy, share in ((Kind.DUPLICATE, DUPLICATES), (Kind.CONFLICT, CONFLICTS)):
+        for number in chance.sample(range(count), int(count * share)):
+            behind = 0.5 if chance.random() < 0.5 else chance.uniform(1, LATE)
+            original = firsts[number]
+            item = replace(original, kind=copy)
+            if copy is Kind.CONFLICT:
+                item = replace(item, value=_changed(original), expected="conflict")
+            places.append((number + behind, item))
+    bad = _malformed(run)
+    places += [(chance.uniform(0, count), next(bad)) for _ in range(int(count * MALFORMED))]
+    return [item for _, item in sorted(places, key=lambda place: place[0])]
+
+
+def _valid(run: str, number: int, chance: random.Random) -> Item:
+    (make,) = chance.choices((_order, _charge, _invoice, _view), (30, 12, 5, 53))
+    return make(f"{run}-{number:06d}", number, chance)
+
+
+def _item(id: str, type: str, payload: Any, expected: str, timeout: float | None = None) -> Item:
+    return Item(Kind.FIRST, id, type, orjson.dumps(payload), expected, timeout)
+
+
+def _order(id: str, number: int, chance: random.Random) -> Item:
+    unknown = chance.random() < 0.03
+    articles = ["unicorn"] if unknown else chance.sample(sorted(ARTICLES), chance.randint(1, 3))
+    lines = [{"article": name, "count": chance.randint(1, 5)} for name in articles]
+    expected = "rejected/unknown_article" if unknown else "done"
+    return _item(id, ORDER, {"customer": f"customer {number % 97}", "lines": lines}, expected)
+
+
+def _charge(id: str, number: int, chance: random.Random) -> Item:
+    declined = chance.random() < 0.05
+    payload = {
+        "order_id": number,
+        "card": "declined" if declined else f"tok-{number % 31}",
+        "amount_cents": chance.randint(100, 20_000),
+    }
+    return _item(
+        id, CHARGE, payload, "rejected/card_declined" if declined else "done", CHARGE_TIMEOUT
+    )
+
+
+def _invoice(id: str, number: int, chance: random.Random) -> Item:
+    lines = [
+        {"article": name, "count": chance.randint(1, 9), "price_cents": price}
+        for name, price in ARTICLES.items()
+    ]
+    payload = {"order_id": number, "customer": f"customer {number % 97}", "lines": lines}
+    return _item(id, INVOICE, payload, "done")
+
+
+def _view(id: str, number: int, chance: random.Random) -> Item:
+    payload = {
+        "path": f"/articles/{chance.choice(sorted(ARTICLES))}",
+        "visitor": f"visitor {number % 211}",
+        "viewed_at": START + timedelta(seconds=number),
+    }
+    return _item(id, VIEW, payload, "done")
+
+
+def _changed(item: Item) -> bytes:
+    """Another payload of the same type."""
+    payload = orjson.loads(item.value)
+    name = next(name for name in ("customer", "card", "visitor") if name in payload)
+    return orjson.dumps({**payload, name: f"not {payload[name]}"})
+
+
+def _malformed(run: str) -> Iterator[Item]:
+    """One after the other of what can be wrong with a message."""
+    ways: list[Callable[[str], Item]] = [_no_id, _no_type, _not_json, _expired, _unknown_type]
+    number = 0
+    while True:
+        yield ways[number % len(ways)](f"{run}-bad-{number:04d}")
+        number += 1
+
+
+def _bad(
+    id: str | None, expected: str, headers: list[tuple[str, bytes]], value: bytes = b"{}"
+) -> Item:
+    return Item(Kind.MALFORMED, id, VIEW, value, expected, headers=tuple(headers))
+
+
+def _no_id(_: str) -> Item:
+    return _bad(None, "malformed", [("ce_type", VIEW.encode())])
+
+
+def _no_type(id: str) -> Item:
+    return _bad(id, "failed/malformed", [("ce_id", id.encode())])
+
+
+def _not_json(id: str) -> Item:
+    return _bad(id, "rejected/invalid_payload", headers_for(id, VIEW), b'{"path": ')
+
+
+def _expired(id: str) -> Item:
+    late = b'{"customer": "too late", "lines": [{"article": "tea"}]}'
+    return _bad(id, "rejected/expired", headers_for(id, ORDER, expires=START), late)
+
+
+def _unknown_type(id: str) -> Item:
+    return _bad(id, "failed/unknown_type", headers_for(id, "shop.fly_to_the_moon"))

@@ -1,0 +1,182 @@
+"""The demo's producer: sends the plan, and each request again until it has its answer."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+
+from examples.demo.ledger import Message
+from examples.demo.plan import Item, Kind
+from feedback import Client
+from feedback.deliveries import connect
+from feedback.errors import StoreUnavailable
+from feedback.resend import ResendTimer
+from feedback.status import Status
+
+DELIVERY_TIMEOUT = 60.0
+READ_AT_ONCE = 500
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A request without its answer."""
+
+    item: Item
+    timer: ResendTimer
+    refused: str = ""
+    """`v` of the last status that asks for another send."""
+
+
+class Producer:
+    """Keeps at most `window` requests without an answer. For one thread; close() at the end.
+
+    Nothing heard for `patience` seconds: sent again, with the same id. So is a request whose run
+    failed (it runs again) or is in doubt (the check of its handler finds out).
+    """
+
+    def __init__(
+        self, plan: Iterable[Item], kafka: str, redis: str, name: str, *,
+        window: int, patience: float,
+    ) -> None:  # fmt: skip
+        """`name`: topic, and prefix in Redis."""
+        self._plan = deque(plan)
+        self._held: list[Item] = []
+        self._waiting: dict[str, Waiting] = {}
+        self._window, self._patience = window, patience
+        self._topic = name
+        self._kafka = Recorder(kafka)
+        self._client = Client(kafka=self._kafka, redis=redis, topic=name, prefix=name)
+        self.planned = len(self._plan)
+        self.sent_again = 0
+        self.answers: dict[str, str] = {}
+        """Id -> end, as the item's `expected` says it."""
+        self.states: Counter[str] = Counter()
+        """How many requests stand in which state; `sent` is where no status was seen."""
+        self._seen: dict[str, str] = {}
+
+    @property
+    def messages(self) -> list[Message]:
+        """What the broker has confirmed."""
+        return self._kafka.messages
+
+    @property
+    def sent(self) -> int:
+        """Messages of the plan that were sent."""
+        return self.planned - len(self._plan) - len(self._held)
+
+    @property
+    def over(self) -> bool:
+        """All was sent, and every request has its answer."""
+        return not (self._plan or self._held or self._waiting)
+
+    def send(self, now: float) -> None:
+        """Sends again what is due, then what there is room for."""
+        for waiting in self._waiting.values():
+            if waiting.timer.due <= now:
+                waiting.timer.sent(now)
+                self.sent_again += 1
+                self._send(waiting.item, again=True)
+        # Before its request is done, the other payload might run in its place.
+        ready = [item for item in self._held if item.id in self.answers]
+        self._held = [item for item in self._held if item.id not in self.answers]
+        for item in ready:
+            self._send(item)
+        while self._plan and len(self._waiting) < self._window:
+            item = self._plan.popleft()
+            if item.kind is Kind.CONFLICT:
+                self._held.append(item)
+                continue
+            self._send(item)
+            if item.id is not None and item.kind is not Kind.DUPLICATE:
+                self._waiting[item.id] = Waiting(item, ResendTimer(now, self._patience))
+                self._see(item.id, "sent")
+
+    def read(self, now: float) -> None:
+        """Reads the statuses of all requests that wait."""
+        ids = list(self._waiting)
+        for start in range(0, len(ids), READ_AT_ONCE):
+            try:
+                statuses = self._client.statuses(ids[start : start + READ_AT_ONCE])
+            except StoreUnavailable:
+                return  # a busy machine: the next look will tell
+            for status in statuses:
+                if status is not None:
+                    self._take(status, now)
+
+    def flush(self) -> None:
+        """Waits until the broker has confirmed all. Raises DeliveryFailed."""
+        self._client.flush()
+
+    def close(self) -> None:
+        """Closes the client."""
+        self._client.close()
+
+    def _send(self, item: Item, *, again: bool = False) -> None:
+        self._kafka.item, self._kafka.again = item, again
+        if item.headers is None:
+            self._client.submit(item.type, item.value, request_id=item.id, timeout=item.timeout)
+        else:
+            key = None if item.id is None else item.id.encode()
+            headers = list(item.headers)
+            self._kafka.produce(self._topic, key=key, value=item.value, headers=headers)
+
+    def _take(self, status: Status, now: float) -> None:
+        waiting = self._waiting[status.id]
+        self._see(status.id, str(status.state))
+        end = str(status.state) if status.state == "done" else f"{status.state}/{status.code}"
+        if status.final or end == waiting.item.expected:
+            del self._waiting[status.id]
+            self.answers[status.id] = end
+        elif status.settled and status.v != waiting.refused:
+            waiting.refused = status.v
+            waiting.timer.refused(now)
+
+    def _see(self, id: str, state: str) -> None:
+        self.states[self._seen.get(id, state)] -= id in self._seen
+        self.states[state] += 1
+        self._seen[id] = state
+
+
+class Recorder:
+    """A Kafka producer that notes where each message came to lie; the client sends through it."""
+
+    def __init__(self, kafka: str) -> None:
+        self._producer = connect(kafka, DELIVERY_TIMEOUT)
+        self.item: Item | None = None
+        """What is being sent."""
+        self.again = False
+        self.messages: list[Message] = []
+
+    def produce(self, topic: str, **arguments: Any) -> None:
+        """Queues a message of the item that is being sent."""
+        assert self.item is not None  # noqa: S101 - only Producer._send sends
+        item, again = self.item, self.again
+        told = arguments.pop("on_delivery", None)
+
+        def report(error: object, message: confluent_kafka.Message) -> None:
+            # Runs in whichever thread polls; appending to a list needs no lock.
+            partition, offset = message.partition(), message.offset()
+            if error is None and partition is not None and offset is not None:
+                self.messages.append(
+                    Message(item.kind, item.id, item.expected, again, partition, offset)
+                )
+            if told is not None:
+                told(error, message)
+
+        self._producer.produce(topic, **arguments, on_delivery=report)
+
+    def poll(self, timeout: float) -> int:
+        """Serves delivery reports."""
+        return self._producer.poll(timeout)
+
+    def flush(self, timeout: float) -> int:
+        """Waits for delivery reports; how many are missing."""
+        return self._producer.flush(timeout)
+
+    def purge(self) -> None:
+        """Gives up what is not confirmed."""
+        self._producer.purge()

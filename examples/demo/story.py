@@ -1,0 +1,200 @@
+"""The course of events: who is killed when, and when it is over.
+
+One thread does all of it, in turns: send, read statuses and logs, go on with the story where what
+it waits for has come, show it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from examples.demo import facts
+from examples.demo.group import Group
+from examples.demo.instances import DemoFailed, Instance
+from examples.demo.ledger import Book, Gap, Ledger, balance
+from examples.demo.place import PARTITIONS, Place
+from examples.demo.plan import make_plan
+from examples.demo.producer import Producer
+from examples.demo.screen import Screen, View
+
+START = 60.0
+DRAIN = 60.0
+TURN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How big the play is."""
+
+    requests: int
+    window: int
+    """Requests without an answer, at most: then the producer waits."""
+    limit: float
+    """Seconds until it is over whatever is missing: the ledger says what."""
+    patience: float = 8.0
+    """Seconds without an answer until a request is sent again: longer than a session, so that
+    somebody is there to answer."""
+    workers: int = 2
+    max_in_hand: int = 400
+
+
+QUICK = Size(requests=3_000, window=600, limit=120.0)
+FULL = Size(requests=20_000, window=1_200, limit=600.0)
+
+
+class Wait(NamedTuple):
+    """What the story waits for before it goes on."""
+
+    what: str
+    come: Callable[[], bool]
+
+
+class Story:
+    """One play. For `with`: nothing that it started outlives it."""
+
+    def __init__(self, place: Place, size: Size, screen: Screen) -> None:
+        self.faults: list[str] = []
+        self._place, self._size, self._screen = place, size, screen
+        self._consumers: list[Instance] = []
+        self._gaps: list[Gap] = []
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        place, size = self._place, self._size
+        with ExitStack() as opened:
+            self._group = opened.enter_context(Group(place.kafka, place.name, PARTITIONS))
+            self._producer = Producer(
+                make_plan(place.name, size.requests), place.kafka, place.redis, place.name,
+                window=size.window, patience=size.patience,
+            )  # fmt: skip
+            opened.callback(self._producer.close)
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def play(self) -> Ledger:
+        """Plays it to its end, and does the books. Raises DemoFailed."""
+        first, second = self._start("consumer 1"), self._start("consumer 2")
+        # Before anything is sent: then each partition has one owner until one of them is killed.
+        self._until(lambda: first.joined and second.joined, "both consumers to join", START)
+        script = self._script(first, second)
+        wait = next(script, None)
+        end = time.monotonic() + self._size.limit
+        while wait is not None or not self._producer.over:
+            if time.monotonic() > end:
+                self._screen.event(f"not over after {self._size.limit:g} s: the books as it is")
+                break
+            self._turn("the last answers" if wait is None else wait.what)
+            if wait is not None and wait.come():
+                wait = next(script, None)
+        self._finish()
+        return balance(self._book())
+
+    # The script
+
+    def _script(self, first: Instance, second: Instance) -> Iterator[Wait]:
+        yield Wait("a fifth of the answers", lambda: self._answered(0.2))
+        pid = first.kill_worker()
+        self._fault(f"a worker of {first.name} was killed with SIGKILL (pid {pid})")
+        replaced = "the worker to be replaced"
+        yield Wait(
+            replaced, lambda: first.worker_deaths > 0 and len(first.workers) == self._size.workers
+        )
+        self._screen.event(f"{first.name} has replaced its worker")
+        yield Wait("45 % of the answers", lambda: self._answered(0.45))
+        second.kill()
+        # What it had committed and not finished is lost, at most what it may have in hand.
+        committed = self._group.committed_by(second.id)
+        self._gaps.append(Gap("killed", self._size.max_in_hand, committed))
+        self._fault(
+            f"{second.name} was killed with SIGKILL (pid {second.pid}); its commits stood last in "
+            f"{len(committed)} of {PARTITIONS} partitions"
+        )
+        third = self._start("consumer 3")
+        yield Wait("the new consumer to join", lambda: third.joined)
+        self._screen.event(f"{third.name} has joined the group")
+
+    def _answered(self, share: float) -> bool:
+        return len(self._producer.answers) >= share * self._size.requests
+
+    def _fault(self, text: str) -> None:
+        self.faults.append(text)
+        self._screen.event(text)
+
+    # Turns
+
+    def _turn(self, waits_for: str) -> None:
+        """One round of everything."""
+        began = time.monotonic()
+        for consumer in self._consumers:
+            consumer.look()
+        self._producer.send(began)
+        self._producer.read(time.monotonic())
+        producer = self._producer
+        self._screen.show(
+            View(
+                waits_for=waits_for,
+                planned=producer.planned,
+                sent=producer.sent,
+                again=producer.sent_again,
+                answered=len(producer.answers),
+                states=Counter(producer.states),
+                consumers={consumer.name: consumer.does for consumer in self._consumers},
+            )
+        )
+        time.sleep(max(0.0, TURN - (time.monotonic() - began)))
+
+    def _until(self, condition: Callable[[], bool], what: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                raise DemoFailed(f"waited {seconds:g} s for {what}")
+            for consumer in self._consumers:
+                consumer.look()
+            time.sleep(TURN)
+
+    def _start(self, name: str) -> Instance:
+        environment = {
+            **self._place.environment(),
+            "ONCEPOOL_WORKERS": str(self._size.workers),
+            "ONCEPOOL_MAX_IN_HAND": str(self._size.max_in_hand),
+        }
+        consumer = Instance(name, environment, self._place.folder)
+        self._open.callback(consumer.close)
+        self._consumers.append(consumer)
+        self._screen.event(f"{name} starts (pid {consumer.pid})")
+        return consumer
+
+    # The end
+
+    def _finish(self) -> None:
+        """Lets the consumers take what is left (copies, malformed messages), and end."""
+        self._producer.flush()
+        self._until(lambda: self._group.behind() == 0, "the group to take what is left", DRAIN)
+        living = [consumer for consumer in self._consumers if consumer.alive]
+        for consumer in living:
+            consumer.stop()
+        for consumer in living:
+            consumer.ended()
+            self._screen.event(f"{consumer.name} drained and ended")
+
+    def _book(self) -> Book:
+        known = facts.read(self._place.database, self._place.charges)
+        dropped = sum(consumer.dropped for consumer in self._consumers)
+        return Book(
+            messages=self._producer.messages,
+            rows=known.rows,
+            attempts=known.attempts,
+            letters=known.letters,
+            effects=known.effects,
+            answers=self._producer.answers,
+            gaps=[*self._gaps, Gap("commit", dropped)],
+            suspects=sum(consumer.suspects for consumer in self._consumers),
+        )

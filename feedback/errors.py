@@ -48,6 +48,10 @@ class StoreUnavailable(OncepoolError):
     """Redis did not take or give statuses. It only mirrors the journal, so no truth is lost."""
 
 
+class InvalidLimit(OncepoolError):
+    """A limit that can't stand, and why."""
+
+
 class ClientError(OncepoolError):
     """Something went wrong on the producer's side."""
 

@@ -166,12 +166,12 @@ class Bench:
 
     def waiting(self) -> int:
         """Messages that the group has not committed."""
-        settings = Settings(
-            kafka_bootstrap_servers=self.stack.kafka,
-            kafka_topics=[self.topic],
-            kafka_group=self.group,
-        )
-        return sum(lag.waiting for lag in group_lag(settings))
+        settings: dict[str, Any] = {
+            "kafka_bootstrap_servers": self.stack.kafka,
+            "kafka_topics": [self.topic],
+            "kafka_group": self.group,
+        }
+        return sum(lag.waiting for lag in group_lag(Settings(**settings)))
 
     def states(self) -> dict[str, int]:
         """Rows of the journal by state."""

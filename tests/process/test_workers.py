@@ -1,0 +1,233 @@
+"""Workers that die, grow, hang and don't start, and a clerk that dies, on real services."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stack import Stack
+from tests.support.workers import Workers
+
+Make = Callable[..., Workers]
+MIB = 2**20
+
+
+@pytest.fixture
+def make(stack: Stack, schema: str, prefix: str) -> Iterator[Make]:
+    made: list[Workers] = []
+
+    def start(**settings: Any) -> Workers:
+        made.append(Workers(stack, schema, prefix, **settings))
+        return made[-1]
+
+    yield start
+    for workers in made:
+        workers.close()
+
+
+@pytest.fixture
+def mood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A file that says how the app fails to start, once it is there."""
+    path = tmp_path / "mood"
+    monkeypatch.setenv("FRAGILE", str(path))
+    return path
+
+
+def names(word: str, count: int = 20) -> list[str]:
+    return [f"{word}-{n}" for n in range(count)]
+
+
+HARM = {
+    "segfault": ("dead", "worker_died"),
+    "exit": ("dead", "worker_died"),
+    "hang": ("failed", "timeout"),
+    "eat": ("failed", "handler_error"),
+}
+
+
+@pytest.mark.parametrize("do", HARM)
+def test_the_neighbours_in_the_chunk_are_unharmed(make: Make, do: str) -> None:
+    workers = make(worker_memory_limit=512 * MIB)
+    workers.start()
+    workers.warm()
+    before, after = names("before"), names("after")
+    bad = workers.record("bad", do)
+    workers.submit(*before)
+    workers.supervisor.submit([bad])
+    workers.submit(*after)
+    workers.finish()
+    states = workers.states()
+    assert states.pop("bad") == HARM[do]
+    assert states == dict.fromkeys([*before, *after], ("done", "ok"))
+    assert workers.status("bad") == HARM[do]
+    assert workers.status(after[-1]) == ("done", "ok")
+    workers.check_effects()
+
+
+def test_a_worker_that_was_killed_leaves_nothing_undone(make: Make) -> None:
+    workers = make(workers=2)
+    workers.start()
+    workers.warm()
+    ids = names("id", 300)
+    workers.submit(*ids, do="sleep 0.005")
+    victim = workers.pids[0]
+    workers.until(lambda: looks(workers)[0])
+    os.kill(victim, signal.SIGKILL)
+    workers.finish()
+    assert victim not in workers.pids
+    assert workers.supervisor.stats().deaths == 1
+    assert workers.states() == dict.fromkeys(ids, ("done", "ok"))
+    workers.check_effects()
+
+
+def test_a_slow_request_does_not_hold_up_what_waits_behind_it(make: Make) -> None:
+    workers = make(workers=2)
+    workers.start()
+    workers.warm()
+    workers.submit("slow", do="sleep 3", ce_timeout="10")
+    workers.submit(*names("quick", 60))
+    workers.until(lambda: workers.supervisor.in_hand == 1)
+    assert workers.states() == dict.fromkeys(names("quick", 60), ("done", "ok"))
+    workers.finish()
+    assert workers.states()["slow"] == ("done", "ok")
+    workers.check_effects()
+
+
+def test_a_worker_is_replaced_after_so_many_requests(make: Make) -> None:
+    workers = make(workers=2, worker_max_requests=50)
+    workers.start()
+    ids = names("id", 400)
+    workers.submit(*ids)
+    workers.finish()
+    assert len(workers.seen) >= 4
+    assert workers.supervisor.stats().deaths == 0
+    assert workers.states() == dict.fromkeys(ids, ("done", "ok"))
+    workers.check_effects()
+
+
+def test_a_worker_that_has_grown_is_replaced_after_its_chunk(make: Make) -> None:
+    workers = make(worker_max_rss=300 * MIB)
+    workers.start()
+    workers.warm()
+    [grown] = workers.pids
+    workers.submit(*names("before"))
+    workers.submit("grows", do="keep 400")
+    workers.submit(*names("after"))
+    workers.finish()
+    workers.until(lambda: workers.ready and grown not in workers.pids)
+    workers.warm()
+    assert len(workers.seen) == 2
+    assert workers.supervisor.stats().deaths == 0
+    assert set(workers.states().values()) == {("done", "ok")}
+    workers.check_effects()
+
+
+def test_workers_that_die_one_after_the_other_come_back_slower(make: Make) -> None:
+    workers = make()
+    workers.start()
+    for count in range(1, 6):
+        os.kill(workers.pids[-1], signal.SIGKILL)
+        workers.until(lambda: len(workers.seen) > count)  # noqa: B023 - called at once
+        workers.until(lambda: workers.ready)
+    born = list(workers.seen.values())
+    gaps = [b - a for a, b in itertools.pairwise(born)]
+    # Three deaths cost no delay, the fourth half a second, the fifth a whole one.
+    assert gaps[3] > 0.5
+    assert gaps[4] > 1.0
+    assert workers.supervisor.fatal is None
+
+
+def test_an_app_that_cannot_be_imported_is_fatal_at_the_start(make: Make, mood: Path) -> None:
+    mood.write_text("raise")
+    workers = make(workers=2)
+    workers.start()
+    assert "RuntimeError: a bad release" in str(workers.supervisor.fatal)
+    assert "fragile_app.py" in str(workers.supervisor.fatal)
+    assert len(workers.seen) <= 4
+
+
+def test_workers_that_die_while_they_start_are_no_endless_loop(make: Make, mood: Path) -> None:
+    mood.write_text("exit")
+    workers = make()
+    workers.start()
+    assert "5 workers in a row died while they started" in str(workers.supervisor.fatal)
+
+
+def test_an_import_that_fails_later_is_tried_again_and_nothing_is_lost(
+    make: Make, mood: Path
+) -> None:
+    workers = make()
+    workers.start()
+    workers.warm()
+    mood.write_text("raise")
+    os.kill(workers.pids[0], signal.SIGKILL)
+    workers.until(lambda: not workers.pids)
+    workers.submit(*names("id"))
+    workers.until(lambda: len(workers.seen) >= 4)
+    assert workers.supervisor.fatal is None
+    assert workers.supervisor.in_hand == 20
+    mood.unlink()
+    workers.finish()
+    assert workers.states() == dict.fromkeys(names("id"), ("done", "ok"))
+
+
+def test_from_the_stop_on_a_worker_ends_after_the_request_that_it_runs(make: Make) -> None:
+    workers = make()
+    workers.start()
+    workers.warm(20)
+    ids = names("id", 10)
+    workers.submit(*ids, do="sleep 0.4")
+    workers.until(lambda: any(looks(workers)))
+    workers.supervisor.refuse_unstarted("shutdown")
+    workers.until(lambda: workers.supervisor.in_hand == 0 and not workers.pids)
+    done = workers.states()
+    assert 1 <= len(done) <= 2
+    assert set(done.values()) == {("done", "ok")}
+    refused = [i for i in ids if i not in done]
+    assert {workers.status(i) for i in refused} == {("failed", "shutdown")}
+    workers.check_effects()
+
+
+def looks(workers: Workers) -> list[bool]:
+    """Whether each worker runs a request right now."""
+    return [look is not None for look in workers.supervisor._looks().values()]
+
+
+def test_a_request_that_heeds_no_signal_is_killed_at_its_deadline(make: Make) -> None:
+    workers = make()
+    workers.start()
+    workers.warm()
+    [hung] = workers.pids
+    begun = time.monotonic()
+    workers.submit("hangs", do="hang", ce_timeout="0.3")
+    workers.finish()
+    # The deadline, then two seconds between SIGTERM and SIGKILL.
+    assert 2.3 <= time.monotonic() - begun < 20
+    assert hung not in workers.pids
+    assert workers.states() == {"hangs": ("failed", "timeout")}
+    workers.check_effects()
+
+
+def test_a_clerk_that_dies_is_started_again_and_requests_go_on(make: Make) -> None:
+    workers = make()
+    workers.start()
+    workers.warm()
+    link = workers.supervisor.clerk
+    assert link._child is not None
+    dead = link._child.pid
+    os.kill(dead, signal.SIGKILL)
+    workers.submit(*names("id"))
+    workers.finish()
+    workers.until(lambda: link._child is not None and link._child.pid != dead)
+    workers.supervisor.refuse_unstarted("shutdown")
+    workers.submit("late")
+    workers.until(lambda: workers.supervisor.in_hand == 0)
+    workers.until(lambda: workers.status("late") == ("failed", "shutdown"))
+    assert workers.states() == dict.fromkeys(names("id"), ("done", "ok"))

@@ -1,0 +1,55 @@
+"""An app for tests of worker processes: one quick type that does harm where its payload says so.
+
+The file that FRAGILE names, where it is there, says how the app fails to start.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from processing import App, Request
+
+app = App()
+
+if os.environ.get("FRAGILE") and (mood := Path(os.environ["FRAGILE"])).exists():
+    if mood.read_text() == "raise":
+        raise RuntimeError("a bad release")
+    os._exit(7)
+
+KEPT: list[bytearray] = []
+
+
+def harm(do: str) -> None:
+    """What a handler should not do."""
+    match do.split():
+        case ["segfault"]:
+            ctypes.string_at(0)
+        case ["exit"]:
+            os._exit(9)
+        case ["hang"]:
+            time.sleep(3600)
+        case ["sleep", seconds]:
+            time.sleep(float(seconds))
+        case ["keep", mib]:
+            KEPT.append(bytearray(int(mib) * 2**20))
+        case ["eat"]:
+            while True:
+                KEPT.append(bytearray(16 * 2**20))
+
+
+@app.handler("fragile", timeout=1.0, max_timeout=60)
+def fragile(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[Any]) -> int:
+    """Leaves one row, then does what it is told; returns its process."""
+    tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
+    try:
+        harm(payload.get("do", ""))
+    except MemoryError:
+        KEPT.clear()
+        raise
+    return os.getpid()

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         AppLoadError,
         InvalidPayload,
         InvalidResult,
-        NotSupported,
         RegistrationError,
     )
     from processing.outcomes import Done, NotDone, Reject, Retry, Unknown
@@ -27,7 +26,6 @@ _PLACES = {
     "InvalidResult": "errors",
     "Message": "decoder",
     "NotDone": "outcomes",
-    "NotSupported": "errors",
     "RawMessage": "decoder",
     "RegistrationError": "errors",
     "Reject": "outcomes",
@@ -46,7 +44,6 @@ __all__ = [
     "InvalidResult",
     "Message",
     "NotDone",
-    "NotSupported",
     "RawMessage",
     "RegistrationError",
     "Reject",

@@ -4,8 +4,7 @@ OncepoolError
 ├── RegistrationError   a handler, hook or decoder is declared wrongly; nothing has run
 ├── AppLoadError        `module:attribute` does not lead to an App
 ├── InvalidPayload      a payload is not what its handler takes (rejected/invalid_payload)
-├── InvalidResult       a handler returned what cannot be stored (failed/handler_error)
-└── NotSupported        a promised feature that this version does not have yet
+└── InvalidResult       a handler returned what cannot be stored (failed/handler_error)
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ __all__ = [
     "AppLoadError",
     "InvalidPayload",
     "InvalidResult",
-    "NotSupported",
     "OncepoolError",
     "RegistrationError",
 ]
@@ -43,7 +41,3 @@ class InvalidPayload(OncepoolError):
 
 class InvalidResult(OncepoolError):
     """A handler returned what its annotation forbids, or what JSON or the journal cannot hold."""
-
-
-class NotSupported(OncepoolError):
-    """The feature is promised, and this version does not have it."""

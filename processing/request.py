@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
-from processing.errors import NotSupported
+from processing.follow_up import FollowUp, follow_up
 from processing.stopping import STOPPING
 
 PayloadT = TypeVar("PayloadT")
@@ -18,6 +18,7 @@ class Request(Generic[PayloadT]):
 
     `key` is the ordering key as it came, `headers` holds those that are not part of the contract,
     `deadline` is when this run is stopped (aware, UTC), `payload` is the parsed payload.
+    `follow_ups` collects what `follow_up` was asked for.
     """
 
     id: str
@@ -30,6 +31,7 @@ class Request(Generic[PayloadT]):
     partition: int
     offset: int
     payload: PayloadT
+    follow_ups: list[FollowUp] | None = None
 
     @property
     def stopping(self) -> bool:
@@ -39,12 +41,22 @@ class Request(Generic[PayloadT]):
     def follow_up(
         self,
         type: str,
-        payload: Any,  # noqa: ARG002 - the signature of the version that has it
+        payload: Any,
         *,
-        at: datetime | None = None,  # noqa: ARG002
-    ) -> NoReturn:
-        """Write another request in the same transaction. Not in this version."""
-        raise NotSupported(
-            f"request.follow_up({type!r}) is not available in this version: "
-            "send the request with feedback.Client after this one is done"
-        )
+        at: datetime | None = None,
+        request_id: str | None = None,
+        key: str | bytes | None = None,
+    ) -> str:
+        """Has another request run once this one is done, at `at` (aware) or at once; its id.
+
+        It is written with this one's result, in the transaction of its effects: both or neither.
+        `payload` is anything that JSON can hold; without `key` its id is the ordering key.
+        Raises ValueError for what could never run, and where this type has effect="none".
+        """
+        if self.follow_ups is None:
+            raise ValueError(
+                f'follow_up({type!r}): a type with effect="none" has no transaction to write it in'
+            )
+        asked = follow_up(type, payload, at, request_id, key)
+        self.follow_ups.append(asked)
+        return asked.id

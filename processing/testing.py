@@ -29,6 +29,7 @@ from processing.app import App
 from processing.decoder import Skip, decode
 from processing.errors import OncepoolError
 from processing.fake_cursor import FakeCursor
+from processing.follow_up import FollowUp
 from processing.handler import Handler
 from processing.outcomes import Done, NotDone, Outcome, Unknown, outcome_of
 from processing.request import Request
@@ -49,7 +50,10 @@ class KitError(OncepoolError):
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended, as the producer would read it; `exception` is what the handler raised."""
+    """How a run ended, as the producer would read it.
+
+    `exception` is what the handler raised, `follow_ups` what it asked for where it succeeded.
+    """
 
     state: State
     code: str
@@ -58,6 +62,7 @@ class RunOutcome:
     error: str | None = None
     retry_at: datetime | None = None
     exception: BaseException | None = None
+    follow_ups: tuple[FollowUp, ...] = ()
 
 
 class Kit:
@@ -98,7 +103,7 @@ class Kit:
             return _ended(outcome_of(error), error)
         made = _request(found, value, request)
         with _flag(stopping):
-            return _attempt(found, lambda: found.call(value, made, tx), tx)
+            return _attempt(found, lambda: found.call(value, made, tx), made, tx)
 
     def run_batch(
         self, handler: HandlerName, payloads: Sequence[Any], *, tx: Any = None, **request: Any
@@ -125,7 +130,7 @@ class Kit:
             if isinstance(result, BaseException):
                 outcomes[index] = _ended(outcome_of(result), result)
             else:
-                outcomes[index] = _done(result)
+                outcomes[index] = _done(result, requests[index])
         return [outcomes[index] for index in range(len(payloads))]
 
     def check(
@@ -191,16 +196,19 @@ def run_batch(
         return kit.run_batch(handler, payloads, **options)
 
 
-def _attempt(handler: Handler, call: Callable[[], bytes | None], tx: Any) -> RunOutcome:
+def _attempt(
+    handler: Handler, call: Callable[[], bytes | None], request: Request[Any], tx: Any
+) -> RunOutcome:
     try:
         with _savepoint(tx):
-            return _done(call())
+            return _done(call(), request)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: the outcome says it
         return _ended(outcome_of(error, handler.effect), error)
 
 
-def _done(result: bytes | None) -> RunOutcome:
-    return RunOutcome(State.DONE, OK, None if result is None else parse_json(result))
+def _done(result: bytes | None, request: Request[Any]) -> RunOutcome:
+    value = None if result is None else parse_json(result)
+    return RunOutcome(State.DONE, OK, value, follow_ups=tuple(request.follow_ups or ()))
 
 
 def _ended(outcome: Outcome, error: BaseException) -> RunOutcome:
@@ -223,9 +231,10 @@ def _request(handler: Handler, payload: Any, given: dict[str, Any]) -> Request[A
         "partition": 0,
         "offset": 0,
         "payload": payload,
+        "follow_ups": None if handler.effect == "none" else [],
     }
     for name in given:
-        if name not in fields or name in ("type", "payload"):
+        if name not in fields or name in ("type", "payload", "follow_ups"):
             raise KitError(_nearest("field of a request", name, fields))
     return Request(**(fields | given))
 

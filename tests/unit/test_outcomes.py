@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing import InvalidPayload, InvalidResult, NotSupported, Reject, Request, Retry
+from processing import InvalidPayload, InvalidResult, Reject, Retry
 from processing.outcomes import Outcome, outcome_of, safe_text
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -102,9 +102,3 @@ def test_retry_says_when() -> None:
 
 def test_outcomes_compare() -> None:
     assert outcome_of(Reject("a", "b")) == Outcome(outcome_of(Reject("a")).state, "a", "b")
-
-
-def test_follow_up_is_not_there_yet_and_says_so() -> None:
-    request = Request("1", "t", None, 1, {}, None, "t", 0, 0, {})
-    with pytest.raises(NotSupported, match=r"follow_up.*not available in this version"):
-        request.follow_up("mail.send", {})

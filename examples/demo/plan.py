@@ -128,7 +128,7 @@ def _changed(item: Item) -> bytes:
 
 def _malformed(run: str) -> Iterator[Item]:
     """One after the other of what can be wrong with a message."""
-    ways: list[Callable[[str], Item]] = [_no_id, _no_type, _not_json, _expired, _unknown_type]
+    ways: list[Callable[[str], Item]] = [_no_id, _no_type, _not_json, _wrong_shape, _expired]
     number = 0
     while True:
         yield ways[number % len(ways)](f"{run}-bad-{number:04d}")
@@ -153,10 +153,10 @@ def _not_json(id: str) -> Item:
     return _bad(id, "rejected/invalid_payload", headers_for(id, VIEW), b'{"path": ')
 
 
+def _wrong_shape(id: str) -> Item:
+    return _bad(id, "rejected/invalid_payload", headers_for(id, VIEW), b'["no", "object"]')
+
+
 def _expired(id: str) -> Item:
     late = b'{"customer": "too late", "lines": [{"article": "tea"}]}'
     return _bad(id, "rejected/expired", headers_for(id, ORDER, expires=START), late)
-
-
-def _unknown_type(id: str) -> Item:
-    return _bad(id, "failed/unknown_type", headers_for(id, "shop.fly_to_the_moon"))

@@ -24,7 +24,7 @@ from examples.demo.screen import Screen, View
 
 START = 60.0
 DRAIN = 60.0
-TURN = 0.05
+TURN = 0.1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""The demo as a process, on services of its own: its books balance, and it leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 280
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where the demo keeps its files; short, as PostgreSQL's socket lies in it."""
+    made = Path(tempfile.mkdtemp(prefix="oncepool-tests-"))
+    made.chmod(0o711)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ONCEPOOL_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "consumer", "demo", *arguments],
+        cwd=ROOT,
+        env={**kept, "TMPDIR": str(folder), "ONCEPOOL_STACK_DATA": str(folder / "none")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def left(folder: Path) -> list[str]:
+    """Command lines of processes that work in this folder, and its files."""
+    found = [str(path) for path in folder.iterdir() if path.name != "none"]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                told = f"{(entry / 'cwd').readlink()} {(entry / 'cmdline').read_text()}"
+            except OSError:
+                continue
+            if str(folder) in told:
+                found.append(told)
+    return found
+
+
+@pytest.mark.timeout(LIMIT + 20)
+def test_the_books_balance_after_a_killed_worker_and_a_killed_consumer(folder: Path) -> None:
+    demo = start(folder, "--quick", "--json")
+    told, shown = demo.communicate(timeout=LIMIT)
+
+    assert demo.returncode == 0, shown[-4000:]
+    ledger = orjson.loads(told)
+    assert ledger["balanced"]
+    assert ledger["accounted"] == ledger["sent"] == 3360 + ledger["resent"]
+    assert (ledger["run_twice"], ledger["unexplained"]) == ([], [])
+    assert ledger["done_once"] > 2500
+    # Every fault was seen to take effect.
+    assert len(ledger["faults"]) == 2
+    assert ledger["lost_in_killed_process"] > 0
+    assert ledger["resent"] >= ledger["lost_in_killed_process"] / 2
+    assert ledger["answered_from_journal"] > 0
+    for reason in ("conflict", "expired", "invalid_payload", "card_declined", "unknown_article"):
+        assert ledger["rejected"][reason] > 0
+    assert "The books balance" in shown
+    assert left(folder) == []
+
+
+@pytest.mark.timeout(LIMIT)
+def test_interrupted_it_leaves_nothing(folder: Path) -> None:
+    demo = start(folder, "--quick")
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "answered" in line:
+            break
+    assert len(left(folder)) > 5
+    demo.send_signal(signal.SIGINT)
+    demo.send_signal(signal.SIGINT)  # the impatient press it twice
+    _, told = demo.communicate(timeout=60)
+
+    assert demo.returncode == 1
+    assert "interrupted; nothing is left running" in told
+    eventually(lambda: left(folder) == [], 10, lambda: str(left(folder)))

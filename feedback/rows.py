@@ -72,6 +72,17 @@ class Row:
     finished_at: datetime | None
 
 
+class Attempt(NamedTuple):
+    """A run that did not succeed, for the request's timeline."""
+
+    request_id: str
+    run: int
+    code: str
+    error: str | None
+    started_at: datetime
+    ended_at: datetime
+
+
 class Letter(NamedTuple):
     """A message that can't become a request, or conflicts with a stored one."""
 
@@ -138,7 +149,7 @@ class Rows:
         )
         self._attempt = text(
             "INSERT INTO {s}.attempts (request_id, run, code, error, started_at, ended_at)"
-            " VALUES (%s, %s, %s, %s, %s, now()) ON CONFLICT DO NOTHING"
+            " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
         )
         self._resent = text(
             "WITH locked AS (SELECT id FROM {s}.requests WHERE id = ANY(%s) ORDER BY id FOR UPDATE)"
@@ -170,7 +181,7 @@ class Rows:
         self._final = text(
             "UPDATE {s}.requests SET state = %(state)s, code = %(code)s, result = %(result)s,"
             " error = %(error)s, reason = %(reason)s, payload = %(payload)s, headers = %(headers)s,"
-            " finished_at = %(finished_at)s, lease_until = NULL"
+            " crashes = %(crashes)s, finished_at = %(finished_at)s, lease_until = NULL"
             " WHERE id = %(id)s AND token = %(token)s AND state IN ('running', 'in_doubt')"
         )
 
@@ -208,9 +219,12 @@ class Rows:
             if cursor.rowcount != 1:
                 raise Overtaken(row.id)
 
-    def add_attempt(self, cursor: psycopg.Cursor[Any], row: Row, started: datetime) -> None:
-        """Keeps a failed run for the request's timeline."""
-        cursor.execute(self._attempt, (row.id, row.run, row.code, row.error or row.reason, started))
+    def add_attempts(self, cursor: psycopg.Cursor[Any], attempts: Sequence[Attempt]) -> None:
+        """Keeps runs that did not succeed; one that is kept already stays as it is."""
+        if len(attempts) == 1:
+            cursor.execute(self._attempt, attempts[0])
+        elif attempts:
+            cursor.executemany(self._attempt, attempts)
 
     def add_resends(self, cursor: psycopg.Cursor[Any], ids: Sequence[str]) -> None:
         """Counts that these ids were sent again and answered."""

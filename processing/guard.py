@@ -2,12 +2,14 @@
 
 The statements of one chunk stand or fall together with its journal rows, so COMMIT, ROLLBACK and
 their kin are refused before they are sent, whether they come through the cursor or through its
-connection. What slips through all the same is found out by the executor (see `transaction.py`).
+connection; so is libpq's own connection, which asks nobody. What slips through all the same is
+found out when the handler has returned (see `Session.ended`).
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any, NoReturn
 
 import psycopg
@@ -20,9 +22,16 @@ _NOISE = re.compile(
 )
 _ENDS = re.compile(
     r"(?:^|;)\s*(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION"
-    r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
+    r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b)"
+    # The executor's own savepoint.
+    r"|(?:(?:ROLLBACK\s+(?:WORK\s+|TRANSACTION\s+)?TO|RELEASE)\s+)?(?:SAVEPOINT\s+)?oncepool)\b",
     re.IGNORECASE,
 )
+_WAYS_ROUND = frozenset(
+    {"pgconn", "set_autocommit", "set_isolation_level", "set_read_only", "set_deferrable"}
+    | {f"tpc_{step}" for step in ("begin", "prepare", "commit", "rollback", "recover")}
+)
+"""Attributes of a connection that lead past the guard, or change what the worker relies on."""
 _MOST_KNOWN = 1000
 _known: set[str] = set()
 """Statements that were looked at and are harmless."""
@@ -81,6 +90,11 @@ class GuardedCursor(psycopg.Cursor[Any]):
         check(query, self._conn)
         super().executemany(query, *args, **options)
 
+    def copy(self, statement: Any, *args: Any, **options: Any) -> Any:
+        """As psycopg's; refuses transaction control."""
+        check(statement, self._conn)
+        return super().copy(statement, *args, **options)
+
     def stream(self, query: Any, *args: Any, **options: Any) -> Any:
         """As psycopg's; refuses transaction control."""
         check(query, self._conn)
@@ -88,7 +102,13 @@ class GuardedCursor(psycopg.Cursor[Any]):
 
     @property
     def connection(self) -> Any:
-        """The worker's connection, without what would end the transaction."""
+        """The worker's connection, without what would end the transaction.
+
+        psycopg asks its cursors for it too, and gets the real one.
+        """
+        caller = sys._getframe(1).f_globals  # noqa: SLF001 - nothing else tells who asks
+        if caller.get("__name__", "").startswith("psycopg."):
+            return self._conn
         return GuardedConnection(self._conn)
 
 
@@ -106,6 +126,11 @@ class GuardedConnection:
         """Runs a statement on a new cursor."""
         return self.cursor().execute(query, *args, **options)
 
+    @property
+    def info(self) -> Any:
+        """As psycopg's, without libpq's own connection."""
+        return GuardedInfo(self._connection.info)
+
     def commit(self) -> NoReturn:
         """Refused."""
         _refuse("connection.commit()")
@@ -119,4 +144,23 @@ class GuardedConnection:
         _refuse("connection.close()")
 
     def __getattr__(self, name: str) -> Any:
+        if name in _WAYS_ROUND:
+            _refuse(f"connection.{name}")
         return getattr(self._connection, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "_connection":
+            _refuse(f"connection.{name} = {value!r}")
+        super().__setattr__(name, value)
+
+
+class GuardedInfo:
+    """What the connection says of itself."""
+
+    def __init__(self, info: psycopg.ConnectionInfo) -> None:
+        self._info = info
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "pgconn":
+            _refuse("connection.info.pgconn")
+        return getattr(self._info, name)

@@ -8,19 +8,17 @@ of its subtransactions.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import psycopg
 
-from feedback.states import OK, TRANSACTION_ENDED, State
-from processing.handler import Handler
+from feedback.states import TRANSACTION_ENDED, State
+from processing.calls import DONE, Calls
+from processing.chunk import Work
 from processing.outcomes import Outcome, outcome_of
 from processing.session import Session, TransactionEnded
 from processing.task import Task
 
-DONE = Outcome(State.DONE, OK)
 ENDED = Outcome(
     State.FAILED,
     TRANSACTION_ENDED,
@@ -28,35 +26,28 @@ ENDED = Outcome(
 )
 
 
-class Work(Protocol):
-    """What the worker knows of a chunk: the shared slot, and what was recalled."""
-
-    def start(self, index: int, timeout: float | None) -> bool:
-        """A request is about to run; False when it was recalled and must be left alone."""
-
-    def start_batch(self, indices: Sequence[int], timeout: float | None) -> list[int]:
-        """Requests are about to run together; returns those that were not recalled."""
-
-    def finish(self) -> None:
-        """No request runs any more."""
-
-
 class Broken(Exception):
-    """The transaction is gone, and one request is to blame."""
+    """The transaction is gone, and one of these requests is to blame."""
 
-    def __init__(self, culprit: Task, xid: int) -> None:
-        super().__init__(culprit.envelope.id)
-        self.culprit = culprit
+    def __init__(
+        self, culprits: Sequence[Task], xid: int, *, known: bool, before: Sequence[Task] = ()
+    ) -> None:
+        super().__init__(culprits[0].envelope.id)
+        self.culprits = list(culprits)
         self.xid = xid
+        self.known = known
+        """All of the culprits did it; otherwise nobody knows which one."""
+        self.before = list(before)
+        """What ran in the same transaction before any culprit did."""
 
 
 class Segments:
     """Runs tasks of handlers in one transaction after the other."""
 
-    def __init__(self, session: Session, size: int, on_start: Callable[[Task], None]) -> None:
+    def __init__(self, session: Session, calls: Calls, size: int) -> None:
         self._session = session
+        self._calls = calls
         self._size = size
-        self._on_start = on_start
         self._sizes: dict[str, int] = {}
         """Segment size of types that failed lately."""
 
@@ -72,7 +63,13 @@ class Segments:
         while position < len(tasks):
             segment = self._next_segment(tasks, position)
             position += len(segment)
-            failed = self._run_segment(segment, work, ran, recalled, again=again)
+            try:
+                failed = self._run_segment(segment, work, ran, recalled, again=again)
+            except Broken as broken:
+                broken.before = [*ran, *broken.before]
+                for task in broken.culprits:
+                    self._sizes[task.envelope.type] = 1
+                raise
             again = True
             if failed:
                 return ran, recalled, list(tasks[position:])
@@ -125,21 +122,21 @@ class Segments:
             if not self._enter(task, work):
                 gone.append(task)
                 continue
-            self._check(task, xid)
+            self._check(task, xid, before=done)
             if task.outcome is not DONE or not self._session.in_transaction:
                 work.finish()
-                self._back(task, xid)
+                self._back([*done, task], xid)
                 return False
             done.append(task)
         work.finish()
         try:
             self._session.release()
         except TransactionEnded:
-            raise Broken(segment[-1], xid) from None
+            raise Broken(done, xid, known=False) from None
         except psycopg.Error:
             if self._session.lost:
                 raise
-            self._session.back()  # a deferred constraint: find out whose
+            self._back(done, xid)  # a deferred constraint: find out whose
             return False
         return True
 
@@ -155,7 +152,7 @@ class Segments:
                 self._session.release()
                 return True
             except TransactionEnded:
-                raise Broken(task, xid) from None
+                raise Broken([task], xid, known=True) from None
             except psycopg.Error as error:
                 if self._session.lost:
                     raise
@@ -163,33 +160,28 @@ class Segments:
         elif task.outcome is DONE:
             swallowed = "the handler went on after a database error and left the transaction broken"
             task.end(outcome_of(RuntimeError(swallowed)))
-        self._back(task, xid)
+        self._back([task], xid)
         return True
 
-    def _back(self, task: Task, xid: int) -> None:
+    def _back(self, tasks: Sequence[Task], xid: int, *, known: bool = False) -> None:
+        """Undoes what these did since their savepoint."""
         try:
             self._session.back()
         except TransactionEnded:
-            raise Broken(task, xid) from None
+            raise Broken(tasks, xid, known=known or len(tasks) == 1) from None
 
-    def _check(self, task: Task, xid: int) -> None:
+    def _check(self, task: Task, xid: int, before: Sequence[Task] = ()) -> None:
         """Raises Broken where the transaction is gone after a handler ran."""
-        if self._session.lost or self._session.idle:
-            raise Broken(task, xid)
+        if self._session.lost_by_handler():
+            raise Broken([task], xid, known=False, before=before)
+        if self._session.ended(xid):
+            raise Broken([task], xid, known=True, before=before)
 
     def _enter(self, task: Task, work: Work) -> bool:
         handler = task.handler
         if handler is None or not work.start(task.index, task.timeout):
             return False
-        self._on_start(task)
-        request = task.request() if handler.wants_request else None
-        tx = self._session.handler_cursor() if handler.wants_tx else None
-        begun = time.perf_counter()
-        try:
-            task.end(DONE, handler.call(task.payload, request, tx))
-        except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
-            task.end(outcome_of(error, handler.effect))
-        task.seconds = time.perf_counter() - begun
+        self._calls.one(task, handler)
         return True
 
     def _run_batch(
@@ -205,50 +197,34 @@ class Segments:
         recalled += [t for t in segment if t.index not in mine]
         if not tasks:
             return
-        for task in tasks:
-            self._on_start(task)
         xid = self._session.savepoint(again=again) if handler.wants_tx else 0
-        self._call_batch(handler, tasks)
+        self._calls.batch(tasks, handler)
         work.finish()
         if handler.wants_tx:
             self._settle_batch(tasks, xid)
         ran += tasks
 
-    def _call_batch(self, handler: Handler, tasks: Sequence[Task]) -> None:
-        tx = self._session.handler_cursor() if handler.wants_tx else None
-        begun = time.perf_counter()
-        try:
-            results = handler.call_batch([t.request() for t in tasks], tx)
-        except BaseException as error:  # noqa: BLE001 - raising fails all of the batch
-            for task in tasks:
-                task.end(outcome_of(error, handler.effect))
-        else:
-            for task, result in zip(tasks, results, strict=True):
-                if isinstance(result, BaseException):
-                    task.end(outcome_of(result, handler.effect))
-                else:
-                    task.end(DONE, result)
-        each = (time.perf_counter() - begun) / len(tasks)
-        for task in tasks:
-            task.seconds = each
-
     def _settle_batch(self, tasks: Sequence[Task], xid: int) -> None:
-        self._check(tasks[0], xid)
-        if self._session.in_transaction and any(t.outcome is DONE for t in tasks):
+        session = self._session
+        if session.lost_by_handler():
+            raise Broken(tasks, xid, known=False)
+        if session.ended(xid):
+            raise Broken(tasks, xid, known=True)
+        if session.in_transaction and any(t.outcome is DONE for t in tasks):
             try:
-                self._session.release()
+                session.release()
                 return
             except TransactionEnded:
-                raise Broken(tasks[0], xid) from None
+                raise Broken(tasks, xid, known=True) from None
             except psycopg.Error as error:
-                if self._session.lost:
+                if session.lost:
                     raise
                 for task in tasks:
                     task.end(outcome_of(error))
         elif any(t.outcome is DONE for t in tasks):
             for task in tasks:
                 task.end(outcome_of(RuntimeError("the batch left the transaction broken")))
-        self._back(tasks[0], xid)
+        self._back(tasks, xid, known=True)
 
     def _grow(self, task: Task) -> None:
         """A type that failed gets larger segments again while it does not."""

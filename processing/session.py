@@ -21,7 +21,11 @@ IN_TRANSACTION = pq.TransactionStatus.INTRANS
 GONE_WAIT = 0.02
 """Seconds between two looks whether a backend has ended."""
 
-_BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+NAME = "oncepool worker"
+MARK = b"oncepool worker, in a transaction"
+"""The connection's name while a transaction of ours is open. The server reports every change of it,
+so that its end is seen without asking, though another one may have begun since."""
+_BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL application_name = '%b'" % MARK
 _SAVEPOINT = b"SAVEPOINT oncepool; SELECT pg_current_xact_id()"
 _DEFERRED = b"SET CONSTRAINTS ALL DEFERRED"
 _RELEASE = b"SET CONSTRAINTS ALL IMMEDIATE; RELEASE SAVEPOINT oncepool"
@@ -59,6 +63,7 @@ class Session:
         self._connection: psycopg.Connection[Any] | None = None
         self.backend: tuple[int, str] | None = None
         """(pid, start) of the server process behind the connection; None without one."""
+        self._cursors: dict[str, GuardedCursor] = {}
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
@@ -71,6 +76,12 @@ class Session:
     def lost(self) -> bool:
         """There is no connection that works."""
         return self._connection is None or self._connection.closed
+
+    def lost_by_handler(self) -> bool:
+        """As `lost`; closes a connection that a handler left where nobody else can use it."""
+        if not self.lost and self.connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
+            self.connection.close()
+        return self.lost
 
     def connect(self) -> None:
         """Connects where that is not so yet. Raises OperationalError."""
@@ -85,7 +96,7 @@ class Session:
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
-            application_name="oncepool worker",
+            application_name=NAME,
         )
         for name, seconds in self._options.items():
             connection.execute(f"SET {name} = '{int(seconds * 1000)}ms'")
@@ -98,6 +109,7 @@ class Session:
     def drop(self) -> None:
         """Closes the connection, whatever state it is in."""
         connection, self._connection, self.backend = self._connection, None, None
+        self._cursors.clear()
         if connection is not None:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
@@ -115,10 +127,16 @@ class Session:
         """The transaction is open and healthy."""
         return not self.lost and self.connection.pgconn.transaction_status == IN_TRANSACTION
 
-    @property
-    def idle(self) -> bool:
-        """No transaction is open."""
-        return self.connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
+    def ended(self, xid: int) -> bool:
+        """Whether the transaction with this id is over, though another one may have begun."""
+        pgconn = self.connection.pgconn
+        if pgconn.transaction_status == pq.TransactionStatus.IDLE:
+            return True
+        if pgconn.parameter_status(b"application_name") == MARK or not self.in_transaction:
+            return False
+        # A handler may have changed the name, or a proxy may not tell: ask.
+        result = self._send(b"SELECT pg_current_xact_id_if_assigned()")
+        return int(result.get_value(0, 0) or 0) != xid
 
     def begin(self) -> None:
         """Starts a transaction."""

@@ -9,11 +9,9 @@ from typing import Any
 
 from feedback.envelope import Envelope, read
 from feedback.errors import Malformed
-from feedback.record import TIMESTAMP, TOPIC, Record
-from feedback.rows import Row, Stored, headers_json
-from feedback.states import EXPIRED, INVALID_PAYLOAD, OK, UNKNOWN_TYPE, State
-from feedback.status import encode_status
-from feedback.store import StatusWrite
+from feedback.record import TOPIC, Record
+from feedback.rows import Stored
+from feedback.states import EXPIRED, INVALID_PAYLOAD, UNKNOWN_TYPE, State
 from processing.app import App
 from processing.costs import kind_of
 from processing.decoder import Skip, decode
@@ -24,7 +22,6 @@ from processing.request import Request
 
 DEFAULT_TTL = 3600
 NOT_BEFORE_UNSUPPORTED = "not_before_unsupported"
-KEEPS_PAYLOAD = frozenset(set(State) - {State.DONE})
 
 
 @dataclass(slots=True)
@@ -39,8 +36,8 @@ class Task:
     """A request, what the journal has of it, and how it ends."""
 
     __slots__ = (
-        "envelope", "fingerprint", "handler", "index", "outcome", "payload", "record", "result",
-        "seconds", "started", "stored", "timeout",
+        "claimed_run", "deaths", "envelope", "fingerprint", "handler", "index", "lost", "outcome",
+        "payload", "record", "result", "seconds", "started", "stored", "timeout",
     )  # fmt: skip
 
     def __init__(self, index: int, record: Record, envelope: Envelope) -> None:
@@ -59,6 +56,12 @@ class Task:
         """Epoch seconds at which its handler was entered."""
         self.seconds = 0.0
         """What its handler took."""
+        self.lost = 0
+        """Starts before this one that ended with their worker and have no row."""
+        self.deaths = 0
+        """How many of its starts, this one among them, killed their worker."""
+        self.claimed_run: int | None = None
+        """The number of this start where a row has it already."""
 
     @property
     def effect(self) -> str:
@@ -73,7 +76,14 @@ class Task:
     @property
     def run(self) -> int:
         """The number of this start."""
-        return 1 if self.stored is None else self.stored.run + 1
+        if self.claimed_run is not None:
+            return self.claimed_run
+        return self.lost + 1 + (0 if self.stored is None else self.stored.run)
+
+    @property
+    def crashes(self) -> int:
+        """Deaths of workers while it ran, over all its runs."""
+        return self.deaths + (0 if self.stored is None else self.stored.crashes)
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -89,64 +99,11 @@ class Task:
     def request(self) -> Request[Any]:
         """What the handler may see of it."""
         e = self.envelope
-        deadline = datetime.fromtimestamp(time.time() + self.timeout, UTC)
+        deadline = datetime.fromtimestamp((self.started or time.time()) + self.timeout, UTC)
         attempt = 1 if self.stored is None else self.stored.attempt
         return Request(
             e.id, e.type, e.key, attempt, e.headers, deadline, e.topic, e.partition, e.offset,
             self.payload,
-        )  # fmt: skip
-
-    def row(self, now: datetime) -> Row:
-        """Its row in the journal."""
-        outcome, e = self.outcome, self.envelope
-        if outcome is None:
-            raise AssertionError(f"request {e.id} has no outcome yet")
-        keeps = outcome.state in KEEPS_PAYLOAD
-        crashes = 0 if self.stored is None else self.stored.crashes
-        return Row(
-            e.id, e.type, outcome.state, outcome.code, 1, self.run, crashes, self.fingerprint,
-            self.result, outcome.error, outcome.reason, e.key, e.reference,
-            e.payload if keeps else None,
-            headers_json(self.record[6]) if keeps else None,
-            e.topic, e.partition, e.offset,
-            datetime.fromtimestamp(max(0, self.record[TIMESTAMP]) / 1000, UTC), self.effect, now,
-        )  # fmt: skip
-
-    def status(self, now: datetime, *, bump: bool = False) -> StatusWrite:
-        """Its status as it ends here."""
-        outcome, e = self.outcome, self.envelope
-        if outcome is None:
-            raise AssertionError(f"request {e.id} has no outcome yet")
-        return self._status(
-            encode_status(
-                e.id, e.type, outcome.state, self.run, code=outcome.code, attempt=1, at=now,
-                fingerprint=self._told_fingerprint, result=self.result, error=outcome.error,
-                reason=outcome.reason,
-            ),
-            bump=bump,
-        )  # fmt: skip
-
-    def running_status(self, now: datetime) -> StatusWrite:
-        """Says that it runs."""
-        e = self.envelope
-        return self._status(
-            encode_status(
-                e.id, e.type, State.RUNNING, self.run, code=OK, attempt=1, at=now,
-                fingerprint=self._told_fingerprint,
-            )
-        )  # fmt: skip
-
-    def stored_status(self, stored: Stored, now: datetime) -> StatusWrite:
-        """Its status as the journal has it."""
-        result = None if stored.result is None else stored.result.encode()
-        return self._status(
-            encode_status(
-                stored.id, stored.type, State(stored.state), stored.run, code=stored.code,
-                attempt=stored.attempt, at=now,
-                fingerprint=stored.fingerprint if self._tells_fingerprint else None,
-                result=result, error=stored.error, reason=stored.reason,
-                superseded_by=stored.superseded_by,
-            )
         )  # fmt: skip
 
     @property
@@ -155,15 +112,14 @@ class Task:
         return DEFAULT_TTL if self.handler is None else self.handler.status_ttl
 
     @property
-    def _tells_fingerprint(self) -> bool:
+    def tells_fingerprint(self) -> bool:
+        """Whether producers can make the same fingerprint, and so compare it."""
         return self.handler is None or not self.handler.custom_fingerprint
 
     @property
-    def _told_fingerprint(self) -> bytes | None:
-        return self.fingerprint if self._tells_fingerprint else None
-
-    def _status(self, value: bytes, *, bump: bool = False) -> StatusWrite:
-        return StatusWrite(self.envelope.id, value, self.status_ttl, bump, self.envelope.reply_to)
+    def told_fingerprint(self) -> bytes | None:
+        """The fingerprint for its status."""
+        return self.fingerprint if self.tells_fingerprint else None
 
 
 def read_task(app: App, index: int, record: Record, limits: Limits) -> Task | Skip:

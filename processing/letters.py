@@ -1,0 +1,89 @@
+"""Messages that cannot become a request: kept as dead letters, told where they have an id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+import psycopg
+from structlog.stdlib import BoundLogger
+
+from feedback.record import OFFSET, PARTITION, TOPIC, TYPE
+from feedback.rows import Letter, Rows
+from feedback.states import MALFORMED, State
+from feedback.status import encode_status
+from feedback.store import StatusWrite
+from processing.chunk import Job
+from processing.outcomes import describe
+from processing.session import CommitUnclear, Session
+from processing.task import DEFAULT_TTL
+
+
+def malformed_status(letter: Letter, at: datetime, ttl: int = DEFAULT_TTL) -> StatusWrite | None:
+    """`failed/malformed` for a message whose id at least is valid."""
+    if letter.request_id is None:
+        return None
+    value = encode_status(
+        letter.request_id, letter.record[TYPE] or "", State.FAILED, 1, code=MALFORMED, attempt=1,
+        at=at, reason=letter.error,
+    )  # fmt: skip
+    return StatusWrite(letter.request_id, value, ttl, bump=True)
+
+
+class Letters:
+    """Writes dead letters in a transaction of their own."""
+
+    def __init__(
+        self,
+        session: Session,
+        rows: Rows,
+        publish: Callable[[list[StatusWrite]], None],
+        log: BoundLogger,
+    ) -> None:
+        self._session = session
+        self._rows = rows
+        self._publish = publish
+        self._log = log
+
+    def write(self, letters: dict[int, Letter], job: Job) -> None:
+        """Keeps them all. Raises psycopg.OperationalError where the database is away."""
+        if not letters:
+            return
+        try:
+            self._keep(letters.values())
+        except psycopg.Error:
+            if self._session.lost:
+                raise
+            for letter in letters.values():
+                self._keep_alone(letter)
+        now = datetime.now(UTC)
+        told = [malformed_status(letter, now) for letter in letters.values()]
+        self._publish([write for write in told if write is not None])
+        for letter in letters.values():
+            job.counts[letter.record[TYPE] or "", "dead_letter", MALFORMED] += 1
+        job.settled.update(letters)
+
+    def _keep(self, letters: Iterable[Letter]) -> None:
+        session = self._session
+        session.begin()
+        try:
+            for letter in letters:
+                self._rows.add_letter(session.cursor(), letter)
+            session.commit()
+        except CommitUnclear as error:
+            raise psycopg.OperationalError(str(error)) from error
+        finally:
+            session.rollback()
+
+    def _keep_alone(self, letter: Letter) -> None:
+        try:
+            self._keep([letter])
+        except psycopg.Error as error:
+            if self._session.lost:
+                raise
+            place = letter.record[TOPIC], letter.record[PARTITION], letter.record[OFFSET]
+            self._log.error(
+                "a dead letter could not be kept: its message stands in the topic",
+                request_id=letter.request_id, place="/".join(map(str, place)), why=letter.error,
+                error=describe(error),
+            )  # fmt: skip

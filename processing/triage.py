@@ -1,0 +1,74 @@
+"""What to do about each request once its id was looked up. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from feedback.rows import Letter, Stored
+from feedback.states import CONFLICT, FINAL, State
+from processing.outcomes import safe_text
+from processing.task import Task
+
+
+@dataclass(slots=True)
+class Sorted:
+    """Tasks by what comes next, each list in their order."""
+
+    answered: list[Task] = field(default_factory=list)
+    """The journal has their answer."""
+    conflicts: list[Task] = field(default_factory=list)
+    """Their id belongs to another request."""
+    ended: list[Task] = field(default_factory=list)
+    """Their outcome stands and need only be written."""
+    external: list[Task] = field(default_factory=list)
+    """To be claimed and run one by one."""
+    fresh: list[Task] = field(default_factory=list)
+    """To be run in this transaction."""
+
+
+def sort_out(tasks: Iterable[Task], found: Mapping[str, Stored], decided: set[int]) -> Sorted:
+    """Notes what is stored on each task and says what comes next."""
+    result = Sorted()
+    for task in tasks:
+        task.stored = found.get(task.envelope.id)
+        if task.stored is not None and conflicts(task, task.stored):
+            result.conflicts.append(task)
+        elif task.stored is not None and _stands(task, task.stored):
+            result.answered.append(task)
+        elif task.index in decided or _ended_before(task):
+            result.ended.append(task)
+        elif task.effect == "external":
+            result.external.append(task)
+        else:
+            result.fresh.append(task)
+    return result
+
+
+def conflicts(task: Task, stored: Stored) -> bool:
+    """The same id with another payload, as far as both fingerprints are known."""
+    if task.handler is not None and stored.type != task.envelope.type:
+        return True
+    return (
+        task.fingerprint is not None
+        and stored.fingerprint is not None
+        and stored.fingerprint != task.fingerprint
+    )
+
+
+def conflict_letter(task: Task) -> Letter:
+    """The dead letter of a request whose id belongs to another one."""
+    error = f"request id {task.envelope.id!r} belongs to a request with another payload"
+    return Letter(task.envelope.id, CONFLICT, safe_text(error), task.record)
+
+
+def _stands(task: Task, stored: Stored) -> bool:
+    """The journal has an answer: nothing runs."""
+    if stored.state == State.IN_DOUBT:
+        return task.handler is None or task.handler.check is None or _ended_before(task)
+    return stored.state in FINAL or stored.state in (State.RUNNING, State.WAITING)
+
+
+def _ended_before(task: Task) -> bool:
+    """It ended without its handler: unknown type, invalid payload, expired."""
+    return task.outcome is not None and task.started is None

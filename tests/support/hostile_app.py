@@ -6,9 +6,11 @@ import ctypes
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import psycopg
+from pydantic import BaseModel
 
 from processing import App, Reject, Request, Retry
 
@@ -101,6 +103,12 @@ def commits(payload: Any, tx: psycopg.Cursor[Any]) -> None:
     tx.execute("COMMIT")
 
 
+@app.handler("rolls_back")
+def rolls_back(payload: Any, tx: psycopg.Cursor[Any]) -> None:
+    """Ends the transaction behind the guard's back."""
+    tx._conn.pgconn.exec_(b"ROLLBACK")
+
+
 @app.handler("closes")
 def closes(payload: Any, tx: psycopg.Cursor[Any]) -> None:
     """Closes the connection behind the guard's back."""
@@ -117,6 +125,35 @@ def external(payload: Any) -> str:
 def external_dies(payload: Any) -> None:
     """Dies after its claim."""
     os._exit(9)
+
+
+@app.handler("charges", effect="external", timeout=30)
+def charges(payload: dict[str, Any]) -> str:
+    """Something outside that can be counted, and that takes its time."""
+    with Path(payload["file"]).open("a") as file:
+        file.write("charged\n")
+    time.sleep(payload["seconds"])
+    return "charged"
+
+
+@app.handler("eats")
+def eats(payload: Any) -> None:
+    """Takes all the memory that it gets."""
+    kept = []
+    while True:
+        kept.append(bytearray(16 * 2**20))
+
+
+class Order(BaseModel):
+    """A payload of a certain shape."""
+
+    amount: int
+
+
+@app.handler("shaped")
+def shaped(payload: Order) -> int:
+    """Takes nothing else."""
+    return payload.amount
 
 
 @app.handler("pure", effect="none")

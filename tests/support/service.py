@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
@@ -194,6 +195,19 @@ class Bench:
         for instance in self.instances:
             instance.close()
         self.client.close()
+
+
+class Raw:
+    """Sends what the client would not."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._topic = bench.topic
+        self._producer = Producer({"bootstrap.servers": bench.stack.kafka})
+
+    def send(self, key: str | None, headers: dict[str, bytes | None], value: bytes | None) -> None:
+        """Sends one message and waits until it is there."""
+        self._producer.produce(self._topic, value, key, headers=list(headers.items()))
+        assert self._producer.flush(30) == 0
 
 
 @contextlib.contextmanager

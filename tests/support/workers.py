@@ -78,7 +78,9 @@ class Workers:
         payload = orjson.dumps({"table": self.table, "do": do})
         pairs = {"ce_id": id, "ce_type": "fragile", **headers}
         self._offset += 1
-        encoded = [(name, value.encode()) for name, value in pairs.items()]
+        encoded: list[tuple[str, bytes | None]] = [
+            (name, value.encode()) for name, value in pairs.items()
+        ]
         return ("topic", 0, self._offset, 0, None, payload, encoded, "fragile")
 
     def submit(self, *ids: str, do: str = "", **headers: str) -> None:

@@ -1,0 +1,78 @@
+"""Effects outside the database when what runs them dies: in doubt, and never a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stack import Stack
+from tests.support.service import WAIT, Bench
+from tests.support.waiting import eventually
+
+SWEEPS = {"ONCEPOOL_SWEEP_INTERVAL": "0.3"}
+
+
+@pytest.fixture
+def bench(
+    stack: Stack,
+    topic: Callable[..., str],
+    schema: str,
+    prefix: str,
+    group: str,
+    tmp_path: Path,
+) -> Iterator[Bench]:
+    made = Bench(stack, topic(), schema, prefix, group, tmp_path)
+    yield made
+    made.close()
+
+
+def charging(bench: Bench, file: Path, seconds: float) -> str:
+    """A request whose effect has just happened and whose handler still runs."""
+    request = bench.client.submit("charges", {"file": str(file), "seconds": seconds})
+    eventually(file.exists, WAIT, lambda: bench.instances[-1].log)
+    return request
+
+
+def expire_lease(bench: Bench) -> None:
+    """As if the lease's time had passed."""
+    bench.query(
+        f"UPDATE {bench.schema}.requests SET lease_until = now() - interval '1 s'"
+        " WHERE state = 'running'"
+    )
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_an_instance_that_ends_leaves_its_call_in_doubt(
+    bench: Bench, tmp_path: Path, end: str
+) -> None:
+    file = tmp_path / "charged"
+    settings = {"ONCEPOOL_KAFKA_PROTOCOL": "consumer", "ONCEPOOL_GRACE": "1", **SWEEPS}
+    first = bench.start(**settings)
+    request = charging(bench, file, 25)
+    if end == "killed":
+        first.kill()
+    else:
+        assert first.stop() == 3
+    # It may have happened: the claim stands until its lease is over.
+    assert bench.states() == {"running": 1}
+    bench.start(**settings)
+    expire_lease(bench)
+    assert bench.client.wait(request, WAIT).state == "in_doubt"
+    payload = {"file": str(file), "seconds": 25}
+    again = bench.client.call("charges", payload, request_id=request, timeout=WAIT)
+    assert again.state == "in_doubt"
+    eventually(lambda: bench.query(f"SELECT resends FROM {bench.schema}.requests") == [(1,)], WAIT)
+    assert file.read_text() == "charged\n"
+
+
+def test_a_result_that_comes_after_the_lease_is_taken(bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "charged"
+    bench.start(**SWEEPS)
+    request = charging(bench, file, 4)
+    expire_lease(bench)
+    eventually(lambda: bench.states() == {"in_doubt": 1}, WAIT)
+    eventually(lambda: bench.states() == {"done": 1}, WAIT)
+    eventually(lambda: bench.client.wait(request, WAIT).state == "done", WAIT)
+    assert file.read_text() == "charged\n"

@@ -54,7 +54,7 @@ MOVES: Final[tuple[Move, ...]] = (
     ),
     *(Move(_S.IN_DOUBT, end, _OPERATOR) for end in (_S.DONE, _S.FAILED, _S.WAITING)),
     Move(_S.DEAD, _S.WAITING, _OPERATOR),
-    Move(_S.DEAD, None, _OPERATOR),
+    Move(_S.DEAD, _S.CANCELLED, "an operator who drops it"),
     Move(_S.CANCELLED, _S.WAITING, _OPERATOR),
     *(
         Move(end, None, "`oncepool prune`, after its retention")

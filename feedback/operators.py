@@ -6,6 +6,7 @@ column name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -29,7 +30,8 @@ _EXPIRED = (
     "external effect happened is not known"
 )
 # An index finds these whatever their age.
-_INDEXED = frozenset({State.RUNNING, State.IN_DOUBT, State.DEAD})
+_INDEXED = frozenset({State.WAITING, State.RUNNING, State.IN_DOUBT, State.DEAD})
+_FILTERS = frozenset({"state", "type", "since", "key", "reference"})
 _WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None)
 
 
@@ -50,27 +52,42 @@ def list_requests(
 ) -> list[Row]:
     """At most `limit` rows, those that the journal heard of last first.
 
-    Filters, each None or missing where it does not matter: state, type, since (aware datetime),
-    key (text or bytes), reference. Payload and headers are left to show_request.
+    Filters, each None or missing where it does not matter: state, type (`*` stands for anything),
+    since (aware datetime: ended since, or made since where it has not ended), key (text or bytes),
+    reference. Payload and headers are left to show_request.
     """
     if filters.get("since") is not None or filters.get("state") in _INDEXED:
         return _list(connection, filters, limit, schema)
     # Nothing but the time of the end is indexed, so a look at the latest comes before one at all.
     for window in _WINDOWS:
-        since = None if window is None else datetime.now(UTC) - window
-        rows = _list(connection, {**filters, "since": since}, limit, schema)
+        made = None if window is None else datetime.now(UTC) - window
+        rows = _list(connection, filters, limit, schema, made_since=made)
         if len(rows) >= limit:
             break
     return rows
 
 
+def select_ids(
+    connection: Connection, filters: Mapping[str, Any], *, schema: str = SCHEMA
+) -> list[str]:
+    """The ids of all rows that list_requests would show, in no order: what a bulk move is about."""
+    conditions, values = _conditions(filters)
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = connection.execute(f"{query('select_ids', schema)} {where}", values).fetchall()
+    return [name for (name,) in rows]
+
+
 def show_request(connection: Connection, id: str, *, schema: str = SCHEMA) -> Row | None:
-    """All columns of a row, and under `attempts` its runs that did not succeed."""
+    """All columns of a row, with its timeline.
+
+    Under `attempts` stand its runs that did not succeed, under `transitions` what operators did.
+    """
     with connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(query("show_request", schema), [id]).fetchone()
         if row is None:
             return None
         row["attempts"] = cursor.execute(query("show_attempts", schema), [id]).fetchall()
+        row["transitions"] = cursor.execute(query("show_transitions", schema), [id]).fetchall()
         return row
 
 
@@ -110,8 +127,25 @@ def add_counters(
         connection.execute(query("add_counters", schema), [*columns, list(counts.values())])
 
 
-def _list(connection: Connection, filters: Mapping[str, Any], limit: int, schema: str) -> list[Row]:
+def pattern(text: str) -> str:
+    """What LIKE takes for a text in which `*` stands for anything."""
+    return re.sub(r"([\\%_])", r"\\\1", text).replace("*", "%")
+
+
+def _list(
+    connection: Connection,
+    filters: Mapping[str, Any],
+    limit: int,
+    schema: str,
+    *,
+    made_since: datetime | None = None,
+) -> list[Row]:
     conditions, values = _conditions(filters)
+    if made_since is not None:
+        # What ended before was made before, and the index is on the end.
+        conditions.append("created_at >= %(made_since)s")
+        conditions.append("(finished_at >= %(made_since)s OR finished_at IS NULL)")
+        values["made_since"] = made_since
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     text = f"{query('list_requests', schema)} {where}ORDER BY created_at DESC, id LIMIT %(limit)s"
     with connection.cursor(row_factory=dict_row) as cursor:
@@ -119,6 +153,9 @@ def _list(connection: Connection, filters: Mapping[str, Any], limit: int, schema
 
 
 def _conditions(filters: Mapping[str, Any]) -> tuple[list[str], Row]:
+    unknown = filters.keys() - _FILTERS
+    if unknown:
+        raise ValueError(f"unknown filters: {', '.join(sorted(unknown))}")
     conditions: list[str] = []
     values = {name: value for name, value in filters.items() if value is not None}
     if (state := values.get("state")) is not None:
@@ -126,14 +163,14 @@ def _conditions(filters: Mapping[str, Any]) -> tuple[list[str], Row]:
         conditions.append(f"state = '{State(state)}'")
     if isinstance(values.get("key"), str):
         values["key"] = values["key"].encode()
-    conditions += [
-        f"{name} = %({name})s" for name in ("type", "key", "reference") if name in values
-    ]
+    if "*" in values.get("type", ""):
+        values["type"] = pattern(values["type"])
+        conditions.append("type LIKE %(type)s")
+    elif "type" in values:
+        conditions.append("type = %(type)s")
+    conditions += [f"{name} = %({name})s" for name in ("key", "reference") if name in values]
     if "since" in values:
-        # What ended before was made before, and the index is on the end.
-        conditions.append("created_at >= %(since)s")
-        conditions.append("(finished_at >= %(since)s OR finished_at IS NULL)")
-    unknown = values.keys() - {"state", "type", "key", "reference", "since"}
-    if unknown:
-        raise ValueError(f"unknown filters: {', '.join(sorted(unknown))}")
+        conditions.append(
+            "(finished_at >= %(since)s OR (finished_at IS NULL AND created_at >= %(since)s))"
+        )
     return conditions, values

@@ -3,7 +3,8 @@
     python -m processing.clerk PARENT_PID SOCKET
 
 It holds no user code. Frames it takes: ``settings`` (first, once), ``beat``, ``counts``, ``probe``,
-``refuse``, ``stop``. Frames it sends: ``ready`` or ``fatal`` (once), ``database``, ``refused``.
+``refuse``, ``stop``. Frames it sends: ``ready`` or ``fatal`` (once), ``database``, ``refused``,
+``limits``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import redis
 
+from feedback.errors import StoreUnavailable
 from feedback.redis_store import RedisStatusStore
 from feedback.sender import StatusSender
 from processing.channel import BlockingChannel, ChannelClosed, Frame
@@ -28,9 +30,11 @@ from processing.health import Health
 from processing.health_server import HealthServer
 from processing.lifeline import EXIT_ORPHANED, tie_to_parent
 from processing.logs import configure, get_logger
+from processing.membership import Membership
 from processing.refusals import refusals
-from processing.registry import Registration, connect
+from processing.registry import connect
 from processing.schedule import Schedule
+from processing.shares import Portion
 
 TURN = 0.5
 """Seconds that the loop waits for a frame at most."""
@@ -38,7 +42,7 @@ FLUSH_AT_EXIT = 2.0
 """Seconds that statuses not yet sent may take at the end, and counters not yet written."""
 MOST_STATUSES = 100_000
 """Statuses that wait for Redis: everything in hand may be refused at once."""
-REGISTER = "register"
+MEMBERSHIP = "membership"
 
 
 def main() -> None:
@@ -84,14 +88,20 @@ class Clerk:
             RedisStatusStore(settings.redis_url, prefix=settings.redis_prefix),
             max_queue=MOST_STATUSES,
         )
-        self._redis = connect(settings.redis_url)
-        self._registration = Registration(
-            self._redis, settings.redis_prefix, settings.instance, settings.register_ttl
+        self._membership = Membership(
+            connect(settings.redis_url),
+            settings.redis_prefix,
+            settings.instance,
+            interval=settings.register_interval,
+            ttl=settings.register_ttl,
         )
         self._registered = True
-        """Whether the last renewal worked, or none was tried yet."""
+        """Whether the last look at Redis worked, or none was tried yet."""
+        self._told: tuple[Portion | None, tuple[str, ...]] = (None, ())
+        """The limits that the main process was told, and what of them could not be read."""
         self._desk = Desk(settings, channel.send, self._sender.put, self._health, self._log)
-        self._schedule = Schedule({REGISTER: settings.register_interval}, time.monotonic())
+        turns = min(settings.register_interval, settings.limits_interval)
+        self._schedule = Schedule({MEMBERSHIP: turns}, time.monotonic())
         self._server: HealthServer | None = None
         if settings.health_port is not None:
             self._server = _health_server(settings, self._health)
@@ -100,14 +110,14 @@ class Clerk:
     def serve(self) -> int:
         """Runs until told to stop. Raises ChannelClosed when the main process is gone."""
         self._desk.start()
-        self._schedule.hasten(REGISTER, time.monotonic())
+        self._schedule.hasten(MEMBERSHIP, time.monotonic())
         while True:
             frame = self._channel.receive(TURN)
             self._health.turn()
             if frame is not None and not self._on_frame(frame):
                 break
             for _duty in self._schedule.take(time.monotonic()):
-                self._register()
+                self._look_around()
             self._desk.unhang()
         self._leave()
         return 0
@@ -136,21 +146,31 @@ class Clerk:
         self._desk.count(counts)
         self._channel.send(("refused", len(records)))
 
-    def _register(self) -> None:
+    def _look_around(self) -> None:
         facts = self._health.facts
         if self._server is not None:
             facts["health_port"] = self._server.port
         try:
-            self._registration.renew(facts)
-        except (redis.RedisError, OSError) as error:
+            portion = self._membership.turn(facts, time.monotonic())
+        except (redis.RedisError, OSError, StoreUnavailable) as error:
             detail = str(error)
             if self._registered:
-                self._log.warning("not registered: Redis is away", detail=detail)
+                self._log.warning("Redis is away: the last limits hold", detail=detail)
             self._registered = False
             self._health.redis(up=False, detail=detail)
         else:
             self._registered = True
             self._health.redis(up=True, detail="answers")
+            if portion is not None:
+                self._tell_limits(portion)
+
+    def _tell_limits(self, portion: Portion) -> None:
+        told, unread = self._told
+        if self._membership.unread != unread:
+            self._log.warning("limits that say nothing", fields=self._membership.unread)
+        if portion != told:
+            self._channel.send(("limits", portion.plain()))
+        self._told = (portion, self._membership.unread)
 
     def _leave(self) -> None:
         """Statuses first, as somebody waits for them; the database writes meanwhile."""
@@ -158,7 +178,7 @@ class Clerk:
         if not self._sender.close(FLUSH_AT_EXIT):
             self._log.warning("statuses lost at the end", dropped=self._sender.dropped)
         try:
-            self._registration.remove()
+            self._membership.remove()
         except (redis.RedisError, OSError):
             self._log.info("the registration stays until it expires: Redis is away")
         self._desk.join(FLUSH_AT_EXIT)

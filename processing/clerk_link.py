@@ -38,6 +38,7 @@ class ClerkLink:
         """Whether the clerk reached the database when it last looked."""
         self.refusing = 0
         """Records that it has been given to refuse and has not answered yet."""
+        self._limits: dict[str, Any] | None = None
         self.fatal: str | None = None
         """Why no clerk can run."""
 
@@ -81,6 +82,11 @@ class ClerkLink:
         """True once after each time the clerk has reached the database again."""
         back, self._back = self._back, False
         return back
+
+    def new_limits(self) -> dict[str, Any] | None:
+        """The limits, once after each time that they have changed."""
+        limits, self._limits = self._limits, None
+        return limits
 
     def close(self, timeout: float) -> None:
         """Lets the clerk finish what it was given, at most `timeout` seconds, and ends it."""
@@ -152,6 +158,8 @@ class ClerkLink:
             case ("database", up, detail):
                 self._log.info("database probed", up=up, detail=detail)
                 self.database_up = self._back = up
+            case ("limits", limits):
+                self._limits = limits
             case ("refused", count):
                 self.refusing -= count
             case ("fatal", trace):

@@ -28,6 +28,8 @@ class ClerkSettings:
     register_interval: float = 5.0
     register_ttl: int = 15
     """Seconds that the registration outlives a renewal."""
+    limits_interval: float = 1.0
+    """Seconds between two looks at the limits and at who else there is."""
     stale_after: float = 10.0
     """Seconds without a beat of the main process after which it is not alive."""
     hung_after: float = 15.0

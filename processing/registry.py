@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +16,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 TIMEOUT = 0.25
+FORGOTTEN_AFTER = 3600.0
+"""Seconds after which the index drops an instance that was killed."""
 
 
 def connect(url: str) -> redis.Redis:
@@ -33,12 +36,18 @@ def product_version() -> str:
 
 
 class Registration:
-    """The key ``<prefix>:instance:<id>``: one JSON object with a time to live."""
+    """The key ``<prefix>:instance:<id>``: one JSON object with a time to live.
+
+    Beside it stands an index, ``<prefix>:instances``, as finding keys by a pattern means to visit
+    all keys that there are.
+    """
 
     def __init__(self, client: redis.Redis, prefix: str, instance: str, ttl: int) -> None:
         self._client = client
-        self._key = f"{prefix}:instance:{instance}"
+        self._key = _key(prefix, instance)
+        self._index = _index(prefix)
         self._ttl = ttl
+        self._instance = instance
         self._identity = {
             "id": instance,
             "host": socket.gethostname(),
@@ -54,20 +63,34 @@ class Registration:
             default=str,
             option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS,
         )
-        self._client.set(self._key, value, ex=self._ttl)
+        now = time.time()
+        with self._client.pipeline(transaction=False) as pipeline:
+            pipeline.set(self._key, value, ex=self._ttl)
+            pipeline.zadd(self._index, {self._instance: now})
+            pipeline.zremrangebyscore(self._index, "-inf", now - FORGOTTEN_AFTER)
+            pipeline.expire(self._index, self._ttl + int(FORGOTTEN_AFTER))
+            pipeline.execute()
 
     def remove(self) -> None:
         """Says that this instance is gone. Raises redis.RedisError or OSError."""
-        self._client.delete(self._key)
+        with self._client.pipeline(transaction=False) as pipeline:
+            pipeline.delete(self._key)
+            pipeline.zrem(self._index, self._instance)
+            pipeline.execute()
 
 
 def instances(client: redis.Redis, prefix: str) -> list[dict[str, Any]]:
     """Every instance that is registered, by id. Raises redis.RedisError or OSError."""
-    keys = sorted(client.scan_iter(match=f"{_literal(prefix)}:instance:*", count=1000))
-    values: list[Any] = [client.get(key) for key in keys]
+    known: Any = client.zrange(_index(prefix), 0, -1)
+    if not known:
+        return []
+    values: Any = client.mget([_key(prefix, name.decode()) for name in sorted(known)])
     return [orjson.loads(value) for value in values if value is not None]
 
 
-def _literal(prefix: str) -> str:
-    """A prefix whose pattern characters stand for themselves."""
-    return "".join(f"\\{c}" if c in "*?[]\\^" else c for c in prefix)
+def _key(prefix: str, instance: str) -> str:
+    return f"{prefix}:instance:{instance}"
+
+
+def _index(prefix: str) -> str:
+    return f"{prefix}:instances"

@@ -61,6 +61,11 @@ class Portion:
     types: Mapping[str, Share] = field(default_factory=dict)
     paused: tuple[str, ...] = ()
 
+    def plain(self) -> dict[str, Any]:
+        """As it crosses the channel: type -> (instance, now, due)."""
+        types = {kind: tuple(share) for kind, share in self.types.items()}
+        return {"workers": self.workers, "types": types, "paused": list(self.paused)}
+
 
 def share_of(total: int, own: str, ids: Collection[str], what: str) -> int:
     """This instance's part of a total; those of all `ids` add up to it.

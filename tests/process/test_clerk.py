@@ -16,6 +16,7 @@ import psycopg
 import pytest
 import redis
 
+from feedback.limits import RedisLimitsStore, Setting
 from feedback.record import Record
 from feedback.store import RedisStatusStore
 from processing.clerk_settings import ClerkSettings
@@ -42,6 +43,7 @@ def settings(stack: Stack, prefix: str) -> ClerkSettings:
         health_port=0,
         register_interval=0.1,
         register_ttl=2,
+        limits_interval=0.1,
     )
 
 
@@ -402,6 +404,80 @@ def test_goes_on_without_redis(start: StartClerk, stack: Stack, schema: str) -> 
 
     assert clerk.stop() == 0
     assert counters(stack, schema)["a", "done", "ok"] == 1
+
+
+# Limits
+
+
+def limits_of(clerk: ClerkProcess) -> dict[str, object] | None:
+    """The limits that it told last."""
+    frames = clerk.received("limits")
+    return frames[-1][1] if frames else None
+
+
+def limits_store(stack: Stack, prefix: str) -> RedisLimitsStore:
+    return RedisLimitsStore(redis.Redis.from_url(stack.redis), prefix)
+
+
+def test_tells_limits_when_they_change_and_only_then(
+    start: StartClerk, stack: Stack, schema: str, prefix: str
+) -> None:
+    store = limits_store(stack, prefix)
+    store.change({Setting("workers"): 3, Setting("paused", "b"): 1})
+    clerk = start(schema=schema)
+    clerk.send("beat", {"held": {}, "types": ["a"]})
+    eventually(
+        lambda: limits_of(clerk) == {"workers": 3, "types": {}, "paused": ["b"]},
+        message=lambda: str(clerk.frames),
+    )
+    store.change({Setting("total", "a"): 8, Setting("instance", "a"): 2, Setting("workers"): None})
+    eventually(
+        lambda: limits_of(clerk) == {"workers": None, "types": {"a": (2, 8, 8)}, "paused": ["b"]}
+    )
+    eventually(lambda: (registration(stack, prefix) or {}).get("held") == {"a": 8})
+    store.change({Setting("total", "a"): None, Setting("instance", "a"): None})
+    eventually(lambda: limits_of(clerk) == {"workers": None, "types": {}, "paused": ["b"]})
+    assert len(clerk.received("limits")) == 3
+
+
+def test_two_clerks_share_a_total_and_the_second_waits_for_what_the_first_has(
+    start: StartClerk, stack: Stack, schema: str, prefix: str
+) -> None:
+    limits_store(stack, prefix).change({Setting("total", "a"): 8, Setting("workers_total"): 6})
+    first = start(schema=schema)
+    first.send("beat", {"held": {}})
+    alone = {"workers": 6, "types": {"a": (None, 8, 8)}, "paused": []}
+    eventually(lambda: limits_of(first) == alone)
+    first.send("beat", {"held": {"a": 8}})
+    second = start(schema=schema, instance="here-2")
+    second.send("beat", {"held": {}})
+    none_yet = {"workers": 3, "types": {"a": (None, 0, 4)}, "paused": []}
+    shared = {"workers": 3, "types": {"a": (None, 4, 4)}, "paused": []}
+    eventually(lambda: limits_of(second) == none_yet)
+    eventually(lambda: limits_of(first) == shared)
+    assert limits_of(second) == none_yet, "what the first has in flight was not waited for"
+    first.send("beat", {"held": {"a": 4}})
+    eventually(lambda: limits_of(second) == shared)
+    assert second.stop() == 0
+    eventually(lambda: limits_of(first) == alone)
+
+
+def test_the_last_limits_hold_while_redis_is_away(
+    start: StartClerk, schema: str, prefix: str, tmp_path: Path
+) -> None:
+    valkey = PrivateValkey(tmp_path)
+    try:
+        with valkey.client() as client:
+            RedisLimitsStore(client, prefix).change({Setting("workers"): 3})
+        clerk = start(schema=schema, redis_url=valkey.url)
+        clerk.send("beat", {"held": {}})
+        clerk.wait_for("limits")
+    finally:
+        valkey.stop()
+    clerk.send("refuse", "shutdown", [record(1)])
+    clerk.wait_for("refused")
+    assert len(clerk.received("limits")) == 1
+    assert clerk.stop() == 0
 
 
 # Health

@@ -1,0 +1,63 @@
+"""How many requests of a type may be in flight in this instance at once. Pure.
+
+From the handlers' `max_at_once`, and from the limits that operators set while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class Caps:
+    """What the app and the operators say, type by type."""
+
+    def __init__(self) -> None:
+        self.workers: int | None = None
+        """Worker processes of this instance, where operators have set them."""
+        self.paused: frozenset[str] = frozenset()
+        self.most: dict[str, int] = {}
+        """Of each limited type, how many may be in flight; 0 of a paused one."""
+        self.elsewhere: frozenset[str] = frozenset()
+        """Types of which none will start here for now: they are paused, or others run them."""
+        self._at_once: dict[str, int] = {}
+        self._types: dict[str, tuple[int | None, int | None, int | None]] = {}
+
+    def app(self, at_once: Mapping[str, int]) -> bool:
+        """The handlers' own `max_at_once`; True where something changed."""
+        self._at_once = dict(at_once)
+        return self._settle()
+
+    def limits(self, given: Mapping[str, Any]) -> bool:
+        """What the clerk found (`Portion.plain`); True where a cap changed."""
+        self.workers = given["workers"]
+        self.paused = frozenset(given["paused"])
+        self._types = {kind: tuple(share) for kind, share in given["types"].items()}
+        return self._settle()
+
+    def chunk(self, kind: str, workers: int) -> int:
+        """How many may share a chunk, so that not all that may run queue up for one worker."""
+        return max(1, -(-self.most[kind] // max(1, workers)))
+
+    def held(self, in_flight: Mapping[str, int]) -> dict[str, int]:
+        """Type -> the most that may be in flight now, or still is, of what is shared out."""
+        return {
+            kind: max(now, in_flight.get(kind, 0))
+            for kind, (_, now, _) in self._types.items()
+            if now is not None
+        }
+
+    def _settle(self) -> bool:
+        before = (self.most, self.elsewhere)
+        most: dict[str, int] = {}
+        elsewhere = set(self.paused)
+        for kind in self._at_once.keys() | self._types.keys():
+            instance, now, due = self._types.get(kind, (None, None, None))
+            bounds = [instance or self._at_once.get(kind), now]
+            if found := [n for n in bounds if n is not None]:
+                most[kind] = min(found)
+            if due == 0:
+                elsewhere.add(kind)
+        most.update(dict.fromkeys(self.paused, 0))
+        self.most, self.elsewhere = most, frozenset(elsewhere)
+        return (self.most, self.elsewhere) != before

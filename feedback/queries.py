@@ -1,4 +1,4 @@
-"""SQL statements by name, from sql/queries.sql."""
+"""SQL statements by name, from the files in sql/."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 @functools.cache
 def _texts() -> dict[str, str]:
-    text = (files("feedback") / "sql" / "queries.sql").read_text("utf-8")
-    _, *parts = _NAME.split(text)
-    return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    texts: dict[str, str] = {}
+    for file in (files("feedback") / "sql").iterdir():
+        if file.name.endswith(".sql"):
+            _, *parts = _NAME.split(file.read_text("utf-8"))
+            texts |= {n: body.strip() for n, body in zip(parts[::2], parts[1::2], strict=True)}
+    return texts
 
 
 @functools.cache

@@ -30,6 +30,10 @@ VALUE: Final = 5
 HEADERS: Final = 6
 TYPE: Final = 7
 
+DUE: Final = -1
+"""The partition of a record that comes from a waiting row of the journal. Its offset is the order
+under which its instance claimed it, and its first header is `ce_id`."""
+
 _OVERHEAD = 64  # what a message without any content counts for
 
 

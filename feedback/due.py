@@ -1,0 +1,259 @@
+"""The waiting queue in the journal: claiming rows that are due, and giving them back.
+
+A claim leaves the row `waiting` with a token, a lease and a raised run number, so a crash needs
+nobody to clean up: when the lease ends the row is due again, and its next claim counts the crash.
+Connections are in autocommit mode. Due times are compared with the database's clock alone.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import orjson
+import psycopg
+from psycopg import errors
+
+from feedback.queries import query
+from feedback.record import DUE, Headers, Record
+from feedback.states import MOST_CRASHES, WORKER_DIED
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+LEASE: Final = 60.0
+"""Seconds that a claim holds unless it is renewed."""
+_ROUNDS: Final = 4
+"""Claims of one want: types that have less than their share leave the rest to others."""
+_TRIES: Final = 3
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_LONGEST_CHANNEL: Final = 63  # bytes that PostgreSQL takes
+_ROW_ONLY: Final = frozenset({"ce_id", "ce_type", "ce_notbefore"})
+"""Headers that the row's columns say; `ce_notbefore` was for its first arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """At most `most` rows, claimed under the token of `order`."""
+
+    order: int
+    most: int
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Most rows of a type, where that is less."""
+    paused: Sequence[str] = ()
+    """Types of which none is wanted."""
+
+
+class Claimed(NamedTuple):
+    """A claimed row, to be run."""
+
+    record: Record
+    verdict: str | None
+    """`worker_died` where its claims have ended in death too often: it is only to be written."""
+
+
+class Superseded(NamedTuple):
+    """A row whose place a newer one has taken."""
+
+    id: str
+    type: str
+    run: int
+    attempt: int
+    by: str
+    status_ttl: int | None
+    headers: Headers
+
+
+class Haul(NamedTuple):
+    """What a claim brought."""
+
+    rows: list[Claimed]
+    superseded: list[Superseded]
+    due_in: float | None
+    """Seconds until the first row of a type that has none due now; None where no such type is."""
+
+
+class _Row(NamedTuple):
+    """What a claim returns of a row."""
+
+    id: str
+    type: str
+    topic: str
+    produced_at: datetime
+    key: bytes | None
+    payload: bytes | None
+    headers: list[list[Any]] | None
+    crashes: int
+    coalesce_key: str | None
+    due: datetime
+    created_at: datetime
+
+
+Pairs: TypeAlias = Iterable[tuple[str, int]]
+"""(id, order) of claimed rows."""
+
+
+def claim_token(instance: str, order: int) -> str:
+    """The token of rows that an instance claimed under an order; no two orders share one."""
+    return f"{instance}:{order}"
+
+
+def due_channel(schema: str) -> str:
+    """The channel of NOTIFY that says: a row was made due by an operator, a park or a release."""
+    name = f"{schema}_due".encode()
+    if len(name) > _LONGEST_CHANNEL:
+        name = schema.encode()[: _LONGEST_CHANNEL - 4] + b"_due"
+    return name.decode(errors="replace")
+
+
+def claim(connection: Connection, instance: str, want: Want, *, schema: str) -> Haul:
+    """Claims rows that are due, the first due ones of each type in turn, in one transaction."""
+    firsts = connection.execute(query("due_types", schema)).fetchall()
+    firsts = [(t, s) for t, s in firsts if t not in want.paused and want.limits.get(t, 1) > 0]
+    later = min((s for _, s in firsts if s > 0), default=None)
+    room = {t: want.limits.get(t, want.most) for t, s in firsts if s <= 0}
+    if not room or want.most < 1:
+        return Haul([], [], later)
+    values = {"token": claim_token(instance, want.order), "lease": LEASE}
+    rows: list[_Row] = []
+    with connection.transaction():
+        for _ in range(_ROUNDS):
+            shares = share_out(want.most - len(rows), room)
+            if not shares:
+                break
+            got = _claim_shares(connection, shares, values, schema)
+            rows += got
+            for name, share in shares.items():
+                n = sum(row.type == name for row in got)
+                room[name] = room[name] - n if n == share else 0
+        rows, superseded = _settle_references(connection, rows, values, schema)
+    # Those that are due first go first; of one type the claim has seen to that.
+    rows.sort(key=lambda row: (row.due, row.created_at))
+    found = [Claimed(_record(row, want.order), _verdict(row)) for row in rows]
+    return Haul(found, superseded, later)
+
+
+def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:
+    """Shares of `n` between types, none above its room: equal ones as far as that goes.
+
+    The first types get what can't be divided.
+    """
+    shares: dict[str, int] = {}
+    left = n
+    # The smallest first, so that what they leave is the others'.
+    open_types = sorted((t for t in room if room[t] > 0), key=lambda t: room[t])
+    for position, name in enumerate(open_types):
+        shares[name] = min(room[name], left // (len(open_types) - position))
+        left -= shares[name]
+    for name in room:
+        if left and name in shares and shares[name] < room[name]:
+            shares[name] += 1
+            left -= 1
+    return {name: share for name, share in shares.items() if share}
+
+
+def renew(connection: Connection, instance: str, pairs: Pairs, *, schema: str) -> int:
+    """Lets the leases of claims begin anew; how many still were this instance's."""
+    ids, values = _named(instance, pairs)
+    if not ids:
+        return 0
+    return connection.execute(query("renew_claims", schema), {**values, "lease": LEASE}).rowcount
+
+
+def release(
+    connection: Connection, instance: str, pairs: Pairs, *, schema: str
+) -> list[Superseded]:
+    """Gives back claims that were not started: due at once, for any instance.
+
+    Returns those that a newer request of their reference has replaced meanwhile, instead.
+    """
+    ids, values = _named(instance, pairs)
+    if not ids:
+        return []
+    for tries in range(_TRIES):
+        try:
+            with connection.transaction():
+                locked = connection.execute(query("lock_claims", schema), values).fetchall()
+                superseded = _give_back(connection, locked, schema)
+                if locked:
+                    notify(connection, schema=schema)
+                return superseded
+        except errors.UniqueViolation:
+            # A newer one of its reference arrived between two statements.
+            if tries == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def notify(connection: Connection, *, schema: str) -> None:
+    """Wakes the clerks of all instances, when the transaction commits."""
+    connection.execute("SELECT pg_notify(%s, '')", [due_channel(schema)])
+
+
+def stored_headers(pairs: Iterable[Sequence[Any]] | None) -> Headers:
+    """The headers of a row, [[name, value in base64 or null], ...], as a message has them."""
+    return [
+        (name, None if value is None else base64.b64decode(value)) for name, value in pairs or ()
+    ]
+
+
+def _claim_shares(
+    connection: Connection, shares: Mapping[str, int], values: Mapping[str, Any], schema: str
+) -> list[_Row]:
+    values = {**values, "types": list(shares), "shares": list(shares.values())}
+    return [_Row(*row) for row in connection.execute(query("claim_due", schema), values)]
+
+
+def _settle_references(
+    connection: Connection, rows: list[_Row], values: Mapping[str, Any], schema: str
+) -> tuple[list[_Row], list[Superseded]]:
+    """Of claimed rows that coalesce, notes those that start and gives back those that must not."""
+    ids = [row.id for row in rows if row.coalesce_key is not None]
+    if not ids:
+        return rows, []
+    values = {**values, "ids": ids}
+    connection.execute(query("start_coalesced", schema), values)
+    vain = {name for (name,) in connection.execute(query("claimed_in_vain", schema), values)}
+    superseded = _give_back(connection, [(name, True) for name in sorted(vain)], schema)
+    return [row for row in rows if row.id not in vain], superseded
+
+
+def _give_back(
+    connection: Connection, locked: Sequence[tuple[str, bool]], schema: str
+) -> list[Superseded]:
+    """Rows that this transaction has locked wait again: (id, whether it coalesces)."""
+    lost: list[tuple[Any, ...]] = []
+    if coalescing := [name for name, coalesces in locked if coalesces]:
+        # In this order: what has no newer one is the newest, so what else waits is older.
+        for step in ("supersede_claims", "supersede_older"):
+            lost += connection.execute(query(step, schema), {"ids": coalescing}).fetchall()
+    if locked:
+        ids = [name for name, _ in locked]
+        connection.execute(query("release_claims", schema), {"ids": ids})
+    return [Superseded._make((*row[:-1], stored_headers(row[-1]))) for row in lost]
+
+
+def _named(instance: str, pairs: Pairs) -> tuple[list[str], dict[str, Any]]:
+    # Of two claims of one row only the later one can still hold.
+    orders = dict(sorted(pairs, key=_order_of))
+    tokens = {name: claim_token(instance, order) for name, order in orders.items()}
+    ids = sorted(tokens)
+    return ids, {"ids": ids, "tokens": orjson.dumps(tokens).decode()}
+
+
+def _order_of(pair: tuple[str, int]) -> int:
+    return pair[1]
+
+
+def _record(row: _Row, order: int) -> Record:
+    pairs: Headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode())]
+    pairs += [pair for pair in stored_headers(row.headers) if pair[0] not in _ROW_ONLY]
+    timestamp = (row.produced_at - _EPOCH) // _MILLISECOND
+    return (row.topic, DUE, order, timestamp, row.key, row.payload, pairs, row.type)
+
+
+def _verdict(row: _Row) -> str | None:
+    return WORKER_DIED if row.crashes >= MOST_CRASHES else None

@@ -1,0 +1,147 @@
+-- Statements of the waiting queue: rows of state 'waiting' on their way to an instance and back.
+-- {schema} is the quoted name of the journal's schema; feedback/due.py says what each is for.
+
+-- name: due_types
+-- The first due time of each type, by a walk from type to type along requests_due: as many index
+-- look-ups as there are types, however many rows wait.
+WITH RECURSIVE types AS (
+    (SELECT type, due_at FROM {schema}.requests
+     WHERE state = 'waiting' ORDER BY type, due_at LIMIT 1)
+    UNION ALL
+    SELECT next.type, next.due_at
+    FROM types, LATERAL (
+        SELECT r.type, r.due_at FROM {schema}.requests r
+        WHERE r.state = 'waiting' AND r.type > types.type ORDER BY r.type, r.due_at LIMIT 1
+    ) next
+)
+SELECT type, extract(epoch FROM due_at - statement_timestamp())::float8 FROM types ORDER BY due_at
+
+-- name: claim_due
+-- statement_timestamp(), as a volatile clock_timestamp() would keep the index from being used; and
+-- ctid = ANY, as a join on id becomes a scan of the table.
+-- A row whose reference has a live claim, or one that is newer, waits behind it.
+WITH due AS MATERIALIZED (
+    SELECT found.ctid
+    FROM unnest(%(types)s::text[], %(shares)s::int[]) AS wanted(type, share), LATERAL (
+        SELECT r.ctid FROM {schema}.requests r
+        WHERE r.state = 'waiting' AND r.type = wanted.type AND r.due_at <= statement_timestamp()
+          AND (r.coalesce_key IS NULL OR NOT EXISTS (
+              SELECT FROM {schema}.requests c
+              WHERE c.state = 'waiting' AND c.token IS NOT NULL AND c.coalesce_key IS NOT NULL
+                AND c.type = r.type AND c.coalesce_key = r.coalesce_key AND c.id <> r.id
+                AND (c.due_at > statement_timestamp()
+                     OR (c.produced_at, c.created_at, c.id) > (r.produced_at, r.created_at, r.id))
+          ))
+        ORDER BY r.due_at, r.created_at LIMIT wanted.share FOR UPDATE SKIP LOCKED
+    ) found
+)
+UPDATE {schema}.requests r
+SET token = %(token)s, run = r.run + 1, crashes = r.crashes + (r.token IS NOT NULL)::int,
+    lease_until = statement_timestamp() + make_interval(secs => %(lease)s),
+    due_at = statement_timestamp() + make_interval(secs => %(lease)s)
+WHERE r.ctid = ANY (ARRAY(SELECT ctid FROM due))
+RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers, r.crashes,
+          r.coalesce_key, coalesce(r.not_before, r.created_at), r.created_at
+
+-- name: start_coalesced
+-- Locks the reference in any case, so that of two instances that claim two of its rows at once the
+-- second one sees the first one's claim in its next statement.
+INSERT INTO {schema}.coalesced AS c (type, coalesce_key, produced_at, request_id)
+SELECT DISTINCT ON (type, coalesce_key) type, coalesce_key, produced_at, id
+FROM {schema}.requests WHERE id = ANY (%(ids)s) AND token = %(token)s
+ORDER BY type, coalesce_key, produced_at DESC, created_at DESC, id DESC
+ON CONFLICT (type, coalesce_key) DO UPDATE
+SET produced_at = excluded.produced_at, request_id = excluded.request_id
+WHERE c.produced_at <= excluded.produced_at
+
+-- name: claimed_in_vain
+-- A newer one waits, or an older one runs elsewhere. Apart for claimed rows and others, as their
+-- indexes are.
+SELECT r.id FROM {schema}.requests r
+WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND (EXISTS (
+    SELECT FROM {schema}.requests o
+    WHERE o.state = 'waiting' AND o.token IS NULL AND o.coalesce_key IS NOT NULL
+      AND o.type = r.type AND o.coalesce_key = r.coalesce_key
+      AND (o.produced_at, o.created_at, o.id) > (r.produced_at, r.created_at, r.id)
+) OR EXISTS (
+    SELECT FROM {schema}.requests o
+    WHERE o.state = 'waiting' AND o.token IS NOT NULL AND o.coalesce_key IS NOT NULL
+      AND o.type = r.type AND o.coalesce_key = r.coalesce_key AND o.id <> r.id
+      AND ((o.produced_at, o.created_at, o.id) > (r.produced_at, r.created_at, r.id)
+           OR (o.token <> %(token)s AND o.due_at > statement_timestamp()))
+))
+
+-- name: renew_claims
+-- What is locked is being finished.
+UPDATE {schema}.requests
+SET lease_until = statement_timestamp() + make_interval(secs => %(lease)s),
+    due_at = statement_timestamp() + make_interval(secs => %(lease)s)
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.requests
+    WHERE id = ANY (%(ids)s) AND state = 'waiting' AND token = %(tokens)s::jsonb ->> id
+    FOR UPDATE SKIP LOCKED
+))
+
+-- name: lock_claims
+SELECT id, coalesce_key IS NOT NULL FROM {schema}.requests
+WHERE id = ANY (%(ids)s) AND state = 'waiting' AND token = %(tokens)s::jsonb ->> id
+ORDER BY id FOR UPDATE SKIP LOCKED
+
+-- name: supersede_claims
+-- Claims that are given back while a newer one waits.
+WITH lost AS (
+    SELECT r.id, (
+        SELECT n.id FROM (
+            SELECT id, produced_at, created_at FROM {schema}.requests
+            WHERE state = 'waiting' AND token IS NULL AND coalesce_key IS NOT NULL
+              AND type = r.type AND coalesce_key = r.coalesce_key
+            UNION ALL
+            SELECT id, produced_at, created_at FROM {schema}.requests
+            WHERE state = 'waiting' AND token IS NOT NULL AND coalesce_key IS NOT NULL
+              AND type = r.type AND coalesce_key = r.coalesce_key
+        ) n
+        WHERE (n.produced_at, n.created_at, n.id) > (r.produced_at, r.created_at, r.id)
+        ORDER BY n.produced_at DESC, n.created_at DESC, n.id DESC LIMIT 1
+    ) AS winner
+    FROM {schema}.requests r WHERE r.id = ANY (%(ids)s) AND r.coalesce_key IS NOT NULL
+)
+UPDATE {schema}.requests r
+SET state = 'superseded', code = 'superseded', superseded_by = lost.winner, token = NULL,
+    lease_until = NULL, due_at = NULL, finished_at = clock_timestamp()
+FROM lost WHERE r.id = ANY (%(ids)s) AND r.id = lost.id AND lost.winner IS NOT NULL
+RETURNING r.id, r.type, r.run, r.attempt, r.superseded_by, r.status_ttl, r.headers
+
+-- name: supersede_older
+-- What waits and is older than a claim that is given back.
+UPDATE {schema}.requests o
+SET state = 'superseded', code = 'superseded', superseded_by = r.id,
+    due_at = NULL, finished_at = clock_timestamp()
+FROM {schema}.requests r
+WHERE r.id = ANY (%(ids)s) AND r.state = 'waiting' AND r.coalesce_key IS NOT NULL
+  AND o.state = 'waiting' AND o.token IS NULL AND o.coalesce_key IS NOT NULL
+  AND o.type = r.type AND o.coalesce_key = r.coalesce_key AND o.id <> r.id
+RETURNING o.id, o.type, o.run, o.attempt, o.superseded_by, o.status_ttl, o.headers
+
+-- name: release_claims
+UPDATE {schema}.requests
+SET token = NULL, lease_until = NULL, due_at = greatest(not_before, statement_timestamp())
+WHERE id = ANY (%(ids)s) AND state = 'waiting'
+
+-- name: park
+INSERT INTO {schema}.requests (
+    id, type, state, code, effect, topic, partition, kafka_offset, produced_at, not_before, due_at,
+    run, crashes, key, reference, payload, headers
+)
+SELECT id, type, 'waiting', %(code)s, 'transaction', topic, partition, kafka_offset, produced_at,
+       not_before, greatest(not_before, statement_timestamp()), crashes, crashes, key, reference,
+       payload, headers::jsonb
+FROM unnest(
+    %(ids)s::text[], %(types)s::text[], %(topics)s::text[], %(partitions)s::int[],
+    %(offsets)s::bigint[], %(produced)s::timestamptz[], %(not_before)s::timestamptz[],
+    %(crashes)s::int[], %(keys)s::bytea[], %(references)s::text[], %(payloads)s::bytea[],
+    %(headers)s::text[]
+) AS u(id, type, topic, partition, kafka_offset, produced_at, not_before, crashes, key, reference,
+       payload, headers)
+ORDER BY id
+ON CONFLICT (id) DO NOTHING
+RETURNING id

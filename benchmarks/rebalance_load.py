@@ -45,8 +45,8 @@ class Asked:
     """In the order in which the broker confirmed them."""
     answer: str | None = None
     """The settled state; `failed` is not among them, as the request is sent again then."""
-    refused: bool = False
-    """A consumer that could not run its first copy said so."""
+    refused: int = 0
+    """Copies that consumers said they could not run."""
 
 
 class Pace(NamedTuple):
@@ -174,7 +174,7 @@ class Load:
             elif status.state is State.FAILED:
                 # Said of the copy sent last, or of one before it?
                 again = status.at.timestamp() > asked.sent
-                asked.refused |= again and len(asked.copies) == 1
+                asked.refused += again
             else:
                 asked.answer = status.state
                 self._open -= 1

@@ -124,6 +124,8 @@ def _books(outcomes: Sequence[Outcome]) -> list[tuple[object, ...]]:
         **{f"  first message {end}": [one.first[end] for one in books] for end in ENDS},
         "messages, resends too": [one.messages for one in books],
         "  answered from the journal": [one.from_journal for one in books],
+        "  refused": [one.refused for one in books],
+        "  lost": [one.lost for one in books],
         "done": [one.done for one in books],
         "run twice": [one.twice for one in books],
         "done without effect, or the reverse": [one.unequal for one in books],

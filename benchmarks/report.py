@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,8 @@ from benchmarks.machine import Machine
 
 RESULTS = Path(__file__).parent / "results"
 
-console = Console()
+# Without a terminal, rich would fold tables at 80 columns.
+console = Console(width=None if sys.stdout.isatty() else 110)
 
 
 def say(line: str) -> None:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 UNDISTURBED = "undisturbed"
 """The cause of a stall before which nothing had happened."""
-SLACK = 0.5
-"""Seconds by which a stall may begin before what caused it: a request or a chunk was under way."""
+SLACK = 1.0
+"""Seconds by which a stall may begin before what caused it: about the longest of a busy group that
+nobody disturbs."""
 
 
 class Event(NamedTuple):

@@ -4,6 +4,7 @@ from benchmarks.rebalance_books import (
     AT_COMMIT,
     ENDS,
     IN_KILLED,
+    LATER,
     REFUSED,
     RUN,
     UNEXPLAINED,
@@ -25,7 +26,7 @@ OWNERS = Owners(
 """Partition 0: a took offsets 0 to 9, b took 10 to 19. Partition 1: a took 0 to 4."""
 
 
-def asked(*copies: tuple[int, int], refused: bool = False, answer: str | None = "done") -> Asked:
+def asked(*copies: tuple[int, int], refused: int = 0, answer: str | None = "done") -> Asked:
     name = f"{copies[0][0]}-{copies[0][1]}"
     return Asked(name, 0.0, 0.0, [Copy(*copy) for copy in copies], answer, refused)
 
@@ -46,8 +47,8 @@ def books(
 
 
 def firsts(**counts: int) -> dict[str, int]:
-    names = {"run": RUN, "refused": REFUSED, "killed": IN_KILLED, "commit": AT_COMMIT,
-             "unexplained": UNEXPLAINED}  # fmt: skip
+    names = {"run": RUN, "later": LATER, "refused": REFUSED, "killed": IN_KILLED,
+             "commit": AT_COMMIT, "unexplained": UNEXPLAINED}  # fmt: skip
     return dict.fromkeys(ENDS, 0) | {names[name]: count for name, count in counts.items()}
 
 
@@ -70,6 +71,19 @@ def test_a_late_answer_and_its_resend_are_no_loss() -> None:
     assert found.balance
 
 
+def test_a_resend_that_ran_sooner_on_the_next_owner_is_no_loss() -> None:
+    one = asked((0, 1), (0, 12))
+    found = books([one], ran(one, which=1, resends=1))
+    assert (found.first, found.lost) == (firsts(later=1), 0)
+
+
+def test_a_loss_is_explained_by_any_message_that_was_not_run() -> None:
+    # Offsets 1 (a) and 12 (b): one was answered, the other lost; 15 ran.
+    one = asked((0, 1), (0, 12), (0, 15))
+    found = books([one], ran(one, which=2, resends=1), killed=frozenset({"host-b"}))
+    assert (found.first, found.lost) == (firsts(killed=1), 1)
+
+
 def test_a_first_message_that_a_killed_instance_took_along() -> None:
     one = asked((0, 1), (0, 12))
     found = books([one], ran(one, which=1), killed=frozenset({"host-a"}))
@@ -88,7 +102,7 @@ def test_an_instance_explains_no_more_losses_than_it_gave_up() -> None:
 
 
 def test_a_refused_first_message_is_not_a_lost_one() -> None:
-    one = asked((0, 1), (0, 12), refused=True)
+    one = asked((0, 1), (0, 12), refused=1)
     assert books([one], ran(one, which=1)).first == firsts(refused=1)
 
 

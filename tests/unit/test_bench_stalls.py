@@ -45,10 +45,10 @@ def test_gaps_cover_the_stretch_without_overlap(
     "begin, end, kind",
     [
         (1.0, 2.0, UNDISTURBED),
-        (9.0, 13.0, UNDISTURBED),  # began long before the event that lies in it
+        (8.9, 13.0, UNDISTURBED),  # began long before the event that lies in it
         (10.0 - SLACK, 13.0, "join"),  # a chunk was under way
         (9.8, 9.9, UNDISTURBED),  # over before the event
-        (14.0, 19.0, "join"),
+        (13.9, 19.0, "join"),
         (14.9, 23.0, "kill"),
         (19.0, 20.0, "kill"),
     ],

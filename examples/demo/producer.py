@@ -118,7 +118,9 @@ class Producer:
     def _send(self, item: Item, *, again: bool = False) -> None:
         self._kafka.item, self._kafka.again = item, again
         if item.headers is None:
-            self._client.submit(item.type, item.value, request_id=item.id, timeout=item.timeout)
+            self._client.submit(
+                item.type, item.value, request_id=item.id, key=item.key, timeout=item.timeout
+            )
         else:
             key = None if item.id is None else item.id.encode()
             headers = list(item.headers)

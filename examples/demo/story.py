@@ -33,18 +33,19 @@ class Size:
 
     requests: int
     window: int
-    """Requests without an answer, at most: then the producer waits."""
+    """Requests without an answer, at most: more than the consumers have in hand together, so that
+    a kill meets work."""
     limit: float
     """Seconds until it is over whatever is missing: the ledger says what."""
     patience: float = 8.0
     """Seconds without an answer until a request is sent again: longer than a session, so that
     somebody is there to answer."""
     workers: int = 2
-    max_in_hand: int = 400
+    max_in_hand: int = 200
 
 
-QUICK = Size(requests=3_000, window=600, limit=120.0)
-FULL = Size(requests=20_000, window=1_200, limit=600.0)
+QUICK = Size(requests=3_000, window=800, limit=120.0)
+FULL = Size(requests=20_000, window=1_500, limit=600.0)
 
 
 class Wait(NamedTuple):

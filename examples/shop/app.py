@@ -63,7 +63,9 @@ def place_order(order: Order, request: Request[Order], tx: psycopg.Cursor[Any]) 
     for line in order.lines:
         wanted[line.article] = wanted.get(line.article, 0) + line.count
     prices: dict[str, int] = {}
-    # Sorted: two orders for the same articles lock them in the same order, and so can't deadlock.
+    # Sorted: two orders for the same articles lock them in the same order. Orders that share a
+    # transaction may still deadlock with others, and are redone: a key that names what they lock,
+    # as the demo's orders have it, keeps them apart.
     for article, count in sorted(wanted.items()):
         tx.execute(
             "UPDATE shop.articles SET stock = stock - %(count)s "

@@ -73,7 +73,7 @@ def test_every_command_is_in_the_documentation() -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 
     for name, _ in commands():
-        assert f"`oncepool {name}" in page or name.startswith(("stack", "demo")), name
+        assert f"`oncepool {name}" in page or name.startswith("stack"), name
 
 
 def test_reading_commands_take_json() -> None:

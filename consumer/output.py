@@ -14,6 +14,7 @@ EXIT_FAILED = 1
 EXIT_KILLED = 3
 EXIT_UNKNOWN = 4
 EXIT_NO_ANSWER = 5
+EXIT_REFUSED = 6
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
@@ -60,6 +61,14 @@ def as_cell(value: Any) -> str:
         case _:
             text = str(_plain(value) if isinstance(value, bytes | memoryview) else value)
     return text
+
+
+def readable_headers(stored: Any) -> list[tuple[str, str]]:
+    """The journal's [[name, value in base64 or null], ...] with the values as text."""
+    return [
+        (name, "" if value is None else base64.b64decode(value).decode(errors="replace"))
+        for name, value in stored or ()
+    ]
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

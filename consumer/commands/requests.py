@@ -1,17 +1,17 @@
-"""``oncepool requests list`` and ``show``: rows of the journal."""
+"""``oncepool requests``: rows of the journal, and what moves them."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from consumer.commands import transitions
+from consumer.commands.operating import moment
 from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.config import Settings
 from consumer.journal import connect
-from consumer.output import EXIT_UNKNOWN, print_json, print_table
-from consumer.since import parse_since
+from consumer.output import EXIT_UNKNOWN, print_json, print_table, readable_headers
 from feedback import operators
 from feedback.states import State
 
@@ -19,20 +19,12 @@ app = typer.Typer(no_args_is_help=True)
 
 COLUMNS = ("id", "type", "state", "code", "attempt", "run", "resends", "finished_at", "error")
 ATTEMPTS = ("run", "code", "error", "started_at", "ended_at")
+TRANSITIONS = ("at", "action", "from_state", "to_state", "run", "who", "why")
 
 
 @app.callback()
 def requests() -> None:
     """Rows of the journal."""
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return parse_since(text, datetime.now(UTC))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 @app.command("list")
@@ -46,7 +38,10 @@ def list_(
     type_: Annotated[
         str | None,
         typer.Option(
-            "--type", envvar="ONCEPOOL_LIST_TYPE", metavar="TYPE", help="Only of this type."
+            "--type",
+            envvar="ONCEPOOL_LIST_TYPE",
+            metavar="TYPE",
+            help="Only of this type; * stands for anything.",
         ),
     ] = None,
     since: Annotated[
@@ -54,7 +49,8 @@ def list_(
         typer.Option(
             envvar="ONCEPOOL_LIST_SINCE",
             metavar="TIME",
-            help="Only created since: an age (30m, 2h, 7d) or a time (2026-05-01T12:00Z).",
+            help="Only those that ended since, or were made since and have not ended: an age"
+            " (30m, 2h, 7d) or a time (2026-05-01T12:00Z).",
         ),
     ] = None,
     key: Annotated[
@@ -77,7 +73,7 @@ def list_(
     filters = {
         "state": None if state is None else str(state),
         "type": type_,
-        "since": _moment(since),
+        "since": moment(since),
         "key": key,
         "reference": reference,
     }
@@ -87,7 +83,7 @@ def list_(
             connection, filters, limit + 1, schema=settings.database_schema
         )
     more = len(rows) > limit
-    rows = rows[:limit]
+    rows = [_told(row) for row in rows[:limit]]
     if json:
         print_json(rows)
     else:
@@ -104,7 +100,7 @@ def show(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Request ids.")],
     json: JsonOption = False,
 ) -> None:
-    """Show all that the journal has of requests, and their failed runs.
+    """Show all that the journal has of requests: payload, place, failed runs, operators' moves.
 
     Exit code 4 when the journal has no row of one of them.
     """
@@ -113,7 +109,7 @@ def show(
             name: operators.show_request(connection, name, schema=settings.database_schema)
             for name in ids
         }
-    rows = [row for row in found.values() if row is not None]
+    rows = [_told(row) for row in found.values() if row is not None]
     missing = [name for name, row in found.items() if row is None]
     if json:
         print_json(rows)
@@ -126,11 +122,32 @@ def show(
         raise typer.Exit(EXIT_UNKNOWN)
 
 
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its fingerprint in hex, as in its status."""
+    mark = row["fingerprint"]
+    return row if mark is None else {**row, "fingerprint": bytes(mark).hex()}
+
+
+for command in (transitions.retry, transitions.cancel, transitions.resolve):
+    app.command()(command)
+
+
+def as_shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its fingerprint as the statuses have it, in hex."""
+    value = row.get("fingerprint")
+    return row if value is None else {**row, "fingerprint": bytes(value).hex()}
+
+
 def _print_row(row: dict[str, Any]) -> None:
-    attempts = row["attempts"]
-    facts = ((n, v) for n, v in row.items() if n != "attempts" and v is not None)
-    print_table(("column", "value"), facts)
-    if attempts:
-        typer.echo("\nfailed runs")
-        print_table(ATTEMPTS, ([a[c] for c in ATTEMPTS] for a in attempts))
+    headers = ", ".join(f"{n}: {v}" for n, v in readable_headers(row["headers"]))
+    facts = {**row, "headers": headers or None}
+    parts = (
+        ("failed runs", ATTEMPTS, facts.pop("attempts")),
+        ("moved by operators", TRANSITIONS, facts.pop("transitions")),
+    )
+    print_table(("column", "value"), ((n, v) for n, v in facts.items() if v is not None))
+    for title, columns, lines in parts:
+        if lines:
+            typer.echo(f"\n{title}")
+            print_table(columns, ([line[c] for c in columns] for line in lines))
     typer.echo()

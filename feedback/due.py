@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import orjson
 import psycopg
 from psycopg import errors
 
@@ -239,9 +238,8 @@ def _give_back(
 def _named(instance: str, pairs: Pairs) -> tuple[list[str], dict[str, Any]]:
     # Of two claims of one row only the later one can still hold.
     orders = dict(sorted(pairs, key=_order_of))
-    tokens = {name: claim_token(instance, order) for name, order in orders.items()}
-    ids = sorted(tokens)
-    return ids, {"ids": ids, "tokens": orjson.dumps(tokens).decode()}
+    ids = sorted(orders)
+    return ids, {"ids": ids, "tokens": [claim_token(instance, orders[name]) for name in ids]}
 
 
 def _order_of(pair: tuple[str, int]) -> int:

@@ -72,19 +72,22 @@ WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND (EXISTS (
 ))
 
 -- name: renew_claims
--- What is locked is being finished.
+-- What is locked is being finished. state || '', as with the plain column a planner that has no
+-- fresh statistics reads all that waits by requests_due.
 UPDATE {schema}.requests
 SET lease_until = statement_timestamp() + make_interval(secs => %(lease)s),
     due_at = statement_timestamp() + make_interval(secs => %(lease)s)
 WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM {schema}.requests
-    WHERE id = ANY (%(ids)s) AND state = 'waiting' AND token = %(tokens)s::jsonb ->> id
+    WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'
+      AND (id, token) IN (SELECT * FROM unnest(%(ids)s::text[], %(tokens)s::text[]))
     FOR UPDATE SKIP LOCKED
 ))
 
 -- name: lock_claims
 SELECT id, coalesce_key IS NOT NULL FROM {schema}.requests
-WHERE id = ANY (%(ids)s) AND state = 'waiting' AND token = %(tokens)s::jsonb ->> id
+WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'
+  AND (id, token) IN (SELECT * FROM unnest(%(ids)s::text[], %(tokens)s::text[]))
 ORDER BY id FOR UPDATE SKIP LOCKED
 
 -- name: supersede_claims
@@ -125,7 +128,7 @@ RETURNING o.id, o.type, o.run, o.attempt, o.superseded_by, o.status_ttl, o.heade
 -- name: release_claims
 UPDATE {schema}.requests
 SET token = NULL, lease_until = NULL, due_at = greatest(not_before, statement_timestamp())
-WHERE id = ANY (%(ids)s) AND state = 'waiting'
+WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'
 
 -- name: park
 INSERT INTO {schema}.requests (

@@ -378,7 +378,7 @@ def test_a_large_table_is_never_scanned(rows: WaitingRows) -> None:
     claimed = [("r1", 1), ("r2", 1)]
     values = {
         "types": ["t0", "t1"], "shares": [50, 50], "token": "x:1", "lease": LEASE,
-        "ids": [name for name, _ in claimed], "tokens": '{"r1": "x:1"}',
+        "ids": [name for name, _ in claimed], "tokens": ["x:1", "x:1"],
     }  # fmt: skip
     names = (
         "due_types", "claim_due", "start_coalesced", "claimed_in_vain", "renew_claims",

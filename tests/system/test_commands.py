@@ -273,6 +273,20 @@ def test_rows_have_the_names_of_the_columns(oncepool: Oncepool, rows: None) -> N
     assert (row["key"], row["run"], row["error"]) == ("k-2", 2, "ValueError")
 
 
+def test_a_fingerprint_is_hex_in_rows_as_in_statuses(
+    oncepool: Oncepool, stack: Stack, schema: str, rows: None
+) -> None:
+    mark = "00ff41424344454647484950515253aa"
+    with psycopg.connect(stack.database, autocommit=True) as database:
+        set_mark = f"UPDATE {schema}.requests SET fingerprint = decode('{mark}', 'hex')"
+        database.execute(f"{set_mark} WHERE id = 'old'".encode())
+    (listed,) = answer(oncepool("requests", "list", "--state", "done", "--json"))
+    (shown,) = answer(oncepool("requests", "show", "old", "--json"))
+    (status,) = answer(oncepool("status", "old", "--json"))
+
+    assert listed["fingerprint"] == shown["fingerprint"] == status["fingerprint"] == mark
+
+
 def test_a_request_is_shown_with_its_failed_runs(oncepool: Oncepool, rows: None) -> None:
     (row,) = answer(oncepool("requests", "show", "failed", "--json"))
 

@@ -158,7 +158,15 @@ class Rows:
         self._letter = text(
             "INSERT INTO {s}.dead_letters (request_id, reason, detail, topic, partition,"
             " kafka_offset, produced_at, key, headers, payload)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+            " SELECT %(id)s::text, %(reason)s::text, %(detail)s::text, %(topic)s::text,"
+            " %(partition)s::int, %(offset)s::bigint, %(produced)s::timestamptz, %(key)s::bytea,"
+            " %(headers)s::jsonb, %(payload)s::bytea"
+            # A conflict that is sent again and again is one dead letter, until that is dealt with.
+            " WHERE %(reason)s::text <> 'conflict' OR NOT EXISTS (SELECT FROM {s}.dead_letters d"
+            " WHERE d.request_id = %(id)s::text AND d.reason = 'conflict'"
+            " AND d.detail = %(detail)s::text AND d.retried_at IS NULL"
+            " AND d.payload IS NOT DISTINCT FROM %(payload)s::bytea)"
+            " ON CONFLICT DO NOTHING"
         )
         self._claim = text(
             "INSERT INTO {s}.requests (id, type, state, code, attempt, run, crashes, fingerprint,"
@@ -231,15 +239,16 @@ class Rows:
         cursor.execute(self._resent, (sorted(set(ids)),))
 
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: Letter) -> None:
-        """Keeps a dead letter; the same message a second time changes nothing."""
+        """Keeps a dead letter; the same message a second time, or conflict, changes nothing."""
         topic, partition, offset, timestamp, key, value, headers, _ = letter.record
         produced = datetime.fromtimestamp(max(0, timestamp) / 1000, UTC)
         cursor.execute(
             self._letter,
-            (
-                letter.request_id, letter.reason, letter.error, topic, partition, offset, produced,
-                key, _jsonb(headers_json(headers)), value,
-            ),
+            {
+                "id": letter.request_id, "reason": letter.reason, "detail": letter.error,
+                "topic": topic, "partition": partition, "offset": offset, "produced": produced,
+                "key": key, "headers": _jsonb(headers_json(headers)), "payload": value,
+            },
         )  # fmt: skip
 
     def claim(

@@ -12,6 +12,7 @@ from feedback.errors import Malformed
 from feedback.fingerprint import write_json
 from feedback.headers import check_name
 from feedback.record import Record
+from processing.outcomes import describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,8 @@ def decode(decoder: Decoder, record: Record) -> Envelope | Skip:
     raw = RawMessage(topic, partition, offset, timestamp, key, value, dict(pairs or ()))
     try:
         message = decoder(raw)
-    except Exception as error:
-        raise Malformed(
-            f"the decoder of topic {topic!r} failed: {type(error).__name__}: {error}"
-        ) from error
+    except BaseException as error:
+        raise Malformed(f"the decoder of topic {topic!r} failed: {describe(error)}") from error
     if isinstance(message, Skip):
         return message
     if not isinstance(message, Message):
@@ -71,11 +70,22 @@ def decode(decoder: Decoder, record: Record) -> Envelope | Skip:
             f"the decoder of topic {topic!r} returned {type(message).__name__}, "
             "not a Message or a Skip"
         )
-    return _envelope(message, raw)
+    try:
+        return _envelope(message, raw)
+    except Malformed:
+        raise
+    except BaseException as error:
+        raise Malformed(
+            f"what the decoder of topic {topic!r} returned cannot be read: {describe(error)}"
+        ) from error
 
 
 def _envelope(message: Message, raw: RawMessage) -> Envelope:
     request_id = _name("id", message.id, None)
+    if message.key is not None and not isinstance(message.key, bytes):
+        raise Malformed(f"the decoder's key is {type(message.key).__name__}, not bytes", request_id)
+    if not isinstance(message.content_type, str):
+        raise Malformed("the decoder's content_type is no text", request_id)
     reference, not_before = message.reference, message.not_before
     if not_before is not None and not_before.tzinfo is None:
         raise Malformed("the decoder's not_before has no time zone", request_id)

@@ -13,8 +13,9 @@ from feedback.rows import Attempt, Row, Stored, headers_json
 from feedback.states import OK, WORKER_DIED, State
 from feedback.status import encode_status
 from feedback.store import StatusWrite
+from processing.handler import Handler
 from processing.outcomes import Outcome
-from processing.task import Task
+from processing.task import DEFAULT_TTL, Task
 
 LOST = "its worker died while it ran"
 _TIMELINE = frozenset({State.FAILED, State.IN_DOUBT, State.DEAD})
@@ -82,17 +83,20 @@ def running_status(task: Task, now: datetime) -> StatusWrite:
     return StatusWrite(e.id, value, task.status_ttl, reply_to=e.reply_to)
 
 
-def stored_status(task: Task, stored: Stored, now: datetime) -> StatusWrite:
-    """The status of the row that stands under its id."""
-    e = task.envelope
+def stored_status(
+    task: Task, stored: Stored, handler: Handler | None, now: datetime
+) -> StatusWrite:
+    """The status of the row that stands under its id; `handler` is the row's type's."""
+    tells = handler is None or not handler.custom_fingerprint
+    ttl = DEFAULT_TTL if handler is None else handler.status_ttl
     value = encode_status(
         stored.id, stored.type, State(stored.state), stored.run, code=stored.code,
         attempt=stored.attempt, at=now,
-        fingerprint=stored.fingerprint if task.tells_fingerprint else None,
+        fingerprint=stored.fingerprint if tells else None,
         result=None if stored.result is None else stored.result.encode(),
         error=stored.error, reason=stored.reason, superseded_by=stored.superseded_by,
     )  # fmt: skip
-    return StatusWrite(e.id, value, task.status_ttl, reply_to=e.reply_to)
+    return StatusWrite(stored.id, value, ttl, reply_to=task.envelope.reply_to)
 
 
 def _outcome_of(task: Task) -> Outcome:

@@ -29,12 +29,12 @@ from processing.ending import status_of
 from processing.external import External
 from processing.groups import groups
 from processing.letters import Letters
-from processing.outcomes import Outcome, safe_text
+from processing.outcomes import Outcome, describe, safe_text
 from processing.plain import Plain
 from processing.round import Round
 from processing.segments import Segments
 from processing.session import Session
-from processing.suspects import Suspects
+from processing.suspects import Suspects, note_crashes
 from processing.task import Limits, Task, read_task
 from processing.transactions import Transactions
 
@@ -89,7 +89,7 @@ class Executor:
         self._plain = Plain(segments, publish)
         self._letters = Letters(session, rows, publish, log)
         self._suspects = Suspects(session, rows, external, publish)
-        one = Round(session, rows, segments, external, publish)
+        one = Round(app.handlers, session, rows, segments, external, publish)
         self._transactions = Transactions(session, one, publish, log)
 
     @property
@@ -116,27 +116,36 @@ class Executor:
         rest = self._plain.run(tasks, job)
         try:
             self._run(rest, letters, job)
-        except psycopg.OperationalError as error:
-            if not self._session.lost:
-                raise
-            # Dead letters have nobody who sends them again: they wait for the database.
-            job.report.unclear += [i for i in letters if i not in job.settled]
-            self._database_away(error, job.open(rest), job)
+        except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
+            if self._session.lost:
+                # Dead letters have nobody who sends them again: they wait for the database.
+                job.report.unclear += [i for i in letters if i not in job.settled]
+                self._database_away(error, job.open(rest), job)
+            else:
+                self._give_up(error, job.open(rest), job)
         work.finish()
         return job.finish(self._session.backend)
 
     def _read(self, job: Job) -> tuple[list[Task], dict[int, Letter]]:
         tasks: list[Task] = []
         letters: dict[int, Letter] = {}
+        suspect = job.chunk.suspect
+        trusted = suspect is None or suspect.verdict is None
         for index, record in enumerate(job.chunk.records):
             try:
-                task = read_task(self._app, index, record, self._limits)
+                task = read_task(self._app, index, record, self._limits, trusted=trusted)
             except Malformed as error:
                 letters[index] = Letter(error.id, MALFORMED, safe_text(error), record)
+                continue
+            except BaseException as error:  # noqa: BLE001 - nobody thought of it: this record's end
+                why = f"it could not be read: {describe(error)}"
+                letters[index] = Letter(None, MALFORMED, why, record)
                 continue
             if isinstance(task, Skip):
                 job.counts["", "skipped", "skip"] += 1
                 continue
+            if suspect is not None:
+                note_crashes(task, suspect)
             tasks.append(task)
         return tasks, letters
 
@@ -148,7 +157,19 @@ class Executor:
         for group in groups(tasks, self._settings.ordering):
             self._transactions.run(group, job)
 
-    def _database_away(self, error: Exception, tasks: Sequence[Task], job: Job) -> None:
+    def _give_up(self, error: BaseException, tasks: list[Task], job: Job) -> None:
+        """Something that nobody thought of, with the database at hand."""
+        self._log.error("unexpected", error=describe(error), exc_info=error)
+        if job.chunk.suspect is not None and isinstance(error, psycopg.OperationalError):
+            job.give_back(tasks)  # the dead worker's backend does not end: look again later
+            return
+        try:
+            for task in tasks:
+                self._transactions.fail([task], error, job)
+        except psycopg.OperationalError as away:
+            self._database_away(away, job.open(tasks), job)
+
+    def _database_away(self, error: BaseException, tasks: Sequence[Task], job: Job) -> None:
         """Fresh requests are told to come again; whose COMMIT may have landed say nothing."""
         self._log.error("database away", error=safe_text(error), requests=len(tasks))
         self._session.drop()

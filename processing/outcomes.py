@@ -101,10 +101,17 @@ class Outcome:
 
 
 def outcome_of(error: BaseException, effect: Effect = "transaction") -> Outcome:
-    """The state that an exception out of parsing or running a handler becomes.
+    """The state that an exception out of parsing or running a handler becomes; never raises.
 
     With external effects whatever does not say that nothing happened is in doubt.
     """
+    try:
+        return _meant(error, effect)
+    except BaseException:  # noqa: BLE001 - a Reject or Retry of the user's own make that cannot be read
+        return _unmeant(error, effect)
+
+
+def _meant(error: BaseException, effect: Effect) -> Outcome:
     match error:
         case Reject():
             return Outcome(State.REJECTED, error.code, reason=safe_text(error.message) or None)
@@ -113,15 +120,19 @@ def outcome_of(error: BaseException, effect: Effect = "transaction") -> Outcome:
         case InvalidPayload():  # found before the handler starts, whatever its effect
             return Outcome(State.REJECTED, INVALID_PAYLOAD, reason=safe_text(str(error)))
         case _:
-            state = State.IN_DOUBT if effect == "external" else State.FAILED
-            return Outcome(state, HANDLER_ERROR, error=describe(error), cause=error)
+            return _unmeant(error, effect)
+
+
+def _unmeant(error: BaseException, effect: Effect) -> Outcome:
+    state = State.IN_DOUBT if effect == "external" else State.FAILED
+    return Outcome(state, HANDLER_ERROR, error=describe(error), cause=error)
 
 
 def describe(error: BaseException) -> str:
     """One line: type, message, and the place that raised it."""
     try:
         text = f"{type(error).__name__}: {error}".removesuffix(": ")
-    except Exception:  # noqa: BLE001 - a __str__ of the user's that fails must not hide the first error
+    except BaseException:  # noqa: BLE001 - a __str__ of the user's that fails must not hide the first error
         text = f"{type(error).__name__} (its __str__ fails)"
     frames = traceback.extract_tb(error.__traceback__)
     if frames:

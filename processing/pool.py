@@ -210,7 +210,7 @@ class Pool:
         suspicion = chunk.suspicion
         suspect = None
         if suspicion is not None:
-            suspect = (suspicion.verdict, suspicion.backend, suspicion.token)
+            suspect = (suspicion.verdict, suspicion.backend, suspicion.token, suspicion.crashes)
         return Send(
             worker.number, ("chunk", chunk.number, self.token(chunk), chunk.records, suspect)
         )

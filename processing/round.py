@@ -5,7 +5,7 @@ What goes wrong is raised; `transactions.py` decides what is done then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from feedback.store import StatusWrite
 from processing.chunk import Job
 from processing.ending import attempts_of, row_of, status_of, stored_status
 from processing.external import External
+from processing.handler import Handler
 from processing.segments import Segments
 from processing.session import Session
 from processing.task import Task
@@ -28,12 +29,14 @@ class Round:
 
     def __init__(
         self,
+        handlers: Mapping[str, Handler],
         session: Session,
         rows: Rows,
         segments: Segments,
         external: External,
         publish: Callable[[list[StatusWrite]], None],
     ) -> None:
+        self._handlers = handlers
         self._session = session
         self._rows = rows
         self._segments = segments
@@ -78,12 +81,19 @@ class Round:
         """After COMMIT: publish, count."""
         writes = [status_of(t, now) for t in fate.ended]
         for task in fate.answered:
-            if task.stored is not None:
-                writes.append(stored_status(task, task.stored, now))
-                job.counts[task.envelope.type, task.stored.state, DUPLICATE] += 1
-        self._publish(writes)
+            writes += self._standing(task, now)
+            job.counts[task.envelope.type, task.stored.state if task.stored else "", DUPLICATE] += 1
         for task in fate.conflicts:
+            # Its own status may have expired: whoever sent another payload sees what stands there.
+            writes += self._standing(task, now)
             job.counts[task.envelope.type, "dead_letter", CONFLICT] += 1
+        self._publish(writes)
         job.settle(fate.ended)
         job.settled.update(t.index for t in fate.answered)
         job.settled.update(t.index for t in fate.conflicts)
+
+    def _standing(self, task: Task, now: datetime) -> list[StatusWrite]:
+        """The status of the row under its id, which may be of another type."""
+        if task.stored is None:
+            return []
+        return [stored_status(task, task.stored, self._handlers.get(task.stored.type), now)]

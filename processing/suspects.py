@@ -64,8 +64,9 @@ class Suspects:
             self._answer(task, stored, job)
             return []
         verdict = suspect.verdict
-        if task.deaths and stored is not None and stored.crashes + task.deaths >= MOST_CRASHES:
-            verdict = verdict or WORKER_DIED
+        if not verdict and task.deaths and task.deaths + _crashes(stored) >= MOST_CRASHES:
+            verdict = WORKER_DIED
+            task.lost -= 1  # the last one is this one
         if verdict is not None:
             task.end(lost(verdict))
             job.decided.add(task.index)
@@ -73,9 +74,13 @@ class Suspects:
 
     def _answer(self, task: Task, stored: Stored | None, job: Job) -> None:
         if stored is not None:
-            self._publish([stored_status(task, stored, datetime.now(UTC))])
+            self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
             job.counts[task.envelope.type, stored.state, stored.code] += 1
         job.settled.add(task.index)
+
+
+def _crashes(stored: Stored | None) -> int:
+    return 0 if stored is None else stored.crashes
 
 
 def _settled(stored: Stored, suspect: Suspect, task: Task) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from feedback.envelope import Envelope, read
 from feedback.errors import Malformed
+from feedback.fingerprint import fingerprint
 from feedback.record import TOPIC, Record
 from feedback.rows import Stored
 from feedback.states import EXPIRED, INVALID_PAYLOAD, UNKNOWN_TYPE, State
@@ -122,12 +123,21 @@ class Task:
         return self.fingerprint if self.tells_fingerprint else None
 
 
-def read_task(app: App, index: int, record: Record, limits: Limits) -> Task | Skip:
+def read_task(
+    app: App, index: int, record: Record, limits: Limits, *, trusted: bool = True
+) -> Task | Skip:
     """The request of a record, parsed. Raises Malformed.
 
-    Whatever is wrong with a request that has an id and a type is its outcome, to be journaled.
+    Whatever is wrong with a request that has an id and a type is its outcome, to be journaled. Not
+    `trusted` is a record whose fate is decided: no code of the user's sees it, as it may be what
+    killed its worker.
     """
     decoder = app.decoders.get(record[TOPIC]) if app.decoders else None
+    if decoder is not None and not trusted:
+        raise Malformed(
+            f"a worker was lost while it had this message: the decoder of topic {record[TOPIC]!r}"
+            " was not run again"
+        )
     envelope = read(record) if decoder is None else decode(decoder, record)
     if isinstance(envelope, Skip):
         return envelope
@@ -139,6 +149,10 @@ def read_task(app: App, index: int, record: Record, limits: Limits) -> Task | Sk
         return task
     task.handler = handler
     task.timeout = _timeout(handler, envelope, limits)
+    if not trusted:
+        if envelope.payload is not None and not handler.custom_fingerprint:
+            task.fingerprint = fingerprint(envelope.type, envelope.payload, envelope.content_type)
+        return task
     _parse(task, handler, limits)
     if task.outcome is None and (envelope.expires_at or envelope.not_before):
         _check_times(task)
@@ -159,7 +173,7 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
     except InvalidPayload as error:
         task.fingerprint = error.fingerprint
         task.end(outcome_of(error))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a validator of the user's that fails
+    except BaseException as error:  # noqa: BLE001 - a validator of the user's that fails
         task.end(outcome_of(error))
     if payload is None:
         task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason="the message has no value"))

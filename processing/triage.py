@@ -58,8 +58,11 @@ def conflicts(task: Task, stored: Stored) -> bool:
 
 def conflict_letter(task: Task) -> Letter:
     """The dead letter of a request whose id belongs to another one."""
-    error = f"request id {task.envelope.id!r} belongs to a request with another payload"
-    return Letter(task.envelope.id, CONFLICT, safe_text(error), task.record)
+    e, stored = task.envelope, task.stored
+    error = f"request id {e.id!r} belongs to a request with another payload"
+    if stored is not None and stored.type != e.type:
+        error = f"request id {e.id!r} belongs to a request of type {stored.type!r}, not {e.type!r}"
+    return Letter(e.id, CONFLICT, safe_text(error), task.record)
 
 
 def _stands(task: Task, stored: Stored) -> bool:

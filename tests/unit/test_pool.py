@@ -164,9 +164,9 @@ def test_an_overdue_request_is_asked_to_stop_then_killed_and_its_verdict_is_time
             verdicts[records[0][OFFSET]] = suspect
             pool.report(spawned.worker, number, report())
     assert verdicts == {
-        0: (None, BACKEND, "i-0"),
-        1: ("timeout", BACKEND, "i-0"),
-        2: (None, BACKEND, "i-0"),
+        0: (None, BACKEND, "i-0", 0),
+        1: ("timeout", BACKEND, "i-0", 1),
+        2: (None, BACKEND, "i-0", 0),
     }
     assert pool.in_hand == 0
 
@@ -198,10 +198,10 @@ def test_a_request_that_kills_two_workers_is_dead() -> None:
     pool = pool_with(1)
     pool.submit([record(0, b"a")])
     pool.plan(1.0)
-    assert kill_and_restart(pool, 1.0, running(0)) == (None, BACKEND, "i-0")
-    assert kill_and_restart(pool, 200.0, running(1)) == ("worker_died", BACKEND, "i-1")
+    assert kill_and_restart(pool, 1.0, running(0)) == (None, BACKEND, "i-0", 1)
+    assert kill_and_restart(pool, 200.0, running(1)) == ("worker_died", BACKEND, "i-1", 2)
     # The worker that stores the verdict dies too: the verdict stays.
-    assert kill_and_restart(pool, 400.0, None) == ("worker_died", BACKEND, "i-2")
+    assert kill_and_restart(pool, 400.0, None) == ("worker_died", BACKEND, "i-2", 3)
 
 
 def test_a_death_while_no_request_runs_blames_nobody() -> None:
@@ -219,7 +219,7 @@ def test_a_request_that_always_dies_in_its_commit_is_counted_once_it_is_alone() 
     pool.submit([record(0, b"a")])
     pool.plan(1.0)
     kill_and_restart(pool, 1.0, None)
-    assert kill_and_restart(pool, 200.0, None) == ("worker_died", BACKEND, "i-1")
+    assert kill_and_restart(pool, 200.0, None) == ("worker_died", BACKEND, "i-1", 2)
 
 
 def test_a_chunk_that_the_dead_worker_had_not_begun_is_not_suspect() -> None:
@@ -243,7 +243,7 @@ def test_an_unclear_commit_makes_a_suspect_of_the_old_backend() -> None:
     pool.database_up = True
     (send,) = pool.plan(1.2)
     assert isinstance(send, Send)
-    assert send.frame[4] == (None, BACKEND, "i-0")
+    assert send.frame[4] == (None, BACKEND, "i-0", 0)
 
 
 def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
@@ -256,7 +256,7 @@ def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
     pool.database_up = True
     (send,) = pool.plan(200.0)
     assert isinstance(send, Send)
-    assert send.frame[4] == (None, BACKEND, "i-0")
+    assert send.frame[4] == (None, BACKEND, "i-0", 1)
 
 
 def test_while_the_database_is_away_the_rest_can_be_given_up() -> None:

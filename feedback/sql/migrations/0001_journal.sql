@@ -73,6 +73,8 @@ CREATE TABLE dead_letters (
     CONSTRAINT dead_letters_once UNIQUE (topic, partition, kafka_offset, produced_at)
 );
 
+CREATE INDEX dead_letters_request ON dead_letters (request_id);
+
 -- How requests ended, by the minute.
 CREATE TABLE counters (
     minute timestamptz NOT NULL,

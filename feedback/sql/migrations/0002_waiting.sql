@@ -44,10 +44,11 @@ CREATE TABLE transitions (
 );
 CREATE INDEX transitions_request ON transitions (request_id);
 
--- Result records on their way to the results topic.
+-- Result records on their way to the results topic. The time is that of the write, which comes
+-- after the row's lock: of two records of one request the later one has the later time.
 CREATE TABLE results (
     id         bigint      GENERATED ALWAYS AS IDENTITY,
-    at         timestamptz NOT NULL DEFAULT now(),
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     request_id text        NOT NULL,
     type       text        NOT NULL,
     state      text        NOT NULL,

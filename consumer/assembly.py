@@ -59,5 +59,10 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         health_port=settings.health_port,
         sweep_interval=settings.sweep_interval,
     )
-    pool = PoolSettings(workers=settings.workers, ordering=settings.ordering, instance=instance)
+    pool = PoolSettings(
+        workers=settings.workers,
+        ordering=settings.ordering,
+        instance=instance,
+        max_in_hand=settings.max_in_hand,
+    )
     return Supervisor(pool, worker, asdict(clerk), get_logger("oncepool.pool"))

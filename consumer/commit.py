@@ -33,6 +33,7 @@ from consumer.events import Answered, Place
 from consumer.flow import Room
 from consumer.repair import Repair, pause
 from feedback.record import OFFSET, Record
+from processing.costs import kind_of
 
 VERSION = "1"
 """Of the metadata's form: version, token, room for the lowest offset that is not finished."""
@@ -90,6 +91,8 @@ class Commit:
         self.stopped = False
         self.counts: Counter[str] = Counter()
         """Records by outcome ("confirmed", "drop:<cause>"), commits, and what went wrong."""
+        self.lost: Counter[str] = Counter()
+        """Kind -> records dropped after their commit was sent: if it landed, nobody runs them."""
 
     @property
     def open_since(self) -> float | None:
@@ -204,7 +207,7 @@ class Commit:
         else:
             cause = "fatal error" if commit.verdict is Verdict.FATAL else "put out of the group"
         del commit.pieces[place]
-        return self._dropped(place, len(piece.records), cause)
+        return self._lost(place, piece, cause)
 
     def _decided(self, commit: Open) -> list[Action]:
         """Every partition of the open commit is delivered or dropped."""
@@ -302,8 +305,11 @@ class Commit:
         """Gives up an open commit whose outcome did not become known in time."""
         pieces = {} if self._open is None else self._open.pieces
         self._open = None
-        return [a for p, piece in pieces.items()
-                for a in self._dropped(p, len(piece.records), "undecided")]  # fmt: skip
+        return [a for p, piece in pieces.items() for a in self._lost(p, piece, "undecided")]
+
+    def _lost(self, place: Place, piece: Piece, cause: str) -> list[Action]:
+        self.lost.update(map(kind_of, piece.records))
+        return self._dropped(place, len(piece.records), cause)
 
     def _drop_buffered(self, places: Sequence[Place], cause: str) -> list[Action]:
         return [

@@ -77,6 +77,8 @@ class LoopStats:
     """The group counts this process as a member, with or without partitions."""
     counts: dict[str, int]
     """Records and commits by outcome."""
+    lost: dict[str, int]
+    """Kind of record -> how many were dropped after their commit was sent."""
 
 
 class Loop:
@@ -303,6 +305,7 @@ class Loop:
             paused=self._flow.reasons,
             joined=self.joined,
             counts=dict(self._counts + self._commit.counts),
+            lost=dict(self._commit.lost),
         )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ CLERK_CLOSE = 5.0
 """Seconds that the clerk may take to end, once it has answered what it was given."""
 AFTER_KILL = 2.0
 """Seconds beyond the grace for killed processes to be gone and the rest to be put away."""
+LOST, AT_COMMIT = "lost", "at_commit"
+"""State and code under which they are counted; no request ever has this state."""
 STUCK_AFTER = AFTER_KILL + CLERK_CLOSE + 3.0
 """Seconds beyond the grace after which the watchdog ends the process."""
 
@@ -66,6 +69,8 @@ class Service:
         self._workers_told = False
         self._fatal: str | None = None
         self._next_beat = 0.0
+        self._lost: Counter[str] = Counter()
+        """Records lost at their commit that the clerk has counted."""
         # A signal wakes a wait for workers at once, and a wait for messages ends within 0.1 s.
         pool.add_reader(signals.fileno(), self._on_signal)
 
@@ -141,6 +146,14 @@ class Service:
             return
         self._next_beat = now + BEAT_EVERY
         self._pool.clerk.send(("beat", self._facts()))
+        self._count_lost()
+
+    def _count_lost(self) -> None:
+        lost = Counter(self._loop.stats().lost)
+        if new := lost - self._lost:
+            counts = {(kind, LOST, AT_COMMIT): n for kind, n in new.items()}
+            self._pool.clerk.send(("counts", counts))
+        self._lost = lost
 
     def _facts(self) -> Mapping[str, Any]:
         loop, pool = self._loop.stats(), self._pool.stats()
@@ -153,10 +166,14 @@ class Service:
             "queued": pool.queued,
             "running": pool.running,
             "workers": pool.workers,
+            "workers_free": pool.workers_free,
+            "workers_wanted": pool.workers_wanted,
+            "at_once": pool.at_once,
             "types": self._pool.types,
             "deaths": pool.deaths,
             "stopping": self._phase is not Phase.RUNNING,
             "counts": loop.counts,
+            "lost_at_commit": sum(loop.lost.values()),
         }
 
     # End
@@ -207,6 +224,7 @@ class Service:
         return time.monotonic() + self._left() + STUCK_AFTER
 
     def _close(self) -> int:
+        self._count_lost()
         self._pool.close(CLERK_CLOSE)
         while not self._loop.left and self._left() > 0:
             time.sleep(0.01)

@@ -20,12 +20,12 @@ class Caps:
         """Of each limited type, how many may be in flight; 0 of a paused one."""
         self.elsewhere: frozenset[str] = frozenset()
         """Types of which none will start here for now: they are paused, or others run them."""
-        self._at_once: dict[str, int] = {}
+        self._by_app: dict[str, int] = {}
         self._types: dict[str, tuple[int | None, int | None, int | None]] = {}
 
     def app(self, at_once: Mapping[str, int]) -> bool:
         """The handlers' own `max_at_once`; True where something changed."""
-        self._at_once = dict(at_once)
+        self._by_app = dict(at_once)
         return self._settle()
 
     def limits(self, given: Mapping[str, Any]) -> bool:
@@ -35,11 +35,11 @@ class Caps:
         self._types = {kind: tuple(share) for kind, share in given["types"].items()}
         return self._settle()
 
-    def chunk(self, kind: str, workers: int) -> int:
+    def in_chunk(self, kind: str, workers: int) -> int:
         """How many may share a chunk, so that not all that may run queue up for one worker."""
         return max(1, -(-self.most[kind] // max(1, workers)))
 
-    def held(self, in_flight: Mapping[str, int]) -> dict[str, int]:
+    def at_once(self, in_flight: Mapping[str, int]) -> dict[str, int]:
         """Type -> the most that may be in flight now, or still is, of what is shared out."""
         return {
             kind: max(now, in_flight.get(kind, 0))
@@ -51,9 +51,9 @@ class Caps:
         before = (self.most, self.elsewhere)
         most: dict[str, int] = {}
         elsewhere = set(self.paused)
-        for kind in self._at_once.keys() | self._types.keys():
+        for kind in self._by_app.keys() | self._types.keys():
             instance, now, due = self._types.get(kind, (None, None, None))
-            bounds = [instance or self._at_once.get(kind), now]
+            bounds = [instance or self._by_app.get(kind), now]
             if found := [n for n in bounds if n is not None]:
                 most[kind] = min(found)
             if due == 0:

@@ -7,7 +7,8 @@ are the values of a hash, so two keys may share one; that costs concurrency, nev
 How a record moves:
 
     submit -> fresh -----------------------------> taken into a chunk -> done
-                |  lane in flight elsewhere              |
+                |  lane in flight elsewhere, or a        |
+                |  limited type                          |
                 +-> held by the lane --> waiting lane ---+
                         ^                                |
                         +-- recalled, or its worker died +
@@ -19,12 +20,13 @@ lane stands in the queue of waiting lanes; a chunk that is done blocks no lane.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from feedback.record import KEY, PARTITION, TOPIC, VALUE, Record
 from processing.costs import CHUNK_SECONDS, Costs, kind_of
+from processing.limited import Limited
 
 Ordering = Literal["key", "partition", "none"]
 
@@ -48,7 +50,9 @@ class Suspicion(NamedTuple):
 class Chunk:
     """Records that one worker runs together."""
 
-    __slots__ = ("alone", "blocked", "done", "gone", "number", "records", "suspicion", "worker")
+    __slots__ = (
+        "alone", "blocked", "done", "gone", "limited", "number", "records", "suspicion", "worker",
+    )  # fmt: skip
 
     def __init__(self, number: int, worker: int) -> None:
         self.number = number
@@ -62,6 +66,8 @@ class Chunk:
         self.gone: set[int] = set()
         """Indices of records that are no longer this chunk's: done, or recalled."""
         self.done = False
+        self.limited: Counter[str] = Counter()
+        """How many of its records are of which limited type."""
 
     def remaining(self) -> Iterable[tuple[int, Record]]:
         """The records that are still this chunk's, with their indices."""
@@ -118,6 +124,9 @@ class Lanes:
         """Waiting lanes whose first record may share a chunk."""
         self._alone: deque[int | Held] = deque()
         """Waiting lanes whose first record goes alone, and records without a lane that do."""
+        self._limited: Limited[int | Held] = Limited()
+        """The same of limited types, whether they go alone or not; but no suspects."""
+        self._limited_first = False
         self._sorted_at = costs.version
         """The version of the costs by which `_alone` was sorted out."""
         self._count = 0
@@ -130,6 +139,35 @@ class Lanes:
         self._fresh.extend(records)
         self._count += len(records)
 
+    def limit(
+        self,
+        most: Mapping[str, int],
+        in_chunk: Mapping[str, int],
+        chunks: Iterable[Chunk],
+    ) -> None:
+        """From now on at most so many of a type are in flight, and at most so many in one chunk.
+
+        `chunks` are all that are in flight: what they hold counts.
+        """
+        places = [*self._quick, *self._alone, *self._limited.clear()]
+        self._quick.clear()
+        self._alone.clear()
+        self._limited.set(most, in_chunk, chunks)
+        loose: list[Record] = []
+        for place in places:
+            if not isinstance(place, Held):
+                self._wait(place)
+            elif place.suspicion is not None:
+                self._alone.append(place)
+            else:
+                loose.append(place.record)
+        self._fresh.extendleft(reversed(loose))
+
+    @property
+    def in_flight(self) -> Mapping[str, int]:
+        """Limited type -> how many are in flight."""
+        return self._limited.in_flight
+
     def take_quick(self, chunk: Chunk, limit: int, in_flight: Sequence[Chunk] = ()) -> bool:
         """Fills a chunk with up to `limit` records that may share one; False when there is none.
 
@@ -141,9 +179,14 @@ class Lanes:
             self._sort_out_alone()
         for earlier in in_flight:
             self._follow(earlier, filling)
+        # Before the others every second time, so that neither keeps the other waiting.
+        self._limited_first = not self._limited_first
+        if self._limited_first:
+            self._take_limited(filling)
         while self._quick and not filling.full:
             self._take_lane(self._quick.popleft(), filling)
         self._take_fresh(filling)
+        self._take_limited(filling)
         self._count -= len(chunk.records)
         return bool(chunk.records)
 
@@ -153,15 +196,33 @@ class Lanes:
         Records that go alone are found while `take_quick` looks for others, so call that before.
         With `suspects` False, suspects stay (while the database is away).
         """
-        for _ in range(len(self._alone)):
-            place = self._alone.popleft()
+        self._limited_first = not self._limited_first
+        if self._limited_first and self._take_limited_alone(chunk):
+            return True
+        if self._take_first(self._alone, chunk, suspects=suspects):
+            return True
+        return not self._limited_first and self._take_limited_alone(chunk)
+
+    def _take_limited_alone(self, chunk: Chunk) -> bool:
+        return any(
+            self._take_first(queue, chunk)
+            for kind, queue in self._limited.queues()
+            if self._costs.of(kind) is None
+        )
+
+    def _take_first(self, queue: deque[int | Held], chunk: Chunk, *, suspects: bool = True) -> bool:
+        for _ in range(len(queue)):
+            place = queue.popleft()
             held = place if isinstance(place, Held) else self._held[place][0]
-            if held.suspicion is not None and not suspects:
-                self._alone.append(place)
+            if held.suspicion is not None and not (
+                suspects and self._limited.room_for_suspect(kind_of(held.record))
+            ):
+                queue.append(place)
                 continue
             chunk.records.append(held.record)
             chunk.suspicion = held.suspicion
             chunk.alone = True
+            self._limited.taken(kind_of(held.record), chunk)
             if not isinstance(place, Held):
                 self._held[place].popleft()
                 self._bind(place, chunk)
@@ -172,6 +233,7 @@ class Lanes:
     def release(self, chunk: Chunk) -> None:
         """A chunk is done: what waited for it may go."""
         chunk.done = True
+        self._limited.release(chunk)
         for lane in chunk.blocked:
             # A chunk that the same worker runs later may have taken the lane over.
             if self._tags[lane] is chunk:
@@ -191,6 +253,7 @@ class Lanes:
         for index in sorted(set(indices) - chunk.gone, reverse=True):
             chunk.gone.add(index)
             record = chunk.records[index]
+            self._limited.back(kind_of(record), chunk)
             self._put_first(Held(record, None))
             lane = self._lane_of(record)
             if lane is not None:
@@ -213,10 +276,9 @@ class Lanes:
 
     def empty(self) -> list[Record]:
         """Takes everything out that is no suspect; order within each lane is kept."""
-        records = [p.record for p in self._alone if isinstance(p, Held) and p.suspicion is None]
-        self._alone = deque(
-            p for p in self._alone if isinstance(p, Held) and p.suspicion is not None
-        )
+        loose = [p for p in (*self._alone, *self._limited.clear()) if isinstance(p, Held)]
+        records = [held.record for held in loose if held.suspicion is None]
+        self._alone = deque(held for held in loose if held.suspicion is not None)
         self._quick.clear()
         for lane, held in list(self._held.items()):
             records += [h.record for h in held if h.suspicion is None]
@@ -232,6 +294,26 @@ class Lanes:
         self._fresh.clear()
         self._count -= len(records)
         return records
+
+    def take_excess(self, allowed: Mapping[str, int]) -> list[Record]:
+        """Takes out what waits beyond so many places of a limited type; the oldest stay."""
+        records: list[Record] = []
+        for kind, most in allowed.items():
+            queue = self._limited.waiting.get(kind)
+            while queue is not None and len(queue) > most:
+                place = queue.pop()
+                if isinstance(place, Held):
+                    records.append(place.record)
+                else:
+                    records.append(self._held[place].popleft().record)
+                    self._wait(place)
+        self._count -= len(records)
+        return records
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """Limited type -> how many of its lanes, and records without one, wait for their turn."""
+        return {kind: len(queue) for kind, queue in self._limited.waiting.items() if queue}
 
     def _put_first(self, held: Held) -> None:
         self._count += 1
@@ -259,6 +341,7 @@ class Lanes:
         for queue in (self._quick, self._alone):
             if lane in queue:
                 queue.remove(lane)
+        self._limited.remove(lane)
         self._wait(lane)
 
     def _wait(self, lane: int) -> None:
@@ -269,7 +352,10 @@ class Lanes:
             self._tags[lane] = None
             return
         self._tags[lane] = WAITING
-        if self._goes_alone(held[0]):
+        kind = kind_of(held[0].record)
+        if kind in self._limited.most and held[0].suspicion is None:
+            self._limited.wait(kind, lane)
+        elif self._goes_alone(held[0]):
             self._alone.append(lane)
         else:
             self._quick.append(lane)
@@ -300,9 +386,12 @@ class Lanes:
         took = False
         while held and not filling.full and held[0].suspicion is None:
             record = held[0].record
-            cost = self._costs.of(kind_of(record))
-            if cost is None or not filling.add(record, cost):
+            kind = kind_of(record)
+            cost = self._costs.of(kind)
+            room = self._limited.room(kind, filling.chunk)
+            if cost is None or not room or not filling.add(record, cost):
                 break
+            self._limited.taken(kind, filling.chunk)
             held.popleft()
             took = True
         if took:
@@ -310,9 +399,23 @@ class Lanes:
         elif tag is WAITING:
             self._wait(lane)
 
+    def _take_limited(self, filling: _Filling) -> None:
+        for kind, queue in self._limited.queues():
+            cost = self._costs.of(kind)
+            for _ in range(0 if cost is None else len(queue)):
+                if filling.full or not self._limited.room(kind, filling.chunk):
+                    break
+                place = queue.popleft()
+                if not isinstance(place, Held):
+                    self._take_lane(place, filling)
+                elif filling.add(place.record, cost or 0.0):
+                    self._limited.taken(kind, filling.chunk)
+                else:
+                    queue.appendleft(place)
+
     def _take_fresh(self, filling: _Filling) -> None:
         fresh, tags, lane_of, cost_of = self._fresh, self._tags, self._lane_of, self._costs.of
-        chunk, held = filling.chunk, self._held
+        chunk, held, limited = filling.chunk, self._held, self._limited.most
         while fresh and not filling.full:
             record = fresh[0]
             lane = lane_of(record)
@@ -325,8 +428,9 @@ class Lanes:
                 ):
                     self._hold(lane, tag, fresh.popleft())
                     continue
-            cost = cost_of(kind_of(record))
-            if cost is None:
+            kind = kind_of(record)
+            cost = cost_of(kind)
+            if cost is None or kind in limited:
                 self._set_aside(lane, fresh.popleft())
                 continue
             if not filling.add(record, cost):
@@ -343,9 +447,12 @@ class Lanes:
         queue.append(Held(record, None))
 
     def _set_aside(self, lane: int | None, record: Record) -> None:
-        """A fresh record goes alone, and its lane waits behind it."""
+        """A fresh record goes alone or is of a limited type, and its lane waits behind it."""
         if lane is None:
-            self._alone.append(Held(record, None))
+            if (kind := kind_of(record)) in self._limited.most:
+                self._limited.wait(kind, Held(record, None))
+            else:
+                self._alone.append(Held(record, None))
             return
         tag = self._tags[lane]
         if tag is not None and not tag.done:

@@ -36,8 +36,8 @@ class Membership:
         `facts` is what the main process said of itself; before it has said what it holds, None is
         returned. Raises redis.RedisError, OSError or StoreUnavailable; then what held before holds.
         """
-        has: dict[str, int] = dict(facts.get("held") or {})
-        if "held" not in facts:
+        has: dict[str, int] = dict(facts.get("at_once") or {})
+        if "at_once" not in facts:
             self._register(facts, has, now)
             return None
         limits = self._limits.read()
@@ -60,5 +60,5 @@ class Membership:
             at, said = self._renewed
             if said == held and now - at < self._interval:
                 return
-        self._registration.renew({**facts, "held": held})
+        self._registration.renew({**facts, "at_once": held})
         self._renewed = (now, held)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feedback.record import Record, record_size
-from processing.costs import Costs
+from processing.caps import Caps
+from processing.costs import Costs, kind_of
 from processing.lanes import CHUNK_REQUESTS, Chunk, Lanes, Ordering, Suspicion
 from processing.respawn import Respawn
 from processing.slot import Running
@@ -25,6 +26,9 @@ PREFETCH = CHUNK_REQUESTS // 4
 RECALL_AFTER = 0.2
 """Seconds a request may run before what waits behind it in the same worker is called back."""
 MOST_CRASHES = 2
+WAITING_PER_CAP = 10
+FEW = 100
+"""Of a limited type ten times its cap may wait here, or so many."""
 TIMEOUT, WORKER_DIED, SHUTDOWN = "timeout", "worker_died", "shutdown"
 
 
@@ -39,6 +43,8 @@ class PoolSettings:
     """Seconds between SIGTERM and SIGKILL."""
     start_timeout: float = 60.0
     """Seconds a worker may take to say that it is ready."""
+    max_in_hand: int = 5000
+    """Requests committed and not finished, at most; those of one limited type fill part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,9 @@ class PoolStats:
     in_hand: int
     deaths: int
     database_up: bool
+    workers_wanted: int = 0
+    at_once: dict[str, int] = field(default_factory=dict)
+    """Type -> the most that may be in flight, or still is, of what instances share."""
 
 
 class Pool:
@@ -135,6 +144,7 @@ class Pool:
         self.settings = settings
         self.costs = Costs()
         self.lanes = Lanes(settings.ordering, self.costs)
+        self.caps = Caps()
         self.workers: dict[int, Worker] = {}
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.in_hand = 0
@@ -145,6 +155,8 @@ class Pool:
         self.deaths = 0
         self._respawn = Respawn()
         self._wanted = settings.workers
+        self._elsewhere: list[Record] = []
+        """Records in hand that will not start here."""
         self._next_worker = 0
         self._next_chunk = 0
         self._alone_turn = True
@@ -160,11 +172,34 @@ class Pool:
         """Takes records whose offsets are committed, each partition's in order."""
         self.in_hand += len(records)
         self.in_hand_bytes += sum(map(record_size, records))
+        if elsewhere := self.caps.elsewhere:
+            self._elsewhere += [r for r in records if kind_of(r) in elsewhere]
+            records = [r for r in records if kind_of(r) not in elsewhere]
         self.lanes.submit(records)
+
+    def take_excess(self) -> list[Record]:
+        """Gives up records of limited types that will not start here, or not for long.
+
+        Those of types that are paused or that others run; and of the other limited types what
+        waits beyond ten times the cap, so that none of them fills the pool.
+        """
+        if not self._elsewhere and not self.lanes.waiting:
+            return []
+        waiting = self.lanes.waiting
+        quarter = self.settings.max_in_hand // 4 // max(1, len(waiting))
+        allowed = {
+            kind: 0 if kind in self.caps.elsewhere else _may_wait(self.caps.most[kind], quarter)
+            for kind in waiting
+        }
+        records = [*self._elsewhere, *self.lanes.take_excess(allowed)]
+        self._elsewhere.clear()
+        self._forget(records)
+        return records
 
     def take_unstarted(self) -> list[Record]:
         """Gives up every record that no worker has and that is no suspect."""
-        records = self.lanes.empty()
+        records = [*self._elsewhere, *self.lanes.empty()]
+        self._elsewhere.clear()
         self._forget(records)
         return records
 
@@ -366,9 +401,30 @@ class Pool:
 
     # Life
 
+    def limit(self, given: Mapping[str, Any]) -> list[Action]:
+        """Other limits hold, as the clerk tells them."""
+        if self.caps.limits(given):
+            self._limit_lanes()
+        return self.resize(self.caps.workers or self.settings.workers)
+
+    def limit_by_app(self, at_once: Mapping[str, int]) -> None:
+        """The handlers' own limits."""
+        if self.caps.app(at_once):
+            self._limit_lanes()
+
+    def _limit_lanes(self) -> None:
+        in_chunk = {kind: self.caps.in_chunk(kind, self._wanted) for kind in self.caps.most}
+        chunks = [chunk for worker in self.workers.values() for chunk in worker.chunks]
+        self.lanes.limit(self.caps.most, in_chunk, chunks)
+        self.lanes.submit([r for r in self._elsewhere if kind_of(r) not in self.caps.elsewhere])
+        self._elsewhere = [r for r in self._elsewhere if kind_of(r) in self.caps.elsewhere]
+
     def resize(self, workers: int) -> list[Action]:
         """Changes how many workers there should be; those too many end after what they run."""
+        if workers == self._wanted:
+            return []
         self._wanted = workers
+        self._limit_lanes()
         staying = [w for w in self.workers.values() if not w.leaving]
         return [action for w in staying[workers:] for action in self.leave(w.number)]
 
@@ -419,4 +475,11 @@ class Pool:
             in_hand=self.in_hand,
             deaths=self.deaths,
             database_up=self.database_up,
+            workers_wanted=self._wanted,
+            at_once=self.caps.at_once(self.lanes.in_flight),
         )
+
+
+def _may_wait(most: int, quarter: int) -> int:
+    """How many of a type of which so many may be in flight may wait here for their turn."""
+    return max(most, min(max(WAITING_PER_CAP * most, FEW), quarter))

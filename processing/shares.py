@@ -38,7 +38,7 @@ class Peer:
 
 def peer(facts: Mapping[str, Any]) -> Peer:
     """The instance behind a registration."""
-    return Peer(str(facts["id"]), frozenset(facts.get("types") or ()), facts.get("held") or {})
+    return Peer(str(facts["id"]), frozenset(facts.get("types") or ()), facts.get("at_once") or {})
 
 
 class Share(NamedTuple):

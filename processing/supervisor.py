@@ -232,6 +232,7 @@ class Supervisor:
             case ("ready", info):
                 self._log.info("worker ready", worker=number, pid=self._children[number].pid)
                 self.types = info["types"]
+                self._pool.limit_by_app(info["at_once"])
                 self._pool.ready(number, info["backend"])
             case ("returned", chunk, indices):
                 self._pool.returned(number, chunk, indices)
@@ -281,6 +282,9 @@ class Supervisor:
         if self.clerk.database_back():
             self._log.info("database reached again: intake opens")
             self._pool.database_up = True
+        if (limits := self.clerk.new_limits()) is not None:
+            self._log.info("limits", **limits)
+            self._act(self._pool.limit(limits))
         if not self._pool.database_up:
             self._refuse_unstarted("database_unavailable")
         if now >= self._next_counts:

@@ -107,7 +107,7 @@ class _Worker:
         )
         inbox = Inbox(self._channel, self._slot)
         signal.signal(signal.SIGTERM, self._on_sigterm(app, inbox))
-        self._channel.send(("ready", {"backend": executor.connect(), "types": list(app.handlers)}))
+        self._channel.send(("ready", {"backend": executor.connect(), **_describe(app)}))
         gc.freeze()  # the app's objects stay: the collector need not visit them again
         while (work := inbox.next()) is not None:
             if len(work.records) == 1:
@@ -164,6 +164,11 @@ class _Worker:
             app.stop_worker()
         except Exception:  # noqa: BLE001 - user code
             self._log.exception("on_worker_stop failed")
+
+
+def _describe(app: App) -> dict[str, Any]:
+    most = {name: handler.max_at_once for name, handler in app.handlers.items()}
+    return {"types": list(most), "at_once": {k: n for k, n in most.items() if n is not None}}
 
 
 def _fields(report: Report) -> dict[str, Any]:

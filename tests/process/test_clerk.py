@@ -425,7 +425,7 @@ def test_tells_limits_when_they_change_and_only_then(
     store = limits_store(stack, prefix)
     store.change({Setting("workers"): 3, Setting("paused", "b"): 1})
     clerk = start(schema=schema)
-    clerk.send("beat", {"held": {}, "types": ["a"]})
+    clerk.send("beat", {"at_once": {}, "types": ["a"]})
     eventually(
         lambda: limits_of(clerk) == {"workers": 3, "types": {}, "paused": ["b"]},
         message=lambda: str(clerk.frames),
@@ -434,7 +434,7 @@ def test_tells_limits_when_they_change_and_only_then(
     eventually(
         lambda: limits_of(clerk) == {"workers": None, "types": {"a": (2, 8, 8)}, "paused": ["b"]}
     )
-    eventually(lambda: (registration(stack, prefix) or {}).get("held") == {"a": 8})
+    eventually(lambda: (registration(stack, prefix) or {}).get("at_once") == {"a": 8})
     store.change({Setting("total", "a"): None, Setting("instance", "a"): None})
     eventually(lambda: limits_of(clerk) == {"workers": None, "types": {}, "paused": ["b"]})
     assert len(clerk.received("limits")) == 3
@@ -445,18 +445,18 @@ def test_two_clerks_share_a_total_and_the_second_waits_for_what_the_first_has(
 ) -> None:
     limits_store(stack, prefix).change({Setting("total", "a"): 8, Setting("workers_total"): 6})
     first = start(schema=schema)
-    first.send("beat", {"held": {}})
+    first.send("beat", {"at_once": {}})
     alone = {"workers": 6, "types": {"a": (None, 8, 8)}, "paused": []}
     eventually(lambda: limits_of(first) == alone)
-    first.send("beat", {"held": {"a": 8}})
+    first.send("beat", {"at_once": {"a": 8}})
     second = start(schema=schema, instance="here-2")
-    second.send("beat", {"held": {}})
+    second.send("beat", {"at_once": {}})
     none_yet = {"workers": 3, "types": {"a": (None, 0, 4)}, "paused": []}
     shared = {"workers": 3, "types": {"a": (None, 4, 4)}, "paused": []}
     eventually(lambda: limits_of(second) == none_yet)
     eventually(lambda: limits_of(first) == shared)
     assert limits_of(second) == none_yet, "what the first has in flight was not waited for"
-    first.send("beat", {"held": {"a": 4}})
+    first.send("beat", {"at_once": {"a": 4}})
     eventually(lambda: limits_of(second) == shared)
     assert second.stop() == 0
     eventually(lambda: limits_of(first) == alone)
@@ -470,7 +470,7 @@ def test_the_last_limits_hold_while_redis_is_away(
         with valkey.client() as client:
             RedisLimitsStore(client, prefix).change({Setting("workers"): 3})
         clerk = start(schema=schema, redis_url=valkey.url)
-        clerk.send("beat", {"held": {}})
+        clerk.send("beat", {"at_once": {}})
         clerk.wait_for("limits")
     finally:
         valkey.stop()

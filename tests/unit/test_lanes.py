@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from feedback.record import KEY, OFFSET, Record
+from feedback.record import KEY, OFFSET, TYPE, Record
 from processing.costs import Costs
 from processing.lanes import Chunk, Lanes, Suspicion
 
@@ -158,6 +158,101 @@ def test_empty_gives_up_everything_but_suspects() -> None:
     assert offsets(take(lanes, 4)) == [6]
 
 
+def limited(lanes: Lanes, most: int, *chunks: Chunk, in_chunk: int = 500) -> None:
+    lanes.limit({"few": most}, {"few": in_chunk}, chunks)
+
+
+def quick_few() -> Costs:
+    costs = known_costs()
+    costs.observe("few", 1, 0.0001)
+    return costs
+
+
+@pytest.mark.parametrize("key", [None, b"a"])
+def test_a_limited_type_holds_up_nothing_else(key: bytes | None) -> None:
+    lanes = Lanes("key", quick_few())
+    limited(lanes, 2)
+    keys = [None if key is None else b"%d" % n for n in range(6)]
+    lanes.submit([record(n, keys[n], "few") for n in range(6)])
+    lanes.submit([record(n) for n in range(6, 9)])
+    first = take(lanes, 1)
+    assert sorted(offsets(first)) == [0, 1, 6, 7, 8]
+    assert not take(lanes, 2, worker=2).records
+    lanes.take_back(first, [i for i, r in enumerate(first.records) if r[OFFSET] == 1], [first])
+    second = take(lanes, 3, worker=2)
+    assert len(second.records) == 1
+    lanes.release(first)
+    third = take(lanes, 4, worker=3)
+    assert len(third.records) == 1
+    lanes.release(second)
+    lanes.release(third)
+    assert len(take(lanes, 5).records) == 2
+
+
+def test_a_limited_type_that_goes_alone_goes_side_by_side_up_to_its_limit() -> None:
+    lanes = lanes_of(*(record(n, b"%d" % n, "few") for n in range(5)))
+    limited(lanes, 3)
+    lanes.submit([record(9, None, "slow")])
+    chunks = [take(lanes, n, worker=n) for n in range(6)]
+    assert sorted(o for c in chunks for o in offsets(c)) == [0, 1, 2, 9]
+
+
+def test_what_may_run_is_spread_over_chunks() -> None:
+    lanes = Lanes("none", quick_few())
+    limited(lanes, 4, in_chunk=2)
+    lanes.submit([record(n, None, "few") for n in range(9)])
+    assert [offsets(take(lanes, n, worker=n)) for n in range(3)] == [[0, 1], [2, 3], []]
+
+
+def test_a_key_waits_behind_its_limited_record() -> None:
+    lanes = Lanes("key", quick_few())
+    limited(lanes, 1)
+    lanes.submit([record(0, b"a", "few"), record(1, b"b", "few"), record(2, b"b"), record(3, b"c")])
+    first = take(lanes, 1)
+    assert offsets(first) == [3, 0]
+    assert not take(lanes, 2, worker=2).records
+    lanes.release(first)
+    assert offsets(take(lanes, 3, worker=2)) == [1, 2]
+
+
+def test_a_limit_counts_what_is_in_flight_when_it_comes_and_lets_go_when_it_goes() -> None:
+    lanes = Lanes("key", quick_few())
+    lanes.submit([record(n, None, "few") for n in range(6)])
+    first = take(lanes, 1, limit=3)
+    limited(lanes, 2, first)
+    assert lanes.in_flight == {"few": 3}
+    assert not take(lanes, 2, worker=2).records
+    lanes.limit({}, {}, [first])
+    assert offsets(take(lanes, 3, worker=2)) == [3, 4, 5]
+
+
+def test_a_suspect_of_a_paused_type_is_settled_all_the_same() -> None:
+    lanes = lanes_of(record(0, b"a", "few"), record(1, b"b", "few"))
+    chunks = [take(lanes, n, worker=n) for n in range(2)]
+    limited(lanes, 0, *chunks)
+    for chunk in chunks:
+        lanes.put_back(chunk, {0: SUSPICION})
+    again = take(lanes, 5)
+    assert offsets(again) == [0]
+    assert not take(lanes, 6, worker=2).records
+    lanes.release(again)
+    assert offsets(take(lanes, 7, worker=2)) == [1]
+
+
+def test_excess_is_what_came_last() -> None:
+    lanes = Lanes("key", quick_few())
+    limited(lanes, 1)
+    keys = [None, b"a", b"a", None, b"b"]
+    lanes.submit([record(n, keys[n], "few") for n in range(5)])
+    assert offsets(take(lanes, 1, worker=1)) == [0]
+    assert lanes.waiting == {"few": 3}
+    assert [r[OFFSET] for r in lanes.take_excess({"few": 1})] == [4, 3]
+    assert [r[OFFSET] for r in lanes.take_excess({"few": 0})] == [1, 2]
+    assert len(lanes) == 0
+    lanes.submit([record(5, b"a")])
+    assert offsets(take(lanes, 2, worker=2)) == [5]
+
+
 class LanesModel(RuleBasedStateMachine):
     """Random events; in every state order per key holds and no record is lost or doubled."""
 
@@ -172,6 +267,29 @@ class LanesModel(RuleBasedStateMachine):
         self.submitted: dict[bytes | None, list[int]] = defaultdict(list)
         self.finished: dict[bytes | None, list[int]] = defaultdict(list)
         self.given_up: set[int] = set()
+        self.most: dict[str, int] = {}
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        return [chunk for chunks in self.workers.values() for chunk in chunks]
+
+    def in_flight(self, kind: str) -> int:
+        return sum(r[TYPE] == kind for c in self.chunks for _, r in c.remaining())
+
+    @rule(kind=st.sampled_from(["quick", "slow", "new"]), most=st.none() | st.integers(0, 3))
+    def limit(self, kind: str, most: int | None) -> None:
+        self.most.pop(kind, None)
+        if most is not None:
+            self.most[kind] = most
+        self.lanes.limit(dict(self.most), {k: max(1, n // 2) for k, n in self.most.items()},
+                         self.chunks)  # fmt: skip
+
+    @rule(kind=st.sampled_from(["quick", "slow", "new"]), allowed=st.integers(0, 2))
+    def give_up_excess(self, kind: str, allowed: int) -> None:
+        excess = self.lanes.take_excess({kind: allowed})
+        assert {r[TYPE] for r in excess} <= {kind} & self.most.keys()
+        assert self.lanes.waiting.get(kind, 0) <= allowed
+        self.given_up |= {r[OFFSET] for r in excess}
 
     @rule(
         keys=st.lists(st.sampled_from([None, b"a", b"b", b"c"]), max_size=12),
@@ -189,6 +307,7 @@ class LanesModel(RuleBasedStateMachine):
     def take(self, index: int, limit: int, alone_first: bool) -> None:
         worker = sorted(self.workers)[index]
         in_flight = self.workers[worker]
+        before = {kind: self.in_flight(kind) for kind in self.most}
         chunk = Chunk(self.next_chunk, worker)
         self.next_chunk += 1
         if not in_flight:
@@ -202,7 +321,16 @@ class LanesModel(RuleBasedStateMachine):
             taken = may and self.lanes.take_quick(chunk, limit, in_flight)
         if taken:
             in_flight.append(chunk)
+        for kind, most in self.most.items():
+            least = 1 if chunk.suspicion is not None else 0
+            assert self.in_flight(kind) <= max(most, least, before[kind])
         self.check_order()
+
+    @invariant()
+    def what_is_limited_is_counted(self) -> None:
+        counted = {kind: n for kind, n in self.lanes.in_flight.items() if n}
+        found = {kind: n for kind in self.most if (n := self.in_flight(kind))}
+        assert counted == found
 
     def check_order(self) -> None:
         """What runs of a key runs in one worker, after what came before it."""
@@ -278,6 +406,10 @@ class LanesModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Everything comes to its end, without a deadlock between lanes."""
+        self.lanes.limit({}, {}, self.chunks)
+        self.limit("slow", 1)
+        self.limit("quick", None)
+        self.limit("new", 2)
         for _ in range(4 * self.next_offset + 10):
             for chunks in self.workers.values():
                 while chunks:

@@ -126,7 +126,7 @@ def test_a_total_is_shared_among_those_who_know_the_type() -> None:
 
 def test_a_registration_without_the_facts_is_a_peer_all_the_same() -> None:
     assert peer({"id": "a"}) == Peer("a")
-    assert peer({"id": "a", "types": ["x"], "held": {"x": 2}}) == Peer(
+    assert peer({"id": "a", "types": ["x"], "at_once": {"x": 2}}) == Peer(
         "a", frozenset({"x"}), {"x": 2}
     )
 

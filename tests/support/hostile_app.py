@@ -79,7 +79,9 @@ def sleeps(payload: Any) -> None:
 
 @app.handler("slow", timeout=60)
 def slow(payload: dict[str, Any]) -> str:
-    """Takes its time."""
+    """Takes its time; the file that it names shows that it runs."""
+    if "file" in payload:
+        Path(payload["file"]).touch()
     time.sleep(payload["seconds"])
     return "slept"
 

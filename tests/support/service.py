@@ -174,6 +174,19 @@ class Bench:
         }
         return sum(lag.waiting for lag in group_lag(Settings(**settings)))
 
+    def charging(self, file: Path, seconds: float) -> str:
+        """An external request whose effect has just happened and whose handler still runs."""
+        request = self.client.submit("charges", {"file": str(file), "seconds": seconds})
+        eventually(file.exists, WAIT, lambda: self.instances[-1].log)
+        return request
+
+    def expire_lease(self) -> None:
+        """As if the time of every claim had passed."""
+        self.query(
+            f"UPDATE {self.schema}.requests SET lease_until = now() - interval '1 s'"
+            " WHERE state = 'running'"
+        )
+
     def states(self) -> dict[str, int]:
         """Rows of the journal by state."""
         rows = self.query(f"SELECT state, count(*) FROM {self.schema}.requests GROUP BY 1")

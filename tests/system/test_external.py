@@ -28,21 +28,6 @@ def bench(
     made.close()
 
 
-def charging(bench: Bench, file: Path, seconds: float) -> str:
-    """A request whose effect has just happened and whose handler still runs."""
-    request = bench.client.submit("charges", {"file": str(file), "seconds": seconds})
-    eventually(file.exists, WAIT, lambda: bench.instances[-1].log)
-    return request
-
-
-def expire_lease(bench: Bench) -> None:
-    """As if the lease's time had passed."""
-    bench.query(
-        f"UPDATE {bench.schema}.requests SET lease_until = now() - interval '1 s'"
-        " WHERE state = 'running'"
-    )
-
-
 @pytest.mark.parametrize("end", ["killed", "stopped"])
 def test_an_instance_that_ends_leaves_its_call_in_doubt(
     bench: Bench, tmp_path: Path, end: str
@@ -50,7 +35,7 @@ def test_an_instance_that_ends_leaves_its_call_in_doubt(
     file = tmp_path / "charged"
     settings = {"ONCEPOOL_KAFKA_PROTOCOL": "consumer", "ONCEPOOL_GRACE": "1", **SWEEPS}
     first = bench.start(**settings)
-    request = charging(bench, file, 25)
+    request = bench.charging(file, 25)
     if end == "killed":
         first.kill()
     else:
@@ -58,7 +43,7 @@ def test_an_instance_that_ends_leaves_its_call_in_doubt(
     # It may have happened: the claim stands until its lease is over.
     assert bench.states() == {"running": 1}
     bench.start(**settings)
-    expire_lease(bench)
+    bench.expire_lease()
     assert bench.client.wait(request, WAIT).state == "in_doubt"
     payload = {"file": str(file), "seconds": 25}
     again = bench.client.call("charges", payload, request_id=request, timeout=WAIT)
@@ -70,8 +55,8 @@ def test_an_instance_that_ends_leaves_its_call_in_doubt(
 def test_a_result_that_comes_after_the_lease_is_taken(bench: Bench, tmp_path: Path) -> None:
     file = tmp_path / "charged"
     bench.start(**SWEEPS)
-    request = charging(bench, file, 4)
-    expire_lease(bench)
+    request = bench.charging(file, 4)
+    bench.expire_lease()
     eventually(lambda: bench.states() == {"in_doubt": 1}, WAIT)
     eventually(lambda: bench.states() == {"done": 1}, WAIT)
     eventually(lambda: bench.client.wait(request, WAIT).state == "done", WAIT)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -114,29 +115,45 @@ def test_a_killed_worker_and_a_killed_instance_run_nothing_twice(bench: Bench) -
     eventually(lambda: not first.workers(), 5)
 
 
-def runs_one(bench: Bench) -> bool:
-    """Whether a worker of any instance runs a handler inside its transaction."""
-    [[count]] = bench.query(
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oncepool worker'"
-        " AND state = 'idle in transaction'"
-    )
-    return bool(count)
+def slow(bench: Bench, file: Path, seconds: float) -> str:
+    """A request that a worker runs right now."""
+    request = bench.client.submit("slow", {"file": str(file), "seconds": seconds})
+    eventually(file.exists, WAIT, lambda: bench.instances[-1].log)
+    return request
 
 
-def test_shutdown_lets_what_runs_finish_and_exits_0(bench: Bench) -> None:
+def test_shutdown_lets_what_runs_finish_and_exits_0(bench: Bench, tmp_path: Path) -> None:
     instance = bench.start()
     assert bench.outcome("slow", {"seconds": 0}).state == "done"
-    request = bench.client.submit("slow", {"seconds": 2})
-    eventually(lambda: runs_one(bench), WAIT)
+    request = slow(bench, tmp_path / "runs", 2)
     assert instance.stop() == 0
     assert bench.client.wait(request, WAIT).state == "done"
 
 
-def test_what_does_not_end_in_the_grace_is_killed_and_the_exit_code_says_so(bench: Bench) -> None:
+def test_a_second_signal_makes_the_end_quicker(bench: Bench, tmp_path: Path) -> None:
+    instance = bench.start(ONCEPOOL_GRACE="50", ONCEPOOL_WORKERS="1")
+    slow(bench, tmp_path / "runs", 50)
+    waiting = [bench.client.submit("slow", {"seconds": 0}) for _ in range(3)]
+    bench.client.flush()
+    eventually(lambda: bench.waiting() == 0, WAIT)  # it has them all
+    begun = time.monotonic()
+    for phase in ("draining", "refusing", "terminating", "killing"):
+        instance.process.send_signal(signal.SIGINT)
+        instance.says(f"phase={phase}", timeout=10)
+    assert instance.process.wait(30) == 3
+    assert time.monotonic() - begun < 30
+    ends = [bench.client.wait(request, WAIT) for request in waiting]
+    assert {(end.state, end.code) for end in ends} == {("failed", "shutdown")}
+
+
+def test_what_does_not_end_in_the_grace_is_killed_and_the_exit_code_says_so(
+    bench: Bench, tmp_path: Path
+) -> None:
     instance = bench.start(ONCEPOOL_GRACE="3", ONCEPOOL_WORKERS="1")
-    bench.client.submit("slow", {"seconds": 50})
-    eventually(lambda: runs_one(bench), WAIT)
+    slow(bench, tmp_path / "runs", 50)
     waiting = bench.client.submit("slow", {"seconds": 0})
+    bench.client.flush()
+    eventually(lambda: bench.waiting() == 0, WAIT)  # it has both
     assert instance.stop() == 3
     status = bench.client.wait(waiting, WAIT)
     assert (status.state, status.code) == ("failed", "shutdown")

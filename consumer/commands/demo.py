@@ -14,6 +14,8 @@ from stack.errors import StackError
 app = typer.Typer()
 
 PART = "examples.demo.main"
+WIDTH = 120
+"""Columns of the ledger where there is no terminal."""
 
 
 @app.command()
@@ -40,7 +42,10 @@ def demo(
     except ModuleNotFoundError as error:
         fail(_missing(error))
     try:
-        balanced, ledger = part.play(quick=quick, console=Console(stderr=json, highlight=False))
+        console = Console(stderr=json, highlight=False)
+        if not console.is_terminal:
+            console.width = WIDTH
+        balanced, ledger = part.play(quick=quick, console=console)
     except (OncepoolError, StackError) as error:
         fail(str(error))
     except KeyboardInterrupt:

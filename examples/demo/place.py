@@ -152,7 +152,7 @@ def _make_database(server: str, name: str, cleanup: ExitStack) -> str:
 
 
 def _make_topic(kafka: str, name: str, cleanup: ExitStack) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka})
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 3})
 
     def delete() -> None:
         with suppress(KafkaException):

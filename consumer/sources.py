@@ -53,6 +53,10 @@ OTHER_VARIABLES = {
     "ONCEPOOL_YES": "--yes of every command that asks",
     "ONCEPOOL_STATS_WATCH": "stats --watch",
     "ONCEPOOL_STATS_MINUTES": "stats --minutes",
+    "ONCEPOOL_LIMITS_TOTAL": "limits set --total",
+    "ONCEPOOL_LIMITS_INSTANCE": "limits set --instance",
+    "ONCEPOOL_LIMITS_WORKERS": "limits set --workers",
+    "ONCEPOOL_LIMITS_WORKERS_TOTAL": "limits set --workers-total",
 }
 """Variables that are not settings: options of single commands, and what other parts read."""
 

@@ -1,0 +1,217 @@
+"""``oncepool limits``: what holds while instances run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import redis
+import typer
+
+from consumer.commands.options import REDIS, JsonOption, with_settings
+from consumer.config import Settings
+from consumer.masking import mask_url
+from consumer.output import fail, print_json, print_table
+from feedback.errors import InvalidLimit, StoreUnavailable
+from feedback.limits import Changes, Figure, Limits, RedisLimitsStore, Setting
+from processing.registry import connect, instances
+
+app = typer.Typer(no_args_is_help=True)
+
+NONE = "none"
+TYPES = ("type", "total", "instance", "paused", "at_once")
+WITHIN = 5
+"""Seconds within which live instances apply a change."""
+
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="Request type.")]
+
+
+@app.callback()
+def limits() -> None:
+    """Limits that change while instances run: requests of a type at once, workers, pauses."""
+
+
+@app.command()
+@with_settings(*REDIS)
+def show(settings: Settings, *, json: JsonOption = False) -> None:
+    """Show the limits, and how many of each type may run at once as the instances now are."""
+    with _connected(settings) as client:
+        found = RedisLimitsStore(client, settings.redis_prefix).read()
+        live = instances(client, settings.redis_prefix)
+    if json:
+        print_json(described(found, live))
+    else:
+        _print(found, live)
+
+
+@app.command("set")
+@with_settings(*REDIS)
+def set_(
+    settings: Settings,
+    *,
+    type_: Annotated[
+        str | None, typer.Argument(metavar="TYPE", help="Request type, for its own limits.")
+    ] = None,
+    total: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ONCEPOOL_LIMITS_TOTAL",
+            metavar="N|none",
+            help="Most of TYPE at once over all instances.",
+        ),
+    ] = None,
+    instance: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ONCEPOOL_LIMITS_INSTANCE",
+            metavar="N|none",
+            help="Most of TYPE at once in one instance, instead of the handler's max_at_once.",
+        ),
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ONCEPOOL_LIMITS_WORKERS",
+            metavar="N|none",
+            help="Worker processes of each instance, instead of the configured ones.",
+        ),
+    ] = None,
+    workers_total: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ONCEPOOL_LIMITS_WORKERS_TOTAL",
+            metavar="N|none",
+            help="Worker processes over all instances, shared out; at least one each.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Set limits; `none` takes one away. Live instances apply them within 5 s."""
+    of_type: dict[Figure, str | None] = {"total": total, "instance": instance}
+    of_all: dict[Figure, str | None] = {"workers": workers, "workers_total": workers_total}
+    if type_ is None and any(of_type.values()):
+        raise typer.BadParameter("--total and --instance limit a type: name it")
+    if type_ is not None and not any(of_type.values()):
+        raise typer.BadParameter("what of the type? Give --total or --instance")
+    changes = {
+        **{Setting(name, type_): _figure(name, text) for name, text in of_type.items() if text},
+        **{Setting(name): _figure(name, text) for name, text in of_all.items() if text},
+    }
+    if not changes:
+        raise typer.BadParameter(
+            "nothing to set: TYPE with --total or --instance, or --workers, or --workers-total"
+        )
+    _change(settings, changes, json=json)
+
+
+@app.command()
+@with_settings(*REDIS)
+def pause(settings: Settings, *, type_: TypeArgument, json: JsonOption = False) -> None:
+    """Start no request of a type any more; those that come wait in the journal."""
+    _change(settings, {Setting("paused", type_): 1}, json=json)
+
+
+@app.command()
+@with_settings(*REDIS)
+def resume(settings: Settings, *, type_: TypeArgument, json: JsonOption = False) -> None:
+    """Run requests of a paused type again."""
+    _change(settings, {Setting("paused", type_): None}, json=json)
+
+
+def _figure(name: str, text: str) -> int | None:
+    if text.strip().lower() == NONE:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        option = name.replace("_", "-")
+        raise typer.BadParameter(f"--{option} {text!r}: a whole number, or {NONE}") from None
+
+
+def _change(settings: Settings, changes: Changes, *, json: bool) -> None:
+    with _connected(settings) as client:
+        store = RedisLimitsStore(client, settings.redis_prefix)
+        try:
+            store.change(changes)
+        except InvalidLimit as error:
+            raise typer.BadParameter(str(error)) from None
+        found, live = store.read(), instances(client, settings.redis_prefix)
+    if json:
+        print_json(described(found, live))
+    else:
+        _print(found, live)
+    typer.echo(_who_applies(live), err=True)
+    for kind in sorted({setting.type for setting in changes if setting.type is not None}):
+        for warning in _warnings(kind, found, live):
+            typer.echo(f"oncepool: {warning}", err=True)
+
+
+def _who_applies(live: list[dict[str, Any]]) -> str:
+    if not live:
+        return "no instance is registered: it holds for those that start from now on"
+    names = ", ".join(facts["id"] for facts in live)
+    return f"{len(live)} live instance(s) apply it within {WITHIN} s: {names}"
+
+
+def _warnings(kind: str, found: Limits, live: list[dict[str, Any]]) -> Iterator[str]:
+    known = [facts for facts in live if kind in facts.get("types", ())]
+    if live and not known and all(facts.get("types") for facts in live):
+        yield f"no live instance has a handler for {kind!r}"
+    total = found.types[kind].total if kind in found.types else None
+    if total is not None and len(known) > total:
+        yield (
+            f"{len(known) - total} of {len(known)} instances will run no {kind!r}: there are more"
+            f" than {total}; what arrives there waits in the journal for the others"
+        )
+
+
+def described(found: Limits, live: list[dict[str, Any]]) -> dict[str, Any]:
+    """The limits as one JSON object; `at_once` is what instances say that they may run now."""
+    return {
+        "workers": found.workers,
+        "workers_total": found.workers_total,
+        "types": [
+            {
+                "type": kind,
+                "total": limit.total,
+                "instance": limit.instance,
+                "paused": limit.paused,
+                "at_once": {
+                    facts["id"]: facts["at_once"][kind]
+                    for facts in live
+                    if kind in facts.get("at_once", ())
+                },
+            }
+            for kind, limit in found.types.items()
+        ],
+        "instances": [facts["id"] for facts in live],
+        "unread": list(found.unread),
+    }
+
+
+def _print(found: Limits, live: list[dict[str, Any]]) -> None:
+    rows = described(found, live)
+    workers = [(name, rows[name]) for name in ("workers", "workers_total") if rows[name]]
+    if workers:
+        print_table(("limit", "n"), workers)
+    if rows["types"]:
+        shown = ({**row, "at_once": sum(row["at_once"].values()) or None} for row in rows["types"])
+        print_table(TYPES, ([row[column] for column in TYPES] for row in shown))
+    if not workers and not rows["types"]:
+        typer.echo("nothing is limited beyond the configuration and the handlers' max_at_once")
+    for field in found.unread:
+        typer.echo(f"oncepool: the field {field!r} says nothing: it limits nothing", err=True)
+
+
+@contextmanager
+def _connected(settings: Settings) -> Iterator[redis.Redis]:
+    settings.require("redis_url")
+    try:
+        with connect(settings.redis_url) as client:
+            yield client
+    except (redis.RedisError, OSError, StoreUnavailable) as error:
+        fail(
+            f"limits are kept in Redis, and it does not answer: {mask_url(str(error))}; correct"
+            " redis_url or start Redis. The last known limits hold meanwhile"
+        )

@@ -69,12 +69,13 @@ def check_kafka(settings: Settings) -> list[Finding]:
     except OncepoolError as error:
         return [Finding("kafka", "wrong", str(error), "correct the address or start the broker")]
     findings = [Finding("kafka", "ok", f"{len(cluster.brokers)} broker(s) answer")]
-    for topic in settings.kafka_topics:
+    for topic in settings.all_topics:
         if topic in cluster.topics:
             count = len(cluster.topics[topic].partitions)
             findings.append(Finding("kafka", "ok", f"topic {topic}: {count} partitions"))
         else:
-            advice = "run `oncepool topics create`, or correct kafka_topics"
+            name = "kafka_topics" if topic in settings.kafka_topics else "kafka_results_topic"
+            advice = f"run `oncepool topics create`, or correct {name}"
             findings.append(Finding("kafka", "wrong", f"topic {topic} does not exist", advice))
     there = [topic for topic in settings.kafka_topics if topic in cluster.topics]
     if there and settings.kafka_protocol != "classic":

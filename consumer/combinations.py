@@ -46,6 +46,15 @@ def wrong_combinations(s: Settings) -> list[str]:
             f" ({s.worker_memory_limit}): a worker would meet the limit before it is replaced;"
             " lower worker_max_rss"
         )
+    if s.kafka_results_topic and s.kafka_results_topic in {*s.kafka_topics, s.send_topic}:
+        problems.append(
+            f"kafka_results_topic ({s.kafka_results_topic}) is a topic of requests too: records"
+            " would come back as requests; give it a topic of its own"
+        )
+    if s.results_duplicates and not s.kafka_results_topic:
+        problems.append(
+            "results_duplicates asks for records that have no topic: set kafka_results_topic"
+        )
     if s.sweep_interval > s.lease:
         problems.append(
             f"sweep_interval ({s.sweep_interval:g} s) is longer than lease ({s.lease:g} s): expired"

@@ -131,6 +131,10 @@ class Settings(BaseSettings):
         "", description="Topic that requests are sent to; without it the first of kafka_topics."
     )
     kafka_group: str = Field("oncepool", min_length=1, description="Consumer group.")
+    kafka_results_topic: str = Field(
+        "",
+        description="Topic that gets a record of each settled request; without it none are kept.",
+    )
     kafka_protocol: Literal["auto", "consumer", "classic"] = Field(
         "auto",
         description="Group protocol: consumer is KIP-848; auto takes it where the broker has it.",
@@ -188,6 +192,11 @@ class Settings(BaseSettings):
     )
     migrate_on_start: bool = Field(
         False, description="Create or upgrade the journal when an instance starts."
+    )
+
+    results_duplicates: bool = Field(
+        False,
+        description="A result record, with code duplicate, also for each answered resend.",
     )
 
     redis_url: str = Field("", description="Redis or Valkey of the statuses, redis://...")
@@ -262,6 +271,12 @@ class Settings(BaseSettings):
     def send_topic(self) -> str:
         """The topic that requests are sent to; empty where none is configured."""
         return self.kafka_topic or (self.kafka_topics[0] if self.kafka_topics else "")
+
+    @property
+    def all_topics(self) -> list[str]:
+        """The topics of requests and, where one is configured, that of result records."""
+        results = [self.kafka_results_topic] if self.kafka_results_topic else []
+        return self.kafka_topics + results
 
     def source(self, name: str) -> str:
         """Where the value of setting `name` came from."""

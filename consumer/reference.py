@@ -59,6 +59,7 @@ GROUPS = (
     ("What runs", ("app", "workers", "ordering", "max_", "request_", "grace")),
     ("Kafka", ("kafka_", "auto_offset_reset", "topic_")),
     ("Journal (PostgreSQL)", ("database_", "lease", "sweep_", "migrate_")),
+    ("Result records", ("results_",)),
     ("Statuses (Redis)", ("redis_",)),
     ("Workers", ("worker_",)),
     ("Health and logs", ("health_", "log_")),

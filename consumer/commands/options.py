@@ -42,6 +42,7 @@ PANELS = {
     "lease": "Journal (PostgreSQL)",
     "sweep": "Journal (PostgreSQL)",
     "migrate": "Journal (PostgreSQL)",
+    "results": "Result records",
     "redis": "Statuses (Redis)",
     "worker": "Workers",
     "health": "Health and logs",

@@ -18,14 +18,17 @@ def topics() -> None:
 
 
 @app.command()
-@with_settings(*KAFKA, "topic_partitions", "topic_replication")
+@with_settings(*KAFKA, "kafka_results_topic", "topic_partitions", "topic_replication")
 def create(settings: Settings, json: JsonOption = False) -> None:
-    """Create the configured topics; those that are there already stay as they are."""
+    """Create the configured topics, that of the result records among them.
+
+    Those that are there already stay as they are.
+    """
     settings.require("kafka_bootstrap_servers", "kafka_topics")
     client = admin_client(settings)
     metadata(client, settings)
     results = create_topics(
-        client, settings.kafka_topics, settings.topic_partitions, settings.topic_replication
+        client, settings.all_topics, settings.topic_partitions, settings.topic_replication
     )
     if json:
         print_json([result._asdict() for result in results])

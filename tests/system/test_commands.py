@@ -156,6 +156,18 @@ def test_topics_are_made_once(oncepool: Oncepool, group: str) -> None:
     assert [(t["result"], t["partitions"]) for t in answer(second)] == [("exists", 3)] * 2
 
 
+def test_the_topic_of_the_result_records_is_made_too(oncepool: Oncepool, group: str) -> None:
+    done = oncepool(
+        *("topics", "create", "--json", "--topic-partitions", "2"),
+        ONCEPOOL_KAFKA_TOPICS=f"{group}-a",
+        ONCEPOOL_KAFKA_RESULTS_TOPIC=f"{group}-results",
+    )
+
+    assert [(t["topic"], t["partitions"]) for t in answer(done)] == [
+        (f"{group}-a", 2), (f"{group}-results", 2),
+    ]  # fmt: skip
+
+
 def test_what_was_sent_is_accepted_and_waits(oncepool: Oncepool) -> None:
     sent = oncepool("send", "greeting.make", '{"n": 1}', "--id", "g-1", "--json")
     assert answer(sent) == {"id": "g-1"}

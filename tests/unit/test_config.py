@@ -196,6 +196,15 @@ def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name: str
             "would meet the limit before it is replaced",
         ),
         ({"sweep_interval": 61}, "expired claims would stay unnoticed"),
+        (
+            {"kafka_topics": "a,b", "kafka_results_topic": "b"},
+            "would come back as requests; give it a topic of its own",
+        ),
+        (
+            {"kafka_topic": "c", "kafka_results_topic": "c"},
+            "would come back as requests; give it a topic of its own",
+        ),
+        ({"results_duplicates": True}, "set kafka_results_topic"),
     ],
 )
 def test_combinations_that_do_not_go_together_are_explained(

@@ -158,7 +158,7 @@ def _first_end(
     if row is not None and row.copy == one.copies[0]:
         return RUN
     if not _lost(one, row):
-        # No message of it is missing: the first was answered from the journal, after a later one ran.
+        # No message is missing: the first was answered from the journal, after a later one ran.
         return REFUSED if one.refused else LATER
     # Which of those that were not run is lost is not known: any that may be counts for the first.
     unrun = [copy for copy in one.copies if row is None or row.copy != copy]

@@ -7,14 +7,13 @@ was moved to Redis afterwards; the journal is right without them.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from psycopg import errors
 
+from feedback.due import notify, stored_headers
 from feedback.fingerprint import parse_json
 from feedback.operators import SCHEMA, Connection
 from feedback.queries import query
@@ -26,7 +25,6 @@ from feedback.store import StatusWrite
 RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)
 AT_ONCE: Final = 500
 DEFAULT_TTL: Final = 3600
-CHANNEL_LIMIT: Final = 63  # bytes of a channel's name in PostgreSQL
 
 RETRIED: Final = "retried"
 CANCELLED: Final = "cancelled"
@@ -168,12 +166,6 @@ def drop(
     return _move(connection, "end_requests", ids, by, values, schema)
 
 
-def notify_due(connection: Connection, schema: str = SCHEMA) -> None:
-    """Wakes the clerks that listen for due rows."""
-    channel = f"{schema}_due".encode()[:CHANNEL_LIMIT].decode()
-    connection.execute("SELECT pg_notify(%s, '')", [channel])
-
-
 def _move(
     connection: Connection,
     name: str,
@@ -195,7 +187,7 @@ def _move(
                 explain(connection, missed, values["action"], expected, schema=schema)
             )
         if moved and wake:
-            notify_due(connection, schema)
+            notify(connection, schema=schema)
     return outcome
 
 
@@ -233,10 +225,7 @@ def _checked(result: bytes | None) -> str | None:
 
 def _reply_to(headers: Any) -> str | None:
     """The channel of the producer that waits for this request, from the stored headers."""
-    try:
-        for name, value in headers or ():
-            if name == "ce_replyto" and value:
-                return base64.b64decode(value).decode()
-    except (TypeError, ValueError, binascii.Error):
-        return None
+    for name, value in stored_headers(headers):
+        if name == "ce_replyto" and value:
+            return value.decode(errors="replace")
     return None

@@ -24,7 +24,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from feedback.record import KEY, PARTITION, TOPIC, VALUE, Record
+from feedback.record import DUE, KEY, PARTITION, TOPIC, VALUE, Record
 from processing.costs import CHUNK_SECONDS, Costs, kind_of
 from processing.limited import Limited
 
@@ -51,7 +51,8 @@ class Chunk:
     """Records that one worker runs together."""
 
     __slots__ = (
-        "alone", "blocked", "done", "gone", "limited", "number", "records", "suspicion", "worker",
+        "alone", "blocked", "done", "due", "gone", "limited", "number", "records", "suspicion",
+        "worker",
     )  # fmt: skip
 
     def __init__(self, number: int, worker: int) -> None:
@@ -68,6 +69,8 @@ class Chunk:
         self.done = False
         self.limited: Counter[str] = Counter()
         """How many of its records are of which limited type."""
+        self.due = 0
+        """How many of its records come from the waiting queue."""
 
     def remaining(self) -> Iterable[tuple[int, Record]]:
         """The records that are still this chunk's, with their indices."""
@@ -95,7 +98,9 @@ def lane_by_key(record: Record) -> int | None:
 
 
 def lane_by_partition(record: Record) -> int | None:
-    """The lane of a record's partition."""
+    """The lane of a record's partition; None for one from the waiting queue, which has no order."""
+    if record[PARTITION] == DUE:
+        return None
     return hash((record[TOPIC], record[PARTITION])) & (LANES - 1)
 
 
@@ -273,6 +278,21 @@ class Lanes:
         for index, record in reversed(list(chunk.remaining())):
             self._put_first(Held(record, suspicions.get(index)))
         self.release(chunk)
+
+    def submit_suspect(self, record: Record, suspicion: Suspicion) -> None:
+        """Takes a record that has to be looked up before anything else."""
+        self._put_first(Held(record, suspicion))
+
+    def take_suspects(self) -> list[Held]:
+        """Takes all suspects out, where nothing is in flight and `empty` was called before."""
+        suspects = [place for place in self._alone if isinstance(place, Held)]
+        self._alone.clear()
+        for lane, held in self._held.items():
+            suspects += held
+            self._tags[lane] = None
+        self._held.clear()
+        self._count -= len(suspects)
+        return suspects
 
     def empty(self) -> list[Record]:
         """Takes everything out that is no suspect; order within each lane is kept."""

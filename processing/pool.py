@@ -14,18 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feedback.record import Record, record_size
+from feedback.states import MOST_CRASHES
 from processing.caps import Caps
 from processing.costs import Costs, kind_of
 from processing.lanes import CHUNK_REQUESTS, Chunk, Lanes, Ordering, Suspicion
 from processing.respawn import Respawn
 from processing.slot import Running
+from processing.wants import Wants, is_due
 
 CHUNKS_IN_FLIGHT = 2
 PREFETCH = CHUNK_REQUESTS // 4
 """A second chunk goes to a busy worker only when at least so many records wait."""
 RECALL_AFTER = 0.2
 """Seconds a request may run before what waits behind it in the same worker is called back."""
-MOST_CRASHES = 2
 WAITING_PER_CAP = 10
 FEW = 100
 """Of a limited type ten times its cap may wait here, or so many."""
@@ -45,6 +46,9 @@ class PoolSettings:
     """Seconds a worker may take to say that it is ready."""
     max_in_hand: int = 5000
     """Requests committed and not finished, at most; those of one limited type fill part of it."""
+    max_due: int = 0
+    """Rows of the waiting queue in hand, at most, besides those; 0: none are claimed."""
+    max_due_bytes: int = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,13 @@ class DatabaseLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Tell:
+    """Send a frame to the clerk."""
+
+    frame: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Died:
     """A worker died with work in hand; for the log."""
 
@@ -93,7 +104,7 @@ class Died:
     culprit: Record | None
 
 
-Action = Spawn | Send | Signal | Fatal | DatabaseLost | Died
+Action = Spawn | Send | Signal | Fatal | DatabaseLost | Tell | Died
 
 
 @dataclass(slots=True)
@@ -145,6 +156,7 @@ class Pool:
         self.costs = Costs()
         self.lanes = Lanes(settings.ordering, self.costs)
         self.caps = Caps()
+        self.wants = Wants(settings.max_due, settings.max_due_bytes, settings.workers)
         self.workers: dict[int, Worker] = {}
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.in_hand = 0
@@ -203,6 +215,63 @@ class Pool:
         self._forget(records)
         return records
 
+    def take_suspects(self) -> list[tuple[Record, Suspicion | None]]:
+        """Gives up the suspects, and what waits behind them, once every worker has gone."""
+        if self.workers:
+            return []
+        held = self.lanes.take_suspects()
+        self._forget([h.record for h in held])
+        return [(h.record, h.suspicion) for h in held]
+
+    # The waiting queue
+
+    def ask(self, now: float) -> list[Action]:
+        """What to say to the clerk: how many due rows are wanted, whose leases to renew."""
+        actions: list[Action] = []
+        if (renewal := self.wants.renewal(now)) is not None:
+            actions.append(Tell(renewal))
+        if self.stopping or not self.database_up:
+            frame = self.wants.close()
+        elif not any(w.ready and not w.leaving for w in self.workers.values()):
+            return actions
+        else:
+            running = sum(c.due for w in self.workers.values() for c in w.chunks)
+            frame = self.wants.next(running, self._due_limits(), self.caps.elsewhere, now)
+        if frame is not None:
+            actions.append(Tell(frame))
+        return actions
+
+    def claimed(self, order: int, rows: Sequence[tuple[Record, str | None]], now: float) -> None:
+        """The clerk has claimed rows: (record, verdict), those that are due first first."""
+        self.wants.came(order, [record for record, _ in rows], now)
+        self.submit([record for record, verdict in rows if verdict is None])
+        for record, verdict in rows:
+            if verdict is None:
+                continue
+            self.in_hand += 1
+            self.in_hand_bytes += record_size(record)
+            # The row itself says how often it crashed.
+            self.lanes.submit_suspect(record, Suspicion(verdict, 0, None, None))
+
+    def new_clerk(self) -> list[Action]:
+        """There is another clerk: it is told of every claimed row in hand."""
+        self.wants.forget()
+        return [Tell(("renew", self.wants.pairs))] if self.wants else []
+
+    def _due_limits(self) -> dict[str, int]:
+        """Of limited types, how many more may wait here."""
+        if not self.caps.most:
+            return {}
+        waiting = self.lanes.waiting
+        quarter = self.settings.max_in_hand // 4 // max(1, len(waiting))
+        return {
+            kind: max(0, _may_wait(most, quarter) - waiting.get(kind, 0))
+            for kind, most in self.caps.most.items()
+            if kind not in self.caps.elsewhere
+        }
+
+    # Chunks
+
     def plan(self, now: float) -> list[Action]:
         """What to do now: start missing workers, fill free ones."""
         actions: list[Action] = []
@@ -242,6 +311,8 @@ class Pool:
     def _send(self, worker: Worker, chunk: Chunk) -> Send:
         self._next_chunk += 1
         worker.chunks.append(chunk)
+        if self.wants:
+            chunk.due = sum(map(is_due, chunk.records))
         suspicion = chunk.suspicion
         suspect = None
         if suspicion is not None:
@@ -288,10 +359,12 @@ class Pool:
         worker.backend = report["backend"]
         back.update(dict.fromkeys(report["unclear"]))
         self._finish(chunk, back, suspicions)
+        due_in = report.get("due_in")
+        actions: list[Action] = [] if due_in is None else [Tell(("wake", due_in))]
         if not report["database_up"] and self.database_up:
             self.database_up = False
-            return [DatabaseLost()]
-        return []
+            actions.append(DatabaseLost())
+        return actions
 
     def _finish(
         self, chunk: Chunk, back: Mapping[int, None], suspicions: Mapping[int, Suspicion | None]
@@ -304,6 +377,8 @@ class Pool:
     def _forget(self, records: Sequence[Record]) -> None:
         self.in_hand -= len(records)
         self.in_hand_bytes -= sum(map(record_size, records))
+        if self.wants:
+            self.wants.went(records)
 
     # Deaths
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from feedback.rows import Rows, Stored
-from feedback.states import SHUTDOWN, TIMEOUT, WORKER_DIED, State
+from feedback.states import MOST_CRASHES, SHUTDOWN, TIMEOUT, WORKER_DIED, State
 from feedback.store import StatusWrite
 from processing.chunk import Job, Suspect
 from processing.ending import stored_status
 from processing.external import External
 from processing.outcomes import Outcome
-from processing.pool import MOST_CRASHES
 from processing.session import Session
 from processing.task import Task
 
@@ -28,7 +27,9 @@ def note_crashes(task: Task, suspect: Suspect) -> None:
 
 
 def lost(verdict: str) -> Outcome:
-    """How a request ends whose worker had to be given up."""
+    """How a run ends whose worker had to be given up."""
+    if verdict == SHUTDOWN:
+        return Outcome(State.WAITING, PARKED, reason="the consumer stopped while it ran")
     state = State.DEAD if verdict == WORKER_DIED else State.FAILED
     return Outcome(state, verdict, reason="its worker was lost while it ran")
 
@@ -87,4 +88,6 @@ def _settled(stored: Stored, suspect: Suspect, task: Task) -> bool:
     """The dead worker had claimed it, or committed its row."""
     if stored.state == State.RUNNING:
         return stored.token == suspect.token
+    if task.claim is not None:
+        return stored.state != State.WAITING or stored.token != task.claim
     return task.place == (stored.topic, stored.partition, stored.kafka_offset)

@@ -58,6 +58,11 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         health_host=settings.health_host,
         health_port=settings.health_port,
         sweep_interval=settings.sweep_interval,
+        results_topic=settings.kafka_results_topic,
+        results_kafka={
+            **settings.kafka_properties,
+            "bootstrap.servers": settings.kafka_bootstrap_servers,
+        },
     )
     pool = PoolSettings(
         workers=settings.workers,

@@ -33,6 +33,7 @@ from processing.logs import configure, get_logger
 from processing.membership import Membership
 from processing.refusals import refusals
 from processing.registry import connect
+from processing.result_sender import result_sender
 from processing.schedule import Schedule
 from processing.shares import Portion
 
@@ -102,6 +103,7 @@ class Clerk:
         self._desk = Desk(settings, channel.send, self._sender.put, self._health, self._log)
         turns = min(settings.register_interval, settings.limits_interval)
         self._schedule = Schedule({MEMBERSHIP: turns}, time.monotonic())
+        self._results = result_sender(settings, self._log)
         self._server: HealthServer | None = None
         if settings.health_port is not None:
             self._server = _health_server(settings, self._health)
@@ -110,6 +112,7 @@ class Clerk:
     def serve(self) -> int:
         """Runs until told to stop. Raises ChannelClosed when the main process is gone."""
         self._desk.start()
+        self._results.start()
         self._schedule.hasten(MEMBERSHIP, time.monotonic())
         while True:
             frame = self._channel.receive(TURN)
@@ -129,6 +132,7 @@ class Clerk:
                 self._health.beat(facts)
             case ("counts", counts):
                 self._desk.count(counts)
+                self._results.wake()
             case ("probe",):
                 self._desk.probe()
             case ("refuse", code, records):
@@ -175,13 +179,16 @@ class Clerk:
     def _leave(self) -> None:
         """Statuses first, as somebody waits for them; the database writes meanwhile."""
         self._desk.stop()
+        self._results.stop()
         if not self._sender.close(FLUSH_AT_EXIT):
             self._log.warning("statuses lost at the end", dropped=self._sender.dropped)
         try:
             self._membership.remove()
         except (redis.RedisError, OSError):
             self._log.info("the registration stays until it expires: Redis is away")
+        end = time.monotonic() + FLUSH_AT_EXIT
         self._desk.join(FLUSH_AT_EXIT)
+        self._results.join(max(0.0, end - time.monotonic()))
         if self._server is not None:
             self._server.close()
 

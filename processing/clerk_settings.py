@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -36,3 +36,7 @@ class ClerkSettings:
     """Seconds after which a database that does not answer a statement counts as away."""
     status_ttl: int = 3600
     """Seconds that statuses which the clerk writes live; it doesn't know the types' own."""
+    results_topic: str = ""
+    """Where result records go; empty = there are none."""
+    results_kafka: dict[str, Any] = field(default_factory=dict)
+    """librdkafka properties of the brokers that have this topic."""

@@ -19,11 +19,12 @@ from structlog.stdlib import BoundLogger
 from feedback import operators
 from feedback.errors import OncepoolError, SchemaTooNew
 from feedback.migrations import check_schema, migrate
+from feedback.results import add_results
 from feedback.store import StatusWrite
 from processing.channel import ChannelClosed, Frame
 from processing.clerk_settings import ClerkSettings
 from processing.counters import Counters, Key
-from processing.expiry import statuses_in_doubt
+from processing.expiry import records_in_doubt, statuses_in_doubt
 from processing.health import Health
 from processing.probe import Probe
 from processing.schedule import Schedule
@@ -215,7 +216,11 @@ class Desk:
         self._schema_checked = True
 
     def _sweep(self) -> None:
-        rows = operators.sweep_expired_claims(self._open(), schema=self._settings.schema)
+        connection, schema = self._open(), self._settings.schema
+        with connection.transaction(), connection.cursor() as cursor:
+            rows = operators.sweep_expired_claims(connection, schema=schema)
+            if self._settings.results_topic:
+                add_results(cursor, schema, records_in_doubt(rows))
         if not rows:
             return
         for row in rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from feedback.operators import ExpiredClaim
+from feedback.results import ResultRecord
 from feedback.states import State
 from feedback.status import encode_status
 from feedback.store import StatusWrite
@@ -29,3 +30,8 @@ def statuses_in_doubt(rows: Sequence[ExpiredClaim], ttl: int) -> list[StatusWrit
         )
         for row in rows
     ]
+
+
+def records_in_doubt(rows: Sequence[ExpiredClaim]) -> list[ResultRecord]:
+    """Their result records."""
+    return [ResultRecord(row.id, row.type, State.IN_DOUBT, row.code) for row in rows]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import psycopg
@@ -13,7 +12,8 @@ from structlog.stdlib import BoundLogger
 
 from feedback.breaker import Breaker
 from feedback.results import remove_results, take_results
-from processing.result_producer import ResultProducer
+from processing.clerk_settings import ClerkSettings
+from processing.result_producer import ResultProducer, connect
 
 AT_ONCE: Final = 500
 SHORTEST: Final = 0.5
@@ -74,6 +74,16 @@ class Pace:
         return max(0.0, self._due - now, self._breaker.pause(now))
 
 
+def result_sender(settings: ClerkSettings, log: BoundLogger) -> ResultSender:
+    """The sender that the settings ask for; without a results topic one that does nothing.
+
+    Raises ConfigurationError where the properties of Kafka are wrong.
+    """
+    topic, kafka = settings.results_topic, settings.results_kafka
+    producer = ResultProducer(topic, lambda: connect(kafka)) if topic else None
+    return ResultSender(settings, producer, log)
+
+
 class ResultSender:
     """Sends what waits, oldest first, until it is told to stop.
 
@@ -82,29 +92,25 @@ class ResultSender:
     """
 
     def __init__(
-        self,
-        database_url: str,
-        schema: str,
-        make_producer: Callable[[], ResultProducer],
-        log: BoundLogger,
-        *,
-        instance: str,
+        self, settings: ClerkSettings, producer: ResultProducer | None, log: BoundLogger
     ) -> None:
-        self._database_url = database_url
-        self._schema = schema
-        self._producer = make_producer()
+        self._settings = settings
         self._log = log
-        self._name = f"oncepool results {instance}"
         self._connection: psycopg.Connection[Any] | None = None
         self._changed = threading.Condition()
         # Both below are guarded by _changed.
         self._pace = Pace(time.monotonic())
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="results", daemon=True)
+        self._thread: threading.Thread | None = None
+        if producer is not None:
+            self._thread = threading.Thread(
+                target=self._run, args=(producer,), name="results", daemon=True
+            )
 
     def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
+        """Starts the thread, unless there is no topic to send to."""
+        if self._thread is not None:
+            self._thread.start()
 
     def wake(self) -> None:
         """Records may have been written: looks at once, unless a service is away."""
@@ -120,16 +126,17 @@ class ResultSender:
 
     def join(self, timeout: float) -> None:
         """Waits until the thread has ended. What it has not sent stays in the journal."""
-        self._thread.join(timeout)
+        if self._thread is not None:
+            self._thread.join(timeout)
 
-    def _run(self) -> None:
+    def _run(self, producer: ResultProducer) -> None:
         last = False
         while not last:
             last = self._wait()
             if last and self._pace.away:
                 break
             try:
-                taken, trouble = self._round()
+                taken, trouble = self._round(producer)
             except (psycopg.Error, OSError) as error:
                 taken, trouble = 0, " ".join(str(error).split()) or type(error).__name__
             except Exception as error:  # noqa: BLE001 - records wait until the bug is mended
@@ -146,18 +153,18 @@ class ResultSender:
                 self._changed.wait(pause)
             return self._stopping
 
-    def _round(self) -> tuple[int, str | None]:
+    def _round(self, producer: ResultProducer) -> tuple[int, str | None]:
         """How many records were taken, and what kept some of them from arriving."""
         # Before the transaction: one that is open while brokers are away holds back VACUUM.
-        if self._pace.away and not self._producer.reachable():
+        if self._pace.away and not producer.reachable():
             return 0, "no broker answers"
         connection = self._open()
         with connection.transaction(), connection.cursor() as cursor:
-            batch = take_results(cursor, self._schema, AT_ONCE)
+            batch = take_results(cursor, self._settings.schema, AT_ONCE)
             if not batch:
                 return 0, None
-            delivery = self._producer.deliver(batch)
-            remove_results(cursor, self._schema, delivery.arrived)
+            delivery = producer.deliver(batch)
+            remove_results(cursor, self._settings.schema, delivery.arrived)
         for name in delivery.shortened:
             self._log.warning("result left out of its record: too large for Kafka", request_id=name)
         return len(batch), delivery.trouble
@@ -165,7 +172,9 @@ class ResultSender:
     def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
             self._connection = psycopg.connect(
-                self._database_url, application_name=self._name, **_CONNECTION
+                self._settings.database_url,
+                application_name=f"oncepool results {self._settings.instance}",
+                **_CONNECTION,
             )
             self._connection.execute(_SESSION)
         return self._connection

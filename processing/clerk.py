@@ -135,20 +135,22 @@ class Clerk:
                 self._results.wake()
             case ("probe",):
                 self._desk.probe()
-            case ("refuse", code, records):
-                self._refuse(code, records)
+            case ("refuse", part, code, records, decoded):
+                self._refuse(part, code, records, decoded)
             case ("stop",):
                 return False
             case _:
                 raise AssertionError(f"the main process sent an unknown frame: {frame[0]!r}")
         return True
 
-    def _refuse(self, code: str, records: list[Any]) -> None:
+    def _refuse(self, part: int, code: str, records: list[Any], decoded: list[str]) -> None:
         now = datetime.now(UTC)
-        writes, counts = refusals(records, code, now, self._settings.status_ttl)
-        self._sender.put(writes)
-        self._desk.count(counts)
-        self._channel.send(("refused", len(records)))
+        refused = refusals(records, code, now, self._settings.status_ttl, decoded)
+        self._sender.put(refused.writes)
+        self._desk.count(refused.counts)
+        self._channel.send(("refused", part, len(records) - len(refused.letters)))
+        # Answered once they are in the journal: until then the main process keeps them, too.
+        self._desk.keep(part, refused.letters)
 
     def _look_around(self) -> None:
         facts = self._health.facts

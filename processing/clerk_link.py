@@ -6,6 +6,7 @@ import selectors
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from structlog.stdlib import BoundLogger
@@ -17,6 +18,15 @@ from processing.respawn import Respawn
 
 REFUSE_AT_ONCE = 500
 """Records in one frame of refusals."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """Records that were handed over to be refused together."""
+
+    code: str
+    records: list[Record]
+    left: int
 
 
 class ClerkLink:
@@ -36,8 +46,11 @@ class ClerkLink:
         """What the first clerk said of the database's schema, once it has."""
         self.database_up = False
         """Whether the clerk reached the database when it last looked."""
-        self.refusing = 0
-        """Records that it has been given to refuse and has not answered yet."""
+        self.decoded: list[str] = []
+        """Topics whose messages only user code can read."""
+        self._refused: dict[int, _Part] = {}
+        """What it was given to refuse and has not answered for yet."""
+        self._parts = 0
         self._limits: dict[str, Any] | None = None
         self.fatal: str | None = None
         """Why no clerk can run."""
@@ -53,6 +66,9 @@ class ClerkLink:
             self._reap()
         if not self.alive and self._wanted:
             self.fatal = self._respawn.hopeless
+            if self.fatal and self._refused:
+                self._log.error("requests not answered: no clerk can run", n=self.refusing)
+                self._refused.clear()
             if self._respawn.may(now):
                 self._spawn()
                 if not database_up:
@@ -68,15 +84,26 @@ class ClerkLink:
             return
         self._listen()
 
+    @property
+    def refusing(self) -> int:
+        """Records that it has been given to refuse and has not answered for yet."""
+        return sum(part.left for part in self._refused.values())
+
     def refuse(self, code: str, records: Sequence[Record]) -> None:
-        """Has records that were not started answered `failed/<code>`."""
-        if self._child is None:
-            self._log.error("requests not answered: the clerk is away", code=code, n=len(records))
-            return
+        """Has records that were not started answered `failed/<code>`.
+
+        Those that nobody sends again become dead letters, which may have to wait for the database.
+        """
         for start in range(0, len(records), REFUSE_AT_ONCE):
-            part = list(records[start : start + REFUSE_AT_ONCE])
-            self.refusing += len(part)
-            self.send(("refuse", code, part))
+            some = list(records[start : start + REFUSE_AT_ONCE])
+            number, self._parts = self._parts, self._parts + 1
+            self._refused[number] = _Part(code, some, len(some))
+            self._hand_over(number)
+
+    def _hand_over(self, number: int) -> None:
+        part = self._refused[number]
+        part.left = len(part.records)
+        self.send(("refuse", number, part.code, part.records, self.decoded))
 
     def database_back(self) -> bool:
         """True once after each time the clerk has reached the database again."""
@@ -124,6 +151,16 @@ class ClerkLink:
         if child.sentinel is not None:
             self._selector.register(child.sentinel, selectors.EVENT_READ, self._on_sentinel)
 
+        # What the one before it had not answered for: it is the same to answer it twice.
+        for number in self._refused:
+            self._hand_over(number)
+
+    def _answered(self, number: int, count: int) -> None:
+        part = self._refused[number]
+        part.left -= count
+        if part.left <= 0:
+            del self._refused[number]
+
     def _listen(self) -> None:
         child = self._child
         if child is None or child.channel not in self._selector.get_map():
@@ -160,8 +197,8 @@ class ClerkLink:
                 self.database_up = self._back = up
             case ("limits", limits):
                 self._limits = limits
-            case ("refused", count):
-                self.refusing -= count
+            case ("refused", number, count):
+                self._answered(number, count)
             case ("fatal", trace):
                 self.fatal = trace
             case _:
@@ -179,9 +216,6 @@ class ClerkLink:
             if registered is not None and registered in self._selector.get_map():
                 self._selector.unregister(registered)
         child.close()
-        if self.refusing:
-            self._log.error("refusals lost with the clerk", requests=self.refusing)
-            self.refusing = 0
         if self._wanted:
             self._log.error("clerk died", cause=child.cause)
             self._respawn.failed(time.monotonic())

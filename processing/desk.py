@@ -20,12 +20,14 @@ from feedback import operators
 from feedback.errors import OncepoolError, SchemaTooNew
 from feedback.migrations import check_schema, migrate
 from feedback.results import add_results
+from feedback.rows import Letter
 from feedback.store import StatusWrite
 from processing.channel import ChannelClosed, Frame
 from processing.clerk_settings import ClerkSettings
 from processing.counters import Counters, Key
 from processing.expiry import records_in_doubt, statuses_in_doubt
 from processing.health import Health
+from processing.letterbox import Letterbox
 from processing.probe import Probe
 from processing.schedule import Schedule
 
@@ -57,6 +59,7 @@ class Desk:
         )
         # At the start too: an instance that was killed may have left claims.
         self._schedule.hasten(SWEEP, time.monotonic())
+        self._letters = Letterbox(settings.schema, log)
         self._said_ready = False
         self._schema_checked = False
         self._blocked = False
@@ -85,6 +88,13 @@ class Desk:
         """Adds to the counters."""
         with self._changed:
             self._counters.add(counts, time.time())
+
+    def keep(self, part: int, letters: Sequence[Letter]) -> None:
+        """Keeps dead letters as soon as the database can be reached; then says ``refused``."""
+        if letters:
+            self._letters.put(part, letters)
+            with self._changed:
+                self._changed.notify_all()
 
     def unhang(self) -> None:
         """Cuts the connection of a statement that takes too long; call it now and then.
@@ -127,9 +137,14 @@ class Desk:
                 if try_now:
                     self._attempt(self._reach)
                 else:
+                    if self._letters:
+                        self._attempt(self._write_letters)
                     for duty in self._schedule.take(now):
                         if self._probe.up:  # the duty before this one may have found it away
                             self._attempt(self._sweep if duty == SWEEP else self._write_counters)
+            if self._letters and self._connection is not None and not self._blocked:
+                self._attempt(self._write_letters)
+            self._letters.name_lost()
             if self._connection is not None and not self._blocked:
                 self._attempt(self._write_counters)
         self._disconnect()
@@ -143,7 +158,7 @@ class Desk:
                 if (pause := self._probe.pause(now)) is not None:
                     pauses.append(pause)
                 if self._probe.up and not self._blocked:
-                    pauses.append(self._schedule.pause(now))
+                    pauses.append(0.0 if self._letters else self._schedule.pause(now))
                 if pauses and min(pauses) <= 0:
                     return True
                 self._changed.wait(min(pauses, default=None))
@@ -229,6 +244,13 @@ class Desk:
             )
         self._publish(statuses_in_doubt(rows, self._settings.status_ttl))
         self.count(_count(rows))
+
+    def _write_letters(self) -> None:
+        while self._letters:
+            parts, counts = self._letters.write(self._open())
+            self.count(counts)
+            for part, n in parts.items():
+                self._tell(("refused", part, n))
 
     def _write_counters(self) -> None:
         with self._changed:

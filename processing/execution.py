@@ -18,6 +18,7 @@ import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.errors import Malformed
+from feedback.record import TOPIC
 from feedback.rows import Letter, Rows
 from feedback.states import DATABASE_UNAVAILABLE, MALFORMED, State
 from feedback.store import StatusWrite
@@ -179,6 +180,10 @@ class Executor:
             return
         # A claim that was started is left to its lease: it may have happened.
         told = [t for t in tasks if t.effect != "external" or t.started is None]
+        # Whoever sends messages that a decoder reads does not know us, and won't send them again.
+        kept = [t for t in told if t.record[TOPIC] in self._app.decoders]
+        job.give_back(kept)
+        told = [t for t in told if t not in kept] if kept else told
         for task in told:
             task.stored = None
             task.started = None

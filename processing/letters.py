@@ -10,24 +10,13 @@ from structlog.stdlib import BoundLogger
 
 from feedback.record import OFFSET, PARTITION, TOPIC, TYPE
 from feedback.rows import Letter, Rows
-from feedback.states import MALFORMED, State
-from feedback.status import encode_status
+from feedback.states import MALFORMED
 from feedback.store import StatusWrite
 from processing.chunk import Job
 from processing.outcomes import describe
+from processing.refusals import malformed_status
 from processing.session import CommitUnclear, Session
 from processing.task import DEFAULT_TTL
-
-
-def malformed_status(letter: Letter, at: datetime, ttl: int = DEFAULT_TTL) -> StatusWrite | None:
-    """`failed/malformed` for a message whose id at least is valid."""
-    if letter.request_id is None:
-        return None
-    value = encode_status(
-        letter.request_id, letter.record[TYPE] or "", State.FAILED, 1, code=MALFORMED, attempt=1,
-        at=at, reason=letter.error,
-    )  # fmt: skip
-    return StatusWrite(letter.request_id, value, ttl, bump=True)
 
 
 class Letters:
@@ -57,8 +46,8 @@ class Letters:
             for letter in letters.values():
                 self._keep_alone(letter)
         now = datetime.now(UTC)
-        told = [malformed_status(letter, now) for letter in letters.values()]
-        self._publish([write for write in told if write is not None])
+        kept = letters.values()
+        self._publish([w for letter in kept for w in malformed_status(letter, now, DEFAULT_TTL)])
         for letter in letters.values():
             job.counts[letter.record[TYPE] or "", "dead_letter", MALFORMED] += 1
         job.settled.update(letters)

@@ -16,6 +16,7 @@ from typing import Any
 from structlog.stdlib import BoundLogger
 
 from feedback.record import OFFSET, PARTITION, TOPIC, TYPE, Record
+from feedback.states import DATABASE_UNAVAILABLE
 from processing.channel import ChannelClosed, Frame
 from processing.child import Child
 from processing.clerk_link import ClerkLink
@@ -58,6 +59,9 @@ class Supervisor:
         self._next_tick = 0.0
         self._next_counts = 0.0
         self._refusing: str | None = None
+        self._kept: list[Record] = []
+        """Messages that only user code can read, while the database is away: nobody sends them
+        again."""
         self._working = False
         self.clerk = ClerkLink(clerk, self._selector, log)
         self.types: list[str] = []
@@ -73,7 +77,7 @@ class Supervisor:
     @property
     def in_hand(self) -> int:
         """Requests that are committed and not finished."""
-        return self._pool.in_hand + self.clerk.refusing
+        return self._pool.in_hand + self.clerk.refusing + len(self._kept)
 
     @property
     def in_hand_bytes(self) -> int:
@@ -232,6 +236,7 @@ class Supervisor:
             case ("ready", info):
                 self._log.info("worker ready", worker=number, pid=self._children[number].pid)
                 self.types = info["types"]
+                self.clerk.decoded = info["decoded"]
                 self._pool.limit_by_app(info["at_once"])
                 self._pool.ready(number, info["backend"])
             case ("returned", chunk, indices):
@@ -282,17 +287,26 @@ class Supervisor:
         if self.clerk.database_back():
             self._log.info("database reached again: intake opens")
             self._pool.database_up = True
+            self._pool.submit(self._kept)
+            self._kept.clear()
         if (limits := self.clerk.new_limits()) is not None:
             self._log.info("limits", **limits)
             self._act(self._pool.limit(limits))
         if not self._pool.database_up:
-            self._refuse_unstarted("database_unavailable")
+            self._refuse_unstarted(DATABASE_UNAVAILABLE)
         if now >= self._next_counts:
             self._next_counts = now + COUNTS_EVERY
             self._hand_over_counts()
 
     def _refuse_unstarted(self, code: str) -> None:
-        if self._pool.lanes and (records := self._pool.take_unstarted()):
+        records = self._pool.take_unstarted() if self._pool.lanes else []
+        if code == DATABASE_UNAVAILABLE and self.clerk.decoded:
+            self._kept += [r for r in records if r[TOPIC] in self.clerk.decoded]
+            records = [r for r in records if r[TOPIC] not in self.clerk.decoded]
+        elif self._kept:
+            records = self._kept + records
+            self._kept = []
+        if records:
             self.clerk.refuse(code, records)
 
     def _hand_over_counts(self) -> None:

@@ -168,7 +168,11 @@ class _Worker:
 
 def _describe(app: App) -> dict[str, Any]:
     most = {name: handler.max_at_once for name, handler in app.handlers.items()}
-    return {"types": list(most), "at_once": {k: n for k, n in most.items() if n is not None}}
+    return {
+        "types": list(most),
+        "at_once": {k: n for k, n in most.items() if n is not None},
+        "decoded": list(app.decoders),
+    }
 
 
 def _fields(report: Report) -> dict[str, Any]:

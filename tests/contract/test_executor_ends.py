@@ -191,6 +191,15 @@ def test_a_decoder_that_returns_odd_things_makes_dead_letters(bench: Bench, odd:
     assert bench.rows() == {"d-2": ("done", "ok")}
 
 
+def test_without_a_database_what_a_decoder_read_is_given_back(bench: Bench) -> None:
+    bench.executor.close()
+    working, bench.executor = bench.executor, bench.another("postgresql://nobody@127.0.0.1:1/none")
+    report = bench.run(foreign(1, b"fine"), bench.record("a", "pay", {}))
+    assert (report.returned, bench.state("d-1")) == ([0], None)
+    assert bench.state("a") == ("failed", "database_unavailable")
+    bench.executor = working
+
+
 def test_what_nobody_thought_of_ends_one_request(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,20 +212,86 @@ def test_a_database_that_hangs_is_told_and_found_again(
 # Refusals and counters
 
 
+def letters(stack: Stack, schema: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(stack.database) as database:
+        return database.execute(
+            f"SELECT reason, request_id, detail FROM {schema}.dead_letters ORDER BY kafka_offset"
+        ).fetchall()
+
+
 def test_refused_requests_are_answered_and_counted(
     start: StartClerk, stack: Stack, schema: str, statuses: RedisStatusStore
 ) -> None:
     clerk = start(schema=schema)
     clerk.ready()
-    malformed = record(7, headers=[("ce_type", b"payment.create")])
 
-    clerk.send("refuse", "database_unavailable", [record(1), record(2), malformed])
+    clerk.send("refuse", 5, "database_unavailable", [record(1), record(2)], [])
 
-    assert clerk.wait_for("refused")[1] == 3
+    assert clerk.wait_for("refused")[1:] == (5, 2)
     found = eventually(lambda: None not in (got := statuses.read(["r-1", "r-2"])) and got)
     assert {(s.state, s.code) for s in found if s} == {("failed", "database_unavailable")}
     assert clerk.stop() == 0
     assert counters(stack, schema) == {("payment.create", "failed", "database_unavailable"): 2}
+
+
+def test_what_nobody_sends_again_becomes_a_dead_letter(
+    start: StartClerk, stack: Stack, schema: str, statuses: RedisStatusStore
+) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+    nameless = record(7, headers=[("ce_type", b"payment.create")])
+    typeless = ("requests", 0, 8, 1_700_000_000_000, None, b"{}", [("ce_id", b"m-8")], None)
+    foreign = ("theirs", 0, 9, 1_700_000_000_000, None, b"{}", [], None)
+
+    clerk.send("refuse", 0, "shutdown", [nameless, record(1), typeless, foreign], ["theirs"])
+
+    assert clerk.wait_for("refused", 2)[1] == 0
+    assert sum(frame[2] for frame in clerk.received("refused")) == 4
+    found = letters(stack, schema)
+    assert [row[:2] for row in found] == [
+        ("malformed", None), ("malformed", "m-8"), ("malformed", None),
+    ]  # fmt: skip
+    assert "decoder had not run" in str(found[2][2])
+    told = eventually(lambda: statuses.read(["m-8"])[0])
+    assert (told.state, told.code) == ("failed", "malformed")
+    assert clerk.stop() == 0
+    assert counters(stack, schema)["payment.create", "dead_letter", "malformed"] == 1
+
+
+def test_dead_letters_wait_for_the_database(
+    start: StartClerk, stack: Stack, schema: str, proxy: Proxy, through: str
+) -> None:
+    clerk = start(schema=schema, database_url=through)
+    clerk.ready()
+    proxy.cut()
+    clerk.send("probe")
+    assert clerk.wait_for("database", 1)[1] is False
+    malformed = record(7, headers=[("ce_type", b"payment.create")])
+
+    clerk.send("refuse", 3, "database_unavailable", [malformed, record(1)], [])
+    assert clerk.wait_for("refused")[1:] == (3, 1)
+    proxy.mend()
+
+    assert clerk.wait_for("refused", 2)[1:] == (3, 1)
+    assert [row[0] for row in letters(stack, schema)] == ["malformed"]
+
+
+def test_dead_letters_that_are_lost_at_the_end_are_named(
+    start: StartClerk, schema: str, proxy: Proxy, through: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clerk = start(schema=schema, database_url=through)
+    clerk.ready()
+    proxy.cut()
+    clerk.send("probe")
+    assert clerk.wait_for("database", 1)[1] is False
+    malformed = record(7, headers=[("ce_type", b"payment.create")])
+    clerk.send("refuse", 0, "shutdown", [malformed], [])
+    clerk.wait_for("refused")
+
+    assert clerk.stop() == 0
+    text = capfd.readouterr()
+    (line,) = [li for li in (text.out + text.err).splitlines() if "dead letter is lost" in li]
+    assert orjson.loads(line)["place"] == "requests/0/7"
 
 
 def test_refusals_are_answered_while_the_database_hangs(
@@ -236,9 +302,9 @@ def test_refusals_are_answered_while_the_database_hangs(
     proxy.hang()
     clerk.send("probe")
 
-    clerk.send("refuse", "shutdown", [record(1)])
+    clerk.send("refuse", 0, "shutdown", [record(1)], [])
 
-    assert clerk.wait_for("refused", timeout=3.0)[1] == 1
+    assert clerk.wait_for("refused", timeout=3.0)[2] == 1
     eventually(lambda: statuses.read(["r-1"])[0] is not None, 3.0)
 
 
@@ -252,7 +318,8 @@ def test_statuses_that_wait_are_sent_before_the_end(
         clerk.ready()
         valkey.pause()
         for first in range(0, 3000, 500):
-            clerk.send("refuse", "shutdown", [record(n) for n in range(first, first + 500)])
+            some = [record(n) for n in range(first, first + 500)]
+            clerk.send("refuse", first, "shutdown", some, [])
         clerk.wait_for("refused", 6)
         clerk.send("stop")
         valkey.resume()
@@ -398,8 +465,8 @@ def test_the_registration_of_a_killed_instance_expires(
 def test_goes_on_without_redis(start: StartClerk, stack: Stack, schema: str) -> None:
     clerk = start(schema=schema, redis_url="redis://127.0.0.1:1/0")
     assert clerk.ready()["schema"] == "ok"
-    clerk.send("refuse", "shutdown", [record(1)])
-    assert clerk.wait_for("refused")[1] == 1
+    clerk.send("refuse", 0, "shutdown", [record(1)], [])
+    assert clerk.wait_for("refused")[2] == 1
     clerk.send("counts", {("a", "done", "ok"): 1})
 
     assert clerk.stop() == 0
@@ -474,7 +541,7 @@ def test_the_last_limits_hold_while_redis_is_away(
         clerk.wait_for("limits")
     finally:
         valkey.stop()
-    clerk.send("refuse", "shutdown", [record(1)])
+    clerk.send("refuse", 0, "shutdown", [record(1)], [])
     clerk.wait_for("refused")
     assert len(clerk.received("limits")) == 1
     assert clerk.stop() == 0

@@ -1,48 +1,35 @@
-"""``oncepool stats``: instances, lag and outcomes."""
+"""``oncepool stats``: instances, limits, lag, what waits and how requests ended."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
-import redis
 import typer
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from consumer.commands.limits import TYPES as LIMIT
+from consumer.commands.limits import described
 from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, with_settings
 from consumer.config import Settings
-from consumer.errors import ConfigError
-from consumer.journal import connect
-from consumer.lag import group_lag
-from consumer.masking import mask_url
+from consumer.figures import Look, Row, look
 from consumer.output import as_cell, print_json
-from feedback import operators
-from feedback.errors import OncepoolError
-from processing.registry import connect as connect_redis
-from processing.registry import instances
 
 app = typer.Typer()
 
 REFRESH = 2.0
-INSTANCE = ("id", "host", "version", "workers", "joined", "assigned", "in_hand", "queued")
+INSTANCE = (
+    "id", "host", "version", "workers", "workers_free", "joined", "assigned", "paused", "in_hand",
+    "queued", "running", "lost_at_commit", "age",
+)  # fmt: skip
 TOPIC = ("topic", "partitions", "waiting")
+TYPE = ("type", "rate", "done_hour", "done_day", "waiting", "due", "oldest", "overdue")
 COUNT = ("type", "state", "code", "n")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One source of figures: its name, its rows, or why there are none."""
-
-    name: str
-    columns: tuple[str, ...]
-    rows: list[dict[str, Any]]
-    problem: str | None = None
+AGES = frozenset({"age", "oldest", "overdue"})
 
 
 @app.command()
@@ -62,7 +49,7 @@ def stats(
     ] = 60,
     json: JsonOption = False,
 ) -> None:
-    """Show instances with their load, waiting messages, and how requests ended lately.
+    """Show instances with their load, limits, what waits, and how requests ended lately.
 
     Shows what the configured services tell; exit code 1 when none of them answers.
     """
@@ -71,73 +58,99 @@ def stats(
     if watch:
         _watch(settings, minutes)
         return
-    parts = collect(settings, minutes)
+    found = look(settings, minutes)
     if json:
-        print_json({part.name: part.rows for part in parts if part.problem is None})
+        print_json(as_json(found))
+        for name, problem in found.problems.items():
+            typer.echo(f"oncepool: {name}: {problem}", err=True)
     else:
-        Console(highlight=False).print(render(parts))
-    for part in parts:
-        if part.problem is not None and json:
-            typer.echo(f"oncepool: {part.name}: {part.problem}", err=True)
-    if all(part.problem is not None for part in parts):
+        Console(highlight=False).print(render(found))
+    if found.blind:
         raise typer.Exit(1)
 
 
 def _watch(settings: Settings, minutes: int) -> None:
-    with Live(render(collect(settings, minutes)), screen=False, auto_refresh=False) as live:
-        while True:
-            time.sleep(REFRESH)
-            live.update(render(collect(settings, minutes)), refresh=True)
+    console = Console(highlight=False)
+    try:
+        with Live(
+            render(look(settings, minutes)),
+            console=console,
+            screen=console.is_terminal,
+            auto_refresh=False,
+        ) as live:
+            while True:
+                began = time.monotonic()
+                live.update(render(look(settings, minutes)), refresh=True)
+                # A look that takes long must not become all that the services do.
+                time.sleep(max(REFRESH, time.monotonic() - began))
+    except KeyboardInterrupt:
+        return
 
 
-def collect(settings: Settings, minutes: int) -> list[Part]:
-    """What each configured service tells."""
-    sources: list[tuple[str, tuple[str, ...], bool, Callable[[], list[dict[str, Any]]]]] = [
-        ("instances", INSTANCE, bool(settings.redis_url), lambda: _instances(settings)),
-        (
-            "topics",
-            TOPIC,
-            bool(settings.kafka_bootstrap_servers and settings.kafka_topics),
-            lambda: [lag._asdict() for lag in group_lag(settings)],
-        ),
-        ("requests", COUNT, bool(settings.database_url), lambda: _counts(settings, minutes)),
-    ]
-    parts: list[Part] = []
-    for name, columns, configured, read in sources:
-        if not configured:
-            continue
-        try:
-            parts.append(Part(name, columns, read()))
-        except (OncepoolError, redis.RedisError, OSError) as error:
-            parts.append(Part(name, columns, [], mask_url(str(error))))
-    if not parts:
-        raise ConfigError("nothing to ask: set kafka_topics, database_url or redis_url")
+def as_json(found: Look) -> Row:
+    """One object; a source that did not answer is left out, and `problems` says why."""
+    parts: Row = {"summary": found.summary()}
+    if found.instances is not None and found.limits is not None:
+        parts["instances"] = found.instances
+        parts["limits"] = described(found.limits, found.instances)
+    if found.topics is not None:
+        parts["topics"] = found.topics
+    if found.requests is not None and found.journal is not None:
+        parts["requests"] = found.requests
+        parts["types"] = found.journal.types
+    parts["problems"] = found.problems
     return parts
 
 
-def _instances(settings: Settings) -> list[dict[str, Any]]:
-    with connect_redis(settings.redis_url) as client:
-        return instances(client, settings.redis_prefix)
-
-
-def _counts(settings: Settings, minutes: int) -> list[dict[str, Any]]:
-    with connect(settings) as connection:
-        since = datetime.now(UTC) - timedelta(minutes=minutes)
-        return operators.stats(connection, since, schema=settings.database_schema)
-
-
-def render(parts: list[Part]) -> Group:
-    """The tables of all parts."""
-    shown: list[Table | Text] = []
-    for part in parts:
-        if part.problem is not None:
-            shown.append(Text(f"{part.name}: {part.problem}", style="red"))
-            continue
-        table = Table(
-            *part.columns, title=part.name, title_justify="left", box=None, pad_edge=False
-        )
-        for row in part.rows:
-            table.add_row(*(Text(as_cell(row.get(column))) for column in part.columns))
-        shown.append(table)
-        shown.append(Text(""))
+def render(found: Look) -> Group:
+    """All of it as tables."""
+    shown: list[RenderableType] = [_summary(found.summary())]
+    shown += (Text(f"{name}: {problem}", style="red") for name, problem in found.problems.items())
+    shown.append(Text(""))
+    if found.instances is not None and found.limits is not None:
+        shown += _table("instances", INSTANCE, found.instances)
+        limits = described(found.limits, found.instances)
+        workers = {name: limits[name] for name in ("workers", "workers_total") if limits[name]}
+        if workers:
+            shown.append(Text("limits: " + _pairs(workers.items())))
+        if limits["types"]:
+            rows = [{**row, "at_once": sum(row["at_once"].values())} for row in limits["types"]]
+            shown += _table("limits", LIMIT, rows)
+    if found.topics is not None:
+        shown += _table("topics", TOPIC, found.topics)
+    if found.journal is not None:
+        shown += _table("types", TYPE, found.journal.types)
+    if found.requests is not None:
+        shown += _table("requests", COUNT, found.requests)
     return Group(*shown)
+
+
+def _summary(summary: Row) -> Text:
+    return Text(
+        _pairs((name, _cell(name, n)) for name, n in summary.items() if n is not None), style="bold"
+    )
+
+
+def _pairs(items: Iterable[tuple[str, Any]]) -> str:
+    return "   ".join(f"{name.replace('_', ' ')} {value}" for name, value in items)
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> list[RenderableType]:
+    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(_cell(column, row.get(column))) for column in columns))
+    return [table, Text("")]
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is not None and column in AGES:
+        return age(value)
+    return f"{value:.1f}/s" if column == "rate" else as_cell(value)
+
+
+def age(seconds: float) -> str:
+    """As people say it: 0.4 s, 12 s, 5 min, 3 h, 2 d."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

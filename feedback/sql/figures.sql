@@ -1,0 +1,29 @@
+-- Figures of the journal as a whole, for `oncepool stats`.
+
+-- name: waiting_by_type
+-- The index of due rows holds all that is asked for.
+SELECT type, count(*)::bigint AS waiting, count(*) FILTER (WHERE due_at <= now())::bigint AS due,
+       greatest(0, extract(epoch FROM now() - min(created_at)))::float8 AS oldest,
+       greatest(0, extract(epoch FROM now() - min(due_at)))::float8 AS overdue
+FROM {schema}.requests WHERE state = 'waiting' GROUP BY type ORDER BY type
+
+-- name: open_questions
+SELECT (SELECT count(*) FROM {schema}.requests WHERE state = 'dead')::bigint AS dead,
+       (SELECT count(*) FROM {schema}.requests WHERE state = 'in_doubt')::bigint AS in_doubt,
+       (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at IS NULL)::bigint AS messages
+
+-- name: ended_by_type
+-- The rate is that of the minute before this one and of what has passed of this one.
+SELECT type,
+       coalesce(sum(n) FILTER (WHERE done AND minute > now() - interval '1 hour'), 0)::bigint
+           AS done_hour,
+       coalesce(sum(n) FILTER (WHERE done), 0)::bigint AS done_day,
+       coalesce(sum(n) FILTER (WHERE ended AND minute >= s.since), 0)::float8
+           / extract(epoch FROM now() - s.since)::float8 AS rate,
+       coalesce(sum(n) FILTER (WHERE state = 'lost'), 0)::bigint AS lost
+FROM {schema}.counters,
+     LATERAL (SELECT date_trunc('minute', now()) - interval '1 minute' AS since) AS s,
+     LATERAL (SELECT state = 'done' AND code <> 'duplicate' AS done,
+                     state IN ('done', 'rejected', 'failed', 'dead', 'in_doubt', 'superseded',
+                               'cancelled') AND code <> 'duplicate' AS ended) AS e
+WHERE minute > now() - interval '1 day' GROUP BY type, s.since ORDER BY type

@@ -49,10 +49,11 @@ HARM = {
     "exit": ("dead", "worker_died"),
     "hang": ("failed", "timeout"),
     "eat": ("failed", "handler_error"),
+    "SELECT pg_sleep(100)": ("failed", "timeout"),
 }
 
 
-@pytest.mark.parametrize("do", HARM)
+@pytest.mark.parametrize("do", HARM, ids=lambda do: do.split("(")[0].split()[-1])
 def test_the_neighbours_in_the_chunk_are_unharmed(make: Make, do: str) -> None:
     workers = make(worker_memory_limit=512 * MIB)
     workers.start()
@@ -68,6 +69,26 @@ def test_the_neighbours_in_the_chunk_are_unharmed(make: Make, do: str) -> None:
     assert states == dict.fromkeys([*before, *after], ("done", "ok"))
     assert workers.status("bad") == HARM[do]
     assert workers.status(after[-1]) == ("done", "ok")
+    workers.check_effects()
+    assert (
+        workers.query("SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(100)'") == []
+    )
+
+
+def test_the_neighbours_in_a_batch_are_run_without_the_one_that_kills(make: Make) -> None:
+    workers = make()
+    workers.start()
+    workers.warm(kind="fragile.batch")
+    ids = names("id")
+    records = [workers.record(i, "", "fragile.batch") for i in ids]
+    records.insert(10, workers.record("bad", "exit", "fragile.batch"))
+    workers.supervisor.submit(records)
+    workers.finish()
+    # Nobody can be blamed for the first death; alone, it kills twice.
+    assert workers.supervisor.stats().deaths == 3
+    states = workers.states()
+    assert states.pop("bad") == ("dead", "worker_died")
+    assert states == dict.fromkeys(ids, ("done", "ok"))
     workers.check_effects()
 
 
@@ -101,12 +122,13 @@ def test_a_slow_request_does_not_hold_up_what_waits_behind_it(make: Make) -> Non
 
 
 def test_a_worker_is_replaced_after_so_many_requests(make: Make) -> None:
-    workers = make(workers=2, worker_max_requests=50)
+    workers = make(worker_max_requests=50)
     workers.start()
-    ids = names("id", 400)
-    workers.submit(*ids)
-    workers.finish()
-    assert len(workers.seen) >= 4
+    ids = names("id", 180)
+    for wave in (1, 2, 3):
+        workers.submit(*ids[60 * (wave - 1) : 60 * wave])
+        workers.finish()
+        workers.until(lambda: len(workers.seen) == wave + 1)  # noqa: B023 - called at once
     assert workers.supervisor.stats().deaths == 0
     assert workers.states() == dict.fromkeys(ids, ("done", "ok"))
     workers.check_effects()

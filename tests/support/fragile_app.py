@@ -48,8 +48,20 @@ def fragile(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[A
     """Leaves one row, then does what it is told; returns its process."""
     tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
     try:
-        harm(payload.get("do", ""))
+        if payload["do"].startswith("SELECT"):
+            tx.execute(payload["do"])
+        else:
+            harm(payload["do"])
     except MemoryError:
         KEPT.clear()
         raise
     return os.getpid()
+
+
+@app.batch_handler("fragile.batch", timeout=10)
+def fragile_batch(requests: list[Request[dict[str, str]]], tx: psycopg.Cursor[Any]) -> list[int]:
+    """The same for many at once."""
+    for request in requests:
+        tx.execute(f"INSERT INTO {request.payload['table']} VALUES (%s)", (request.id,))
+        harm(request.payload["do"])
+    return [os.getpid() for _ in requests]

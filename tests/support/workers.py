@@ -74,25 +74,25 @@ class Workers:
     def _show(self) -> str:
         return f"{self.supervisor.stats()} {self.states()} {self.supervisor.fatal}"
 
-    def record(self, id: str, do: str, **headers: str) -> Record:
+    def record(self, id: str, do: str, kind: str = "fragile", **headers: str) -> Record:
         payload = orjson.dumps({"table": self.table, "do": do})
-        pairs = {"ce_id": id, "ce_type": "fragile", **headers}
+        pairs = {"ce_id": id, "ce_type": kind, **headers}
         self._offset += 1
         encoded: list[tuple[str, bytes | None]] = [
             (name, value.encode()) for name, value in pairs.items()
         ]
-        return ("topic", 0, self._offset, 0, None, payload, encoded, "fragile")
+        return ("topic", 0, self._offset, 0, None, payload, encoded, kind)
 
-    def submit(self, *ids: str, do: str = "", **headers: str) -> None:
-        self.supervisor.submit([self.record(i, do, **headers) for i in ids])
+    def submit(self, *ids: str, do: str = "", kind: str = "fragile", **headers: str) -> None:
+        self.supervisor.submit([self.record(i, do, kind, **headers) for i in ids])
 
     def finish(self, timeout: float = WAIT) -> None:
         """Turns until nothing is in hand."""
         self.until(lambda: self.supervisor.in_hand == 0, timeout)
 
-    def warm(self, count: int = 5) -> None:
+    def warm(self, count: int = 5, kind: str = "fragile") -> None:
         """Has requests run, so that the type is known to be quick and shares chunks."""
-        self.submit(*[f"warm-{self._offset}-{n}" for n in range(count)])
+        self.submit(*[f"warm-{self._offset}-{n}" for n in range(count)], kind=kind)
         self.finish()
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:

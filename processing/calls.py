@@ -36,12 +36,13 @@ class Calls:
         if long:
             self._publish([running_status(task, datetime.now(UTC))])
         request = task.request() if handler.wants_request else None
-        tx = self._session.handler_cursor() if handler.wants_tx else None
+        tx = self._session.handler_cursor(name) if handler.wants_tx else None
         begun = time.perf_counter()
         try:
             task.end(DONE, handler.call(task.payload, request, tx))
         except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
             task.end(outcome_of(error, handler.effect))
+            self._session.forget_cursor(name)
         task.seconds = seconds = time.perf_counter() - begun
         if long != (seconds > LONG_RUN):
             self._long ^= {name}
@@ -55,10 +56,11 @@ class Calls:
             task.started = now
         if long:
             self._publish([running_status(t, datetime.now(UTC)) for t in tasks])
-        tx = self._session.handler_cursor() if handler.wants_tx else None
+        tx = self._session.handler_cursor(name) if handler.wants_tx else None
         try:
             results = handler.call_batch([t.request() for t in tasks], tx)
         except BaseException as error:  # noqa: BLE001 - raising fails all of the batch
+            self._session.forget_cursor(name)
             for task in tasks:
                 task.end(outcome_of(error, handler.effect))
         else:

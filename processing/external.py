@@ -91,11 +91,12 @@ class External:
             if handler.wants_tx:
                 session.begin()
             request = task.request() if handler.wants_request else None
-            tx = session.handler_cursor() if handler.wants_tx else None
+            tx = session.handler_cursor(handler.type) if handler.wants_tx else None
             task.end(DONE, handler.call(task.payload, request, tx))
         except BaseException as error:  # noqa: BLE001 - whatever it is, the effect is in doubt
             if handler.wants_tx:
                 session.rollback()
+                session.forget_cursor(handler.type)
             task.end(outcome_of(error, "external"))
         task.seconds = time.perf_counter() - begun
         try:

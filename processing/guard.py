@@ -33,7 +33,7 @@ _WAYS_ROUND = frozenset(
 )
 """Attributes of a connection that lead past the guard, or change what the worker relies on."""
 _MOST_KNOWN = 1000
-_known: set[str] = set()
+_known: dict[str, str] = {}
 """Statements that were looked at and are harmless."""
 
 
@@ -51,9 +51,16 @@ def _blank(noise: re.Match[str]) -> str:
     return " " if noise[0].startswith(("--", "/*")) else "''"
 
 
-def check(query: Any, connection: psycopg.Connection[Any]) -> None:
-    """Raises TransactionControlRefused for a query that would end the transaction."""
+def check(query: Any, connection: psycopg.Connection[Any]) -> Any:
+    """The query; raises TransactionControlRefused for one that would end the transaction.
+
+    Of equal texts always the same object: psycopg keeps what it knows of a statement as long as its
+    cursor gets that very object again.
+    """
     if isinstance(query, str):
+        known = _known.get(query)
+        if known is not None:
+            return known
         text = query
     elif isinstance(query, bytes):
         text = query.decode("utf-8", "replace")
@@ -61,12 +68,12 @@ def check(query: Any, connection: psycopg.Connection[Any]) -> None:
         text = query.as_string(connection)
     else:
         text = str(query)
-    if text in _known:
-        return
-    if ends_transaction(text):
-        _refuse(text.strip()[:60])
-    if len(_known) < _MOST_KNOWN:
-        _known.add(text)
+    if text not in _known:
+        if ends_transaction(text):
+            _refuse(text.strip()[:60])
+        if len(_known) < _MOST_KNOWN:
+            _known[text] = text
+    return query
 
 
 def _refuse(what: str) -> NoReturn:
@@ -79,26 +86,26 @@ def _refuse(what: str) -> NoReturn:
 class GuardedCursor(psycopg.Cursor[Any]):
     """A psycopg cursor in the worker's transaction."""
 
+    def forget(self) -> None:
+        """Lets go of the last request's result."""
+        self._reset()
+
     def execute(self, query: Any, *args: Any, **options: Any) -> GuardedCursor:
         """As psycopg's; refuses transaction control."""
-        check(query, self._conn)
-        super().execute(query, *args, **options)
+        super().execute(check(query, self._conn), *args, **options)
         return self
 
     def executemany(self, query: Any, *args: Any, **options: Any) -> None:
         """As psycopg's; refuses transaction control."""
-        check(query, self._conn)
-        super().executemany(query, *args, **options)
+        super().executemany(check(query, self._conn), *args, **options)
 
     def copy(self, statement: Any, *args: Any, **options: Any) -> Any:
         """As psycopg's; refuses transaction control."""
-        check(statement, self._conn)
-        return super().copy(statement, *args, **options)
+        return super().copy(check(statement, self._conn), *args, **options)
 
     def stream(self, query: Any, *args: Any, **options: Any) -> Any:
         """As psycopg's; refuses transaction control."""
-        check(query, self._conn)
-        return super().stream(query, *args, **options)
+        return super().stream(check(query, self._conn), *args, **options)
 
     @property
     def connection(self) -> Any:

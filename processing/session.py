@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result
+from psycopg.rows import tuple_row
 
 from processing.guard import GuardedCursor
 
@@ -64,6 +65,7 @@ class Session:
         self.backend: tuple[int, str] | None = None
         """(pid, start) of the server process behind the connection; None without one."""
         self._cursors: dict[str, GuardedCursor] = {}
+        """By handler type; they belong to this connection."""
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
@@ -118,9 +120,21 @@ class Session:
         """A cursor for the executor itself."""
         return self.connection.cursor()
 
-    def handler_cursor(self) -> GuardedCursor:
-        """A cursor for a handler."""
-        return GuardedCursor(self.connection)
+    def handler_cursor(self, kind: str) -> GuardedCursor:
+        """The cursor of one handler: the same for all its requests, since a new one is dear.
+
+        Another one where the handler closed it or changed its rows.
+        """
+        cursor = self._cursors.get(kind)
+        if cursor is None or cursor.closed or cursor.row_factory is not tuple_row:
+            cursor = self._cursors[kind] = GuardedCursor(self.connection)
+        else:
+            cursor.forget()
+        return cursor
+
+    def forget_cursor(self, kind: str) -> None:
+        """A handler failed: what state it left its cursor in nobody knows."""
+        self._cursors.pop(kind, None)
 
     @property
     def in_transaction(self) -> bool:

@@ -1,0 +1,71 @@
+"""One cursor for all requests of a type: nothing of one request is seen by the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from processing import App, Request
+from stack import Stack
+from tests.support.executor import Bench
+
+Seen = list[tuple[Any, ...]]
+
+
+def make_app(seen: Seen) -> App:
+    app = App()
+
+    @app.handler("look")
+    def look(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+        try:
+            left = tx.fetchone()
+        except psycopg.ProgrammingError:
+            left = None
+        tx.execute("SELECT %s::text AS id", (request.id,))
+        seen.append((request.id, id(tx), left, tx.rowcount, type(tx.fetchone())))
+        tx.execute("SELECT 1")
+        match payload:
+            case "close":
+                tx.close()
+            case "dicts":
+                tx.row_factory = dict_row
+            case "fail":
+                raise ValueError("boom")
+
+    return app
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return []
+
+
+@pytest.fixture
+def bench(stack: Stack, schema: str, seen: Seen) -> Iterator[Bench]:
+    made = Bench(make_app(seen), stack.database, schema)
+    yield made
+    made.executor.close()
+
+
+@pytest.mark.parametrize("bad", ["fine", "close", "dicts", "fail"])
+def test_what_a_request_did_to_its_cursor_the_next_does_not_see(
+    bench: Bench, seen: Seen, bad: str
+) -> None:
+    bench.run(*[bench.record(f"r{n}", "look", bad if n == 2 else "fine") for n in range(5)])
+    assert [line[2:] for line in seen] == [(None, 1, tuple)] * len(seen)
+    expected = ("failed", "handler_error") if bad == "fail" else ("done", "ok")
+    assert bench.rows() == {f"r{n}": expected if n == 2 else ("done", "ok") for n in range(5)}
+
+
+def test_a_cursor_is_used_again_and_does_not_outlive_its_connection(
+    bench: Bench, seen: Seen
+) -> None:
+    bench.run(*[bench.record(f"r{n}", "look", "fine") for n in range(3)])
+    assert len({line[1] for line in seen}) == 1
+    bench.executor.close()
+    bench.run(bench.record("again", "look", "fine"))
+    assert bench.rows()["again"] == ("done", "ok")

@@ -28,6 +28,7 @@ COMMANDS = {
     "send": "consumer.commands.send:app",
     "status": "consumer.commands.status:app",
     "requests": "consumer.commands.requests:app",
+    "dead-letters": "consumer.commands.dead_letters:app",
     "stats": "consumer.commands.stats:app",
     "limits": "consumer.commands.limits:app",
     "stack": "stack.commands:stack_app",

@@ -17,10 +17,11 @@ from consumer.config import Settings
 from consumer.output import EXIT_REFUSED, EXIT_UNKNOWN, fail, print_json, print_table
 from consumer.since import parse_since
 from feedback.errors import StoreUnavailable
+from feedback.operators import Row
 from feedback.redis_store import RedisStatusStore
 from feedback.refusals import Refusal
 from feedback.store import StatusWrite
-from feedback.transitions import AT_ONCE, By, Moved, Outcome
+from feedback.transitions import AT_ONCE, By, Moved
 
 T = TypeVar("T")
 
@@ -140,35 +141,32 @@ class Teller:
         )
 
 
-def report(outcome: Outcome, doing: str, *, json: bool) -> None:
+def report(rows: Sequence[Row], refused: Sequence[Refusal], doing: str, *, json: bool) -> None:
     """Says what was moved and what was refused, and ends with the exit code for it."""
     if json:
-        print_json(
-            {
-                "moved": [_as_object(row) for row in outcome.moved],
-                "refused": [refused._asdict() for refused in outcome.refused],
-            }
-        )
-    elif len(outcome.moved) > SHOWN:
-        typer.echo(f"{doing}: {len(outcome.moved)} requests")
-    elif outcome.moved:
-        columns = ("id", "type", "from_state", "state", "code", "run")
-        print_table(columns, ([getattr(row, c) for c in columns] for row in outcome.moved))
-    _complain(outcome.refused)
-
-
-def _complain(refused: Sequence[Refusal]) -> None:
-    for one in refused[:SHOWN]:
-        typer.echo(f"oncepool: {one.id}: {one.reason}", err=True)
-    if len(refused) > SHOWN:
-        typer.echo(f"oncepool: and {len(refused) - SHOWN} more were refused", err=True)
+        print_json({"moved": rows, "refused": [one._asdict() for one in refused]})
+    elif len(rows) > SHOWN:
+        typer.echo(f"{doing}: {len(rows)}")
+    elif rows:
+        columns = [name for name in rows[0] if name not in ("attempt", "at", "due_at")]
+        print_table(columns, ([row[name] for name in columns] for row in rows))
+    complain([f"{one.id}: {one.reason}" for one in refused])
     if any(one.state is not None for one in refused):
         raise typer.Exit(EXIT_REFUSED)
     if refused:
         raise typer.Exit(EXIT_UNKNOWN)
 
 
-def _as_object(row: Moved) -> dict[str, Any]:
+def complain(problems: Sequence[str]) -> None:
+    """The first of them one by one, the others by their number."""
+    for problem in problems[:SHOWN]:
+        typer.echo(f"oncepool: {problem}", err=True)
+    if len(problems) > SHOWN:
+        typer.echo(f"oncepool: and {len(problems) - SHOWN} more", err=True)
+
+
+def as_row(row: Moved) -> Row:
+    """What is told of a move."""
     names = ("id", "type", "from_state", "state", "code", "attempt", "run", "at", "due_at")
     return {name: getattr(row, name) for name in names}
 

@@ -115,7 +115,7 @@ def show(
         print_json(rows)
     else:
         for row in rows:
-            _print_row(row)
+            print_request(row)
     for name in missing:
         typer.echo(f"oncepool: {name}: the journal has no such request", err=True)
     if missing:
@@ -138,7 +138,8 @@ def as_shown(row: dict[str, Any]) -> dict[str, Any]:
     return row if value is None else {**row, "fingerprint": bytes(value).hex()}
 
 
-def _print_row(row: dict[str, Any]) -> None:
+def print_request(row: dict[str, Any]) -> None:
+    """A row, column by column, and its timeline."""
     headers = ", ".join(f"{n}: {v}" for n, v in readable_headers(row["headers"]))
     facts = {**row, "headers": headers or None}
     parts = (

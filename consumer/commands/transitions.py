@@ -13,6 +13,7 @@ from consumer.commands.operating import (
     WhoOption,
     WhyOption,
     YesOption,
+    as_row,
     batches,
     by,
     confirm,
@@ -187,7 +188,7 @@ def _move(
                 teller.tell(row.status() for row in part.moved)
                 outcome.moved.extend(part.moved)
                 outcome.refused.extend(part.refused)
-    report(outcome, doing, json=json)
+    report([as_row(row) for row in outcome.moved], outcome.refused, doing, json=json)
 
 
 def _described(filters: dict[str, Any]) -> str:

@@ -199,7 +199,7 @@ def test_a_conflict_needs_an_id_of_its_own(journal: Journal, letter: Callable[..
     journal.put("r", "done")
     number = letter({"ce_id": "r", "ce_type": "a"}, reason="conflict", request_id="r")
 
-    assert "--id" in refused(journal, number)
+    assert "its id belongs to another request" in refused(journal, number)
     assert "'r' is taken" in refused(journal, number, id="r")
     assert retried(journal, number, id="r-2").id == "r-2"
 

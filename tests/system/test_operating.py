@@ -4,39 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
-from typer.testing import CliRunner, Result
 
-from consumer import cli
 from consumer.commands import operating
 from feedback.redis_store import RedisStatusStore
 from feedback.status import Status
 from stack import Stack
+from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
-
-Oncepool = Callable[..., Result]
 
 
 @pytest.fixture
 def oncepool(
     stack: Stack, schema: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Oncepool:
+) -> Commands:
     monkeypatch.chdir(tmp_path)
-    environ = {
-        "ONCEPOOL_DATABASE_URL": stack.database,
-        "ONCEPOOL_DATABASE_SCHEMA": schema,
-        "ONCEPOOL_REDIS_URL": stack.redis,
-        "ONCEPOOL_REDIS_PREFIX": prefix,
-        "ONCEPOOL_WHO": "ann",
-    }
-
-    def run(*arguments: str, stdin: str | None = None, **changes: str) -> Result:
-        return CliRunner().invoke(cli.app, arguments, env=environ | changes, input=stdin)
-
-    return run
+    return Commands(stack, schema, prefix)
 
 
 @pytest.fixture
@@ -58,11 +42,6 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operating, "interactive", lambda: True)
 
 
-def answer(result: Result) -> Any:
-    assert result.stdout, result.output
-    return orjson.loads(result.stdout)
-
-
 def state(journal: Journal, id: str) -> str:
     return str(journal.get(id)["state"])
 
@@ -70,7 +49,7 @@ def state(journal: Journal, id: str) -> str:
 # Listing and showing
 
 
-def test_types_are_listed_by_pattern(oncepool: Oncepool, journal: Journal) -> None:
+def test_types_are_listed_by_pattern(oncepool: Commands, journal: Journal) -> None:
     for name, type_ in (("a", "payment.create"), ("b", "payment_x"), ("c", "order.pay")):
         journal.put(name, type=type_)
 
@@ -83,7 +62,7 @@ def test_types_are_listed_by_pattern(oncepool: Oncepool, journal: Journal) -> No
     assert listed("*pay*") == {"a", "b", "c"}
 
 
-def test_since_is_the_time_of_the_end(oncepool: Oncepool, journal: Journal) -> None:
+def test_since_is_the_time_of_the_end(oncepool: Commands, journal: Journal) -> None:
     journal.put("late", created_at="2026-01-01")
     journal.put("early", created_at="2026-01-01", finished_at="2026-01-01")
     journal.put("waits", "waiting", created_at="2026-01-01", due_at="2031-01-01")
@@ -93,7 +72,7 @@ def test_since_is_the_time_of_the_end(oncepool: Oncepool, journal: Journal) -> N
     assert [row["id"] for row in rows] == ["late"]
 
 
-def test_a_fingerprint_is_shown_in_hex(oncepool: Oncepool, journal: Journal) -> None:
+def test_a_fingerprint_is_shown_in_hex(oncepool: Commands, journal: Journal) -> None:
     journal.put("r", fingerprint=b"abcdefgh" * 2)
 
     (listed,) = answer(oncepool("requests", "list", "--json"))
@@ -103,7 +82,7 @@ def test_a_fingerprint_is_shown_in_hex(oncepool: Oncepool, journal: Journal) -> 
 
 
 def test_a_request_is_shown_with_payload_place_and_timeline(
-    oncepool: Oncepool, journal: Journal
+    oncepool: Commands, journal: Journal
 ) -> None:
     journal.put("r", headers='[["x-tenant", "c2hvcC03"]]')
     oncepool("requests", "retry", "r", "--why", "provider is back")
@@ -122,7 +101,7 @@ def test_a_request_is_shown_with_payload_place_and_timeline(
 
 
 def test_requests_are_retried_by_id_and_their_status_says_so(
-    oncepool: Oncepool, journal: Journal, status: Callable[[str], Status | None]
+    oncepool: Commands, journal: Journal, status: Callable[[str], Status | None]
 ) -> None:
     journal.put("r", fingerprint=b"\1" * 16)
 
@@ -137,7 +116,7 @@ def test_requests_are_retried_by_id_and_their_status_says_so(
     assert told.fingerprint == "01" * 16
 
 
-def test_requests_are_retried_by_filters(oncepool: Oncepool, journal: Journal) -> None:
+def test_requests_are_retried_by_filters(oncepool: Commands, journal: Journal) -> None:
     journal.put("a")
     journal.put("b", type="payment.refund")
     journal.put("c", "failed")
@@ -152,7 +131,7 @@ def test_requests_are_retried_by_filters(oncepool: Oncepool, journal: Journal) -
 
 
 def test_without_a_terminal_many_are_not_moved_unasked(
-    oncepool: Oncepool, journal: Journal
+    oncepool: Commands, journal: Journal
 ) -> None:
     journal.put("a")
 
@@ -165,7 +144,7 @@ def test_without_a_terminal_many_are_not_moved_unasked(
 
 @pytest.mark.parametrize("said,code,after", [("y\n", 0, "waiting"), ("n\n", 1, "dead")])
 def test_at_a_terminal_it_asks(
-    oncepool: Oncepool, journal: Journal, at_a_terminal: None, said: str, code: int, after: str
+    oncepool: Commands, journal: Journal, at_a_terminal: None, said: str, code: int, after: str
 ) -> None:
     journal.put("a")
 
@@ -176,7 +155,7 @@ def test_at_a_terminal_it_asks(
     assert state(journal, "a") == after
 
 
-def test_no_request_to_retry_is_no_failure(oncepool: Oncepool) -> None:
+def test_no_request_to_retry_is_no_failure(oncepool: Commands) -> None:
     result = oncepool("requests", "retry", "--state", "dead", "--json")
 
     assert result.exit_code == 0
@@ -198,11 +177,11 @@ def test_no_request_to_retry_is_no_failure(oncepool: Oncepool) -> None:
         ("resolve", "r", "--as", "failed", "--result", "1"),
     ],
 )
-def test_wrong_usage(oncepool: Oncepool, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage(oncepool: Commands, arguments: tuple[str, ...]) -> None:
     assert oncepool("requests", *arguments).exit_code == 2
 
 
-def test_unknown_states_are_refused_with_the_known_ones(oncepool: Oncepool) -> None:
+def test_unknown_states_are_refused_with_the_known_ones(oncepool: Commands) -> None:
     result = oncepool("requests", "list", "--state", "deed")
 
     assert result.exit_code == 2
@@ -211,7 +190,7 @@ def test_unknown_states_are_refused_with_the_known_ones(oncepool: Oncepool) -> N
 
 @pytest.mark.parametrize("command", [("retry",), ("cancel",), ("resolve", "--as", "done")])
 def test_a_refusal_is_exit_code_6_and_an_unknown_id_4(
-    oncepool: Oncepool, journal: Journal, command: tuple[str, ...]
+    oncepool: Commands, journal: Journal, command: tuple[str, ...]
 ) -> None:
     journal.put("r", "done")
     before = journal.get("r")
@@ -231,7 +210,7 @@ def test_a_refusal_is_exit_code_6_and_an_unknown_id_4(
 
 
 def test_waiting_requests_are_cancelled(
-    oncepool: Oncepool, journal: Journal, status: Callable[[str], Status | None]
+    oncepool: Commands, journal: Journal, status: Callable[[str], Status | None]
 ) -> None:
     journal.put("a", "waiting", due_at="2031-01-01")
     journal.put("b", "waiting", due_at="2031-01-01", type="order.make")
@@ -245,7 +224,7 @@ def test_waiting_requests_are_cancelled(
     assert told.final
 
 
-def test_one_in_hand_is_said_to_run(oncepool: Oncepool, journal: Journal) -> None:
+def test_one_in_hand_is_said_to_run(oncepool: Commands, journal: Journal) -> None:
     journal.put("r", "waiting", token="i:1", due_at="2031-01-01", lease_until="2031-01-01")
 
     result = oncepool("requests", "cancel", "r")
@@ -258,7 +237,7 @@ def test_one_in_hand_is_said_to_run(oncepool: Oncepool, journal: Journal) -> Non
 
 
 def test_a_doubt_is_settled_with_a_result(
-    oncepool: Oncepool, journal: Journal, status: Callable[[str], Status | None]
+    oncepool: Commands, journal: Journal, status: Callable[[str], Status | None]
 ) -> None:
     journal.put("r", "in_doubt", token="t", effect="external")
 
@@ -270,7 +249,7 @@ def test_a_doubt_is_settled_with_a_result(
     assert (told.state, told.result) == ("done", {"paid": 5})
 
 
-def test_a_result_that_is_not_json_is_a_message(oncepool: Oncepool, journal: Journal) -> None:
+def test_a_result_that_is_not_json_is_a_message(oncepool: Commands, journal: Journal) -> None:
     journal.put("r", "in_doubt")
 
     result = oncepool("requests", "resolve", "r", "--as", "done", "--result", "{oops")
@@ -285,7 +264,7 @@ def test_a_result_that_is_not_json_is_a_message(oncepool: Oncepool, journal: Jou
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", ""])
 def test_without_redis_the_journal_moves_and_a_warning_says_so(
-    oncepool: Oncepool, journal: Journal, url: str
+    oncepool: Commands, journal: Journal, url: str
 ) -> None:
     journal.put("r")
 

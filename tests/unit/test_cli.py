@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 WITHOUT_TWIN = {
     "stack up broker_property",  # a list of pairs
     "stack down delete",  # a forgotten variable must not delete anything
+    "dead-letters retry everything",  # the same
+    "dead-letters drop everything",
 }
 
 
@@ -78,6 +80,7 @@ def test_every_command_is_in_the_documentation() -> None:
 
 def test_reading_commands_take_json() -> None:
     reading = {"check", "status", "requests list", "requests show", "stats", "topics create"}
+    reading |= {"dead-letters list", "dead-letters show"}
     reading |= {"limits show", "limits set", "limits pause", "limits resume"}
     with_json = {name for name, c in commands() if any("--json" in p.opts for p in c.params)}
 

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
         DeliveryFailed,
         OncepoolError,
         QueueFull,
+        ResultsFailed,
         StoreUnavailable,
         WaitTimeout,
     )
+    from feedback.result import Result
     from feedback.states import State
     from feedback.status import Status
 
@@ -29,13 +31,15 @@ __all__ = [
     "DeliveryFailed",
     "OncepoolError",
     "QueueFull",
+    "Result",
+    "ResultsFailed",
     "State",
     "Status",
     "StoreUnavailable",
     "WaitTimeout",
 ]
 
-_HOMES = {"Client": "client", "State": "states", "Status": "status"}
+_HOMES = {"Client": "client", "State": "states", "Status": "status", "Result": "result"}
 
 
 def __getattr__(name: str) -> Any:

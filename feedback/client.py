@@ -20,6 +20,7 @@ from feedback.states import OK, WITHOUT_ROW, State
 from feedback.status import Status, encode_status
 from feedback.store import RedisStatusStore, StatusStore, StatusWrite
 from feedback.submission import Message, Submission, Submissions
+from feedback.subscription import Results, Subscriptions
 from feedback.waits import Waits, Watch
 
 DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
@@ -37,7 +38,7 @@ class Client:
     that long `accepted` stands, and a wait without a time-out of its own goes on. Nothing blocks
     without a bound: a full send queue for `queue_timeout` seconds; a message that the broker does
     not confirm fails after `delivery_timeout` seconds. Without `hints`, messages carry one header
-    less and waits rely on reading statuses alone.
+    less and waits rely on reading statuses alone. `results_topic` is where results() reads.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Client:
         delivery_timeout: float = 30.0,
         queue_timeout: float = 5.0,
         hints: bool = True,
+        results_topic: str = "",
     ) -> None:
         self._topic = topic
         self._answer_timeouts = dict(answer_timeouts or {})
@@ -65,13 +67,15 @@ class Client:
         self._waits = Waits(self._store, self._channel)
         self._sender = StatusSender(self._store, max_queue=100_000)
         self._deliveries = Deliveries(producer, self._reported)
+        self._subscriptions = Subscriptions(kafka, results_topic)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
         """A client as the environment says; `options` are the class's and count more.
 
         Reads ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS, ONCEPOOL_KAFKA_TOPIC (or the first of
-        ONCEPOOL_KAFKA_TOPICS), ONCEPOOL_REDIS_URL and, where it is set, ONCEPOOL_REDIS_PREFIX.
+        ONCEPOOL_KAFKA_TOPICS), ONCEPOOL_REDIS_URL and, where they are set, ONCEPOOL_REDIS_PREFIX
+        and ONCEPOOL_KAFKA_RESULTS_TOPIC.
         Raises ConfigurationError, which names what is missing.
         """
         return cls(**(settings_from(environ, given=options) | options))
@@ -173,6 +177,18 @@ class Client:
         finally:
             self._waits.unwatch(watch)
 
+    def results(
+        self, group: str | None = None, from_beginning: bool = False, topic: str | None = None
+    ) -> Results:
+        """Result records of all requests, from this call on or `from_beginning`, without an end.
+
+        Records may come twice. Readers with the same `group` share them and go on where the
+        group stood; without one every reader gets all. Ended by its close() or the client's.
+        Raises ResultsFailed where the topic can't be read, ConfigurationError without one.
+        """
+        self._check_open()
+        return self._subscriptions.open(group, topic, from_beginning=from_beginning)
+
     def flush(self, timeout: float = 30.0) -> None:
         """Waits until the broker has confirmed everything submitted.
 
@@ -192,6 +208,7 @@ class Client:
             return
         self._closed = True
         self._waits.close()
+        self._subscriptions.close()
         try:
             self._deliveries.close(timeout)
         finally:

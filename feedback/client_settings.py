@@ -13,6 +13,7 @@ TOPICS: Final = "ONCEPOOL_KAFKA_TOPICS"
 TOPIC: Final = "ONCEPOOL_KAFKA_TOPIC"
 REDIS: Final = "ONCEPOOL_REDIS_URL"
 PREFIX: Final = "ONCEPOOL_REDIS_PREFIX"
+RESULTS: Final = "ONCEPOOL_KAFKA_RESULTS_TOPIC"
 
 
 def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +33,8 @@ def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -
     missing = [names[name] for name, text in settings.items() if not text]
     if missing:
         raise ConfigurationError(f"not set in the environment: {', '.join(missing)}")
-    prefix = values.get(PREFIX, "").strip()
-    if prefix and "prefix" not in given:
-        settings["prefix"] = prefix
+    for name, variable in (("prefix", PREFIX), ("results_topic", RESULTS)):
+        text = values.get(variable, "").strip()
+        if text and name not in given:
+            settings[name] = text
     return settings

@@ -11,7 +11,8 @@ OncepoolError
 │   ├── DeliveryFailed     the broker did not confirm a request
 │   ├── WaitTimeout        no settled state in time; carries the last status
 │   ├── Conflict           the id belongs to a request with another payload
-│   └── ResultMismatch     the result does not fit the handler's annotation
+│   ├── ResultMismatch     the result does not fit the handler's annotation
+│   └── ResultsFailed      result records can't be read
 └── JournalError
     ├── SchemaMissing      the journal's tables are missing or too old
     └── SchemaTooNew       a newer Oncepool has upgraded them
@@ -143,6 +144,17 @@ class ResultMismatch(ClientError):
             f"return annotation: {cause}. The plain result is in this error's status"
         )
         self.status = status
+
+
+class ResultsFailed(ClientError):
+    """Result records can't be read, and waiting does not help."""
+
+    def __init__(self, topic: str, cause: str) -> None:
+        super().__init__(
+            f"no result records from topic {topic!r}: {cause}. Check that it exists "
+            "(`oncepool topics create`), that the brokers answer, and the rights on topic and group"
+        )
+        self.topic = topic
 
 
 class JournalError(OncepoolError):

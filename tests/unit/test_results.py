@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+import pytest
 
+from feedback.result import Result
 from feedback.results import ResultRecord, StoredResult, result_message
+from feedback.states import State
 
 AT = datetime(2030, 5, 17, 12, 30, 0, 250_000, tzinfo=UTC)
 
@@ -51,3 +54,26 @@ def test_a_result_left_out_is_told() -> None:
 
     assert "result" not in fields
     assert fields["result_omitted"] is True
+
+
+def test_a_reader_has_it_back_as_it_was() -> None:
+    message = result_message(stored(result=b'{"cents":123456789012345678901}'))
+
+    assert Result.decode(message.value) == Result(
+        "order-17", "order.place", State.DONE, "ok", {"cents": 123456789012345678901}, AT
+    )
+
+
+def test_a_reader_sees_that_a_result_was_left_out() -> None:
+    result = Result.decode(result_message(stored(result=b"1"), omit_result=True).value)
+
+    assert (result.result, result.result_omitted) == (None, True)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, b"", b"no", b"[]", b"7", b"{}", b'{"id":"a","type":"b","state":"x","code":"c"}'],
+)
+def test_what_is_no_record_is_refused(value: bytes | None) -> None:
+    with pytest.raises(ValueError):
+        Result.decode(value)

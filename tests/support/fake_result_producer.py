@@ -1,0 +1,50 @@
+"""A producer of result records without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+Verdict = Callable[[list[bytes]], KafkaError | None]
+
+
+def never(_values: list[bytes]) -> KafkaError | None:
+    return None
+
+
+class FakeProducer:
+    """Judges what one flush() has to send together, as brokers judge a message set."""
+
+    def __init__(self, verdict: Verdict, *, refuse_at_once: bool = False) -> None:
+        self.verdict = verdict
+        self.refuse_at_once = refuse_at_once
+        self.room = 10_000
+        self.reachable = True
+        self.probes = 0
+        self.sent: list[dict[str, Any]] = []
+        self._open: list[tuple[bytes, Callable[..., None]]] = []
+
+    def produce(self, topic: str, **arguments: Any) -> None:
+        if len(self._open) == self.room:
+            raise BufferError
+        if self.refuse_at_once and (error := self.verdict([arguments["value"]])):
+            raise KafkaException(error)
+        self.sent.append({"topic": topic, **arguments})
+        self._open.append((arguments["value"], arguments["on_delivery"]))
+
+    def poll(self, timeout: float) -> int:
+        return 0
+
+    def flush(self, timeout: float) -> int:
+        waiting, self._open = self._open, []
+        error = self.verdict([value for value, _ in waiting])
+        for _, report in waiting:
+            report(error, None)
+        return 0
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self.probes += 1
+        if not self.reachable:
+            raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT))

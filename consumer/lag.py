@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from consumer.admin import admin_client, metadata
+from consumer.admin import ERRORS_ONLY, admin_client, metadata
 from consumer.config import Settings
-from consumer.errors import ConsumerError
+from consumer.errors import ConsumerError, KafkaRefused
+from consumer.logs import librdkafka_logger
 
 TIMEOUT = 10.0
 PAUSE = 0.2
@@ -20,6 +21,8 @@ LOADING = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
+MEMBERS = frozenset({"group.instance.id", "group.remote.assignor"})
+"""Properties of a member, which this client must not be."""
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
@@ -43,7 +46,7 @@ def group_lag(settings: Settings) -> list[Lag]:
     if not places:
         return []
     try:
-        committed = _committed(client, settings.kafka_group, places)
+        committed = _committed(settings, places)
         ends = _offsets(client, places, LATEST)
         starts = _offsets(client, places, EARLIEST)
     except KafkaException as error:
@@ -54,22 +57,40 @@ def group_lag(settings: Settings) -> list[Lag]:
     return [Lag(t, len(cluster.topics[t].partitions), waiting[t]) for t in there]
 
 
-def _committed(
-    client: AdminClient, group: str, places: list[TopicPartition]
-) -> dict[tuple[str, int], int]:
-    wanted = [ConsumerGroupTopicPartitions(group, places)]
+def _committed(settings: Settings, places: list[TopicPartition]) -> dict[tuple[str, int], int]:
+    # Not by the administration client: where a coordinator answers with an error, that one's
+    # handler reaches for a group that it does not have, and the process is gone (librdkafka 2.16).
+    reader = _reader(settings)
     end = time.monotonic() + TIMEOUT
-    while True:
-        asked = client.list_consumer_group_offsets(wanted, request_timeout=TIMEOUT)
-        try:
-            found = asked[group].result().topic_partitions
-        except KafkaException as error:
-            # Right after a broker's start its groups are still being loaded.
-            if error.args[0].code() not in LOADING or time.monotonic() > end:
-                raise
-            time.sleep(PAUSE)
-        else:
-            return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+    try:
+        while True:
+            try:
+                found = reader.committed(places, timeout=TIMEOUT)
+            except KafkaException as error:
+                # Right after a broker's start its groups are still being loaded.
+                if error.args[0].code() not in LOADING or time.monotonic() > end:
+                    raise
+                time.sleep(PAUSE)
+            else:
+                return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+    finally:
+        reader.close()
+
+
+def _reader(settings: Settings) -> Consumer:
+    """A client of the group that never joins it."""
+    properties: dict[str, Any] = {
+        **{k: v for k, v in settings.kafka_properties.items() if k not in MEMBERS},
+        "bootstrap.servers": settings.kafka_bootstrap_servers,
+        "group.id": settings.kafka_group,
+        # Both kinds of group answer it, where the newer protocol asks who the member is.
+        "group.protocol": "classic",
+        "log_level": ERRORS_ONLY,
+    }
+    try:
+        return Consumer(properties, logger=librdkafka_logger())
+    except KafkaException as error:
+        raise KafkaRefused(error.args[0].str()) from None
 
 
 def _offsets(

@@ -97,6 +97,7 @@ def _due(
 ) -> datetime | None:
     if delay is not None and not_before is not None:
         raise ValueError("delay and not_before exclude each other: give one of them")
+    given: object
     if delay is not None:
         wait = delay if isinstance(delay, timedelta) else _seconds(delay)
         name, given = "delay", delay

@@ -64,6 +64,9 @@ MALFORMED: Final = "malformed"
 PARKED: Final = "parked"
 TRANSACTION_ENDED: Final = "transaction_ended"
 RETRY: Final = "retry"
+DELAYED: Final = "delayed"
+COALESCING: Final = "coalescing"
+FOLLOW_UP: Final = "follow_up"
 
 # Codes of a `failed` that no journal row stands behind.
 WITHOUT_ROW: Final[frozenset[str]] = frozenset({DATABASE_UNAVAILABLE, SHUTDOWN})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from feedback.record import Record
@@ -32,6 +33,9 @@ class Work(Protocol):
 
     def start_batch(self, indices: Sequence[int], timeout: float | None) -> list[int]:
         """Requests are about to run together; returns those that were not recalled."""
+
+    def keep(self, indices: Sequence[int]) -> list[int]:
+        """Requests end without a start; returns those that were not recalled before."""
 
     def finish(self) -> None:
         """No request runs any more."""
@@ -61,6 +65,8 @@ class Report:
     """(type, state, code) -> n."""
     database_up: bool = True
     backend: tuple[int, str] | None = None
+    due_in: float | None = None
+    """Seconds until the first request that it wrote down to wait is due."""
 
 
 @dataclass(slots=True)
@@ -93,13 +99,19 @@ class Job:
         """These have ended: counts and measures them."""
         times, counts = self.report.times, self.counts
         for task in tasks:
-            outcome = task.outcome
-            if outcome is not None:
-                counts[task.envelope.type, outcome.state, outcome.code] += 1
+            final = task.final or task.outcome
+            if final is not None:
+                counts[task.envelope.type, final.state, final.code] += 1
             if task.started is not None:
                 count, seconds = times.get(task.kind, (0, 0.0))
                 times[task.kind] = (count + 1, seconds + task.seconds)
             self.settled.add(task.index)
+
+    def wait_until(self, due: datetime | None, now: datetime) -> None:
+        """A request was written down to wait until then."""
+        if due is not None:
+            seconds, so_far = max(0.0, (due - now).total_seconds()), self.report.due_in
+            self.report.due_in = seconds if so_far is None else min(seconds, so_far)
 
     def give_back(self, tasks: Iterable[Task]) -> None:
         """These were not run, for no fault of theirs."""

@@ -17,6 +17,7 @@ from typing import Literal
 import psycopg
 from structlog.stdlib import BoundLogger
 
+from feedback.coalescing import Coalescing
 from feedback.errors import Malformed
 from feedback.record import TOPIC
 from feedback.rows import Letter, Rows
@@ -32,11 +33,13 @@ from processing.groups import groups
 from processing.letters import Letters
 from processing.outcomes import Outcome, describe, safe_text
 from processing.plain import Plain
+from processing.reading import Limits, read_task
+from processing.results_log import Results
 from processing.round import Round
 from processing.segments import Segments
 from processing.session import Session
 from processing.suspects import Suspects, note_crashes
-from processing.task import Limits, Task, read_task
+from processing.task import Task
 from processing.transactions import Transactions
 
 __all__ = ["Chunk", "Executor", "ExecutorSettings", "Report", "Suspect"]
@@ -58,6 +61,12 @@ class ExecutorSettings:
     lock_timeout: float = 30.0
     statement_timeout: float = 0.0
     prepare_threshold: int | None = 5
+    instance: str = "local"
+    """Whose claims of waiting rows it runs."""
+    results: bool = False
+    """Whether there is a results topic."""
+    results_duplicates: bool = False
+    """Whether resends that were answered go there, too."""
 
 
 class Executor:
@@ -75,7 +84,7 @@ class Executor:
         self._publish = publish
         self._settings = settings
         self._log = log
-        self._limits = Limits(settings.default_timeout, settings.max_payload)
+        self._limits = Limits(settings.default_timeout, settings.max_payload, settings.instance)
         session = self._session = Session(
             database_url,
             lock_timeout=settings.lock_timeout,
@@ -86,11 +95,16 @@ class Executor:
         )
         rows = self._rows = Rows(settings.schema)
         segments = Segments(session, Calls(session, publish), settings.segment)
-        external = External(session, rows, settings.lease, publish, log)
-        self._plain = Plain(segments, publish)
+        results = Results(
+            settings.schema, wanted=settings.results, duplicates=settings.results_duplicates
+        )
+        external = External(session, rows, results, settings.lease, publish, log)
+        plain = self._plain = Plain(segments, publish)
         self._letters = Letters(session, rows, publish, log)
         self._suspects = Suspects(session, rows, external, publish)
-        one = Round(app.handlers, session, rows, segments, external, publish)
+        coalescing = Coalescing(settings.schema)
+        runners = (segments, plain, external)
+        one = Round(app.handlers, session, rows, runners, coalescing, results, publish)
         self._transactions = Transactions(session, one, publish, log)
 
     @property
@@ -114,7 +128,7 @@ class Executor:
         """Runs a chunk to its end; never raises for what a request or the database does."""
         job = Job(chunk, work)
         tasks, letters = self._read(job)
-        rest = self._plain.run(tasks, job)
+        rest = self._plain.run_fresh(tasks, job)
         try:
             self._run(rest, letters, job)
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
@@ -178,8 +192,12 @@ class Executor:
         if job.chunk.suspect is not None:
             job.give_back(tasks)
             return
-        # A claim that was started is left to its lease: it may have happened.
-        told = [t for t in tasks if t.effect != "external" or t.started is None]
+        # Claims are left to their leases: what was started outside may have happened, and waiting
+        # rows are due again then.
+        told = [
+            t for t in tasks
+            if t.claim is None and (t.effect != "external" or t.started is None)
+        ]  # fmt: skip
         # Whoever sends messages that a decoder reads does not know us, and won't send them again.
         kept = [t for t in told if t.record[TOPIC] in self._app.decoders]
         job.give_back(kept)

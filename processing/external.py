@@ -6,6 +6,7 @@ Retry leaves the request in doubt, and only its check function or an operator se
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -18,8 +19,11 @@ from feedback.states import OK, SHUTDOWN, TIMEOUT, State
 from feedback.store import StatusWrite
 from processing.calls import DONE
 from processing.chunk import Job
-from processing.ending import attempts_of, row_of, running_status, status_of
+from processing.conclusion import conclude
+from processing.ending import attempts_of, final_of, row_of, running_status, status_of
+from processing.follow_up_rows import write_follow_ups
 from processing.outcomes import Done, NotDone, Outcome, describe, outcome_of
+from processing.results_log import Results
 from processing.session import CommitUnclear, Session
 from processing.task import Task
 
@@ -34,12 +38,14 @@ class External:
         self,
         session: Session,
         rows: Rows,
+        results: Results,
         lease: float,
         publish: Callable[[list[StatusWrite]], None],
         log: BoundLogger,
     ) -> None:
         self._session = session
         self._rows = rows
+        self._results = results
         self._lease = lease
         self._publish = publish
         self._log = log
@@ -50,17 +56,17 @@ class External:
         for task in tasks:
             if not job.work.start(task.index, task.timeout):
                 job.give_back([task])
-            elif not self._settle_doubt(task):
+            elif not self._settle_doubt(task, job):
                 self._tell(task, job)
             elif self._claim(task, job.chunk.token):
-                self._call(task, job.chunk.token)
+                self._call(task, job.chunk.token, job)
                 self._tell(task, job)
             else:
                 again.append(task)
             job.work.finish()
         return again
 
-    def doubt(self, task: Task, stored: Stored, code: str) -> None:
+    def doubt(self, task: Task, stored: Stored, code: str, job: Job) -> None:
         """A claim whose worker died: it may or may not have happened."""
         task.stored = stored
         task.claimed_run = stored.run
@@ -68,19 +74,20 @@ class External:
         task.deaths = 0 if code in (TIMEOUT, SHUTDOWN) else 1
         task.fingerprint = stored.fingerprint
         task.end(Outcome(State.IN_DOUBT, code, reason="its worker was lost while it ran"))
-        self._write_final(task, stored.token or "")
+        self._write_final(task, stored.token or "", job)
         self._publish([status_of(task, datetime.now(UTC))])
 
     def _claim(self, task: Task, token: str) -> bool:
         task.started = None
         task.end(Outcome(State.RUNNING, OK))
+        task.used = task.used_before
         lease = max(self._lease, task.timeout + KILL_MARGIN)
         row = row_of(task, datetime.now(UTC))
         task.outcome = None
         # One statement in autocommit mode: claimed and committed at once.
         return self._rows.claim(self._session.cursor(), row, task.stored, token, lease)
 
-    def _call(self, task: Task, token: str) -> None:
+    def _call(self, task: Task, token: str, job: Job) -> None:
         handler, session = task.handler, self._session
         if handler is None:
             raise AssertionError("an external request without a handler")
@@ -100,7 +107,7 @@ class External:
             task.end(outcome_of(error, "external"))
         task.seconds = time.perf_counter() - begun
         try:
-            self._write_final(task, token, begun=handler.wants_tx and session.in_transaction)
+            self._write_final(task, token, job, begun=handler.wants_tx and session.in_transaction)
         except Overtaken:
             session.rollback()
             self._log.error("the claim was taken away meanwhile", request_id=task.envelope.id)
@@ -110,22 +117,27 @@ class External:
             if session.lost:
                 raise
             task.end(outcome_of(error, "external"))
-            self._write_final(task, token)
+            self._write_final(task, token, job)
 
-    def _write_final(self, task: Task, token: str, *, begun: bool = False) -> None:
+    def _write_final(self, task: Task, token: str, job: Job, *, begun: bool = False) -> None:
         session = self._session
         if not begun:
             session.begin()
         now, cursor = datetime.now(UTC), session.cursor()
+        conclude(task, now, random.random)
         self._rows.finish_claim(cursor, row_of(task, now), token)
         self._rows.add_attempts(cursor, attempts_of(task, now))
+        self._results.add(cursor, [task])
+        writes = write_follow_ups(self._rows, cursor, [task], now, job)
         try:
             session.commit()
         except CommitUnclear as error:
             # The claim stands: an expired lease says in_doubt, the final row says what it was.
             raise psycopg.OperationalError(str(error)) from error
+        self._publish(writes)
+        job.wait_until(final_of(task).due, now)
 
-    def _settle_doubt(self, task: Task) -> bool:
+    def _settle_doubt(self, task: Task, job: Job) -> bool:
         """Asks the check of a request in doubt; False where that settled it or nobody can tell."""
         stored, handler = task.stored, task.handler
         if stored is None or stored.state != State.IN_DOUBT or handler is None:
@@ -140,7 +152,7 @@ class External:
         task.claimed_run = stored.run  # the run that it is about, and no other
         if isinstance(answer, Done):
             task.end(DONE, result)
-            self._write_final(task, stored.token or "")
+            self._write_final(task, stored.token or "", job)
         else:
             task.end(Outcome(State.IN_DOUBT, stored.code, stored.reason, stored.error))
         return False

@@ -55,6 +55,15 @@ class Work:
             self._show(mine[0] if len(mine) == 1 else None, timeout)
         return mine
 
+    def keep(self, indices: Sequence[int]) -> list[int]:
+        """Requests end without a start; returns those that were not recalled before."""
+        states = self._states
+        with self._inbox.lock:
+            mine = [index for index in indices if states[index] != RECALLED]
+            for index in mine:
+                states[index] = STARTED
+        return mine
+
     def finish(self) -> None:
         """No request runs any more."""
         self._inbox.slot.clear()

@@ -1,14 +1,16 @@
-"""Requests with effect="none": pure computation, with no row and no transaction."""
+"""Requests with effect="none": pure computation, outside of any transaction."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from feedback.states import State
 from feedback.store import StatusWrite
 from processing.chunk import Job
-from processing.ending import status_of
+from processing.conclusion import conclude
+from processing.ending import final_of, status_of
 from processing.outcomes import outcome_of
 from processing.segments import Segments
 from processing.suspects import lost
@@ -16,26 +18,31 @@ from processing.task import Task
 
 
 class Plain:
-    """Runs them; their results are in Redis only."""
+    """Runs them; their results are in Redis only. A row is for what waits or is dead."""
 
     def __init__(self, segments: Segments, publish: Callable[[list[StatusWrite]], None]) -> None:
         self._segments = segments
         self._publish = publish
 
-    def run(self, tasks: Sequence[Task], job: Job) -> list[Task]:
-        """Runs those of `tasks` that are such; returns the others."""
-        mine = [t for t in tasks if t.effect == "none" and t.outcome is None]
-        if not mine:
-            return list(tasks)
+    def run_fresh(self, tasks: Sequence[Task], job: Job) -> list[Task]:
+        """Runs those of `tasks` that no row can know of; returns what needs the journal."""
+        mine = [t for t in tasks if t.outcome is None and _without_row(t)]
         verdict = job.chunk.suspect.verdict if job.chunk.suspect else None
-        for group in _groups(mine):
-            if verdict:
-                for task in group:
-                    task.end(lost(verdict))
-            else:
-                self._run(group, job)
-            self._tell(job.open(group), job)
-        return [t for t in tasks if t.index not in job.settled]
+        if mine and verdict:
+            for task in mine:
+                task.end(lost(verdict))
+            self._tell(mine, job)
+        elif mine:
+            self.run(mine, job)
+        return job.open(tasks)
+
+    def run(self, tasks: Sequence[Task], job: Job) -> list[Task]:
+        """Runs tasks; returns those whose end has to be written to the journal."""
+        for group in _groups(tasks):
+            self._run(group, job)
+        ran = job.open(tasks)
+        self._tell(ran, job)
+        return job.open(ran)
 
     def _run(self, group: Sequence[Task], job: Job) -> None:
         try:
@@ -49,13 +56,26 @@ class Plain:
 
     def _tell(self, ran: Sequence[Task], job: Job) -> None:
         now = datetime.now(UTC)
+        for task in ran:
+            conclude(task, now, random.random)
+        kept = [t for t in ran if t.stored or final_of(t).state in (State.WAITING, State.DEAD)]
+        job.decided.update(t.index for t in kept)
+        gone = [t for t in ran if t.index not in job.decided]
         # No row says which run it is: the store takes the one after the standing status's.
-        self._publish([status_of(t, now, bump=_failed(t)) for t in ran])
-        job.settle(ran)
+        self._publish([status_of(t, now, bump=final_of(t).state is State.FAILED) for t in gone])
+        job.settle(gone)
 
 
-def _failed(task: Task) -> bool:
-    return task.outcome is not None and task.outcome.state is State.FAILED
+def _without_row(task: Task) -> bool:
+    """Its copies need not be looked up: nothing of its type waits for another run."""
+    handler = task.handler
+    return (
+        handler is not None
+        and handler.effect == "none"
+        and task.claim is None
+        and handler.retries.attempts == 1
+        and handler.not_before is None
+    )
 
 
 def _groups(tasks: Sequence[Task]) -> list[list[Task]]:

@@ -5,19 +5,32 @@ What goes wrong is raised; `transactions.py` decides what is done then.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 
-from feedback.rows import Rows
-from feedback.states import CONFLICT, DUPLICATE
+from feedback.coalescing import Coalescing
+from feedback.rows import Row, Rows, Stored
+from feedback.states import CONFLICT, DUPLICATE, State
 from feedback.store import StatusWrite
 from processing.chunk import Job
-from processing.ending import attempts_of, row_of, status_of, stored_status
+from processing.conclusion import arrivals, conclude, follow
+from processing.ending import (
+    attempts_of,
+    final_of,
+    ousted_status,
+    row_of,
+    status_of,
+    stored_status,
+)
 from processing.external import External
+from processing.follow_up_rows import write_follow_ups
 from processing.handler import Handler
+from processing.plain import Plain
+from processing.results_log import Results
 from processing.segments import Segments
 from processing.session import Session
 from processing.task import Task
@@ -32,15 +45,17 @@ class Round:
         handlers: Mapping[str, Handler],
         session: Session,
         rows: Rows,
-        segments: Segments,
-        external: External,
+        runners: tuple[Segments, Plain, External],
+        coalescing: Coalescing,
+        results: Results,
         publish: Callable[[list[StatusWrite]], None],
     ) -> None:
         self._handlers = handlers
         self._session = session
         self._rows = rows
-        self._segments = segments
-        self._external = external
+        self._segments, self._plain, self._external = runners
+        self._coalescing = coalescing
+        self._results = results
         self._publish = publish
 
     def run(self, tasks: Sequence[Task], job: Job) -> list[Task]:
@@ -53,33 +68,66 @@ class Round:
         cursor = session.cursor()
         found = self._rows.find(cursor, [t.envelope.id for t in tasks])
         fate = sort_out(tasks, found, job.decided)
-        ran, recalled, left = self._segments.run(fate.fresh, job.work)
+        recalled = fate.without_start(job.work.keep)
+        ran, more_recalled, left = self._segments.run(fate.fresh, job.work)
         job.work.finish()
         fate.ended += ran
         now = datetime.now(UTC)
-        self._write(cursor, fate, now)
+        for task in fate.ended:
+            conclude(task, now, random.random)
+        writes = self._write(cursor, fate, now, job)
         session.commit()
-        self._tell(fate, now, job)
-        job.give_back(recalled)
+        self._tell(fate, writes, now, job)
+        job.give_back([*recalled, *more_recalled])
+        left += self._plain.run(fate.plain, job)
         return left + self._external.run(fate.external, job)
 
-    def _write(self, cursor: psycopg.Cursor[Any], fate: Sorted, now: datetime) -> None:
-        """Journal rows, in the order that all chunks keep: locks, COPY, updates."""
+    def _write(
+        self, cursor: psycopg.Cursor[Any], fate: Sorted, now: datetime, job: Job
+    ) -> list[StatusWrite]:
+        """Journal rows, in the order that all chunks keep: locks, coalescing, COPY, updates.
+
+        Returns statuses of requests that are not the chunk's, to be published after COMMIT.
+        """
         rows, ended = self._rows, fate.ended
         if fate.answered:
             rows.add_resends(cursor, [t.envelope.id for t in fate.answered])
-        if new := [row_of(t, now) for t in ended if t.stored is None]:
+        writes = self._coalesce(cursor, ended, now)
+        if new := [row_of(t, now) for t in ended if t.stored is None and _needs_row(t)]:
             rows.insert(cursor, new)
-        if changed := [(row_of(t, now), t.stored) for t in ended if t.stored is not None]:
-            rows.update(cursor, changed)
+        changed: list[tuple[Row, Stored]] = []
+        for task in ended:
+            if task.stored is not None and _needs_row(task):
+                changed.append((row_of(task, now), task.stored))
+            elif task.stored is not None:
+                # Its result is in its status alone: that goes first.
+                self._publish([status_of(task, now)])
+                rows.delete(cursor, row_of(task, now), task.stored)
+        rows.update(cursor, changed)
+        writes += write_follow_ups(rows, cursor, ended, now, job)
         for task in fate.conflicts:
             rows.add_letter(cursor, conflict_letter(task))
         if attempts := [line for t in ended for line in attempts_of(t, now)]:
             rows.add_attempts(cursor, attempts)
+        self._results.add(cursor, ended, fate.answered)
+        return writes
 
-    def _tell(self, fate: Sorted, now: datetime, job: Job) -> None:
+    def _coalesce(
+        self, cursor: psycopg.Cursor[Any], ended: Sequence[Task], now: datetime
+    ) -> list[StatusWrite]:
+        """Of what waits for one reference the newest stays; statuses of rows that gave way."""
+        coming = arrivals(ended)
+        if not coming:
+            return []
+        verdict = self._coalescing.settle(cursor, coming, now)
+        for task in ended:
+            follow(task, verdict)
+        self._results.add_ousted(cursor, verdict.ousted)
+        return [ousted_status(waiter, winner, now) for waiter, winner in verdict.ousted]
+
+    def _tell(self, fate: Sorted, writes: list[StatusWrite], now: datetime, job: Job) -> None:
         """After COMMIT: publish, count."""
-        writes = [status_of(t, now) for t in fate.ended]
+        writes += [status_of(t, now, bump=_without_row(t)) for t in fate.ended]
         for task in fate.answered:
             writes += self._standing(task, now)
             job.counts[task.envelope.type, task.stored.state if task.stored else "", DUPLICATE] += 1
@@ -88,12 +136,24 @@ class Round:
             writes += self._standing(task, now)
             job.counts[task.envelope.type, "dead_letter", CONFLICT] += 1
         self._publish(writes)
+        for task in fate.ended:
+            job.wait_until(final_of(task).due, now)
         job.settle(fate.ended)
-        job.settled.update(t.index for t in fate.answered)
-        job.settled.update(t.index for t in fate.conflicts)
+        for others in (fate.answered, fate.conflicts, fate.stale):
+            job.settled.update(t.index for t in others)
 
     def _standing(self, task: Task, now: datetime) -> list[StatusWrite]:
         """The status of the row under its id, which may be of another type."""
         if task.stored is None:
             return []
         return [stored_status(task, task.stored, self._handlers.get(task.stored.type), now)]
+
+
+def _needs_row(task: Task) -> bool:
+    """Pure computation has a row only while it waits or is dead."""
+    return task.effect != "none" or final_of(task).state in (State.WAITING, State.DEAD)
+
+
+def _without_row(task: Task) -> bool:
+    """A failure of which no row says which run it was."""
+    return task.stored is None and not _needs_row(task) and final_of(task).state is State.FAILED

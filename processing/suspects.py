@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from feedback.rows import Rows, Stored
-from feedback.states import MOST_CRASHES, SHUTDOWN, TIMEOUT, WORKER_DIED, State
+from feedback.states import MOST_CRASHES, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED, State
 from feedback.store import StatusWrite
 from processing.chunk import Job, Suspect
 from processing.ending import stored_status
@@ -60,7 +60,7 @@ class Suspects:
         stored = self._rows.find(self._session.cursor(), [name]).get(name)
         if stored is not None and _settled(stored, suspect, task):
             if stored.state == State.RUNNING:
-                self._external.doubt(task, stored, suspect.verdict or WORKER_DIED)
+                self._external.doubt(task, stored, suspect.verdict or WORKER_DIED, job)
                 stored = None
             self._answer(task, stored, job)
             return []

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from feedback.envelope import Envelope, read
-from feedback.errors import Malformed
-from feedback.fingerprint import fingerprint
-from feedback.record import TOPIC, Record
+from feedback.envelope import Envelope
+from feedback.record import Record
 from feedback.rows import Stored
-from feedback.states import EXPIRED, INVALID_PAYLOAD, UNKNOWN_TYPE, State
-from processing.app import App
+from feedback.states import State
 from processing.costs import kind_of
-from processing.decoder import Skip, decode
-from processing.errors import InvalidPayload
+from processing.follow_up import FollowUp
 from processing.handler import Handler
-from processing.outcomes import Outcome, outcome_of, safe_text
+from processing.outcomes import Outcome
 from processing.request import Request
 
 DEFAULT_TTL = 3600
-NOT_BEFORE_UNSUPPORTED = "not_before_unsupported"
-
-
-@dataclass(slots=True)
-class Limits:
-    """What a request may be and take."""
-
-    default_timeout: float
-    max_payload: int
+_KEPT = frozenset({State.RUNNING, State.IN_DOUBT})
+"""States of a row under which the same run may go on."""
 
 
 class Task:
     """A request, what the journal has of it, and how it ends."""
 
     __slots__ = (
-        "claimed_run", "deaths", "envelope", "fingerprint", "handler", "index", "lost", "outcome",
-        "payload", "record", "result", "seconds", "started", "stored", "timeout",
+        "claim", "claimed_run", "deaths", "decoded", "envelope", "final", "fingerprint",
+        "follow_ups", "handler", "index", "lost", "outcome", "payload", "record", "reference",
+        "result", "seconds", "started", "stored", "superseded_by", "timeout", "used",
+        "window_start",
     )  # fmt: skip
 
     def __init__(self, index: int, record: Record, envelope: Envelope) -> None:
@@ -49,8 +39,21 @@ class Task:
         self.payload: Any = None
         self.fingerprint: bytes | None = None
         self.stored: Stored | None = None
+        self.claim: str | None = None
+        """The token under which its waiting row was claimed; None for a message."""
+        self.decoded = False
+        """Its record is no request by itself: a decoder or an envelope made it one."""
         self.outcome: Outcome | None = None
-        """How it ends; None until that is known."""
+        """How its run ends; None until that is known."""
+        self.final: Outcome | None = None
+        """What becomes of the request then: perhaps another attempt."""
+        self.used = 0
+        """Attempts used up, with this one."""
+        self.reference: str | None = None
+        """Under which it coalesces; None where it does not."""
+        self.window_start: datetime | None = None
+        self.superseded_by: str | None = None
+        self.follow_ups: list[FollowUp] = []
         self.result: bytes | None = None
         self.timeout = 0.0
         self.started: float | None = None
@@ -76,10 +79,37 @@ class Task:
 
     @property
     def run(self) -> int:
-        """The number of this start."""
+        """The number of this start; without one, of the last start before."""
         if self.claimed_run is not None:
             return self.claimed_run
-        return self.lost + 1 + (0 if self.stored is None else self.stored.run)
+        before = self.lost + (0 if self.stored is None else self.stored.run)
+        return before if self.held else before + 1
+
+    @property
+    def held(self) -> bool:
+        """It does not start yet: it waits for its time, or for newer ones of its reference."""
+        outcome = self.outcome
+        return outcome is not None and outcome.state is State.WAITING and self.started is None
+
+    @property
+    def used_before(self) -> int:
+        """Attempts that were used up before this one. A message of a failed request begins anew."""
+        stored = self.stored
+        if stored is None or (self.claim is None and stored.state not in _KEPT):
+            return 0
+        return stored.used
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self.used_before + 1
+
+    @property
+    def produced_at(self) -> datetime:
+        """The producer's time: of the row where there is one, else as its message says."""
+        if self.stored is not None:
+            return self.stored.produced_at
+        return datetime.fromtimestamp(max(0.0, self.envelope.time), UTC)
 
     @property
     def crashes(self) -> int:
@@ -92,19 +122,30 @@ class Task:
         e = self.envelope
         return e.topic, e.partition, e.offset
 
+    def adopt(self, stored: Stored) -> None:
+        """A claimed row was found: its run is this one, its first message's place is its place."""
+        self.claimed_run = stored.run
+        self.lost = 0  # all of a claim's starts are one run
+        self.reference = stored.coalesce_key
+        self.window_start = stored.window_start
+        e = self.envelope
+        if stored.partition is not None and stored.kafka_offset is not None:
+            e.partition, e.offset = stored.partition, stored.kafka_offset
+
     def end(self, outcome: Outcome, result: bytes | None = None) -> None:
         """Says how it ends, and forgets what an earlier try said."""
         self.outcome = outcome
         self.result = result
+        self.final = None
 
     def request(self) -> Request[Any]:
         """What the handler may see of it."""
         e = self.envelope
         deadline = datetime.fromtimestamp((self.started or time.time()) + self.timeout, UTC)
-        attempt = 1 if self.stored is None else self.stored.attempt
+        self.follow_ups = []
         return Request(
-            e.id, e.type, e.key, attempt, e.headers, deadline, e.topic, e.partition, e.offset,
-            self.payload,
+            e.id, e.type, e.key, self.attempt, e.headers, deadline, e.topic, e.partition, e.offset,
+            self.payload, None if self.effect == "none" else self.follow_ups,
         )  # fmt: skip
 
     @property
@@ -121,74 +162,3 @@ class Task:
     def told_fingerprint(self) -> bytes | None:
         """The fingerprint for its status."""
         return self.fingerprint if self.tells_fingerprint else None
-
-
-def read_task(
-    app: App, index: int, record: Record, limits: Limits, *, trusted: bool = True
-) -> Task | Skip:
-    """The request of a record, parsed. Raises Malformed.
-
-    Whatever is wrong with a request that has an id and a type is its outcome, to be journaled. Not
-    `trusted` is a record whose fate is decided: no code of the user's sees it, as it may be what
-    killed its worker.
-    """
-    decoder = app.decoders.get(record[TOPIC]) if app.decoders else None
-    if decoder is not None and not trusted:
-        raise Malformed(
-            f"a worker was lost while it had this message: the decoder of topic {record[TOPIC]!r}"
-            " was not run again"
-        )
-    envelope = read(record) if decoder is None else decode(decoder, record)
-    if isinstance(envelope, Skip):
-        return envelope
-    task = Task(index, record, envelope)
-    handler = app.handlers.get(envelope.type)
-    if handler is None:
-        reason = f"no handler of type {envelope.type!r} in this version of the consumer"
-        task.end(Outcome(State.FAILED, UNKNOWN_TYPE, reason=safe_text(reason)))
-        return task
-    task.handler = handler
-    task.timeout = _timeout(handler, envelope, limits)
-    if not trusted:
-        if envelope.payload is not None and not handler.custom_fingerprint:
-            task.fingerprint = fingerprint(envelope.type, envelope.payload, envelope.content_type)
-        return task
-    _parse(task, handler, limits)
-    if task.outcome is None and (envelope.expires_at or envelope.not_before):
-        _check_times(task)
-    return task
-
-
-def _timeout(handler: Handler, envelope: Envelope, limits: Limits) -> float:
-    own = handler.timeout or limits.default_timeout
-    if envelope.timeout is None:
-        return own
-    return min(envelope.timeout, handler.max_timeout or own)
-
-
-def _parse(task: Task, handler: Handler, limits: Limits) -> None:
-    payload = task.envelope.payload
-    try:
-        task.payload, task.fingerprint = handler.parse(payload, task.envelope.content_type)
-    except InvalidPayload as error:
-        task.fingerprint = error.fingerprint
-        task.end(outcome_of(error))
-    except BaseException as error:  # noqa: BLE001 - a validator of the user's that fails
-        task.end(outcome_of(error))
-    if payload is None:
-        task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason="the message has no value"))
-    elif len(payload) > limits.max_payload:
-        reason = f"{len(payload)} bytes of payload; at most {limits.max_payload} are taken"
-        task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason=reason))
-
-
-def _check_times(task: Task) -> None:
-    now, envelope = time.time(), task.envelope
-    if envelope.expires_at is not None and envelope.expires_at <= now:
-        task.end(Outcome(State.REJECTED, EXPIRED, reason="it expired before it was started"))
-    elif envelope.not_before is not None and envelope.not_before > now:
-        reason = "delayed requests are not supported by this version; send it when it is due"
-        task.end(Outcome(State.FAILED, NOT_BEFORE_UNSUPPORTED, reason=reason))
-
-
-__all__ = ["Limits", "Malformed", "Task", "read_task"]

@@ -95,8 +95,7 @@ class Transactions:
                 job.settled.update(unclear)
                 raise psycopg.OperationalError("the answer to COMMIT was lost") from None
             except (Overtaken, *RACES) as error:
-                self._session.rollback()
-                self._log.debug("redone from the look-up", why=safe_text(error))
+                tasks = self._after_race(error, tasks, job)
             except psycopg.Error as error:
                 self._session.rollback()
                 if self._session.lost:
@@ -113,6 +112,17 @@ class Transactions:
             tasks = job.open(tasks)
         if tasks:
             self.fail(tasks, Overtaken(f"still overtaken after {REDO} tries"), job)
+
+    def _after_race(self, error: Exception, tasks: list[Task], job: Job) -> list[Task]:
+        """Another transaction was in the way: what to take from the look-up again."""
+        self._session.rollback()
+        self._log.debug("redone from the look-up", why=safe_text(error))
+        if not isinstance(error, psycopg.errors.DeadlockDetected) or len(tasks) == 1:
+            return tasks
+        # The same chunk would meet the same other one again: fewer locks are held at once.
+        middle = len(tasks) // 2
+        self._transact(tasks[:middle], job)
+        return tasks[middle:]
 
     def _after_broken(self, broken: Broken, job: Job) -> None:
         """A handler ended the transaction, or its connection broke under it."""
@@ -140,9 +150,9 @@ class Transactions:
 
 
 def _is_taken_id(error: psycopg.Error) -> bool:
-    """Somebody else finished this id since the look-up."""
+    """Somebody else wrote this id since the look-up, or took the place of its reference."""
     return (
         isinstance(error, psycopg.errors.UniqueViolation)
-        and error.diag.constraint_name == "requests_pkey"
+        and error.diag.constraint_name in ("requests_pkey", "requests_coalescing")
         and error.diag.table_name == "requests"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from feedback.rows import Letter, Stored
@@ -25,6 +25,23 @@ class Sorted:
     """To be claimed and run one by one."""
     fresh: list[Task] = field(default_factory=list)
     """To be run in this transaction."""
+    plain: list[Task] = field(default_factory=list)
+    """To be run outside of it: they have no effects."""
+    stale: list[Task] = field(default_factory=list)
+    """Claimed rows that are no longer this instance's."""
+
+    def without_start(self, keep: Callable[[list[int]], list[int]]) -> list[Task]:
+        """Keeps what ends here without a start from being recalled meanwhile.
+
+        Takes out and returns what was recalled before. `keep` returns the indices that were not.
+        """
+        lists = (self.answered, self.conflicts, self.ended, self.stale)
+        kept = set(keep([t.index for tasks in lists for t in tasks]))
+        gone = [t for tasks in lists for t in tasks if t.index not in kept]
+        if gone:
+            for tasks in lists:
+                tasks[:] = [t for t in tasks if t.index in kept]
+        return gone
 
 
 def sort_out(tasks: Iterable[Task], found: Mapping[str, Stored], decided: set[int]) -> Sorted:
@@ -32,14 +49,23 @@ def sort_out(tasks: Iterable[Task], found: Mapping[str, Stored], decided: set[in
     result = Sorted()
     for task in tasks:
         task.stored = found.get(task.envelope.id)
-        if task.stored is not None and conflicts(task, task.stored):
+        if task.claim is not None:
+            if task.stored is None or not _ours(task.claim, task.stored):
+                result.stale.append(task)
+                continue
+            task.adopt(task.stored)
+        elif task.stored is not None and conflicts(task, task.stored):
             result.conflicts.append(task)
+            continue
         elif task.stored is not None and _stands(task, task.stored):
             result.answered.append(task)
-        elif task.index in decided or _ended_before(task):
+            continue
+        if task.index in decided or _ended_before(task):
             result.ended.append(task)
         elif task.effect == "external":
             result.external.append(task)
+        elif task.effect == "none":
+            result.plain.append(task)
         else:
             result.fresh.append(task)
     return result
@@ -65,6 +91,10 @@ def conflict_letter(task: Task) -> Letter:
     return Letter(e.id, CONFLICT, safe_text(error), task.record)
 
 
+def _ours(claim: str, stored: Stored) -> bool:
+    return stored.state == State.WAITING and stored.token == claim
+
+
 def _stands(task: Task, stored: Stored) -> bool:
     """The journal has an answer: nothing runs."""
     if stored.state == State.IN_DOUBT:
@@ -73,5 +103,5 @@ def _stands(task: Task, stored: Stored) -> bool:
 
 
 def _ended_before(task: Task) -> bool:
-    """It ended without its handler: unknown type, invalid payload, expired."""
+    """It ended without its handler: unknown type, invalid payload, expired, held back."""
     return task.outcome is not None and task.started is None

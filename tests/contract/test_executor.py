@@ -187,9 +187,9 @@ def test_bad_requests_end_before_their_handler(bench: Bench, ran: list[str]) -> 
         "null": ("rejected", "invalid_payload"),
         "json": ("rejected", "invalid_payload"),
         "large": ("rejected", "invalid_payload"),
-        "type": ("failed", "unknown_type"),
+        "type": ("waiting", "unknown_type"),
         "late": ("rejected", "expired"),
-        "early": ("failed", "not_before_unsupported"),
+        "early": ("waiting", "delayed"),
         "quick": ("done", "ok"),
     }
     assert ran == ["quick"]
@@ -336,9 +336,11 @@ def test_suspects(bench: Bench, ran: list[str]) -> None:
     bench.run(landed)
     bench.run(landed, suspect=Suspect(None, None, "t"))
     assert ran == ["landed"]
-    for verdict, state in (("timeout", "failed"), ("worker_died", "dead"), ("shutdown", "failed")):
+    ends = {"timeout": "failed", "worker_died": "dead", "shutdown": "waiting"}
+    for verdict, state in ends.items():
         bench.run(bench.record(verdict, "pay", {}), suspect=Suspect(verdict, None, "t"))
-        assert bench.rows()[verdict] == (state, verdict)
+        code = "parked" if state == "waiting" else verdict
+        assert bench.rows()[verdict] == (state, code)
     bench.run(bench.record(None, "pay", {}), suspect=Suspect(None, None, "t"))
     claim = bench.record("claim", "charge", {})
     bench.run(claim)

@@ -31,6 +31,9 @@ class FakeWork:
     def start_batch(self, indices: Sequence[int], timeout: float | None) -> list[int]:
         return [i for i in indices if i not in self.recalled]
 
+    def keep(self, indices: Sequence[int]) -> list[int]:
+        return [i for i in indices if i not in self.recalled]
+
     def finish(self) -> None:
         """Nothing to show."""
 

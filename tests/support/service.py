@@ -155,6 +155,20 @@ class Bench:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
+    def seen(self, request: str) -> tuple[str, str]:
+        """State and code that its producer reads once it was looked at: also `waiting`."""
+        statuses: list[Status] = []
+
+        def looked_at() -> bool:
+            status = self.client.status(request)
+            if status is None or status.state in ("accepted", "running"):
+                return False
+            statuses.append(status)
+            return True
+
+        eventually(looked_at, WAIT)
+        return str(statuses[-1].state), statuses[-1].code
+
     def outcome(self, kind: str, payload: Any = None, **options: Any) -> Status:
         request = self.client.submit(kind, {} if payload is None else payload, **options)
         return self.client.wait(request, WAIT)

@@ -183,6 +183,7 @@ def _fields(report: Report) -> dict[str, Any]:
         "counts": report.counts,
         "database_up": report.database_up,
         "backend": report.backend,
+        "due_in": report.due_in,
     }
 
 

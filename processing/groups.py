@@ -55,7 +55,9 @@ def _kind_of(task: Task) -> str:
         return ""
     if handler.effect == "external":
         return "external"
-    return f"batch {handler.type}" if handler.batch else ""
+    if handler.batch:
+        return f"batch {handler.type}"
+    return "" if handler.wants_tx else "without tx"
 
 
 def _keys_meet(tasks: Sequence[Task]) -> bool:

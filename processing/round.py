@@ -64,13 +64,18 @@ class Round:
         Raises Broken, Overtaken, CommitUnclear and what psycopg raises.
         """
         session = self._session
-        session.begin()
+        # Handlers that take no tx may wait for others: no transaction is kept open meanwhile.
+        apart = not any(t.handler is not None and t.handler.wants_tx for t in tasks)
+        if not apart:
+            session.begin()
         cursor = session.cursor()
         found = self._rows.find(cursor, [t.envelope.id for t in tasks])
         fate = sort_out(tasks, found, job.decided)
         recalled = fate.without_start(job.work.keep)
         ran, more_recalled, left = self._segments.run(fate.fresh, job.work)
         job.work.finish()
+        if apart:
+            session.begin()
         fate.ended += ran
         now = datetime.now(UTC)
         for task in fate.ended:

@@ -94,6 +94,16 @@ def make_app(schema: str, seen: list[str]) -> App:  # noqa: C901 - a list of han
     def checked(payload: Checked) -> None:
         seen.append(payload.what)
 
+    @app.handler("outside")
+    def outside(payload: Any) -> str:
+        with psycopg.connect(payload, autocommit=True) as other:
+            (state,) = other.execute(
+                "SELECT state FROM pg_stat_activity WHERE application_name LIKE 'oncepool worker%%'"
+                " AND query LIKE %s",
+                (f"%{schema}%",),
+            ).fetchone() or ("?",)
+        return str(state)
+
     @app.handler("marked", fingerprint=lambda payload: _raise(payload) or "mark")
     def marked(payload: Any) -> None:
         seen.append("marked")
@@ -296,6 +306,13 @@ def test_an_attempt_never_ends_before_it_started(bench: Bench) -> None:
     lines = bench.query(f"SELECT request_id, started_at, ended_at FROM {bench.schema}.attempts")
     assert {name for name, _, _ in lines} == {"r", "c", "t"}
     assert all(started <= ended for _, started, ended in lines)
+
+
+def test_no_transaction_is_open_while_a_handler_without_tx_runs(bench: Bench, stack: Stack) -> None:
+    bench.run(bench.record("p", "pay", {}), bench.record("o", "outside", stack.database))
+    told = {s["id"]: s.get("result") for s in bench.statuses}
+    assert told == {"p": None, "o": "idle"}
+    assert bench.rows() == {"p": ("done", "ok"), "o": ("done", "ok")}
 
 
 # Conflicts

@@ -18,12 +18,15 @@ from psycopg import errors
 
 from feedback.queries import query
 from feedback.record import DUE, Headers, Record
-from feedback.states import MOST_CRASHES, WORKER_DIED
+from feedback.results import ResultRecord, add_results
+from feedback.states import MOST_CRASHES, WORKER_DIED, State
 
 Connection: TypeAlias = psycopg.Connection[Any]
 
 LEASE: Final = 60.0
 """Seconds that a claim holds unless it is renewed."""
+SUPERSEDED: Final = "superseded"
+"""The code beside the state of that name."""
 _ROUNDS: Final = 4
 """Claims of one want: types that have less than their share leave the rest to others."""
 _TRIES: Final = 3
@@ -108,8 +111,13 @@ def due_channel(schema: str) -> str:
     return name.decode(errors="replace")
 
 
-def claim(connection: Connection, instance: str, want: Want, *, schema: str) -> Haul:
-    """Claims rows that are due, the first due ones of each type in turn, in one transaction."""
+def claim(
+    connection: Connection, instance: str, want: Want, *, schema: str, results: bool = False
+) -> Haul:
+    """Claims rows that are due, the first due ones of each type in turn, in one transaction.
+
+    `results`: what is superseded on the way gets a result record.
+    """
     firsts = connection.execute(query("due_types", schema)).fetchall()
     firsts = [(t, s) for t, s in firsts if t not in want.paused and want.limits.get(t, 1) > 0]
     later = min((s for _, s in firsts if s > 0), default=None)
@@ -129,6 +137,8 @@ def claim(connection: Connection, instance: str, want: Want, *, schema: str) -> 
                 n = sum(row.type == name for row in got)
                 room[name] = room[name] - n if n == share else 0
         rows, superseded = _settle_references(connection, rows, values, schema)
+        if results:
+            _note(connection, superseded, schema)
     # Those that are due first go first; of one type the claim has seen to that.
     rows.sort(key=lambda row: (row.due, row.created_at))
     found = [Claimed(_record(row, want.order), _verdict(row)) for row in rows]
@@ -163,7 +173,7 @@ def renew(connection: Connection, instance: str, pairs: Pairs, *, schema: str) -
 
 
 def release(
-    connection: Connection, instance: str, pairs: Pairs, *, schema: str
+    connection: Connection, instance: str, pairs: Pairs, *, schema: str, results: bool = False
 ) -> list[Superseded]:
     """Gives back claims that were not started: due at once, for any instance.
 
@@ -177,6 +187,8 @@ def release(
             with connection.transaction():
                 locked = connection.execute(query("lock_claims", schema), values).fetchall()
                 superseded = _give_back(connection, locked, schema)
+                if results:
+                    _note(connection, superseded, schema)
                 if locked:
                     notify(connection, schema=schema)
                 return superseded
@@ -233,6 +245,12 @@ def _give_back(
         ids = [name for name, _ in locked]
         connection.execute(query("release_claims", schema), {"ids": ids})
     return [Superseded._make((*row[:-1], stored_headers(row[-1]))) for row in lost]
+
+
+def _note(connection: Connection, superseded: Sequence[Superseded], schema: str) -> None:
+    records = [ResultRecord(s.id, s.type, State.SUPERSEDED, SUPERSEDED) for s in superseded]
+    with connection.cursor() as cursor:
+        add_results(cursor, schema, records)
 
 
 def _named(instance: str, pairs: Pairs) -> tuple[list[str], dict[str, Any]]:

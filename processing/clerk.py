@@ -3,8 +3,8 @@
     python -m processing.clerk PARENT_PID SOCKET
 
 It holds no user code. Frames it takes: ``settings`` (first, once), ``beat``, ``counts``, ``probe``,
-``refuse``, ``stop``. Frames it sends: ``ready`` or ``fatal`` (once), ``database``, ``refused``,
-``limits``.
+``want``, ``wake``, ``renew``, ``release``, ``park``, ``refuse``, ``stop``. Frames it sends:
+``ready`` or ``fatal`` (once), ``database``, ``due``, ``refused``, ``limits``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import socket
 import sys
 import time
 import traceback
-from datetime import UTC, datetime
-from typing import Any
 
 import redis
 
+from feedback.due import Want
 from feedback.errors import StoreUnavailable
 from feedback.redis_store import RedisStatusStore
 from feedback.sender import StatusSender
@@ -31,7 +30,7 @@ from processing.health_server import HealthServer
 from processing.lifeline import EXIT_ORPHANED, tie_to_parent
 from processing.logs import configure, get_logger
 from processing.membership import Membership
-from processing.refusals import refusals
+from processing.queue_desk import Part
 from processing.registry import connect
 from processing.result_sender import result_sender
 from processing.schedule import Schedule
@@ -135,22 +134,31 @@ class Clerk:
                 self._results.wake()
             case ("probe",):
                 self._desk.probe()
-            case ("refuse", part, code, records, decoded):
-                self._refuse(part, code, records, decoded)
+            case ("refuse", number, code, records, decoded):
+                self._desk.refuse(Part(number, code, records, decoded, [], []))
+            case ("park", *part):
+                self._desk.park(Part(*part))
+            case ("want" | "wake" | "renew" | "release", *_):
+                self._on_queue(frame)
             case ("stop",):
                 return False
             case _:
                 raise AssertionError(f"the main process sent an unknown frame: {frame[0]!r}")
         return True
 
-    def _refuse(self, part: int, code: str, records: list[Any], decoded: list[str]) -> None:
-        now = datetime.now(UTC)
-        refused = refusals(records, code, now, self._settings.status_ttl, decoded)
-        self._sender.put(refused.writes)
-        self._desk.count(refused.counts)
-        self._channel.send(("refused", part, len(records) - len(refused.letters)))
-        # Answered once they are in the journal: until then the main process keeps them, too.
-        self._desk.keep(part, refused.letters)
+    def _on_queue(self, frame: Frame) -> None:
+        """What the main process says of the waiting queue."""
+        queue = self._desk.queue
+        match frame:
+            case ("want", order, most, limits, paused):
+                queue.want(Want(order, most, limits, paused))
+            case ("wake", seconds):
+                queue.wake(seconds)
+            case ("renew", pairs):
+                queue.renew(pairs)
+            case ("release", pairs):
+                queue.release(pairs)
+        self._desk.wake()
 
     def _look_around(self) -> None:
         facts = self._health.facts

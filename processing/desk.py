@@ -11,16 +11,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from psycopg import sql
 from structlog.stdlib import BoundLogger
 
 from feedback import operators
+from feedback.due import due_channel
 from feedback.errors import OncepoolError, SchemaTooNew
 from feedback.migrations import check_schema, migrate
 from feedback.results import add_results
 from feedback.rows import Letter
+from feedback.states import PARKED, SHUTDOWN
 from feedback.store import StatusWrite
 from processing.channel import ChannelClosed, Frame
 from processing.clerk_settings import ClerkSettings
@@ -29,7 +33,10 @@ from processing.expiry import records_in_doubt, statuses_in_doubt
 from processing.health import Health
 from processing.letterbox import Letterbox
 from processing.probe import Probe
+from processing.queue_desk import Part, QueueDesk
+from processing.refusals import refusals
 from processing.schedule import Schedule
+from processing.waker import Waker
 
 CONNECT_TIMEOUT = 5
 STATEMENT_TIMEOUT = 10
@@ -38,7 +45,7 @@ SWEEP, COUNTERS = "sweep", "counters"
 
 
 class Desk:
-    """Probes the database, sweeps expired claims, writes counters."""
+    """Probes the database, sweeps expired claims, writes counters, tends the waiting queue."""
 
     def __init__(
         self,
@@ -64,7 +71,10 @@ class Desk:
         self._schema_checked = False
         self._blocked = False
         """The schema can't be used: nothing but stopping helps."""
-        self._changed = threading.Condition()
+        self._waker = Waker()
+        self.queue = QueueDesk(settings, tell, publish, self.count, self.refuse)
+        """What is to be done about due rows; `wake` after it was told something."""
+        self._changed = threading.Lock()
         # All below is guarded by _changed.
         self._probe = Probe()
         self._counters = Counters()
@@ -82,7 +92,7 @@ class Desk:
         """The main process wants to hear when the database can be reached."""
         with self._changed:
             self._probe.ask()
-            self._changed.notify_all()
+        self.wake()
 
     def count(self, counts: Mapping[Key, int]) -> None:
         """Adds to the counters."""
@@ -93,8 +103,27 @@ class Desk:
         """Keeps dead letters as soon as the database can be reached; then says ``refused``."""
         if letters:
             self._letters.put(part, letters)
-            with self._changed:
-                self._changed.notify_all()
+            self.wake()
+
+    def refuse(self, part: Part) -> None:
+        """Answers for records that will not start here: `failed/<code>`, or a dead letter."""
+        now, ttl = datetime.now(UTC), self._settings.status_ttl
+        code = SHUTDOWN if part.code == PARKED else part.code
+        refused = refusals(part.records, code, now, ttl, part.decoded)
+        self._publish(refused.writes)
+        self.count(refused.counts)
+        self._tell(("refused", part.number, len(part.records) - len(refused.letters)))
+        # Answered once they are in the journal: until then the main process keeps them, too.
+        self.keep(part.number, refused.letters)
+
+    def park(self, part: Part) -> None:
+        """Has records wait for another instance; refuses them where the database is away."""
+        self.queue.park(part)
+        self.wake()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._waker.wake()
 
     def unhang(self) -> None:
         """Cuts the connection of a statement that takes too long; call it now and then.
@@ -120,7 +149,8 @@ class Desk:
         """Writes the last counters and ends; `join` waits for it."""
         with self._changed:
             self._stopping = True
-            self._changed.notify_all()
+        self.queue.stop()
+        self.wake()
 
     def join(self, timeout: float) -> None:
         """Waits until the thread has ended."""
@@ -139,9 +169,14 @@ class Desk:
                 else:
                     if self._letters:
                         self._attempt(self._write_letters)
+                    if self._probe.up and not self._blocked and self.queue.pause(now) == 0.0:
+                        self._attempt(self._tend_queue)
                     for duty in self._schedule.take(now):
                         if self._probe.up:  # the duty before this one may have found it away
                             self._attempt(self._sweep if duty == SWEEP else self._write_counters)
+            if self._connection is not None and not self._blocked:
+                self._attempt(self._finish_queue)
+            self.queue.refuse_parts()
             if self._letters and self._connection is not None and not self._blocked:
                 self._attempt(self._write_letters)
             self._letters.name_lost()
@@ -151,18 +186,26 @@ class Desk:
 
     def _wait(self) -> bool:
         """Waits until something is due; False when it is time to stop."""
-        with self._changed:
-            while not self._stopping:
-                now = time.monotonic()
-                pauses = []
-                if (pause := self._probe.pause(now)) is not None:
-                    pauses.append(pause)
-                if self._probe.up and not self._blocked:
-                    pauses.append(0.0 if self._letters else self._schedule.pause(now))
-                if pauses and min(pauses) <= 0:
-                    return True
-                self._changed.wait(min(pauses, default=None))
-            return False
+        while True:
+            now = time.monotonic()
+            with self._changed:
+                if self._stopping:
+                    return False
+                pauses = [self._probe.pause(now)]
+                up = self._probe.up and not self._blocked
+                connection = self._connection
+            if up:
+                pauses += [0.0 if self._letters else self._schedule.pause(now)]
+                pauses += [self.queue.pause(now)]
+            else:
+                self.queue.refuse_parts()
+            known = [pause for pause in pauses if pause is not None]
+            if known and min(known) <= 0:
+                return True
+            # An end of the connection is heard, too.
+            descriptor = connection.fileno() if connection is not None and up else None
+            if self._waker.wait(descriptor, min(known, default=None)):
+                self._attempt(self._hear)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Does one piece of work; whatever goes wrong counts as the database being away."""
@@ -206,9 +249,26 @@ class Desk:
             connection.execute(
                 "SELECT set_config('statement_timeout', %s, false)", [f"{STATEMENT_TIMEOUT}s"]
             )
+            # What comes in the answer to a statement is heard like what comes between two.
+            connection.add_notify_handler(lambda _: self.queue.wake())
+            channel = sql.Identifier(due_channel(self._settings.schema))
+            connection.execute(sql.SQL("LISTEN {}").format(channel))
             with self._changed:
                 self._connection = connection
         return self._connection
+
+    def _hear(self) -> None:
+        """Takes what the server says unasked: that a row is due, or that the connection ends."""
+        connection = self._open().pgconn
+        connection.consume_input()
+        while connection.notifies() is not None:
+            self.queue.wake()
+
+    def _tend_queue(self) -> None:
+        self.queue.work(self._open())
+
+    def _finish_queue(self) -> None:
+        self.queue.finish(self._open())
 
     def _check_schema(self, connection: psycopg.Connection[Any]) -> None:
         schema = self._settings.schema

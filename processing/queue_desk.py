@@ -1,0 +1,230 @@
+"""The clerk's work on the waiting queue: claims, renewals, what is given back or parked.
+
+The clerk's thread says what is to be done; the desk's thread does it on its connection.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import psycopg
+
+from feedback import due
+from feedback.due import Superseded, Want
+from feedback.parking import end_backends, park
+from feedback.queries import query
+from feedback.record import Record
+from feedback.standing import Standing
+from feedback.store import StatusWrite
+from processing.channel import Frame
+from processing.clerk_settings import ClerkSettings
+from processing.counters import Key
+from processing.parking import parked_statuses, parking, superseded_statuses
+from processing.refill import Refill
+from processing.wants import pair_of
+
+Connection = psycopg.Connection[Any]
+
+
+class Part(NamedTuple):
+    """Records of the main process that will not start here."""
+
+    number: int
+    code: str
+    records: list[Record]
+    decoded: list[str]
+    """Topics whose messages only user code can read."""
+    crashes: list[int]
+    """Of suspects, how many starts of each ended with its worker; else empty."""
+    backends: list[tuple[int, str]]
+    """Of suspects, the dead workers' database backends, which must be gone first."""
+
+
+class QueueDesk:
+    """What is to be done about due rows."""
+
+    def __init__(
+        self,
+        settings: ClerkSettings,
+        tell: Callable[[Frame], None],
+        publish: Callable[[Sequence[StatusWrite]], None],
+        count: Callable[[dict[Key, int]], None],
+        refuse: Callable[[Part], None],
+    ) -> None:
+        """`refuse` answers for records that can't be parked."""
+        self._settings = settings
+        self._tell = tell
+        self._publish = publish
+        self._count = count
+        self._refuse = refuse
+        self._lock = threading.Lock()
+        # All below is guarded by _lock.
+        self._refill = Refill()
+        self._renewal: list[tuple[str, int]] = []
+        self._releases: dict[tuple[str, int], None] = {}
+        self._parts: deque[Part] = deque()
+
+    # Said by the clerk's thread
+
+    def want(self, want: Want) -> None:
+        """The main process wants rows."""
+        with self._lock:
+            self._refill.wanted(want, time.monotonic())
+
+    def wake(self, seconds: float = 0.0) -> None:
+        """A row is due in so many seconds."""
+        with self._lock:
+            self._refill.woken(time.monotonic(), seconds)
+
+    def renew(self, pairs: list[tuple[str, int]]) -> None:
+        """These claims are in hand."""
+        with self._lock:
+            self._renewal = pairs
+
+    def release(self, pairs: list[tuple[str, int]]) -> None:
+        """These claims are given back, as soon as the database can be reached."""
+        with self._lock:
+            self._releases.update(dict.fromkeys(pairs))
+
+    def park(self, part: Part) -> None:
+        """These records are to wait for another instance."""
+        with self._lock:
+            self._parts.append(part)
+
+    def stop(self) -> None:
+        """Nothing more is claimed."""
+        with self._lock:
+            self._refill.stop()
+
+    # Done by the desk's thread
+
+    def pause(self, now: float) -> float | None:
+        """Seconds until there is something to do; None while nothing is wanted."""
+        with self._lock:
+            if self._renewal or self._releases or self._parts:
+                return 0.0
+            return self._refill.pause(now)
+
+    def work(self, connection: Connection) -> None:
+        """Does what there is to do. Raises psycopg.Error where the database is away."""
+        self._give_up_claims(connection)
+        self._claim(connection)
+
+    def finish(self, connection: Connection) -> None:
+        """Does what must not be left at the end."""
+        self._give_up_claims(connection)
+
+    def refuse_parts(self) -> None:
+        """The database is away: records that wait to be parked are refused instead."""
+        while (part := self._next_part()) is not None:
+            self._give_up(part)
+
+    def _give_up_claims(self, connection: Connection) -> None:
+        settings = self._settings
+        with self._lock:
+            renewal, self._renewal = self._renewal, []
+            releases = list(self._releases)
+        if releases:
+            lost = due.release(
+                connection, settings.instance, releases,
+                schema=settings.schema, results=bool(settings.results_topic),
+            )  # fmt: skip
+            with self._lock:
+                for pair in releases:
+                    self._releases.pop(pair, None)
+            self._tell_superseded(lost)
+        given_back = set(releases)
+        pairs = [pair for pair in map(_pair, renewal) if pair not in given_back]
+        due.renew(connection, settings.instance, pairs, schema=settings.schema)
+        while (part := self._next_part()) is not None:
+            try:
+                self._park(connection, part)
+            except psycopg.Error:
+                self._give_up(part)
+                raise
+
+    def _claim(self, connection: Connection) -> None:
+        settings = self._settings
+        with self._lock:
+            want = self._refill.tick(time.monotonic())
+        if want is None:
+            return
+        try:
+            haul = due.claim(
+                connection, settings.instance, want,
+                schema=settings.schema, results=bool(settings.results_topic),
+            )  # fmt: skip
+        except BaseException:
+            with self._lock:
+                self._refill.failed(time.monotonic())
+            raise
+        with self._lock:
+            wanted = self._refill.claimed(len(haul.rows), haul.due_in, time.monotonic())
+        self._tell_superseded(haul.superseded)
+        if not wanted:
+            self.release([pair_of(row.record) for row in haul.rows])
+        elif haul.rows:
+            self._tell(("due", want.order, [tuple(row) for row in haul.rows]))
+
+    def _park(self, connection: Connection, part: Part) -> None:
+        settings = self._settings
+        end_backends(connection, part.backends)
+        found = parking(part.records, part.crashes, part.decoded)
+        parked = park(connection, found.parcels, part.code, schema=settings.schema)
+        mine = [parcel for parcel in found.parcels if parcel.id in parked]
+        now = datetime.now(UTC)
+        self._publish(parked_statuses(mine, found.records, part.code, now, settings.status_ttl))
+        counts: dict[Key, int] = {}
+        for parcel in mine:
+            key = (parcel.type, "waiting", part.code)
+            counts[key] = counts.get(key, 0) + 1
+        self._count(counts)
+        self._tell(("refused", part.number, len(mine)))
+        others = [record for name, record in found.records.items() if name not in parked]
+        if part.crashes:
+            self._tell_stored(connection, [name for name in found.records if name not in parked])
+            self._tell(("refused", part.number, len(others)))
+            others = []
+        # What has a row already may not run by that: its producer is told to ask again.
+        self._refuse(part._replace(records=[*others, *found.rest]))
+
+    def _give_up(self, part: Part) -> None:
+        """Answers for records that could not be parked."""
+        if part.crashes:
+            # Their COMMIT may have landed: nothing may be said before the journal has spoken.
+            self._tell(("refused", part.number, len(part.records)))
+        else:
+            self._refuse(part)
+
+    def _tell_stored(self, connection: Connection, ids: Sequence[str]) -> None:
+        """Says what the rows of suspects say: their dead worker may not have come to that."""
+        if not ids:
+            return
+        ttl, text = self._settings.status_ttl, query("look_up", self._settings.schema)
+        found = [Standing(*row) for row in connection.execute(text, ["\x1f".join(ids)])]
+        # Whether its producer can make the fingerprint only a version that knows the type can say.
+        self._publish(
+            [StatusWrite(row.id, row.status(with_fingerprint=False), ttl) for row in found]
+        )
+
+    def _next_part(self) -> Part | None:
+        with self._lock:
+            return self._parts.popleft() if self._parts else None
+
+    def _tell_superseded(self, rows: Sequence[Superseded]) -> None:
+        if rows:
+            self._publish(superseded_statuses(rows, datetime.now(UTC), self._settings.status_ttl))
+            counts: dict[Key, int] = {}
+            for row in rows:
+                key = (row.type, "superseded", "superseded")
+                counts[key] = counts.get(key, 0) + 1
+            self._count(counts)
+
+
+def _pair(pair: Sequence[Any]) -> tuple[str, int]:
+    return pair[0], pair[1]

@@ -29,6 +29,7 @@ COMMANDS = {
     "status": "consumer.commands.status:app",
     "requests": "consumer.commands.requests:app",
     "dead-letters": "consumer.commands.dead_letters:app",
+    "prune": "consumer.commands.prune:app",
     "stats": "consumer.commands.stats:app",
     "limits": "consumer.commands.limits:app",
     "stack": "stack.commands:stack_app",

@@ -15,7 +15,10 @@ def parse_since(text: str, now: datetime) -> datetime:
     A time without an offset is UTC. Raises ValueError for anything else.
     """
     if match := AGO.fullmatch(text.strip()):
-        return now - timedelta(**{UNITS[match[2]]: int(match[1])})
+        try:
+            return now - timedelta(**{UNITS[match[2]]: int(match[1])})
+        except OverflowError:
+            raise ValueError(f"{text!r} is further back than time goes") from None
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:

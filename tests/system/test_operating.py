@@ -169,6 +169,7 @@ def test_no_request_to_retry_is_no_failure(oncepool: Commands) -> None:
         ("retry", "r", "--type", "a"),
         ("retry", "--state", "done"),
         ("retry", "--since", "yesterday"),
+        ("retry", "--since", "99999999999d"),
         ("cancel",),
         ("cancel", "r", "--key", "a"),
         ("resolve", "r"),

@@ -1,0 +1,103 @@
+"""``oncepool prune``."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from consumer.commands.operating import YesOption, confirm
+from consumer.commands.options import DATABASE, KAFKA, JsonOption, with_settings
+from consumer.config import Settings
+from consumer.journal import connect
+from consumer.output import print_json, print_table
+from consumer.retention import retention_warnings
+from consumer.since import parse_since
+from feedback.operators import Connection
+from feedback.prune import TABLES, pages, prunable
+from feedback.prune import prune as prune_journal
+
+app = typer.Typer()
+
+
+@app.command()
+@with_settings(*KAFKA, *DATABASE)
+def prune(
+    settings: Settings,
+    *,
+    older_than: Annotated[
+        str,
+        typer.Option(
+            envvar="ONCEPOOL_PRUNE_OLDER_THAN",
+            metavar="TIME",
+            help="What ended before: an age (30d, 12h) or a time (2026-05-01T12:00Z).",
+        ),
+    ],
+    resend_window: Annotated[
+        str,
+        typer.Option(
+            envvar="ONCEPOOL_PRUNE_RESEND_WINDOW",
+            metavar="AGE",
+            help="How long after a request's message producers may send it again.",
+        ),
+    ] = "1d",
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", envvar="ONCEPOOL_PRUNE_DRY_RUN", help="Only count; delete nothing."
+        ),
+    ] = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete requests that ended long ago, with their timeline, and what else is of no use then.
+
+    Never what waits, runs, is in doubt or dead. An id that was deleted is new again.
+    """
+    now = datetime.now(UTC)
+    before, window = _moment(older_than, now), now - _moment(resend_window, now)
+    warnings = retention_warnings(settings, now - before, window)
+    for warning in warnings:
+        typer.echo(f"oncepool: warning: {warning}", err=True)
+    schema = settings.database_schema
+    with connect(settings) as connection:
+        rows = prunable(connection, before, schema=schema)
+        if not dry_run and any(rows.values()):
+            when = before.isoformat(sep=" ", timespec="minutes")
+            confirm(f"delete {rows['requests']} requests that ended before {when}?", yes=yes)
+            rows = _prune(connection, before, schema)
+    if json:
+        print_json({"before": before, "dry_run": dry_run, "rows": rows, "warnings": warnings})
+    else:
+        title = "would be deleted" if dry_run else "deleted"
+        print_table(("table", title), rows.items())
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    try:
+        moment = parse_since(text, now)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if now - moment < timedelta(0):
+        raise typer.BadParameter(f"{text} is in the future")
+    return moment
+
+
+def _prune(connection: Connection, before: datetime, schema: str) -> dict[str, int]:
+    deleted = Counter(dict.fromkeys(TABLES, 0))
+    total = sum(pages(connection, schema=schema).values())
+    with Progress(
+        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as bar:
+        task = bar.add_task("pruning", total=total)
+        for step in prune_journal(connection, before, schema=schema):
+            deleted.update(step.deleted)
+            bar.update(
+                task, advance=step.pages, description=f"{deleted['requests']} requests deleted"
+            )
+    return dict(deleted)

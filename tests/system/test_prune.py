@@ -1,0 +1,114 @@
+"""`oncepool prune` on the real stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from consumer.commands import operating
+from stack import Stack
+from tests.support.commands import Commands, answer
+from tests.support.journal import Journal
+
+OLD = datetime.now(UTC) - timedelta(days=40)
+DAY = 86_400_000
+
+
+@pytest.fixture
+def oncepool(
+    stack: Stack, schema: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    monkeypatch.chdir(tmp_path)
+    return Commands(stack, schema, prefix)
+
+
+@pytest.fixture
+def journal(stack: Stack, schema: str) -> Iterator[Journal]:
+    made = Journal(stack.database, schema)
+    for name, state, ended in (("a", "done", OLD), ("b", "done", "now"), ("c", "dead", OLD)):
+        made.put(name, state, finished_at=ended)
+    yield made
+    made.close()
+
+
+def left(journal: Journal) -> list[str]:
+    return [row["id"] for row in journal.rows("SELECT id FROM {s}.requests ORDER BY id")]
+
+
+def test_a_dry_run_counts_and_deletes_nothing(oncepool: Commands, journal: Journal) -> None:
+    result = oncepool("prune", "--older-than", "30d", "--dry-run", "--json")
+
+    assert result.exit_code == 0, result.output
+    assert answer(result)["rows"]["requests"] == 1
+    assert left(journal) == ["a", "b", "c"]
+
+
+def test_old_requests_are_deleted(oncepool: Commands, journal: Journal) -> None:
+    result = oncepool("prune", "--older-than", "30d", "--yes", "--json")
+
+    assert result.exit_code == 0, result.output
+    assert answer(result)["rows"]["requests"] == 1
+    assert left(journal) == ["b", "c"]
+    again = oncepool("prune", "--older-than", "30d", "--json")
+    assert again.exit_code == 0, "nothing to ask about"
+    assert answer(again)["rows"]["requests"] == 0
+
+
+def test_it_asks_and_does_nothing_unasked(
+    oncepool: Commands, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unasked = oncepool("prune", "--older-than", "30d")
+    monkeypatch.setattr(operating, "interactive", lambda: True)
+    refused = oncepool("prune", "--older-than", "30d", stdin="n\n")
+
+    assert (unasked.exit_code, refused.exit_code) == (2, 1)
+    assert "delete 1 requests that ended before" in refused.stderr
+    assert left(journal) == ["a", "b", "c"]
+    assert oncepool("prune", "--older-than", "30d", stdin="y\n").exit_code == 0
+    assert left(journal) == ["b", "c"]
+
+
+def test_it_warns_when_a_resend_may_still_need_them(
+    oncepool: Commands, journal: Journal, topic: Callable[..., str]
+) -> None:
+    names = (
+        topic(**{"retention.ms": str(7 * DAY)}),
+        topic(**{"retention.ms": "-1"}),
+        topic(**{"retention.ms": str(DAY)}),
+    )
+
+    def warnings(older_than: str, *more: str) -> str:
+        result = oncepool(
+            "prune", "--older-than", older_than, "--dry-run", *more,
+            ONCEPOOL_KAFKA_TOPICS=",".join(names),
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        return result.stderr
+
+    said = warnings("7d")
+    assert f"7d is shorter than the retention of topic {names[0]} (7d)" in said
+    assert f"topic {names[1]} keeps its messages for ever" in said
+    assert names[2] not in said
+    assert names[0] not in warnings("9d")
+    assert names[0] in warnings("9d", "--resend-window", "3d")
+
+
+def test_without_kafka_it_says_what_it_could_not_look_at(
+    oncepool: Commands, journal: Journal
+) -> None:
+    arguments = ("prune", "--older-than", "30d", "--dry-run")
+    away = oncepool(
+        *arguments, ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1", ONCEPOOL_KAFKA_TOPICS="a"
+    )
+
+    assert "was not looked at" in oncepool(*arguments).stderr
+    assert "could not be read" in away.stderr
+    assert away.exit_code == 0
+
+
+@pytest.mark.parametrize("age", ["soon", "2999-01-01", "99999999999d"])
+def test_wrong_ages_are_wrong_usage(oncepool: Commands, age: str) -> None:
+    assert oncepool("prune", "--older-than", age).exit_code == 2

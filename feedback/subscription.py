@@ -154,13 +154,12 @@ class Results:
         return [TopicPartition(self._topic, number) for number in known.partitions]
 
     def _start(self, part: TopicPartition) -> TopicPartition:
-        if self._from_beginning:
-            return TopicPartition(part.topic, part.partition, OFFSET_BEGINNING)
         try:
-            _, high = self._consumer.get_watermark_offsets(part, _ANSWER)
+            low, high = self._consumer.get_watermark_offsets(part, _ANSWER)
         except KafkaException as error:
             raise ResultsFailed(self._topic, error.args[0].str()) from None
-        return TopicPartition(part.topic, part.partition, high)
+        offset = low if self._from_beginning else high
+        return TopicPartition(part.topic, part.partition, offset)
 
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         try:
@@ -179,8 +178,8 @@ class Results:
     def _offsets(self, consumer: Consumer) -> dict[int, int]:
         """Where the group stands, partition by partition.
 
-        A new group's starts are committed at once, those of all partitions: a reader that dies
-        before its first record would begin behind it otherwise. So one that the group has no
+        A new group's starts are committed at once, those of all partitions: one that dies before
+        its first record would begin behind it otherwise. So a partition that the group has no
         offset for was added since, and is read from its beginning.
         """
         stored = consumer.committed(self._partitions(), _ANSWER)
@@ -188,8 +187,7 @@ class Results:
         if offsets:
             return offsets
         starts = list(self._starts.values())
-        if not self._from_beginning:
-            consumer.commit(offsets=starts, asynchronous=False)
+        consumer.commit(offsets=starts, asynchronous=False)
         return {part.partition: part.offset for part in starts}
 
     def _handled(self) -> None:

@@ -1,0 +1,307 @@
+"""Result records from the journal to whoever subscribes, on a real PostgreSQL and Kafka."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from psycopg import sql
+
+from feedback import Client
+from feedback.errors import ConfigurationError, ResultsFailed
+from feedback.migrations import migrate
+from feedback.result import Result
+from feedback.results import ResultRecord, add_results
+from feedback.subscription import Results
+from processing.clerk_settings import ClerkSettings
+from stack import Stack
+from tests.support.clerk import ClerkProcess
+from tests.support.waiting import eventually
+
+WAIT = 40.0
+
+
+class Place:
+    """A journal, a results topic, a client, and clerks that take records from one to the other."""
+
+    def __init__(self, stack: Stack) -> None:
+        name = uuid.uuid4().hex[:12]
+        self.stack, self.topic, self.schema = stack, f"results-{name}", f"test_{name}"
+        self.make_topic(self.topic)
+        migrate(stack.database, self.schema)
+        self.settings = ClerkSettings(
+            instance="here-1",
+            database_url=stack.database,
+            schema=self.schema,
+            redis_url=stack.redis,
+            redis_prefix=f"prefix-{name}",
+            log={"log_format": "json", "level": "info"},
+            results_topic=self.topic,
+            results_kafka={"bootstrap.servers": stack.kafka},
+        )
+        self.clerks: list[ClerkProcess] = []
+        self.client = Client(
+            stack.kafka, stack.redis, "requests", prefix=name, results_topic=self.topic
+        )
+
+    def make_topic(self, name: str, **config: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.stack.kafka})
+        wanted = NewTopic(name, num_partitions=3, config=config)
+        admin.create_topics([wanted])[name].result(30)
+
+    def clerk(self, **changes: object) -> ClerkProcess:
+        made = ClerkProcess(replace(self.settings, **changes))  # type: ignore[arg-type]
+        self.clerks.append(made)
+        made.ready()
+        return made
+
+    def add(self, numbers: Iterable[int], result: bytes = b'{"n":1}') -> None:
+        with psycopg.connect(self.stack.database) as connection:
+            records = [ResultRecord(f"r-{n}", "order.place", "done", "ok", result) for n in numbers]
+            add_results(connection.cursor(), self.schema, records)
+
+    def waiting(self) -> int:
+        with psycopg.connect(self.stack.database) as connection:
+            table = sql.Identifier(self.schema, "results")
+            row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table)).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def sent(self) -> None:
+        eventually(lambda: self.waiting() == 0, WAIT, lambda: f"{self.waiting()} wait")
+
+    def close(self) -> None:
+        for clerk in self.clerks:
+            clerk.close()
+        self.client.close()
+
+
+@pytest.fixture
+def place(own_stack: Stack) -> Iterator[Place]:
+    made = Place(own_stack)
+    yield made
+    own_stack.heal()
+    made.close()
+
+
+def read(results: Results, wanted: Iterable[int]) -> list[Result]:
+    """Reads until each of these records has come; returns all that came."""
+    missing, came = {f"r-{n}" for n in wanted}, []
+
+    def complete() -> bool:
+        while (result := results.poll(0.2)) is not None:
+            came.append(result)
+            missing.discard(result.id)
+        return not missing
+
+    eventually(complete, WAIT, lambda: f"{len(missing)} of them are missing")
+    return came
+
+
+def test_records_arrive_once_and_leave_the_journal(place: Place) -> None:
+    place.add(range(1200))
+    place.clerk()
+
+    with place.client.results(from_beginning=True) as results:
+        came = read(results, range(1200))
+
+    place.sent()
+    assert len(came) == 1200
+    first = next(result for result in came if result.id == "r-0")
+    assert (first.type, first.state, first.code) == ("order.place", "done", "ok")
+    assert first.result == {"n": 1}
+
+
+def test_counts_wake_the_clerk(place: Place) -> None:
+    clerk = place.clerk()
+    place.add([1])
+    place.sent()
+    with place.client.results() as results:
+        place.add([2])
+        clerk.send("counts", {("order.place", "done", "ok"): 1})
+
+        assert [result.id for result in read(results, [2])] == ["r-2"]
+
+
+def test_two_clerks_share_the_records(place: Place) -> None:
+    with place.client.results() as results:
+        place.add(range(3000))
+        for name in ("here-1", "here-2"):
+            place.clerk(instance=name)
+
+        came = read(results, range(3000))
+
+    place.sent()
+    assert len(came) == 3000
+
+
+def test_without_a_topic_nothing_is_taken(place: Place) -> None:
+    place.add([1])
+    clerk = place.clerk(results_topic="")
+
+    clerk.send("counts", {("order.place", "done", "ok"): 1})
+
+    assert clerk.stop() == 0
+    assert place.waiting() == 1
+
+
+def test_what_waits_at_the_stop_is_still_sent(place: Place) -> None:
+    clerk = place.clerk()
+    place.add([1])
+    place.sent()
+    place.add(range(700))
+
+    assert clerk.stop() == 0
+
+    assert place.waiting() == 0
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_nothing_is_lost_while_the_broker_is_away(place: Place, kill: bool) -> None:
+    results = place.client.results(from_beginning=True)
+    place.clerk()
+    place.add(range(100))
+    read(results, range(100))
+
+    place.stack.stop_broker(kill=kill)
+    place.add(range(100, 900))
+    assert place.waiting() >= 800
+    place.stack.heal()
+
+    read(results, range(100, 900))
+    place.sent()
+
+
+def test_a_clerk_killed_while_it_sends_loses_nothing(place: Place) -> None:
+    results = place.client.results(from_beginning=True)
+    place.add(range(4000))
+    clerk = place.clerk()
+    eventually(lambda: place.waiting() < 4000, WAIT)
+
+    os.kill(clerk.child.pid, signal.SIGKILL)
+    place.clerk()
+
+    read(results, range(4000))
+    place.sent()
+
+
+def test_a_result_too_large_for_the_topic_is_left_out(place: Place) -> None:
+    small = f"{place.topic}-small"
+    place.make_topic(small, **{"max.message.bytes": "2000"})
+    place.add([1, 2])
+    place.add([3], result=b'"%s"' % (b"x" * 5000))
+    place.add([4])
+    place.clerk(results_topic=small)
+
+    with place.client.results(from_beginning=True, topic=small) as results:
+        came = {result.id: result for result in read(results, range(1, 5))}
+
+    place.sent()
+    assert [came[f"r-{n}"].result_omitted for n in range(1, 5)] == [False, False, True, False]
+    assert came["r-1"].result == {"n": 1}
+    assert came["r-3"].result is None
+
+
+# Readers
+
+
+def test_a_reader_gets_what_comes_from_its_call_on(place: Place) -> None:
+    place.clerk()
+    place.add([1])
+    place.sent()
+
+    with place.client.results() as results:
+        place.add([2])
+
+        assert [result.id for result in read(results, [2])] == ["r-2"]
+
+
+def test_a_group_goes_on_where_it_stood(place: Place) -> None:
+    place.clerk()
+    group = f"group-{uuid.uuid4().hex}"
+    with place.client.results(group, from_beginning=True) as results:
+        place.add(range(10))
+        read(results, range(10))
+    place.add(range(10, 20))
+
+    with place.client.results(group) as results:
+        came = read(results, range(10, 20))
+
+    assert {result.id for result in came} == {f"r-{n}" for n in range(10, 20)}
+
+
+def test_a_new_group_that_read_nothing_yet_misses_nothing(place: Place) -> None:
+    place.clerk()
+    place.add([1])
+    place.sent()
+    group = f"group-{uuid.uuid4().hex}"
+    with place.client.results(group) as results:
+        eventually(lambda: results.poll(0.1) is None and results._consumer.assignment(), WAIT)
+    place.add([2])
+    place.sent()
+
+    with place.client.results(group) as results:
+        came = read(results, [2])
+
+    assert [result.id for result in came] == ["r-2"]
+
+
+def test_what_was_not_handled_comes_again(place: Place) -> None:
+    """A reader that dies has asked for a record and not for the next."""
+    place.clerk()
+    place.add([1])
+    group = f"group-{uuid.uuid4().hex}"
+    results = place.client.results(group, from_beginning=True)
+    read_one = eventually(lambda: results.poll(1.0), WAIT)
+    assert read_one.id == "r-1"
+    results._last = None  # as if it had died
+    results.close()
+
+    with place.client.results(group) as again:
+        assert [result.id for result in read(again, [1])] == ["r-1"]
+
+
+def test_the_client_ends_an_iteration_in_another_thread(place: Place) -> None:
+    place.clerk()
+    results = place.client.results()
+    came: list[str] = []
+    thread = threading.Thread(target=lambda: came.extend(r.id for r in results), daemon=True)
+    thread.start()
+    place.add([1])
+    eventually(lambda: came == ["r-1"], WAIT)
+
+    place.client.close()
+
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_foreign_messages_are_left_out(place: Place) -> None:
+    producer = Producer({"bootstrap.servers": place.stack.kafka})
+    producer.produce(place.topic, value=b"not a record")
+    assert producer.flush(20) == 0
+    place.clerk()
+    place.add([1])
+
+    with place.client.results(from_beginning=True) as results:
+        assert [result.id for result in read(results, [1])] == ["r-1"]
+
+
+def test_a_topic_that_is_not_there_is_named(place: Place) -> None:
+    with pytest.raises(ResultsFailed, match="oncepool topics create"):
+        place.client.results(topic="no-such-topic-anywhere")
+
+
+def test_without_a_topic_a_reader_is_told_how_to_name_it(place: Place) -> None:
+    client = Client(place.stack.kafka, place.stack.redis, "requests")
+    with client, pytest.raises(ConfigurationError, match="ONCEPOOL_KAFKA_RESULTS_TOPIC"):
+        client.results()

@@ -211,6 +211,23 @@ def test_a_result_too_large_for_the_topic_is_left_out(place: Place) -> None:
     assert came["r-3"].result is None
 
 
+def test_a_claim_that_ran_out_has_a_record(place: Place) -> None:
+    claim = sql.SQL(
+        "INSERT INTO {} (id, type, state, code, run, attempt, effect, token, lease_until,"
+        " fingerprint, topic, partition, kafka_offset, produced_at)"
+        " VALUES ('r-1', 'card.charge', 'running', 'claimed', 1, 1, 'external', 'dead',"
+        " now() - interval '1 s', '', 'requests', 0, 1, now())"
+    ).format(sql.Identifier(place.schema, "requests"))
+    with psycopg.connect(place.stack.database) as connection:
+        connection.execute(claim)
+    place.clerk(sweep_interval=0.1)
+
+    with place.client.results(from_beginning=True) as results:
+        [result] = read(results, [1])
+
+    assert (result.type, result.state, result.code) == ("card.charge", "in_doubt", "worker_died")
+
+
 # Readers
 
 

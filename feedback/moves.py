@@ -27,6 +27,8 @@ _S = State
 
 MOVES: Final[tuple[Move, ...]] = (
     Move(None, _S.WAITING, "a delay, coalescing, a follow-up, a failed attempt, parking"),
+    Move(None, _S.WAITING, "a dead letter that an operator retries"),
+    Move(None, _S.DEAD, "`oncepool dead-letters import`"),
     Move(None, _S.RUNNING, "the claim of a request with external effects"),
     *(Move(None, end, _RUN) for end in (_S.DONE, _S.REJECTED, _S.FAILED, _S.DEAD)),
     Move(None, _S.SUPERSEDED, "a newer request of its reference"),

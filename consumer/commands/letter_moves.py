@@ -122,7 +122,7 @@ def retry(
     report(desk.rows, desk.refused, "retry", json=json)
 
 
-@with_settings(*DATABASE, *REDIS)
+@with_settings(*DATABASE, *REDIS, "kafka_results_topic")
 def drop(
     settings: Settings,
     *,

@@ -86,7 +86,7 @@ def retry(
     _move(settings, ids, filters, move, "retry", yes=yes, json=json)
 
 
-@with_settings(*DATABASE, *REDIS)
+@with_settings(*DATABASE, *REDIS, "kafka_results_topic")
 def cancel(
     settings: Settings,
     *,
@@ -115,7 +115,7 @@ def cancel(
     _move(settings, ids, {**filters, "state": "waiting"}, move, "cancel", yes=yes, json=json)
 
 
-@with_settings(*DATABASE, *REDIS)
+@with_settings(*DATABASE, *REDIS, "kafka_results_topic")
 def resolve(
     settings: Settings,
     *,
@@ -160,7 +160,7 @@ def resolve(
 
 def wants_results(settings: Settings) -> bool:
     """Whether what ends leaves a record for the results topic."""
-    return bool(getattr(settings, "results_topic", ""))
+    return bool(settings.kafka_results_topic)
 
 
 def _move(

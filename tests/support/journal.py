@@ -29,7 +29,7 @@ class Journal:
     def __init__(self, url: str, schema: str) -> None:
         self.url = url
         self.schema = schema
-        self.connection = psycopg.connect(url, autocommit=True)
+        self.connection = psycopg.connect(url, autocommit=True, options="-c lock_timeout=20s")
 
     def put(self, id: str, state: str = "dead", **columns: Any) -> str:
         """Writes a row of `requests`; finished now, unless it waits or runs."""

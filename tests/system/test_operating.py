@@ -260,6 +260,29 @@ def test_a_result_that_is_not_json_is_a_message(oncepool: Commands, journal: Jou
     assert state(journal, "r") == "in_doubt"
 
 
+# Result records
+
+
+@pytest.mark.parametrize("topic,records", [("results", ["a", "b", "c"]), ("", [])])
+def test_what_operators_end_leaves_records_where_a_topic_is_configured(
+    oncepool: Commands, journal: Journal, topic: str, records: list[str]
+) -> None:
+    journal.put("a", "waiting", due_at="2031-01-01")
+    journal.put("b", "in_doubt")
+    journal.put("c", "dead")
+
+    for arguments in (
+        ("requests", "cancel", "a"),
+        ("requests", "resolve", "b", "--as", "failed"),
+        ("dead-letters", "drop", "c"),
+    ):
+        result = oncepool(*arguments, ONCEPOOL_KAFKA_RESULTS_TOPIC=topic)
+        assert result.exit_code == 0, result.output
+
+    rows = journal.rows("SELECT request_id FROM {s}.results ORDER BY id")
+    assert [row["request_id"] for row in rows] == records
+
+
 # Redis away
 
 

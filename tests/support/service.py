@@ -43,7 +43,7 @@ class Instance:
         self._log = log
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "consumer", "run", APP],
+                [sys.executable, "-m", "consumer", "run", environment.get("ONCEPOOL_APP", APP)],
                 cwd=ROOT,
                 env={**os.environ, **environment},
                 stderr=file,

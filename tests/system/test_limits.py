@@ -1,0 +1,259 @@
+"""Limits set by the command line while two instances run, measured by what handlers note."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from stack import Stack
+from tests.support.service import ROOT, WAIT, Bench
+from tests.support.waiting import eventually
+
+APPLIED = 5.0
+"""Seconds within which every instance applies a limit."""
+
+
+@pytest.fixture
+def bench(
+    stack: Stack,
+    topic: Callable[..., str],
+    schema: str,
+    prefix: str,
+    group: str,
+    tmp_path: Path,
+) -> Iterator[Bench]:
+    made = Bench(stack, topic(partitions=8), schema, prefix, group, tmp_path)
+    made.environment |= {
+        "ONCEPOOL_APP": "tests.support.limited_app:app",
+        "ONCEPOOL_WORKERS": "4",
+        "ONCEPOOL_MAX_IN_HAND": "600",
+    }
+    made.query(f"CREATE TABLE {made.table}_notes (id text, type text, what text, at timestamptz)")
+    yield made
+    made.close()
+
+
+def oncepool(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "consumer", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **bench.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def submit(bench: Bench, kind: str, count: int, seconds: float, name: str) -> list[str]:
+    payload = {"table": bench.table, "seconds": seconds}
+    ids = [f"{name}-{n}" for n in range(count)]
+    for request in ids:
+        bench.client.submit(kind, payload, request_id=request)
+    bench.client.flush(30)
+    return ids
+
+
+def settled(bench: Bench, ids: list[str]) -> set[str]:
+    return {str(bench.client.wait(request, WAIT).state) for request in ids}
+
+
+def most_at_once(bench: Bench, kind: str, names: str = "%") -> int:
+    """How many of these ran at the same time, at most."""
+    ((most,),) = bench.query(
+        "SELECT coalesce(max(n), 0) FROM (SELECT sum(CASE what WHEN 'begin' THEN 1 ELSE -1 END)"
+        f" OVER (ORDER BY at, what DESC) AS n FROM {bench.table}_notes"
+        f" WHERE type = '{kind}' AND id LIKE '{names}') AS running"
+    )
+    return int(most)
+
+
+def at_once(bench: Bench, kind: str) -> list[int]:
+    """How many of a type each instance says that it may have in flight."""
+    return sorted(facts.get("at_once", {}).get(kind, -1) for facts in bench.facts())
+
+
+def begun(bench: Bench, names: str) -> int:
+    rows = bench.query(
+        f"SELECT count(*) FROM {bench.table}_notes WHERE what = 'begin' AND id LIKE '{names}'"
+    )
+    return int(rows[0][0])
+
+
+def test_a_total_holds_over_instances_that_come_and_go(bench: Bench) -> None:
+    bench.start()
+    second = bench.start()
+    free = submit(bench, "few", 60, 0.1, "free")
+    assert settled(bench, free) == {"done"}
+    assert most_at_once(bench, "few") > 4, "the load is too small to show a limit"
+
+    told = oncepool(bench, "limits", "set", "few", "--total", "3")
+    assert "2 live instance(s) apply it within 5 s" in told.stderr
+    eventually(lambda: at_once(bench, "few") == [1, 2], APPLIED)
+    limited = submit(bench, "few", 60, 0.1, "limited")
+    beside = submit(bench, "other", 60, 0.1, "beside")
+    assert settled(bench, beside) == {"done"}
+    third = bench.start()
+    assert second.stop() == 0
+    third.running()
+    assert settled(bench, limited) == {"done"}
+    assert most_at_once(bench, "few", "limited%") <= 3
+    assert most_at_once(bench, "other", "beside%") > 4
+
+    oncepool(bench, "limits", "set", "few", "--total", "none")
+    eventually(lambda: at_once(bench, "few") == [-1, -1], APPLIED)
+    again = submit(bench, "few", 60, 0.1, "again")
+    assert settled(bench, again) == {"done"}
+    assert most_at_once(bench, "few", "again%") > 4
+    bench.check_books({*free, *limited, *beside, *again})
+
+
+def test_workers_are_resized_under_load_and_nothing_is_lost_or_repeated(bench: Bench) -> None:
+    instances = [bench.start(), bench.start()]
+    ids = submit(bench, "other", 400, 0.05, "resize")
+    for setting, counts in (
+        (("--workers", "1"), [1, 1]),
+        (("--workers", "6"), [6, 6]),
+        (("--workers", "none", "--workers-total", "5"), [2, 3]),
+        (("--workers-total", "none"), [4, 4]),
+    ):
+        oncepool(bench, "limits", "set", *setting)
+        eventually(
+            lambda counts=counts: sorted(len(i.workers()) for i in instances) == counts,  # type: ignore[misc]
+            APPLIED + 5,
+            lambda: str([i.workers() for i in instances]),
+        )
+    assert settled(bench, ids) == {"done"}
+    assert begun(bench, "resize%") == len(ids), "a request was begun twice"
+    bench.check_books(set(ids))
+
+
+def test_a_handlers_own_limit_is_each_instances_until_another_is_set(bench: Bench) -> None:
+    bench.start()
+    ids = submit(bench, "own", 20, 0.05, "one")
+    beside = submit(bench, "other", 20, 0.05, "beside")
+    assert settled(bench, ids + beside) == {"done"}
+    assert most_at_once(bench, "own") == 1
+    oncepool(bench, "limits", "set", "own", "--instance", "3")
+    bench.instances[0].says("limits", timeout=APPLIED)
+    more = submit(bench, "own", 40, 0.1, "more")
+    assert settled(bench, more) == {"done"}
+    assert 2 <= most_at_once(bench, "own", "more%") <= 3
+    bench.check_books({*ids, *beside, *more})
+
+
+def test_a_paused_type_waits_in_the_journal_and_its_flood_holds_up_nothing(bench: Bench) -> None:
+    bench.start()
+    bench.start()
+    oncepool(bench, "limits", "pause", "few")
+    for instance in bench.instances:
+        instance.says("paused=['few']", timeout=APPLIED)
+    # More than both pools may have in hand.
+    paused = submit(bench, "few", 1500, 0.0, "paused")
+    beside = submit(bench, "other", 40, 0.0, "beside")
+    assert settled(bench, beside) == {"done"}
+    eventually(lambda: bench.states().get("waiting") == len(paused), WAIT)
+    status = bench.client.status(paused[0])
+    assert (status.state, status.code) == ("waiting", "parked")
+    assert begun(bench, "paused%") == 0
+
+    oncepool(bench, "limits", "resume", "few")
+    assert settled(bench, paused) == {"done"}
+    assert begun(bench, "paused%") == len(paused)
+    bench.check_books({*paused, *beside})
+
+
+def test_a_flood_of_a_limited_type_leaves_the_pool_to_others(bench: Bench) -> None:
+    bench.start()
+    bench.start()
+    oncepool(bench, "limits", "set", "few", "--total", "4")
+    eventually(lambda: at_once(bench, "few") == [2, 2], APPLIED)
+    flood = submit(bench, "few", 1500, 0.01, "flood")
+    beside = submit(bench, "other", 40, 0.0, "beside")
+    assert settled(bench, beside) == {"done"}
+    assert begun(bench, "flood%") < len(flood) / 2, "the flood was over before the others"
+    assert settled(bench, flood) == {"done"}
+    assert most_at_once(bench, "few", "flood%") <= 4
+    assert begun(bench, "flood%") == len(flood)
+    bench.check_books({*flood, *beside})
+
+
+def test_the_command_line(bench: Bench) -> None:
+    nothing = oncepool(bench, "limits", "show")
+    assert "nothing is limited" in nothing.stdout
+    told = oncepool(bench, "limits", "set", "few", "--total", "8", "--instance", "2", "--json")
+    assert "no instance is registered" in told.stderr
+    oncepool(bench, "limits", "set", "--workers", "6", "--workers-total", "24")
+    oncepool(bench, "limits", "pause", "own")
+    assert shown(bench) == {
+        "workers": 6,
+        "workers_total": 24,
+        "types": [
+            {"type": "few", "total": 8, "instance": 2, "paused": False, "at_once": {}},
+            {"type": "own", "total": None, "instance": None, "paused": True, "at_once": {}},
+        ],
+        "instances": [],
+        "unread": [],
+    }
+    stats = orjson.loads(oncepool(bench, "stats", "--json").stdout)
+    assert stats["limits"] == shown(bench)
+    assert stats["summary"]["instances"] == 0
+    assert stats["problems"] == {}
+    oncepool(bench, "limits", "resume", "own")
+    oncepool(bench, "limits", "set", "few", "--total", "none", "--instance", "none")
+    oncepool(bench, "limits", "set", "--workers", "none", "--workers-total", "none")
+    assert shown(bench)["types"] == []
+
+
+def shown(bench: Bench) -> Any:
+    return orjson.loads(oncepool(bench, "limits", "show", "--json").stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["set"], "nothing to set"),
+        (["set", "few"], "what of the type?"),
+        (["set", "--total", "3"], "name it"),
+        (["set", "few", "--total", "0"], "pause it"),
+        (["set", "few", "--total", "many"], "a whole number, or none"),
+        (["set", "--workers", "-1"], "from 1 to 1024"),
+        (["set", "", "--total", "1"], "type is empty"),
+    ],
+)
+def test_wrong_limits_are_wrong_usage(arguments: list[str], message: str, stack: Stack) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "consumer", "limits", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "ONCEPOOL_REDIS_URL": stack.redis, "COLUMNS": "300"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_without_redis_it_is_said_what_holds() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "consumer", "limits", "show"],
+        cwd=ROOT,
+        env={**os.environ, "ONCEPOOL_REDIS_URL": "redis://:hid@127.0.0.1:1/0"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "The last known limits hold" in done.stderr
+    assert "hid" not in done.stderr

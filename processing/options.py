@@ -41,8 +41,7 @@ class HandlerOptions(TypedDict, total=False):
 class Options:
     """The options of one handler with their defaults; `effect` None = transaction, not asked for.
 
-    retries, coalesce, window, window_cap, not_before and max_at_once are kept for the versions
-    that act on them.
+    retries, coalesce, window, window_cap and not_before are kept for the versions that act on them.
     """
 
     timeout: float | None = None

@@ -174,7 +174,8 @@ def rate(where: Place, table: str, count: int) -> float:
     """Requests a second after the warm-up, by the times that stand in the rows."""
     query = sql.SQL(
         "SELECT count(*), extract(epoch FROM max(finished_at) - min(finished_at)) FROM"
-        " (SELECT finished_at, row_number() OVER (ORDER BY finished_at) AS n FROM {}) r"
+        " (SELECT finished_at, row_number() OVER (ORDER BY finished_at) AS n FROM {}"
+        " WHERE finished_at IS NOT NULL) r"
         " WHERE n > %s"
     ).format(sql.Identifier(where.name, table))
     with psycopg.connect(where.stack.database, autocommit=True) as connection:

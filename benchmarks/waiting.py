@@ -1,0 +1,218 @@
+"""What a large waiting queue costs fresh requests, and how fast due rows drain.
+
+    scripts/bench waiting [--quick] [--rounds N] [--workers N] [--rows N]
+
+Two questions, each with sides that take turns in one run. Fresh requests beside an empty queue and
+beside a million rows that wait for tomorrow. Requests that come from Kafka, and as many that are
+due in the queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from benchmarks.full_path_runs import (
+    LONGEST,
+    PAYLOAD,
+    POLL,
+    Place,
+    fill_topic,
+    place,
+    rate,
+    running,
+)
+from benchmarks.machine import Machine, facts
+from benchmarks.report import RESULTS, print_table, say, write_json
+from benchmarks.services import services
+from benchmarks.spread import Spread, in_turns, ratio, spread
+from stack import Stack
+
+WORKERS = 2
+ROUNDS = 5
+REQUESTS = 60_000
+ROWS = 1_000_000
+HANDLERS = {"bench.noop": "no-op", "bench.insert": "one INSERT"}
+EMPTY, BESIDE, DUE = "empty queue", "beside a full queue", "due rows"
+AIMS = {BESIDE: 0.95, DUE: 0.7}
+"""What the side should reach, as a share of what fresh requests do beside an empty queue."""
+
+_WAITING = """
+INSERT INTO {table} (id, type, state, code, effect, topic, partition, kafka_offset, produced_at,
+                     run, key, payload, headers, not_before, due_at)
+SELECT 'w-' || n, %(type)s, 'waiting', 'delayed', 'transaction', %(topic)s, 0, n, now(), 0,
+       ('w-' || n)::bytea, %(payload)s, '[]', now() + %(delay)s, now() + %(delay)s
+FROM generate_series(1, %(count)s) n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One way for requests to come."""
+
+    name: str
+    run: Callable[[Place, str, int], float]
+
+
+Rates = dict[str, dict[str, list[float]]]
+"""Handler -> side -> requests a second, a value per round."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the work")
+    parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
+    parser.add_argument("--workers", type=int, default=WORKERS, help="worker processes")
+    parser.add_argument("--rows", type=int, help=f"rows that wait (default: {ROWS:,})")
+    options = parser.parse_args()
+    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    divisor = 10 if options.quick else 1
+    rows = options.rows or ROWS // divisor
+    sides = (Side(EMPTY, fresh), Side(BESIDE, beside(rows)), Side(DUE, due))
+    with services() as stack:
+        machine = facts(stack)
+        rates = measure(stack, sides, options.workers, rounds, REQUESTS // divisor)
+    tell(machine, rates, rows, rounds, keep=not options.quick)
+
+
+def fresh(where: Place, handler: str, count: int) -> float:
+    """Requests from Kafka, nothing in the queue."""
+    fill_topic(where, handler, count)
+    with instance(where):
+        wait_for_done(where, count)
+    return rate(where, "requests", count)
+
+
+def beside(rows: int) -> Callable[[Place, str, int], float]:
+    """Requests from Kafka, and `rows` in the queue that are due tomorrow."""
+
+    def run(where: Place, handler: str, count: int) -> float:
+        fill_queue(where, "bench.insert", rows, "1 day")
+        return fresh(where, handler, count)
+
+    return run
+
+
+def due(where: Place, handler: str, count: int) -> float:
+    """Requests of the queue that are due, nothing in Kafka."""
+    fill_topic(where, handler, 0)
+    fill_queue(where, handler, count, "0 s")
+    with instance(where):
+        wait_for_done(where, count)
+    return rate(where, "requests", count)
+
+
+def fill_queue(where: Place, handler: str, count: int, delay: str) -> None:
+    """Rows of state waiting, as an executor leaves them."""
+    values = {
+        "type": handler, "topic": where.name, "payload": PAYLOAD, "delay": delay, "count": count,
+    }  # fmt: skip
+    table = sql.Identifier(where.name, "requests")
+    statement = sql.SQL(_WAITING.replace("%(delay)s", "%(delay)s::interval")).format(table=table)
+    with psycopg.connect(where.stack.database, autocommit=True) as connection:
+        connection.execute(statement, values)
+        # As autovacuum has it after a while: the planner knows the table.
+        connection.execute(sql.SQL("VACUUM ANALYZE {}").format(table))
+        connection.execute("CHECKPOINT")
+
+
+@contextmanager
+def instance(where: Place) -> Iterator[None]:
+    """One instance, which ends in good order."""
+    with running([sys.executable, "-m", "consumer", "run"], where.settings) as process:
+        yield
+        process.send_signal(signal.SIGTERM)
+        if process.wait(60) != 0:
+            raise RuntimeError(f"oncepool run ended with {process.returncode}")
+
+
+def wait_for_done(where: Place, count: int) -> None:
+    """Returns when `count` requests are done, by the counters: a count of rows would be felt."""
+    query = sql.SQL("SELECT coalesce(sum(n), 0) >= %s FROM {} WHERE state = 'done'").format(
+        sql.Identifier(where.name, "counters")
+    )
+    end = time.monotonic() + LONGEST
+    with psycopg.connect(where.stack.database, autocommit=True) as connection:
+        while True:
+            row = connection.execute(query, (count,)).fetchone()
+            if row is not None and row[0]:
+                return
+            if time.monotonic() > end:
+                raise RuntimeError(f"{count} requests were not done in {LONGEST:g} s")
+            time.sleep(POLL)
+
+
+def measure(
+    stack: Stack, sides: tuple[Side, ...], workers: int, rounds: int, count: int
+) -> Rates:  # fmt: skip
+    """All sides with all handlers, in turns."""
+    rates: Rates = {handler: {side.name: [] for side in sides} for handler in HANDLERS}
+    for handler, name in HANDLERS.items():
+        for number, side in in_turns(sides, rounds):
+            with place(stack, workers) as where:
+                found = side.run(where, handler, count)
+            rates[handler][side.name].append(found)
+            say(f"{name}, round {number + 1} of {rounds}, {side.name}: {found:,.0f} requests/s")
+    return rates
+
+
+def tell(machine: Machine, rates: Rates, rows: int, rounds: int, *, keep: bool) -> None:
+    """Prints the tables; a whole run is written down and drawn, too."""
+    speeds = {
+        handler: {side: spread(values) for side, values in sides.items()}
+        for handler, sides in rates.items()
+    }
+    ratios = {
+        handler: {side: ratio(sides[side], sides[EMPTY]) for side in AIMS}
+        for handler, sides in rates.items()
+    }
+    print_table(
+        f"Requests a second, {rows:,} rows waiting, median of {rounds}",
+        ("handler", EMPTY, *AIMS),
+        [(name, *(one.median for one in speeds[key].values())) for key, name in HANDLERS.items()],
+        machine.line,
+    )
+    print_table(
+        f"As a share of what fresh requests do beside an {EMPTY}: median (lowest - highest)",
+        ("handler", *AIMS),
+        [
+            (name, *(_with_aim(side, ratios[key][side]) for side in AIMS))
+            for key, name in HANDLERS.items()
+        ],
+    )
+    if keep:
+        results = {"rows": rows, "requests_per_second": rates, "share_of_fresh": ratios}
+        say(f"written: {_shown(write_json('waiting', machine, results))}")
+        say(f"drawn: {_shown(draw(speeds))}")
+
+
+def draw(speeds: dict[str, dict[str, Spread]]) -> Path:
+    """The rates as bars."""
+    from benchmarks.plot import bars  # takes a second that a quick run saves
+
+    path = RESULTS / "waiting.svg"
+    groups = {HANDLERS[handler]: sides for handler, sides in speeds.items()}
+    bars(path, "Fresh requests and the waiting queue: requests a second", "requests/s", groups)
+    return path
+
+
+def _with_aim(side: str, found: Spread) -> str:
+    aim = AIMS[side]
+    return f"{found}, {aim:g}: {'reached' if found.median >= aim else 'missed'}"
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(RESULTS.parents[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -156,7 +156,9 @@ class ClerkLink:
             self._hand_over(number)
 
     def _answered(self, number: int, count: int) -> None:
-        part = self._refused[number]
+        part = self._refused.get(number)
+        if part is None:
+            return  # the last of it had been answered for: nothing was left to say
         part.left -= count
         if part.left <= 0:
             del self._refused[number]

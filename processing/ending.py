@@ -43,7 +43,8 @@ def row_of(task: Task, now: datetime) -> Row:
         None if waits else ended_at(task, now), task.used,
     )  # fmt: skip
     if keeps:
-        row.coalesce_key = task.reference if waits else None
+        # Also of what is dead: who retries it has to know what is newer.
+        row.coalesce_key = task.reference
         row.not_before = final.due if waits else None
         row.window_start = task.window_start if waits else None
         row.superseded_by = task.superseded_by

@@ -72,5 +72,7 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         ordering=settings.ordering,
         instance=instance,
         max_in_hand=settings.max_in_hand,
+        max_due=max(1, settings.max_in_hand // 2),
+        max_due_bytes=int(settings.max_in_hand_bytes) // 2,
     )
     return Supervisor(pool, worker, asdict(clerk), get_logger("oncepool.pool"))

@@ -107,8 +107,14 @@ class ServicePool(WorkerPool, Protocol):
     def start_workers(self) -> None:
         """Starts the workers in the steps that follow."""
 
+    def stop_claims(self) -> None:
+        """From now on no rows of the waiting queue are claimed."""
+
     def refuse_unstarted(self, code: str) -> None:
-        """From now on what has not started is answered `failed/<code>`; workers end."""
+        """From now on what has not started waits for another instance; workers end.
+
+        Where the journal can't be written it is answered `failed/<code>`.
+        """
 
     def terminate(self) -> None:
         """Asks what still runs to give up."""

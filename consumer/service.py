@@ -4,8 +4,8 @@ Start: handlers of signals, the clerk (it looks at the database), workers (they 
 only then the group: nothing is committed before somebody can run it.
 
 End: stop intake, settle the open commit, leave the group (others take its partitions at once),
-drain; at 90 % of the grace what has not started is answered `failed/shutdown` and workers are asked
-to give up; at its end they are killed. See `Shutdown`.
+drain; at 90 % of the grace what has not started is parked in the waiting queue for another instance
+and workers are asked to give up; at its end they are killed. See `Shutdown`.
 """
 
 from __future__ import annotations
@@ -189,6 +189,7 @@ class Service:
             # Nobody can run what is in hand.
             self._shutdown.signal(time.monotonic())
         self._loop.stop_intake()
+        self._pool.stop_claims()
         self._log.info("draining", in_hand=self._pool.in_hand, seconds=round(self._left(), 1))
         while not self._empty():
             self._follow(self._phase)
@@ -211,9 +212,11 @@ class Service:
         self._done = phase
 
     def _empty(self) -> bool:
-        if self._done is Phase.RUNNING or self._pool.alive or not self._loop.leaving:
-            return self._done is Phase.KILLING and self._left() < -AFTER_KILL
-        return self._pool.in_hand == 0 or self._done is Phase.KILLING
+        if self._done is Phase.KILLING and self._left() < -AFTER_KILL:
+            return True
+        gone = self._done is not Phase.RUNNING and not self._pool.alive and self._loop.leaving
+        # What was killed is put away, too.
+        return gone and self._pool.in_hand == 0
 
     def _left(self) -> float:
         """Seconds until the end of the grace."""

@@ -39,8 +39,10 @@ class Parcel(NamedTuple):
     offset: int
     produced_at: datetime
     not_before: datetime | None
-    crashes: int
+    run: int
     """Its starts so far, each of which ended with its worker."""
+    crashes: int
+    """Those of them that its worker died of."""
     key: bytes | None
     reference: str | None
     payload: bytes | None
@@ -79,6 +81,7 @@ def _columns(parcels: Sequence[Parcel]) -> dict[str, list[Any]]:
         "offsets": [p.offset for p in parcels],
         "produced": [p.produced_at for p in parcels],
         "not_before": [p.not_before for p in parcels],
+        "runs": [p.run for p in parcels],
         "crashes": [p.crashes for p in parcels],
         "keys": [p.key for p in parcels],
         "references": [p.reference for p in parcels],

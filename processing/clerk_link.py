@@ -5,9 +5,9 @@ from __future__ import annotations
 import selectors
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from structlog.stdlib import BoundLogger
 
@@ -16,17 +16,23 @@ from processing.channel import ChannelClosed, Frame
 from processing.child import Child
 from processing.respawn import Respawn
 
+Item = TypeVar("Item")
+Backend = tuple[int, str]
 REFUSE_AT_ONCE = 500
-"""Records in one frame of refusals."""
+"""Records in one frame."""
 
 
 @dataclass(slots=True)
 class _Part:
-    """Records that were handed over to be refused together."""
+    """Records that were handed over together, to be refused or parked."""
 
+    duty: str
+    """The frame: `refuse` or `park`."""
     code: str
     records: list[Record]
-    left: int
+    left: int = 0
+    more: tuple[Any, ...] = ()
+    """What else the frame says."""
 
 
 class ClerkLink:
@@ -49,9 +55,11 @@ class ClerkLink:
         self.decoded: list[str] = []
         """Topics whose messages only user code can read."""
         self._refused: dict[int, _Part] = {}
-        """What it was given to refuse and has not answered for yet."""
+        """What it was given to refuse or park and has not answered for yet."""
         self._parts = 0
         self._limits: dict[str, Any] | None = None
+        self._due: list[tuple[int, list[tuple[Record, str | None]]]] = []
+        self._new = False
         self.fatal: str | None = None
         """Why no clerk can run."""
 
@@ -86,7 +94,7 @@ class ClerkLink:
 
     @property
     def refusing(self) -> int:
-        """Records that it has been given to refuse and has not answered for yet."""
+        """Records that it has been given to refuse or park and has not answered for yet."""
         return sum(part.left for part in self._refused.values())
 
     def refuse(self, code: str, records: Sequence[Record]) -> None:
@@ -94,16 +102,42 @@ class ClerkLink:
 
         Those that nobody sends again become dead letters, which may have to wait for the database.
         """
-        for start in range(0, len(records), REFUSE_AT_ONCE):
-            some = list(records[start : start + REFUSE_AT_ONCE])
-            number, self._parts = self._parts, self._parts + 1
-            self._refused[number] = _Part(code, some, len(some))
-            self._hand_over(number)
+        for some in _parts(records):
+            self._give(_Part("refuse", code, some))
+
+    def park(self, code: str, records: Sequence[Record]) -> None:
+        """Has records that were not started wait in the journal for any instance."""
+        for some in _parts(records):
+            self._give(_Part("park", code, some, more=([], [])))
+
+    def park_suspects(
+        self, code: str, suspects: Sequence[tuple[Record, tuple[int, int], Backend | None]]
+    ) -> None:
+        """The same for records whose worker died: (record, (its starts, crashes), its backend)."""
+        for some in _parts(suspects):
+            backends = list(dict.fromkeys(b for _, _, b in some if b is not None))
+            more = ([lost for _, lost, _ in some], backends)
+            self._give(_Part("park", code, [record for record, _, _ in some], more=more))
+
+    def _give(self, part: _Part) -> None:
+        number, self._parts = self._parts, self._parts + 1
+        self._refused[number] = part
+        self._hand_over(number)
 
     def _hand_over(self, number: int) -> None:
         part = self._refused[number]
         part.left = len(part.records)
-        self.send(("refuse", number, part.code, part.records, self.decoded))
+        self.send((part.duty, number, part.code, part.records, self.decoded, *part.more))
+
+    def take_due(self) -> list[tuple[int, list[tuple[Record, str | None]]]]:
+        """The rows that it has claimed since: order -> (record, verdict)."""
+        due, self._due = self._due, []
+        return due
+
+    def is_new(self) -> bool:
+        """True once after each start of a clerk that went well."""
+        new, self._new = self._new, False
+        return new
 
     def database_back(self) -> bool:
         """True once after each time the clerk has reached the database again."""
@@ -191,12 +225,15 @@ class ClerkLink:
         match frame:
             case ("ready", info):
                 self._respawn.ready()
+                self._new = True
                 self.ready = self.ready or info
                 self.database_up = info["schema"] != "unreachable"
                 self._back = self.database_up
             case ("database", up, detail):
                 self._log.info("database probed", up=up, detail=detail)
                 self.database_up = self._back = up
+            case ("due", order, rows):
+                self._due.append((order, rows))
             case ("limits", limits):
                 self._limits = limits
             case ("refused", number, count):
@@ -221,3 +258,10 @@ class ClerkLink:
         if self._wanted:
             self._log.error("clerk died", cause=child.cause)
             self._respawn.failed(time.monotonic())
+
+
+def _parts(records: Sequence[Item]) -> Iterator[list[Item]]:
+    return (
+        list(records[start : start + REFUSE_AT_ONCE])
+        for start in range(0, len(records), REFUSE_AT_ONCE)
+    )

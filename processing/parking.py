@@ -36,11 +36,11 @@ class Parking:
 
 
 def parking(
-    records: Sequence[Record], crashes: Sequence[int], decoded: Collection[str] = ()
+    records: Sequence[Record], lost: Sequence[tuple[int, int]], decoded: Collection[str] = ()
 ) -> Parking:
-    """Sorts records; `crashes` of each one's starts ended with its worker."""
+    """Sorts records; of suspects `lost` says how many starts each had, and how many crashed."""
     result = Parking()
-    for record, deaths in zip(records, crashes or [0] * len(records), strict=True):
+    for record, starts in zip(records, lost or [(0, 0)] * len(records), strict=True):
         try:
             envelope = None if record[TOPIC] in decoded else read(record)
         except Malformed:
@@ -49,7 +49,7 @@ def parking(
             result.rest.append(record)
             continue
         result.records[envelope.id] = record
-        result.parcels.append(_parcel(record, envelope, deaths))
+        result.parcels.append(_parcel(record, envelope, *starts))
     return result
 
 
@@ -61,7 +61,7 @@ def parked_statuses(
     for parcel in parcels:
         due = parcel.not_before if parcel.not_before and parcel.not_before > at else None
         value = encode_status(
-            parcel.id, parcel.type, State.WAITING, parcel.crashes, code=code, attempt=1, at=at,
+            parcel.id, parcel.type, State.WAITING, parcel.run, code=code, attempt=1, at=at,
             reason=REASON, retry_at=due or at,
         )  # fmt: skip
         life = ttl if due is None else ttl + int((due - at).total_seconds())
@@ -86,14 +86,14 @@ def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> l
     ]  # fmt: skip
 
 
-def _parcel(record: Record, envelope: Envelope, crashes: int) -> Parcel:
+def _parcel(record: Record, envelope: Envelope, run: int, crashes: int) -> Parcel:
     e, pairs = envelope, record[HEADERS] or []
     if is_structured(dict(pairs).get("content-type")):
         pairs = list(unfold(dict(pairs), record[VALUE])[0].items())
     return Parcel(
         e.id, e.type, e.topic, e.partition, e.offset, _utc(max(0.0, e.time)),
-        None if e.not_before is None else _utc(e.not_before), crashes, e.key, e.reference,
-        e.payload, headers_json(pairs),
+        None if e.not_before is None else _utc(e.not_before), run, crashes, e.key,
+        e.reference, e.payload, headers_json(pairs),
     )  # fmt: skip
 
 

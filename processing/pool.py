@@ -164,6 +164,8 @@ class Pool:
         self.database_up = True
         self.stopping = False
         """No new chunk is sent any more."""
+        self.claiming = True
+        """Rows of the waiting queue are wanted."""
         self.deaths = 0
         self._respawn = Respawn()
         self._wanted = settings.workers
@@ -230,7 +232,7 @@ class Pool:
         actions: list[Action] = []
         if (renewal := self.wants.renewal(now)) is not None:
             actions.append(Tell(renewal))
-        if self.stopping or not self.database_up:
+        if self.stopping or not self.claiming or not self.database_up:
             frame = self.wants.close()
         elif not any(w.ready and not w.leaving for w in self.workers.values()):
             return actions

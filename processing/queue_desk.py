@@ -39,8 +39,8 @@ class Part(NamedTuple):
     records: list[Record]
     decoded: list[str]
     """Topics whose messages only user code can read."""
-    crashes: list[int]
-    """Of suspects, how many starts of each ended with its worker; else empty."""
+    lost: list[tuple[int, int]]
+    """Of suspects, how many starts each had, and how many of them crashed; else empty."""
     backends: list[tuple[int, str]]
     """Of suspects, the dead workers' database backends, which must be gone first."""
 
@@ -174,7 +174,7 @@ class QueueDesk:
     def _park(self, connection: Connection, part: Part) -> None:
         settings = self._settings
         end_backends(connection, part.backends)
-        found = parking(part.records, part.crashes, part.decoded)
+        found = parking(part.records, part.lost, part.decoded)
         parked = park(connection, found.parcels, part.code, schema=settings.schema)
         mine = [parcel for parcel in found.parcels if parcel.id in parked]
         now = datetime.now(UTC)
@@ -184,18 +184,20 @@ class QueueDesk:
             key = (parcel.type, "waiting", part.code)
             counts[key] = counts.get(key, 0) + 1
         self._count(counts)
-        self._tell(("refused", part.number, len(mine)))
         others = [record for name, record in found.records.items() if name not in parked]
-        if part.crashes:
+        answered = len(mine)
+        if part.lost:
             self._tell_stored(connection, [name for name in found.records if name not in parked])
-            self._tell(("refused", part.number, len(others)))
-            others = []
-        # What has a row already may not run by that: its producer is told to ask again.
-        self._refuse(part._replace(records=[*others, *found.rest]))
+            others, answered = [], len(found.records)
+        if answered:
+            self._tell(("refused", part.number, answered))
+        if others or found.rest:
+            # What has a row already may not run by that: its producer is told to ask again.
+            self._refuse(part._replace(records=[*others, *found.rest]))
 
     def _give_up(self, part: Part) -> None:
         """Answers for records that could not be parked."""
-        if part.crashes:
+        if part.lost:
             # Their COMMIT may have landed: nothing may be said before the journal has spoken.
             self._tell(("refused", part.number, len(part.records)))
         else:

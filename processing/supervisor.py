@@ -16,7 +16,7 @@ from typing import Any
 from structlog.stdlib import BoundLogger
 
 from feedback.record import OFFSET, PARTITION, TOPIC, TYPE, Record
-from feedback.states import DATABASE_UNAVAILABLE
+from feedback.states import DATABASE_UNAVAILABLE, PARKED, SHUTDOWN, TIMEOUT
 from processing.channel import ChannelClosed, Frame
 from processing.child import Child
 from processing.clerk_link import ClerkLink
@@ -31,8 +31,10 @@ from processing.pool import (
     Send,
     Signal,
     Spawn,
+    Tell,
 )
 from processing.slot import Running
+from processing.wants import is_due, pair_of
 from processing.worker import WorkerSettings
 
 TICK = 0.05
@@ -132,13 +134,23 @@ class Supervisor:
             self._act(self._pool.tick(self._looks(), now))
         if self._refusing is not None:
             self._refuse_unstarted(self._refusing)
+        elif self._pool.database_up:
+            self._park(self._pool.take_excess())
         if self._working:
             self._act(self._pool.plan(now))
+            self._act(self._pool.ask(now))
 
     # Shutdown, in this order
 
+    def stop_claims(self) -> None:
+        """From now on no rows of the waiting queue are claimed."""
+        self._pool.claiming = False
+
     def refuse_unstarted(self, code: str) -> None:
-        """From now on what has not started is answered `failed/<code>` instead of run."""
+        """From now on what has not started waits for another instance instead of being run.
+
+        Where the journal can't be written it is answered `failed/<code>`.
+        """
         self._refusing = code
         self._act(self._pool.stop())
 
@@ -176,6 +188,8 @@ class Supervisor:
                     self._children[number].signal(sent)
                 case Fatal(message):
                     self.fatal = self.fatal or message
+                case Tell(frame):
+                    self.clerk.send(frame)
                 case DatabaseLost():
                     self._log.error("database away: intake stops until the clerk reaches it again")
                     self.clerk.send(("probe",))
@@ -289,6 +303,10 @@ class Supervisor:
             self._pool.database_up = True
             self._pool.submit(self._kept)
             self._kept.clear()
+        if self.clerk.is_new():
+            self._act(self._pool.new_clerk())
+        for order, rows in self.clerk.take_due():
+            self._pool.claimed(order, rows, now)
         if (limits := self.clerk.new_limits()) is not None:
             self._log.info("limits", **limits)
             self._act(self._pool.limit(limits))
@@ -299,15 +317,52 @@ class Supervisor:
             self._hand_over_counts()
 
     def _refuse_unstarted(self, code: str) -> None:
-        records = self._pool.take_unstarted() if self._pool.lanes else []
+        records = self._give_back(self._pool.take_unstarted()) if self._pool.in_hand else []
         if code == DATABASE_UNAVAILABLE and self.clerk.decoded:
             self._kept += [r for r in records if r[TOPIC] in self.clerk.decoded]
             records = [r for r in records if r[TOPIC] not in self.clerk.decoded]
         elif self._kept:
             records = self._kept + records
             self._kept = []
-        if records:
+        if code == SHUTDOWN and self._pool.database_up:
+            self.clerk.park(PARKED, records)
+            self._park_suspects()
+        elif records:
             self.clerk.refuse(code, records)
+
+    def _park(self, records: Sequence[Record]) -> None:
+        """Records that will not start here, or not soon, wait for any instance."""
+        if records:
+            self.clerk.park(PARKED, self._give_back(records))
+
+    def _give_back(self, records: Sequence[Record]) -> list[Record]:
+        """Gives claimed rows back; returns the other records."""
+        due = [pair_of(record) for record in records if is_due(record)]
+        if due:
+            self.clerk.send(("release", due))
+        return [record for record in records if not is_due(record)]
+
+    def _park_suspects(self) -> None:
+        """What was killed, and what waits behind it, once every worker has gone.
+
+        Claimed rows are left to their leases, which counts their crashes. A request that had its
+        time is left, too: it failed, and nobody can write that any more.
+        """
+        suspects: list[tuple[Record, tuple[int, int], tuple[int, str] | None]] = []
+        for record, suspicion in self._pool.take_suspects():
+            if is_due(record):
+                continue
+            if suspicion is None:
+                suspects.append((record, (0, 0), None))
+            elif suspicion.verdict != TIMEOUT:
+                starts = suspicion.crashes
+                # Killed on purpose is no crash.
+                killed = suspicion.verdict == SHUTDOWN and starts > 0
+                lost = (starts, starts - 1 if killed else starts)
+                suspects.append((record, lost, suspicion.backend))
+            else:
+                self._log.error("left unanswered", verdict=suspicion.verdict, **_name(record))
+        self.clerk.park_suspects(PARKED, suspects)
 
     def _hand_over_counts(self) -> None:
         if self._pool.counts:

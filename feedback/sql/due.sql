@@ -136,15 +136,15 @@ INSERT INTO {schema}.requests (
     run, crashes, key, reference, payload, headers
 )
 SELECT id, type, 'waiting', %(code)s, 'transaction', topic, partition, kafka_offset, produced_at,
-       not_before, greatest(not_before, statement_timestamp()), crashes, crashes, key, reference,
+       not_before, greatest(not_before, statement_timestamp()), run, crashes, key, reference,
        payload, headers::jsonb
 FROM unnest(
     %(ids)s::text[], %(types)s::text[], %(topics)s::text[], %(partitions)s::int[],
     %(offsets)s::bigint[], %(produced)s::timestamptz[], %(not_before)s::timestamptz[],
-    %(crashes)s::int[], %(keys)s::bytea[], %(references)s::text[], %(payloads)s::bytea[],
-    %(headers)s::text[]
-) AS u(id, type, topic, partition, kafka_offset, produced_at, not_before, crashes, key, reference,
-       payload, headers)
+    %(runs)s::int[], %(crashes)s::int[], %(keys)s::bytea[], %(references)s::text[],
+    %(payloads)s::bytea[], %(headers)s::text[]
+) AS u(id, type, topic, partition, kafka_offset, produced_at, not_before, run, crashes, key,
+       reference, payload, headers)
 ORDER BY id
 ON CONFLICT (id) DO NOTHING
 RETURNING id

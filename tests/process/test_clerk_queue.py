@@ -311,11 +311,11 @@ def test_suspects_are_parked_once_their_backend_is_gone(
             " kafka_offset, produced_at) VALUES ('r-1', 'pay', 'done', 'ok', 'transaction',"
             " 'requests', 0, 1, now())".encode()
         )
-        clerk.send("park", 1, "parked", [message(1), message(2)], [], [1, 0], [backend])
+        clerk.send("park", 1, "parked", [message(1), message(2)], [], [(2, 1), (0, 0)], [backend])
         eventually(lambda: sum(frame[2] for frame in clerk.received("refused")) == 2)
         with pytest.raises(psycopg.OperationalError):
             dead.execute("SELECT 1")
-    assert rows.columns("r-1", "state", "run", "crashes") == ("waiting", 1, 1)
+    assert rows.columns("r-1", "state", "run", "crashes") == ("waiting", 2, 1)
     assert rows.states()["r-2"] == "done"
     eventually(lambda: state_of(statuses, "r-2") == ("done", "ok"))
 
@@ -331,7 +331,7 @@ def test_without_a_database_parked_records_are_refused(
         proxy.cut()
         clerk.send("park", 1, "parked", [message(1)], [], [], [])
         assert clerk.wait_for("refused")[1:] == (1, 1)
-        clerk.send("park", 2, "parked", [message(2)], [], [1], [])
+        clerk.send("park", 2, "parked", [message(2)], [], [(1, 1)], [])
         assert clerk.wait_for("refused", 2)[1:] == (2, 1)
         eventually(lambda: state_of(statuses, "r-1") == ("failed", "shutdown"))
     assert state_of(statuses, "r-2") is None

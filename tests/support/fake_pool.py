@@ -84,6 +84,7 @@ class FakeSupervisor(FakePool):
         self.refused: list[Record] = []
         self.schema = {"schema": "ok", "detail": ""}
         self.workers_start = True
+        self.claiming = True
         self.stubborn = False
         """Workers run on when they are asked to end or to give up."""
         self._refusing = False
@@ -126,6 +127,9 @@ class FakeSupervisor(FakePool):
             time.sleep(timeout)
         else:
             super().step(timeout)
+
+    def stop_claims(self) -> None:
+        self.claiming = False
 
     def refuse_unstarted(self, code: str) -> None:
         self.calls.append(f"refuse {code}")

@@ -35,7 +35,7 @@ class Workers:
         }
         self.supervisor = make_pool(Settings(**values | settings), "test")
         self.table = f"{schema}.effects"
-        self.query(f"CREATE TABLE {self.table} (id text)")
+        self.query(f"CREATE TABLE IF NOT EXISTS {self.table} (id text)")
         self.store = RedisStatusStore(stack.redis, prefix=prefix)
         self.seen: dict[int, float] = {}
         """Pid of each worker that there was: when it was first seen."""

@@ -92,7 +92,7 @@ class Commit:
         self.counts: Counter[str] = Counter()
         """Records by outcome ("confirmed", "drop:<cause>"), commits, and what went wrong."""
         self.lost: Counter[str] = Counter()
-        """Kind -> records dropped after their commit was sent: if it landed, nobody runs them."""
+        """Kind -> records dropped although their commit may have landed: then nobody runs them."""
 
     @property
     def open_since(self) -> float | None:
@@ -174,7 +174,9 @@ class Commit:
         actions = self._deliver(commit, ours)
         for place in list(commit.pieces):
             if place in found or commit.verdict is Verdict.FATAL:
-                actions += self._not_landed(commit, place)
+                # The group stands before it: whoever owns the partition reads it.
+                read_again = place in found and found[place][0] < commit.pieces[place].offset
+                actions += self._not_landed(commit, place, read_again=read_again)
         if not commit.pieces:
             return [*actions, *self._decided(commit)]
         clear = all(place in found for place in commit.pieces)
@@ -197,7 +199,7 @@ class Commit:
         self.counts["confirmed"] += len(records)
         return [Deliver(records)] if records else []
 
-    def _not_landed(self, commit: Open, place: Place) -> list[Action]:
+    def _not_landed(self, commit: Open, place: Place, *, read_again: bool) -> list[Action]:
         """A share that is not the group's offset stays only to be sent again."""
         piece = commit.pieces[place]
         if self._assignment.generation(place) != piece.generation:
@@ -207,7 +209,9 @@ class Commit:
         else:
             cause = "fatal error" if commit.verdict is Verdict.FATAL else "put out of the group"
         del commit.pieces[place]
-        return self._lost(place, piece, cause)
+        if not read_again:
+            return self._lost(place, piece, cause)
+        return self._dropped(place, len(piece.records), cause)
 
     def _decided(self, commit: Open) -> list[Action]:
         """Every partition of the open commit is delivered or dropped."""
@@ -264,7 +268,8 @@ class Commit:
         for place, piece in list(commit.pieces.items()):
             # Revoked during the pause: the broker would let the commit pass all the same.
             if self._assignment.generation(place) != piece.generation:
-                actions += self._not_landed(commit, place)
+                # It was clear that it had not landed, or it would not be sent again.
+                actions += self._not_landed(commit, place, read_again=True)
         if not commit.pieces:
             return [*actions, *self._decided(commit)]
         commit.phase = Phase.SENT

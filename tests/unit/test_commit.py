@@ -226,6 +226,7 @@ def test_a_member_that_the_group_put_out_joins_anew_and_reads_again(bench: Bench
         Drop(B, 1, "put out of the group"),
         Rejoin("UNKNOWN_MEMBER_ID"),
     ]
+    assert not bench.commit.lost, "the group stands before it: it is read again"
     # What is buffered lies beyond what was dropped: committed now, that would be lost.
     assert bench.later() == []
     assert bench.commit.revoked([A, B]) == [Drop(A, 1, "revoked")]
@@ -362,12 +363,24 @@ def test_stopping_leaves_to_others_what_was_not_committed_and_settles_the_rest(
     assert bench.later() == [], "nor does it join anew"
 
 
+def test_what_somebody_else_has_committed_beyond_may_be_lost(bench: Bench) -> None:
+    bench.open()
+    bench.commit.revoked([A, B])
+    bench.answer("REQUEST_TIMED_OUT")
+    assert bench.found({A: (7, "1;other-1;"), B: (5, "1;other-1;")}) == [
+        Drop(A, 2, "not ours any more"),
+        Drop(B, 1, "not ours any more"),
+    ]
+    assert bench.commit.lost == {"a.b": 2}
+
+
 def test_a_commit_that_does_not_settle_is_given_up(bench: Bench) -> None:
     bench.open()
     assert bench.commit.abandon() == [Drop(A, 2, "undecided"), Drop(B, 1, "undecided")]
     assert bench.commit.abandon() == []
     assert bench.answer() == [], "its answer comes too late"
     assert bench.commit.counts["drop:undecided"] == 3
+    assert bench.commit.lost == {"a.b": 3}
 
 
 def test_the_table_has_what_was_seen_on_real_brokers() -> None:

@@ -110,6 +110,14 @@ def test_workers_that_do_not_end_are_asked_and_then_killed(bench: Bench) -> None
     assert bench.pool.calls[-4:] == ["refuse shutdown", "terminate", "kill", "close"]
 
 
+def test_what_was_lost_at_a_commit_is_told_and_counted_once(bench: Bench) -> None:
+    bench.kafka.silent = True
+    bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
+    bench.run()
+    told = [frame[1] for frame in bench.pool.clerk.frames if frame[0] == "counts"]
+    assert told == [{("a.b", "lost", "at_commit"): 2}]
+
+
 def test_each_further_signal_is_the_next_phase(bench: Bench) -> None:
     bench.pool.stubborn = True
     bench.script = {5: lambda: bench.arrive(0), 20: term, 25: term, 30: term, 35: term}

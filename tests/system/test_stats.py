@@ -1,0 +1,138 @@
+"""`oncepool stats` on the real stack: figures that are true, services that are away, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from stack import Stack
+from tests.support.service import ROOT, WAIT, Bench
+from tests.support.waiting import eventually
+
+AWAY = {
+    "ONCEPOOL_REDIS_URL": "redis://:hid@127.0.0.1:1/0",
+    "ONCEPOOL_DATABASE_URL": "postgresql://u:hid@127.0.0.1:1/d",
+}
+
+
+@pytest.fixture
+def bench(
+    stack: Stack,
+    topic: Callable[..., str],
+    schema: str,
+    prefix: str,
+    group: str,
+    tmp_path: Path,
+) -> Iterator[Bench]:
+    made = Bench(stack, topic(partitions=2), schema, prefix, group, tmp_path)
+    yield made
+    made.close()
+
+
+def environment(bench: Bench, *away: str) -> dict[str, str]:
+    return {**os.environ, **bench.environment, **{name: AWAY[name] for name in away}}
+
+
+def stats(bench: Bench, *away: str) -> tuple[Any, subprocess.CompletedProcess[str]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "consumer", "stats", "--json"],
+        cwd=ROOT,
+        env=environment(bench, *away),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return orjson.loads(done.stdout), done
+
+
+def test_the_figures_are_those_of_what_ran(bench: Bench) -> None:
+    bench.start()
+    for n in range(5):
+        bench.outcome("effect", {"table": bench.table, "n": n})
+    bench.outcome("rejects")
+    held = bench.client.submit("slow", {"seconds": 20})
+
+    def whole() -> Any:
+        figures, _ = stats(bench)
+        assert figures["summary"]["done_hour"] == 5
+        assert figures["summary"]["in_process"] == 1
+        return figures
+
+    figures = eventually(whole, WAIT)
+
+    summary = figures["summary"]
+    assert (summary["instances"], summary["workers"], summary["workers_free"]) == (1, 2, 1)
+    assert (summary["in_hand"], summary["lag"], summary["waiting"]) == (1, 0, 0)
+    assert (summary["dead"], summary["in_doubt"], summary["lost_at_commit"]) == (0, 0, 0)
+    assert summary["done_day"] == 5
+    assert summary["rate"] > 0
+    (instance,) = figures["instances"]
+    assert instance["age"] < 10
+    assert {"id", "host", "version", "workers", "at_once", "lost_at_commit"} <= instance.keys()
+    rates = {row["type"]: row["rate"] > 0 for row in figures["types"]}
+    assert rates["effect"]
+    assert rates["rejects"]
+    assert {row["state"] for row in figures["requests"]} >= {"done", "rejected"}
+    assert figures["limits"]["instances"] == [instance["id"]]
+    assert figures["problems"] == {}
+    assert held
+
+
+@pytest.mark.parametrize(
+    "away,name,there,missing",
+    [
+        ("ONCEPOOL_REDIS_URL", "instances", {"requests", "types", "topics"}, "workers"),
+        ("ONCEPOOL_DATABASE_URL", "requests", {"instances", "limits", "topics"}, "done_hour"),
+    ],
+)
+def test_a_service_that_is_away_costs_its_own_part(
+    bench: Bench, away: str, name: str, there: set[str], missing: str
+) -> None:
+    figures, done = stats(bench, away)
+
+    assert done.returncode == 0
+    assert there <= figures.keys()
+    assert name not in figures
+    assert figures["problems"].keys() == {name}
+    assert figures["summary"][missing] is None
+    assert f"oncepool: {name}: " in done.stderr
+    assert "hid" not in done.stdout + done.stderr
+
+
+def test_watching_ends_cleanly_on_ctrl_c(bench: Bench) -> None:
+    master, slave = pty.openpty()
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "consumer", "stats", "--watch"],
+        cwd=ROOT,
+        env={**environment(bench), "TERM": "xterm", "COLUMNS": "200", "LINES": "50"},
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    seen = b""
+    # Two looks: what stands on the screen is drawn again.
+    while seen.count(b"instances") < 2:
+        seen += os.read(master, 65536)
+    watching.send_signal(signal.SIGINT)
+    while True:
+        try:
+            seen += os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+    os.close(master)
+
+    assert watching.wait(10) == 0
+    assert b"Traceback" not in seen
+    assert b"Abort" not in seen
+    assert seen.endswith(b"\x1b[?25h") or b"\x1b[?25h" in seen, "the cursor is back"

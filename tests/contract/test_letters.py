@@ -176,6 +176,14 @@ def test_a_message_without_an_id_becomes_a_request(
     assert moved.status().value.startswith(b'{"v":"000023"'), "above the status of the malformed"
 
 
+def test_a_retried_message_wakes_the_clerks(journal: Journal, letter: Callable[..., int]) -> None:
+    number = letter({"ce_type": "a"})
+    with psycopg.connect(journal.url, autocommit=True) as listener:
+        listener.execute(f'LISTEN "{journal.schema}_due"')
+        retried(journal, number, id="new-1")
+        assert len(list(listener.notifies(timeout=10, stop_after=1))) == 1
+
+
 def test_it_is_retried_once(journal: Journal, letter: Callable[..., int]) -> None:
     number = letter({"ce_type": "a"})
     retried(journal, number, id="new-1")

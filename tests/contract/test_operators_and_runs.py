@@ -16,6 +16,7 @@ from feedback.transitions import By, Moved, Outcome, cancel, resolve, retry
 from processing import App, Request
 from stack import Stack
 from tests.support.executor import Bench
+from tests.support.journal import Journal
 from tests.support.moves import forbidden_moves, watch_moves
 
 BY = By("ann")
@@ -176,6 +177,26 @@ def test_what_was_cancelled_while_it_ran_beyond_its_lease_is_rolled_back(scene: 
 
     assert scene.rows() == {"a": ("cancelled", "cancelled")}
     assert scene.effects() == []
+
+
+def test_of_a_claim_and_a_cancel_one_has_the_row(scene: Scene) -> None:
+    scene.run(scene.record("a", "pay", {}, ce_notbefore="2035-01-01T00:00:00Z"))
+    scene.due_now()
+    journal = Journal(scene.url, scene.schema)
+    want = Want(1, 10)
+    with psycopg.connect(scene.url) as clerk:
+        clerk.execute("SELECT 1")  # in a transaction that ends after the claim
+        assert len(claim(clerk, INSTANCE, want, schema=scene.schema).rows) == 1
+        late = journal.rival(lambda c: cancel(c, ["a"], BY, schema=scene.schema))
+    assert "is running right now" in late.result().refused[0].reason
+
+    scene.query(f"UPDATE {scene.schema}.requests SET token = NULL, due_at = now()")
+    with psycopg.connect(scene.url) as operator:
+        assert len(cancel(operator, ["a"], BY, schema=scene.schema).moved) == 1
+        assert scene.claimed() == [], "it passes over what is locked"
+    assert scene.claimed() == []
+    journal.close()
+    assert scene.rows() == {"a": ("cancelled", "cancelled")}
 
 
 @pytest.mark.parametrize("resolution,effects", [("done", 0), ("failed", 0), ("retry", 1)])

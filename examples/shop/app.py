@@ -6,12 +6,16 @@ shop.place_order       a transaction over the shop's own tables
 shop.charge_card       an external effect: a call to the card service
 shop.make_invoice      work for the processor, whose file is stored in the transaction
 shop.record_page_view  a batch handler: many requests, one COPY
+shop.send_reminder     delayed: by its producer, or as what follows an order
+shop.ship_parcel       tried again while no carrier takes it, and dead after the third attempt
+shop.recount_stock     coalesced: of many requests for one article the newest one runs
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -25,10 +29,15 @@ from examples.shop.models import (
     MadeInvoice,
     Order,
     PageView,
+    Parcel,
     PlacedOrder,
+    Recount,
+    Recounted,
+    Reminder,
+    ShippedParcel,
 )
 from examples.shop.tables import create_tables
-from processing import App, Done, NotDone, Reject, Request, Retry, Unknown
+from processing import App, Done, NotDone, Reject, Request, Retry, RetryPolicy, Unknown
 
 app = App()
 log = logging.getLogger("shop")
@@ -88,7 +97,15 @@ def place_order(order: Order, request: Request[Order], tx: psycopg.Cursor[Any]) 
         "VALUES (%s, %s, %s, %s)",
         [(order_id, article, count, prices[article]) for article, count in wanted.items()],
     )
-    return PlacedOrder(order_id=order_id, total_cents=total)
+    reminder = None
+    if order.remind_after is not None:
+        # Written with the order, in its transaction: both are there, or neither.
+        reminder = request.follow_up(
+            "shop.send_reminder",
+            Reminder(order_id=order_id, customer=order.customer),
+            at=datetime.now(UTC) + timedelta(seconds=order.remind_after),
+        )
+    return PlacedOrder(order_id=order_id, total_cents=total, reminder=reminder)
 
 
 def _refusal(article: str, tx: psycopg.Cursor[Any]) -> Reject:
@@ -159,3 +176,62 @@ def record_page_views(requests: list[Request[PageView]], tx: psycopg.Cursor[Any]
             view = request.payload
             copy.write_row((request.id, view.path, view.visitor, view.viewed_at))
     return [None for _ in requests]
+
+
+@app.handler("shop.send_reminder", timeout=10)
+def send_reminder(reminder: Reminder, request: Request[Reminder], tx: psycopg.Cursor[Any]) -> None:
+    """Ask a customer for a review. When, says whoever asks for it; nothing here knows of it."""
+    tx.execute(
+        "INSERT INTO shop.reminders (request_id, order_id, customer) VALUES (%s, %s, %s)",
+        [request.id, reminder.order_id, reminder.customer],
+    )
+
+
+class NoCarrier(Exception):
+    """Nobody takes the parcel now; somebody may later."""
+
+
+# Pauses of half a second and a second, for the demo. A real carrier would get hours.
+@app.handler(
+    "shop.ship_parcel", timeout=10, retries=RetryPolicy(attempts=3, base=0.5, on=NoCarrier)
+)
+def ship_parcel(parcel: Parcel, request: Request[Parcel], tx: psycopg.Cursor[Any]) -> ShippedParcel:
+    """Hand a parcel to the carrier of its region, who may not come at the first call."""
+    tx.execute(
+        "SELECT carrier, comes_at_call FROM shop.carriers WHERE region = %s", [parcel.region]
+    )
+    found = tx.fetchone()
+    if found is None:
+        raise NoCarrier(f"no carrier goes to {parcel.region!r}")
+    carrier, comes_at_call = found
+    if request.attempt < comes_at_call:
+        raise NoCarrier(f"the {carrier} has not come at call {request.attempt}")
+    tx.execute(
+        "INSERT INTO shop.parcels (request_id, order_id, carrier) VALUES (%s, %s, %s) "
+        "RETURNING parcel_id",
+        [request.id, parcel.order_id, carrier],
+    )
+    return ShippedParcel(parcel_id=_only_value(tx), carrier=carrier)
+
+
+@app.handler(
+    "shop.recount_stock",
+    timeout=10,
+    coalesce=lambda recount: recount.article,
+    window=1,
+    window_cap=3,
+)
+def recount_stock(
+    recount: Recount, request: Request[Recount], tx: psycopg.Cursor[Any]
+) -> Recounted:
+    """Write down what is in stock of an article. Of those that wait only the newest is run."""
+    tx.execute(
+        "INSERT INTO shop.stock_counts (request_id, article, stock) "
+        "SELECT %s, article, stock FROM shop.articles WHERE article = %s RETURNING stock",
+        [request.id, recount.article],
+    )
+    found = tx.fetchone()
+    if found is None:
+        raise Reject("unknown_article", f"there is no article {recount.article!r}")
+    tx.execute("SELECT count(*) FROM shop.stock_counts WHERE article = %s", [recount.article])
+    return Recounted(article=recount.article, stock=found[0], times=_only_value(tx))

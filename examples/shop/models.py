@@ -24,6 +24,8 @@ class Order(BaseModel):
 
     customer: Name
     lines: Annotated[list[OrderLine], Field(min_length=1, max_length=100)]
+    remind_after: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which the customer is asked for a review; None: never."""
 
 
 class PlacedOrder(BaseModel):
@@ -31,6 +33,8 @@ class PlacedOrder(BaseModel):
 
     order_id: int
     total_cents: int
+    reminder: str | None = None
+    """Id of the request that reminds the customer."""
 
 
 class Charge(BaseModel):
@@ -79,3 +83,39 @@ class PageView(BaseModel):
     path: Name
     visitor: str | None = None
     viewed_at: datetime
+
+
+class Reminder(BaseModel):
+    """Payload of shop.send_reminder."""
+
+    order_id: int
+    customer: Name
+
+
+class Parcel(BaseModel):
+    """Payload of shop.ship_parcel."""
+
+    order_id: int
+    region: Name
+
+
+class ShippedParcel(BaseModel):
+    """Result of shop.ship_parcel."""
+
+    parcel_id: int
+    carrier: str
+
+
+class Recount(BaseModel):
+    """Payload of shop.recount_stock."""
+
+    article: Name
+
+
+class Recounted(BaseModel):
+    """Result of shop.recount_stock."""
+
+    article: str
+    stock: int
+    times: int
+    """How often this article has been counted."""

@@ -43,6 +43,34 @@ CREATE TABLE IF NOT EXISTS shop.page_views (
     viewed_at timestamptz NOT NULL
 );
 
+CREATE TABLE IF NOT EXISTS shop.reminders (
+    request_id text NOT NULL,
+    order_id bigint NOT NULL,
+    customer text NOT NULL,
+    sent_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Who goes where, and at which call he comes.
+CREATE TABLE IF NOT EXISTS shop.carriers (
+    region text PRIMARY KEY,
+    carrier text NOT NULL,
+    comes_at_call int NOT NULL CHECK (comes_at_call > 0)
+);
+
+CREATE TABLE IF NOT EXISTS shop.parcels (
+    parcel_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    request_id text NOT NULL,
+    order_id bigint NOT NULL,
+    carrier text NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS shop.stock_counts (
+    request_id text NOT NULL,
+    article text NOT NULL REFERENCES shop.articles,
+    stock bigint NOT NULL,
+    counted_at timestamptz NOT NULL DEFAULT now()
+);
+
 INSERT INTO shop.articles (article, price_cents, stock)
 VALUES
     ('tea', 450, 1000000000),
@@ -50,4 +78,11 @@ VALUES
     ('mug', 1290, 1000000000),
     ('kettle', 3990, 1000000000),
     ('last-one', 9900, 1)
+ON CONFLICT DO NOTHING;
+
+INSERT INTO shop.carriers (region, carrier, comes_at_call)
+VALUES
+    ('mainland', 'van', 1),
+    ('island', 'ferry', 2),
+    ('mountain', 'mule', 3)
 ON CONFLICT DO NOTHING;

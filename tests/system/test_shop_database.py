@@ -12,7 +12,15 @@ import psycopg
 import pytest
 from psycopg import conninfo, sql
 
-from examples.shop.app import app, make_invoice, place_order, record_page_views
+from examples.shop.app import (
+    app,
+    make_invoice,
+    place_order,
+    record_page_views,
+    recount_stock,
+    send_reminder,
+    ship_parcel,
+)
 from examples.shop.tables import create_tables
 from processing.testing import Kit
 from stack import Stack
@@ -113,6 +121,39 @@ def test_page_views_are_copied(kit: Kit, tx: psycopg.Cursor[Any]) -> None:
     assert {o.state for o in outcomes} == {"done"}
     tx.execute("SELECT count(*), min(viewed_at) FROM shop.page_views")
     assert tx.fetchone() == (50, when)
+
+
+def test_reminders_are_written(kit: Kit, tx: psycopg.Cursor[Any]) -> None:
+    reminder = {"order_id": 17, "customer": "a"}
+    outcome = kit.run(send_reminder, reminder, tx=tx, id="r-1")
+    assert outcome.state == "done", outcome.error
+    tx.execute("SELECT request_id, order_id, customer FROM shop.reminders")
+    assert tx.fetchall() == [("r-1", 17, "a")]
+
+
+def test_parcels_go_with_the_carrier_that_comes(kit: Kit, tx: psycopg.Cursor[Any]) -> None:
+    ends = []
+    for region in ("mainland", "island", "mountain", "moon"):
+        parcel = {"order_id": 17, "region": region}
+        attempts = [kit.run(ship_parcel, parcel, tx=tx, id=region, attempt=n) for n in (1, 2, 3)]
+        ends.append([outcome.state for outcome in attempts])
+    assert ends == [
+        ["done", "done", "done"], ["failed", "done", "done"],
+        ["failed", "failed", "done"], ["failed", "failed", "failed"],
+    ]  # fmt: skip
+    tx.execute("SELECT carrier, count(*) FROM shop.parcels GROUP BY 1 ORDER BY 2 DESC")
+    assert tx.fetchall() == [("van", 3), ("ferry", 2), ("mule", 1)]
+    tx.execute("INSERT INTO shop.carriers VALUES ('moon', 'rocket', 1)")
+    outcome = kit.run(ship_parcel, {"order_id": 17, "region": "moon"}, tx=tx)
+    assert outcome.result["carrier"] == "rocket"
+
+
+def test_stock_is_counted(kit: Kit, tx: psycopg.Cursor[Any]) -> None:
+    for times in (1, 2):
+        outcome = kit.run(recount_stock, {"article": "tea"}, tx=tx)
+        assert outcome.result == {"article": "tea", "stock": _stock(tx, "tea"), "times": times}
+    outcome = kit.run(recount_stock, {"article": "no such"}, tx=tx)
+    assert (outcome.state, outcome.code) == ("rejected", "unknown_article")
 
 
 def _stock(tx: psycopg.Cursor[Any], article: str) -> int:

@@ -7,13 +7,22 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples.shop.app import app, charge_card, make_invoice, place_order, record_page_views
+from examples.shop.app import (
+    app,
+    charge_card,
+    make_invoice,
+    place_order,
+    record_page_views,
+    recount_stock,
+    send_reminder,
+    ship_parcel,
+)
 from examples.shop.card_service import CardService, read_ledger
 from examples.shop.cards import Cards
 from processing import Done, NotDone, Unknown
@@ -43,6 +52,7 @@ def test_it_loads_as_the_command_line_does() -> None:
     assert load_app("examples.shop.app:app") is app
     assert set(app.handlers) == {
         "shop.place_order", "shop.charge_card", "shop.make_invoice", "shop.record_page_view",
+        "shop.send_reminder", "shop.ship_parcel", "shop.recount_stock",
     }  # fmt: skip
 
 
@@ -50,9 +60,22 @@ def test_an_order_takes_articles_in_one_order_and_adds_up(kit: Kit) -> None:
     tx = FakeCursor([(1290,)], [(450,)], [(17,)])
     lines = [{"article": "tea", "count": 2}, {"article": "mug"}, {"article": "tea"}]
     outcome = kit.run(place_order, {"customer": "a", "lines": lines}, tx=tx, id="o-1")
-    assert outcome.result == {"order_id": 17, "total_cents": 1290 + 3 * 450}
+    assert outcome.result == {"order_id": 17, "total_cents": 2640, "reminder": None}
+    assert outcome.follow_ups == ()
     assert [p["article"] for _, p in tx.statements[:2]] == ["mug", "tea"]
     assert tx.statements[2][1] == ["o-1", "a", 2640]
+
+
+def test_an_order_asks_for_a_reminder_at_its_time(kit: Kit) -> None:
+    order = {"customer": "a", "lines": [{"article": "tea"}], "remind_after": 60}
+    outcome = kit.run(place_order, order, tx=FakeCursor([(450,)], [(17,)]))
+    (reminder,) = outcome.follow_ups
+    assert outcome.result["reminder"] == reminder.id
+    assert (reminder.type, json.loads(reminder.payload)) == (
+        "shop.send_reminder", {"order_id": 17, "customer": "a"},
+    )  # fmt: skip
+    assert reminder.due is not None
+    assert timedelta(seconds=50) < reminder.due - datetime.now(UTC) <= timedelta(seconds=60)
 
 
 @pytest.mark.parametrize("found, code", [([], "unknown_article"), ([(1,)], "out_of_stock")])
@@ -191,6 +214,44 @@ def test_page_views_go_out_in_one_copy(kit: Kit) -> None:
     assert [o.state for o in outcomes] == ["done", "done", "done", "rejected"]
     assert [row[1:] for row in tx.copied] == [(f"/{n}", None, when) for n in range(3)]
     assert len(tx.statements) == 1
+
+
+def test_a_reminder_is_written_down(kit: Kit) -> None:
+    tx = FakeCursor()
+    reminder = {"order_id": 17, "customer": "a"}
+    assert kit.run(send_reminder, reminder, tx=tx, id="r-1").state == "done"
+    assert tx.statements[0][1] == ["r-1", 17, "a"]
+
+
+PARCEL = {"order_id": 17, "region": "island"}
+
+
+def test_a_parcel_waits_for_its_carrier(kit: Kit) -> None:
+    outcome = kit.run(ship_parcel, PARCEL, tx=FakeCursor([("ferry", 2)]))
+    assert (outcome.state, outcome.code) == ("failed", "handler_error")
+    assert "the ferry has not come" in (outcome.error or "")
+    tx = FakeCursor([("ferry", 2)], [(9,)])
+    outcome = kit.run(ship_parcel, PARCEL, tx=tx, attempt=2)
+    assert outcome.result == {"parcel_id": 9, "carrier": "ferry"}
+
+
+def test_a_parcel_that_nobody_takes_is_worth_three_attempts(kit: Kit) -> None:
+    outcome = kit.run(ship_parcel, PARCEL, tx=FakeCursor([]), attempt=3)
+    assert "no carrier goes to 'island'" in (outcome.error or "")
+    policy = app.handlers["shop.ship_parcel"].retries
+    assert policy.attempts == 3
+    assert isinstance(outcome.exception, policy.on)
+
+
+def test_stock_is_counted_under_its_article(kit: Kit) -> None:
+    handler = app.handlers["shop.recount_stock"]
+    assert handler.coalesce is not None
+    payload, _ = handler.parse(b'{"article": "tea"}', "application/json")
+    assert handler.coalesce(payload) == "tea"
+    outcome = kit.run(recount_stock, {"article": "tea"}, tx=FakeCursor([(5,)], [(3,)]))
+    assert outcome.result == {"article": "tea", "stock": 5, "times": 3}
+    outcome = kit.run(recount_stock, {"article": "x"}, tx=FakeCursor([]))
+    assert (outcome.state, outcome.code) == ("rejected", "unknown_article")
 
 
 def test_a_worker_starts_while_the_database_is_away(

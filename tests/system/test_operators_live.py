@@ -1,0 +1,100 @@
+"""An operator and a running service: what was moved runs, and its producer hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stack import Stack
+from tests.support.commands import Commands, answer
+from tests.support.service import WAIT, Bench, Raw
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def bench(
+    stack: Stack,
+    topic: Callable[..., str],
+    schema: str,
+    prefix: str,
+    group: str,
+    tmp_path: Path,
+) -> Iterator[Bench]:
+    made = Bench(stack, topic(), schema, prefix, group, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def oncepool(
+    stack: Stack, schema: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    monkeypatch.chdir(tmp_path)
+    return Commands(stack, schema, prefix)
+
+
+def test_a_message_without_an_id_is_given_one_and_runs(bench: Bench, oncepool: Commands) -> None:
+    bench.start()
+    payload = b'{"table": "%s"}' % bench.table.encode()
+    Raw(bench).send("k", {"ce_type": b"effect"}, payload)
+    listing = ("dead-letters", "list", "--json")
+    (letter,) = eventually(lambda: answer(oncepool(*listing)), WAIT)
+
+    result = oncepool("dead-letters", "retry", str(letter["id"]), "--id", "a")
+
+    assert result.exit_code == 0, result.output
+    assert bench.client.wait("a", WAIT).state == "done"
+    assert bench.query(f"SELECT id FROM {bench.table}") == [("a",)]
+    assert answer(oncepool(*listing)) == []
+
+
+def test_what_waits_is_cancelled_and_what_is_cancelled_retried(
+    bench: Bench, oncepool: Commands
+) -> None:
+    bench.start()
+    bench.client.submit("effect", {"table": bench.table}, request_id="a", delay=3600)
+    assert bench.seen("a") == ("waiting", "delayed")
+
+    assert oncepool("requests", "cancel", "a", "--why", "by mistake").exit_code == 0
+    status = bench.client.wait("a", WAIT)
+    assert (status.state, status.reason) == ("cancelled", "by mistake")
+    assert oncepool("requests", "cancel", "a").exit_code == 6
+
+    assert oncepool("requests", "retry", "a").exit_code == 0
+    eventually(lambda: bench.client.wait("a", WAIT).state == "done", WAIT)
+    assert bench.query(f"SELECT id FROM {bench.table}") == [("a",)]
+    assert oncepool("requests", "retry", "a").exit_code == 6
+
+
+def test_the_dead_are_retried_by_type_and_die_again(bench: Bench, oncepool: Commands) -> None:
+    bench.start()
+    status = bench.outcome("dies", {}, request_id="a")
+    assert (status.state, status.code) == ("dead", "worker_died")
+
+    moved = answer(oncepool("requests", "retry", "--type", "di*", "--yes", "--json"))["moved"]
+    assert [one["id"] for one in moved] == ["a"]
+
+    def died_again() -> bool:
+        found = bench.client.status("a")
+        return found is not None and found.state == "dead" and found.run > moved[0]["run"]
+
+    eventually(died_again, WAIT, lambda: bench.instances[0].log)
+    (row,) = answer(oncepool("requests", "show", "a", "--json"))
+    assert len(row["transitions"]) == 1
+    assert {attempt["code"] for attempt in row["attempts"]} == {"worker_died"}
+
+
+def test_a_doubt_that_was_resolved_is_told(bench: Bench, oncepool: Commands) -> None:
+    bench.start()
+    assert bench.outcome("external_dies", {}, request_id="a").state == "in_doubt"
+
+    command = ("requests", "resolve", "a", "--as", "done", "--result", '{"receipt": 9}')
+    assert oncepool(*command).exit_code == 0
+
+    status = bench.client.status("a")
+    assert status is not None
+    assert (status.state, status.code, status.result) == ("done", "resolved", {"receipt": 9})
+    bench.client.submit("external_dies", {}, request_id="a")
+    assert bench.client.wait("a", WAIT).result == {"receipt": 9}, "a resend is answered"

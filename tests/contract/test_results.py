@@ -32,7 +32,7 @@ def database(stack: Stack, schema: str) -> Iterator[Connection]:
 
 @pytest.fixture
 def other(stack: Stack, schema: str) -> Iterator[Connection]:
-    with psycopg.connect(stack.database) as connection:
+    with psycopg.connect(stack.database, options="-c statement_timeout=10s") as connection:
         yield connection
 
 

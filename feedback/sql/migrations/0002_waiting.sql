@@ -61,6 +61,9 @@ ALTER TABLE dead_letters
     ADD COLUMN retried_at timestamptz,
     ADD COLUMN retried_as text;                        -- the request id that it was given
 
+-- What came of late, for lists and for `--follow`.
+CREATE INDEX dead_letters_open ON dead_letters (at) WHERE retried_at IS NULL;
+
 -- What ended without an effect and waits for an operator: requests and messages in one list.
 CREATE VIEW dead AS
 SELECT 'request' AS kind, NULL::bigint AS id, r.id AS request_id, r.type, r.code AS reason,

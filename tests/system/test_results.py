@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -26,6 +27,7 @@ from feedback.subscription import Results
 from processing.clerk_settings import ClerkSettings
 from stack import Stack
 from tests.support.clerk import ClerkProcess
+from tests.support.service import bench_on
 from tests.support.waiting import eventually
 
 WAIT = 40.0
@@ -333,3 +335,25 @@ def test_without_a_topic_a_reader_is_told_how_to_name_it(place: Place) -> None:
     client = Client(place.stack.kafka, place.stack.redis, "requests")
     with client, pytest.raises(ConfigurationError, match="ONCEPOOL_KAFKA_RESULTS_TOPIC"):
         client.results()
+
+
+# The whole service
+
+
+def test_what_a_service_ends_is_read_by_others(own_stack: Stack, tmp_path: Path) -> None:
+    with bench_on(own_stack, tmp_path) as bench:
+        topic = f"{bench.topic}-results"
+        admin = AdminClient({"bootstrap.servers": own_stack.kafka})
+        admin.create_topics([NewTopic(topic, num_partitions=2)])[topic].result(30)
+        bench.start(ONCEPOOL_KAFKA_RESULTS_TOPIC=topic, ONCEPOOL_RESULTS_DUPLICATES="true")
+        with bench.client.results(topic=topic) as results:
+            for number in range(20):
+                bench.client.submit("effect", {"table": bench.table}, request_id=f"r-{number}")
+            came = read(results, range(20))
+            bench.client.submit("effect", {"table": bench.table}, request_id="r-7")
+            [again] = read(results, [7])
+
+        assert len(came) == 20
+        assert {(r.type, r.state, r.code) for r in came} == {("effect", "done", "ok")}
+        assert (again.id, again.state, again.code) == ("r-7", "done", "duplicate")
+        eventually(lambda: bench.query(f"SELECT count(*) FROM {bench.schema}.results") == [(0,)])

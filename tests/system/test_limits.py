@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from stack import Stack
+from tests.support.private_valkey import PrivateValkey
 from tests.support.service import ROOT, WAIT, Bench
 from tests.support.waiting import eventually
 
@@ -185,6 +186,25 @@ def test_a_flood_of_a_limited_type_leaves_the_pool_to_others(bench: Bench) -> No
     assert most_at_once(bench, "few", "flood%") <= 4
     assert begun(bench, "flood%") == len(flood)
     bench.check_books({*flood, *beside})
+
+
+def test_with_redis_away_the_last_known_limits_hold(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "valkey").mkdir()
+    valkey = PrivateValkey(tmp_path / "valkey")
+    try:
+        bench.environment["ONCEPOOL_REDIS_URL"] = valkey.url
+        oncepool(bench, "limits", "set", "few", "--total", "2", "--workers", "3")
+        instance = bench.start()
+        # A total that stands already is used only once others would have objected.
+        instance.says("'few': (None, 2, 2)")
+    finally:
+        valkey.stop()
+    instance.says("the last limits hold")
+    ids = submit(bench, "few", 40, 0.05, "away")
+    eventually(lambda: bench.done() == len(ids), WAIT)
+    assert most_at_once(bench, "few") == 2
+    assert len(instance.workers()) == 3
+    bench.check_books(set(ids))
 
 
 def test_the_command_line(bench: Bench) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
 
-from examples.demo.ledger import Attempt, Letter, Row
+from examples.demo.book import Attempt, Letter, Row
 from examples.shop.card_service import read_ledger
 
 
@@ -19,27 +20,48 @@ class Facts(NamedTuple):
     attempts: list[Attempt]
     letters: list[Letter]
     effects: Counter[str]
+    revived: frozenset[str]
 
 
 def read(address: str, charges: Path) -> Facts:
     """Reads everything; `charges` is the card service's file."""
     with psycopg.connect(address) as database:
         rows = database.execute(
-            "SELECT id, state, code, run, resends, partition, kafka_offset FROM oncepool.requests"
+            "SELECT id, state, code, run, resends, partition, kafka_offset, attempt, finished_at,"
+            " superseded_by, result ->> 'reminder' FROM oncepool.requests"
         ).fetchall()
+        orders = database.execute("SELECT request_id, placed_at FROM shop.orders").fetchall()
         attempts = database.execute("SELECT request_id, run FROM oncepool.attempts").fetchall()
         letters = database.execute(
             "SELECT partition, kafka_offset, reason, detail FROM oncepool.dead_letters"
         ).fetchall()
         effects = database.execute(
             "SELECT request_id FROM shop.orders UNION ALL SELECT request_id FROM shop.invoices "
-            "UNION ALL SELECT request_id FROM shop.page_views"
+            "UNION ALL SELECT request_id FROM shop.page_views "
+            "UNION ALL SELECT request_id FROM shop.reminders "
+            "UNION ALL SELECT request_id FROM shop.parcels "
+            "UNION ALL SELECT request_id FROM shop.stock_counts"
         ).fetchall()
+        revived = database.execute(
+            "SELECT request_id FROM oncepool.transitions "
+            "WHERE action = 'retry' AND from_state = 'dead'"
+        ).fetchall()
+    began: dict[str, datetime] = dict(orders)
     # Every call but a refused one: a second call for a charge would be a second run of it.
     calls = [call["key"] for call in read_ledger(charges) if call["event"] != "declined"]
     return Facts(
-        rows=[Row(*row) for row in rows],
+        rows=[Row(*row)._replace(began_at=began.get(row[0])) for row in rows],
         attempts=[Attempt(*row) for row in attempts],
         letters=[Letter(*row) for row in letters],
         effects=Counter([row[0] for row in effects] + calls),
+        revived=frozenset(row[0] for row in revived),
     )
+
+
+def waiting(address: str) -> int:
+    """How many requests wait in the queue."""
+    with psycopg.connect(address) as database:
+        found = database.execute(
+            "SELECT count(*) FROM oncepool.requests WHERE state = 'waiting'"
+        ).fetchone()
+    return 0 if found is None else int(found[0])

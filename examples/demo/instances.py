@@ -59,7 +59,7 @@ class Instance:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", LAUNCH, str(os.getpid()), APP],
                 cwd=folder,  # no oncepool.toml of somebody else's is found there
-                env=_environment(environment),
+                env=environment_with(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -148,7 +148,7 @@ class Instance:
         return self._log.read_text(errors="replace")[-SHOWN:]
 
 
-def _environment(settings: Mapping[str, str]) -> dict[str, str]:
+def environment_with(settings: Mapping[str, str]) -> dict[str, str]:
     """This process's environment with no settings of Oncepool but these."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ONCEPOOL_")}
     path = os.pathsep.join(filter(None, (str(CODE), kept.get("PYTHONPATH"))))

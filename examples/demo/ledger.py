@@ -9,89 +9,17 @@ a loss is known from elsewhere, or it is unexplained.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
+from examples.demo.book import COALESCED, Book, Message, Row
+from examples.demo.item import Way
+from examples.demo.queue_ledger import QueueLedger, balance_queue
+
+COALESCED_ENDS = frozenset({"done", "superseded/superseded"})
 MALFORMED = "failed/malformed"
-
-
-class Message(NamedTuple):
-    """One message as the broker confirmed it."""
-
-    kind: str
-    id: str | None
-    expected: str
-    """How its request has to end: "done", or state/code. A conflict's: "conflict"."""
-    again: bool
-    """Sent again, as no answer had come."""
-    partition: int
-    offset: int
-
-
-class Row(NamedTuple):
-    """A row of the journal; partition and offset are those of the message that ran last."""
-
-    id: str
-    state: str
-    code: str
-    run: int
-    resends: int
-    partition: int
-    offset: int
-
-    @property
-    def end(self) -> str:
-        """As `Message.expected` says it."""
-        return self.state if self.state == "done" else f"{self.state}/{self.code}"
-
-
-class Attempt(NamedTuple):
-    """A run that did not succeed, of the journal."""
-
-    id: str
-    run: int
-
-
-class Letter(NamedTuple):
-    """A dead letter of the journal."""
-
-    partition: int
-    offset: int
-    reason: str
-    detail: str
-
-
-class Gap(NamedTuple):
-    """Where messages may have been lost, and how many at most."""
-
-    cause: Literal["commit", "killed"]
-    room: int
-    below: Mapping[int, int] | None = None
-    """Partition -> offset below which they lie; None: anywhere."""
-
-    def explains(self, message: Message) -> bool:
-        """Whether this message may have been lost here."""
-        if self.room <= 0:
-            return False
-        return self.below is None or message.offset < self.below.get(message.partition, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Book:
-    """All facts that the ledger is made of."""
-
-    messages: Sequence[Message] = ()
-    rows: Sequence[Row] = ()
-    attempts: Sequence[Attempt] = ()
-    letters: Sequence[Letter] = ()
-    effects: Mapping[str, int] = field(default_factory=dict)
-    """Id -> effects that it left: rows of the shop, calls of the card service."""
-    answers: Mapping[str, str] = field(default_factory=dict)
-    """Id -> the end that its producer was told."""
-    gaps: Sequence[Gap] = ()
-    suspects: int = 0
-    """Records that a killed worker had in hand: they were looked up once more."""
+AGAIN_BY_ITSELF = frozenset({Way.RETRIED, Way.DEAD})
+"""Ways of requests whose failed attempts the waiting queue runs again, and no copy."""
 
 
 @dataclass(slots=True)
@@ -109,10 +37,14 @@ class Ledger:
     settled_later: int = 0
     """Their run failed or was in doubt, and a later copy settled it."""
     rejected: Counter[str] = field(default_factory=Counter)
+    superseded: int = 0
+    """A newer one of the same reference took their place."""
     failed: Counter[str] = field(default_factory=Counter)
     """What else did not end well, by code, or by state where there is no code."""
     lost_at_commit: int = 0
     lost_in_killed: int = 0
+    queue: QueueLedger = field(default_factory=QueueLedger)
+    """What the waiting queue did, in requests."""
     counted_twice: int = 0
     """Answers, not messages: those that a killed worker had committed and could not report."""
     run_twice: list[str] = field(default_factory=list)
@@ -124,7 +56,7 @@ class Ledger:
         """Messages of which it is known what became of them."""
         return (
             self.done_once + self.answered + self.settled_later + self.rejected.total()
-            + self.failed.total() + self.lost_at_commit + self.lost_in_killed
+            + self.superseded + self.failed.total() + self.lost_at_commit + self.lost_in_killed
         )  # fmt: skip
 
     @property
@@ -144,9 +76,11 @@ class Ledger:
             "answered_from_journal": self.answered,
             "settled_by_a_later_copy": self.settled_later,
             "rejected": dict(sorted(self.rejected.items())),
+            "superseded": self.superseded,
             "failed": dict(sorted(self.failed.items())),
             "lost_at_commit": self.lost_at_commit,
             "lost_in_killed_process": self.lost_in_killed,
+            "waiting_queue": self.queue.as_json(),
             "answers_counted_twice": self.counted_twice,
             "accounted": self.accounted,
             "run_twice": sorted(self.run_twice),
@@ -168,6 +102,7 @@ def balance(book: Book) -> Ledger:
     _enter_losses(book, ledger, untraced)
     _check_ends(book, ledger)
     _check_effects(book, ledger)
+    ledger.queue = balance_queue(book, ledger.unexplained)
     return ledger
 
 
@@ -185,28 +120,43 @@ def _enter_places(book: Book, ledger: Ledger) -> dict[str, list[Message]]:
         else:
             why = letter.reason if letter.reason == "conflict" else f"malformed: {letter.detail}"
             ledger.rejected[why] += 1
-    for row in book.rows:
+    for row in _asked_by_messages(book):
         message = left.pop((row.partition, row.offset), None)
         if message is None or message.id != row.id:
             ledger.unexplained.append(f"{row.id}: its row names the place of no message of it")
-        elif row.state == "done":
-            ledger.done_once += 1
-        elif row.state == "rejected":
-            ledger.rejected[row.code] += 1
         else:
-            ledger.failed[row.code or row.state] += 1
+            _enter_end(row, ledger)
     untraced: dict[str, list[Message]] = defaultdict(list)
     for message in left.values():
         untraced["" if message.kind == "conflict" else message.id or ""].append(message)
     return untraced
 
 
+def _asked_by_messages(book: Book) -> list[Row]:
+    """Rows but those that another request asked for: the queue's books have these."""
+    return [row for row in book.rows if row.offset >= 0]
+
+
+def _enter_end(row: Row, ledger: Ledger) -> None:
+    match row.state:
+        case "done":
+            ledger.done_once += 1
+        case "rejected":
+            ledger.rejected[row.code] += 1
+        case "superseded":
+            ledger.superseded += 1
+        case _:
+            ledger.failed[row.code or row.state] += 1
+
+
 def _enter_copies(book: Book, ledger: Ledger, untraced: dict[str, list[Message]]) -> None:
     """Accounts for copies that the journal only counts; takes them out of `untraced`."""
     runs: dict[str, list[int]] = defaultdict(list)
     for attempt in book.attempts:
-        runs[attempt.id].append(attempt.run)
-    for row in book.rows:
+        waits = book.waits.get(attempt.id)
+        if waits is None or waits.way not in AGAIN_BY_ITSELF:
+            runs[attempt.id].append(attempt.run)
+    for row in _asked_by_messages(book):
         # Which copy was lost is not known: one that a loss explains, where there is such a one.
         copies = sorted(
             untraced.pop(row.id, ()),
@@ -254,14 +204,17 @@ def _check_ends(book: Book, ledger: Ledger) -> None:
     for request, end in expected.items():
         # What is malformed has no row: it is a dead letter.
         found = rows.get(request, MALFORMED if end == MALFORMED else "not there")
-        if found != end:
-            ledger.unexplained.append(f"{request}: {found} in the journal, it should be {end}")
-        if (told := book.answers.get(request, "nothing")) != end:
+        coalesced = end == COALESCED and found in COALESCED_ENDS
+        right = found if coalesced else end
+        if found != right:
+            ledger.unexplained.append(f"{request}: {found} in the journal, it should be {right}")
+        if (told := book.answers.get(request, "nothing")) != right:
             ledger.unexplained.append(
-                f"{request}: its producer was told {told}, it should be {end}"
+                f"{request}: its producer was told {told}, it should be {right}"
             )
+    sent = expected.keys() | {row.id for row in book.rows if row.offset < 0}
     ledger.unexplained += [
-        f"{request}: in the journal, never sent" for request in rows.keys() - expected
+        f"{request}: in the journal, never sent" for request in rows.keys() - sent
     ]
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 import orjson
 
+from examples.demo.book import COALESCED
+from examples.demo.item import Item, Kind, Way
 from feedback.headers import headers_for
 
 ORDER, CHARGE = "shop.place_order", "shop.charge_card"
 INVOICE, VIEW = "shop.make_invoice", "shop.record_page_view"
+REMINDER, PARCEL, RECOUNT = "shop.send_reminder", "shop.ship_parcel", "shop.recount_stock"
 
 DUPLICATES, CONFLICTS, MALFORMED = 0.08, 0.02, 0.02
 """Shares of the valid requests."""
@@ -23,43 +25,24 @@ LATE = 400
 CHARGE_TIMEOUT = 2.0
 """Seconds one charge may take. Its claim holds as long and some; then it counts as in doubt."""
 ARTICLES = {"tea": 450, "coffee": 890, "mug": 1290, "kettle": 3990}
+REGIONS = {"mainland": (40, 1), "island": (25, 2), "mountain": (20, 3), "moon": (15, 0)}
+"""Region -> its weight, and the attempt at which a carrier comes; 0: never."""
+NO_CARRIER = "moon"
+PARCEL_ATTEMPTS = 3
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Kind(StrEnum):
-    """Why a message is sent."""
-
-    FIRST = "first"
-    DUPLICATE = "duplicate"  # the same once more
-    CONFLICT = "conflict"  # the same id, another payload
-    MALFORMED = "malformed"  # what no consumer can run
+Maker = Callable[[str, int, random.Random], Item]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One message to send."""
-
-    kind: Kind
-    id: str | None
-    """None where the message carries none."""
-    type: str
-    value: bytes
-    expected: str
-    """How it has to end: a state, or state/code."""
-    key: str | None = None
-    """What its handler locks; None: its id."""
-    timeout: float | None = None
-    headers: tuple[tuple[str, bytes], ...] | None = None
-    """Of a malformed one, which no client would send; None: the client writes them."""
-
-
-def make_plan(run: str, count: int, seed: int = 0) -> list[Item]:
+def make_plan(run: str, count: int, *, direct: float = 0.0, seed: int = 0) -> list[Item]:
     """`count` valid requests, and among them their duplicates, conflicts and what is malformed.
 
-    `run` begins each id. A conflict stands behind the request whose id it carries.
+    `run` begins each id. A conflict stands behind the request whose id it carries. In the first
+    `direct` (share of them) are no requests for the waiting queue.
     """
     chance = random.Random(seed)
-    firsts = [_valid(run, number, chance) for number in range(count)]
+    firsts = [_valid(run, n, chance, queued=n >= direct * count) for n in range(count)]
     places = [(float(number), item) for number, item in enumerate(firsts)]
     for copy, share in ((Kind.DUPLICATE, DUPLICATES), (Kind.CONFLICT, CONFLICTS)):
         for number in chance.sample(range(count), int(count * share)):
@@ -74,8 +57,13 @@ def make_plan(run: str, count: int, seed: int = 0) -> list[Item]:
     return [item for _, item in sorted(places, key=lambda place: place[0])]
 
 
-def _valid(run: str, number: int, chance: random.Random) -> Item:
-    (make,) = chance.choices((_order, _charge, _invoice, _view), (30, 12, 5, 53))
+def _valid(run: str, number: int, chance: random.Random, *, queued: bool) -> Item:
+    makers: list[Maker] = [_order, _charge, _invoice, _view]
+    weights = [30, 12, 5, 53]
+    if queued:
+        makers += [_reminded_order, _reminder, _parcel, _recount]
+        weights += [10, 20, 20, 30]
+    (make,) = chance.choices(makers, weights)
     return make(f"{run}-{number:06d}", number, chance)
 
 
@@ -122,10 +110,34 @@ def _view(id: str, number: int, chance: random.Random) -> Item:
     return _item(id, VIEW, payload)
 
 
+def _reminded_order(id: str, number: int, chance: random.Random) -> Item:
+    order, after = _order(id, number, chance), round(chance.uniform(1, 3), 1)
+    payload = {**orjson.loads(order.value), "remind_after": after}
+    return replace(order, value=orjson.dumps(payload), follows=after)
+
+
+def _reminder(id: str, number: int, chance: random.Random) -> Item:
+    payload = {"order_id": number, "customer": f"customer {number % 97}"}
+    return _item(id, REMINDER, payload, way=Way.DELAYED, delay=round(chance.uniform(1, 4), 1))
+
+
+def _parcel(id: str, number: int, chance: random.Random) -> Item:
+    (region,) = chance.choices(list(REGIONS), [weight for weight, _ in REGIONS.values()])
+    attempt = REGIONS[region][1] or PARCEL_ATTEMPTS
+    way = Way.DEAD if region == NO_CARRIER else Way.RETRIED if attempt > 1 else Way.DIRECT
+    return _item(id, PARCEL, {"order_id": number, "region": region}, way=way, attempt=attempt)
+
+
+def _recount(id: str, _: int, chance: random.Random) -> Item:
+    payload = {"article": chance.choice(sorted(ARTICLES))}
+    return _item(id, RECOUNT, payload, COALESCED, way=Way.COALESCED)
+
+
 def _changed(item: Item) -> bytes:
     """Another payload of the same type."""
     payload = orjson.loads(item.value)
-    name = next(name for name in ("customer", "card", "visitor") if name in payload)
+    names = ("customer", "card", "visitor", "region", "article")
+    name = next(name for name in names if name in payload)
     return orjson.dumps({**payload, name: f"not {payload[name]}"})
 
 

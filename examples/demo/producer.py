@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import confluent_kafka
 
-from examples.demo.ledger import Message
-from examples.demo.plan import Item, Kind
+from examples.demo.book import Message, Waits
+from examples.demo.item import Item, Kind, Way
 from feedback import Client
 from feedback.deliveries import connect
 from feedback.errors import StoreUnavailable
 from feedback.resend import ResendTimer
+from feedback.states import State
 from feedback.status import Status
 
 DELIVERY_TIMEOUT = 60.0
@@ -29,13 +31,16 @@ class Waiting:
     timer: ResendTimer
     refused: str = ""
     """`v` of the last status that asks for another send."""
+    waits_until: datetime | None = None
+    """`retry_at` of the last status that was heard of."""
 
 
 class Producer:
     """Keeps at most `window` requests without an answer. For one thread; close() at the end.
 
     Nothing heard for `patience` seconds: sent again, with the same id. So is a request whose run
-    failed (it runs again) or is in doubt (the check of its handler finds out).
+    failed (it runs again) or is in doubt (the check of its handler finds out). One that waits is
+    left alone until its time, one that is dead until an operator has moved it.
     """
 
     def __init__(
@@ -56,6 +61,9 @@ class Producer:
         """Id -> end, as the item's `expected` says it."""
         self.states: Counter[str] = Counter()
         """How many requests stand in which state; `sent` is where no status was seen."""
+        self.waits: dict[str, Waits] = {}
+        """What was sent for the waiting queue."""
+        self._hopeless = {item.id for item in self._plan if item.way is Way.DEAD}
         self._seen: dict[str, str] = {}
 
     @property
@@ -72,6 +80,11 @@ class Producer:
     def over(self) -> bool:
         """All was sent, and every request has its answer."""
         return not (self._plan or self._held or self._waiting)
+
+    @property
+    def hopeless_are_dead(self) -> bool:
+        """Every request that nobody could help was told so."""
+        return not self._hopeless
 
     def send(self, now: float) -> None:
         """Sends again what is due, then what there is room for."""
@@ -90,6 +103,8 @@ class Producer:
             if item.kind is Kind.CONFLICT:
                 self._held.append(item)
                 continue
+            if item.id is not None and item.kind is Kind.FIRST:
+                self._note(item.id, item)
             self._send(item)
             if item.id is not None and item.kind is not Kind.DUPLICATE:
                 self._waiting[item.id] = Waiting(item, ResendTimer(now, self._patience))
@@ -118,19 +133,36 @@ class Producer:
     def _send(self, item: Item, *, again: bool = False) -> None:
         self._kafka.item, self._kafka.again = item, again
         if item.headers is None:
+            waits = self.waits.get(item.id or "")
             self._client.submit(
-                item.type, item.value, request_id=item.id, key=item.key, timeout=item.timeout
-            )
+                item.type, item.value, request_id=item.id, key=item.key, timeout=item.timeout,
+                not_before=None if waits is None else waits.not_before,
+            )  # fmt: skip
         else:
             key = None if item.id is None else item.id.encode()
             headers = list(item.headers)
             self._kafka.produce(self._topic, key=key, value=item.value, headers=headers)
 
+    def _note(self, id: str, item: Item) -> None:
+        if item.way is Way.DIRECT and item.follows is None:
+            return
+        # Named once: what is sent again is the same message.
+        delay = None if item.delay is None else timedelta(seconds=item.delay)
+        not_before = None if delay is None else datetime.now(UTC) + delay
+        self.waits[id] = Waits(item.way, not_before, item.attempt, item.follows)
+
     def _take(self, status: Status, now: float) -> None:
         waiting = self._waiting[status.id]
         self._see(status.id, str(status.state))
         end = str(status.state) if status.state == "done" else f"{status.state}/{status.code}"
-        if status.final or end == waiting.item.expected:
+        if status.state is State.DEAD and waiting.item.way is Way.DEAD:
+            self._hopeless.discard(status.id)
+            waiting.timer.heard(now)
+        elif status.state is State.WAITING:
+            if status.retry_at != waiting.waits_until:
+                waiting.waits_until = status.retry_at
+                waiting.timer.heard(now, _seconds_until(status.retry_at))
+        elif status.final or end == waiting.item.expected:
             del self._waiting[status.id]
             self.answers[status.id] = end
         elif status.settled and status.v != waiting.refused:
@@ -141,6 +173,10 @@ class Producer:
         self.states[self._seen.get(id, state)] -= id in self._seen
         self.states[state] += 1
         self._seen[id] = state
+
+
+def _seconds_until(time: datetime | None) -> float:
+    return 0.0 if time is None else (time - datetime.now(UTC)).total_seconds()
 
 
 class Recorder:

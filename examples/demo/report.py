@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.demo.ledger import Ledger
+from examples.demo.queue_ledger import QueueLedger
 
 SHOWN = 20
 
@@ -54,7 +55,23 @@ def _lines(ledger: Ledger) -> list[tuple[str, int, str]]:
         ("lost in the killed process", ledger.lost_in_killed, "committed by it, and not finished"),
         *((f"rejected, {why}", n, "") for why, n in sorted(ledger.rejected.items())),
         *((f"failed, {why}", n, "") for why, n in sorted(ledger.failed.items())),
+        ("superseded", ledger.superseded, "a newer request of the same reference took its place"),
+        ("", 0, ""),
+        *_queue_lines(ledger.queue),
         ("", 0, ""),
         ("run twice", len(ledger.run_twice), ""),
         ("unexplained", len(ledger.unexplained), ""),
+    ]
+
+
+def _queue_lines(queue: QueueLedger) -> list[tuple[str, int, str]]:
+    """Of these, what went through the waiting queue: requests."""
+    late = f"and never before; in the middle {queue.lateness:.1f} s after it"
+    return [
+        ("of these: delayed, run when due", queue.delayed, "not before the time that was named"),
+        ("asked for by another, run when due", queue.followed, late),
+        *((f"retried, done at attempt {n}", queue.retried[n], "") for n in sorted(queue.retried)),
+        ("coalesced, run as the newest", queue.counted, ""),
+        ("superseded, and the newest is done", queue.superseded, ""),
+        ("dead, retried by an operator, done", queue.revived, "once its cause was gone"),
     ]

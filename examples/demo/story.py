@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from examples.demo import facts
+from examples.demo.book import Book, Gap
 from examples.demo.group import Group
 from examples.demo.instances import DemoFailed, Instance
-from examples.demo.ledger import Book, Gap, Ledger, balance
+from examples.demo.ledger import Ledger, balance
+from examples.demo.operator import Operator
 from examples.demo.place import PARTITIONS, Place
 from examples.demo.plan import make_plan
 from examples.demo.producer import Producer
@@ -24,6 +26,8 @@ from examples.demo.screen import Screen, View
 
 START = 60.0
 DRAIN = 60.0
+QUEUE_DRAIN = 150.0
+"""Seconds for what waits: claims of a killed consumer are free again when their lease ends."""
 TURN = 0.1
 
 
@@ -40,11 +44,15 @@ class Size:
     patience: float = 8.0
     """Seconds without an answer until a request is sent again: longer than a session, so that
     somebody is there to answer."""
+    direct: float = 0.0
+    """Share of the requests before the first one for the waiting queue."""
     workers: int = 2
     max_in_hand: int = 200
 
 
-QUICK = Size(requests=3_000, window=800, limit=120.0)
+# In the quick one nothing waits yet when the consumer is killed: what it has claimed then is
+# free again after a minute.
+QUICK = Size(requests=3_000, window=800, limit=120.0, direct=0.8)
 FULL = Size(requests=20_000, window=1_500, limit=600.0)
 
 
@@ -70,9 +78,11 @@ class Story:
         with ExitStack() as opened:
             self._group = opened.enter_context(Group(place.kafka, place.name, PARTITIONS))
             self._producer = Producer(
-                make_plan(place.name, size.requests), place.kafka, place.redis, place.name,
+                make_plan(place.name, size.requests, direct=size.direct),
+                place.kafka, place.redis, place.name,
                 window=size.window, patience=size.patience,
             )  # fmt: skip
+            self._operator = Operator(place)
             opened.callback(self._producer.close)
             self._open = opened.pop_all()
         return self
@@ -121,6 +131,11 @@ class Story:
         third = self._start("consumer 3")
         yield Wait("the new consumer to join", lambda: third.joined)
         self._screen.event(f"{third.name} has joined the group")
+        yield Wait("parcels to be dead", lambda: self._producer.hopeless_are_dead)
+        self._screen.event("parcels are dead: no carrier goes where they should")
+        self._operator.finds_carrier()
+        moved = self._operator.retries_parcels()
+        self._screen.event(f"an operator found a carrier, and retried {moved} dead parcels")
 
     def _answered(self, share: float) -> bool:
         return len(self._producer.answers) >= share * self._size.requests
@@ -179,6 +194,8 @@ class Story:
         """Lets the consumers take what is left (copies, malformed messages), and end."""
         self._producer.flush()
         self._until(lambda: self._group.behind() == 0, "the group to take what is left", DRAIN)
+        database = self._place.database
+        self._until(lambda: facts.waiting(database) == 0, "the queue to run dry", QUEUE_DRAIN)
         living = [consumer for consumer in self._consumers if consumer.alive]
         for consumer in living:
             consumer.stop()
@@ -197,5 +214,7 @@ class Story:
             effects=known.effects,
             answers=self._producer.answers,
             gaps=[*self._gaps, Gap("commit", dropped)],
+            waits=self._producer.waits,
+            revived=known.revived,
             suspects=sum(consumer.suspects for consumer in self._consumers),
         )

@@ -11,8 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from consumer import cli
-from examples.demo.ledger import MALFORMED, Attempt, Book, Gap, Letter, Message, Row, balance
-from examples.demo.plan import Kind, make_plan
+from examples.demo.book import Attempt, Book, Gap, Letter, Message, Row
+from examples.demo.item import Kind
+from examples.demo.ledger import MALFORMED, balance
+from examples.demo.plan import make_plan
 
 DONE = "done"
 

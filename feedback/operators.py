@@ -45,6 +45,10 @@ class ExpiredClaim(NamedTuple):
     code: str
     error: str
     finished_at: datetime
+    status_ttl: int | None
+    """Seconds; None = the default."""
+    fingerprint: bytes | None
+    """None also where producers could not compare it."""
 
 
 def list_requests(

@@ -12,7 +12,7 @@ from feedback.store import StatusWrite
 
 
 def statuses_in_doubt(rows: Sequence[ExpiredClaim], ttl: int) -> list[StatusWrite]:
-    """The statuses of swept claims, which live `ttl` seconds."""
+    """The statuses of swept claims; `ttl` seconds is for types that say nothing else."""
     return [
         StatusWrite(
             row.id,
@@ -24,9 +24,10 @@ def statuses_in_doubt(rows: Sequence[ExpiredClaim], ttl: int) -> list[StatusWrit
                 code=row.code,
                 attempt=row.attempt,
                 at=row.finished_at,
+                fingerprint=row.fingerprint,
                 error=row.error,
             ),
-            ttl,
+            row.status_ttl or ttl,
         )
         for row in rows
     ]

@@ -20,13 +20,15 @@ WITH expired AS (
     SET state = 'in_doubt', code = %(code)s, error = %(error)s, crashes = r.crashes + 1,
         lease_until = NULL, finished_at = clock_timestamp()
     FROM expired e WHERE r.id = e.id
-    RETURNING r.id, r.type, r.attempt, r.run, r.code, r.error, r.created_at, r.finished_at
+    RETURNING r.id, r.type, r.attempt, r.run, r.code, r.error, r.created_at, r.finished_at,
+              r.status_ttl, CASE WHEN NOT r.own_fingerprint THEN r.fingerprint END AS fingerprint
 ), noted AS (
     INSERT INTO {schema}.attempts AS a (request_id, run, code, error, started_at, ended_at)
     SELECT id, run, code, error, created_at, finished_at FROM doubted
     ON CONFLICT (request_id, run) DO NOTHING
 )
-SELECT id, type, attempt, run, code, error, finished_at FROM doubted ORDER BY id
+SELECT id, type, attempt, run, code, error, finished_at, status_ttl, fingerprint
+FROM doubted ORDER BY id
 
 -- name: add_counters
 -- Sorted, so that two clerks that count the same minute cannot deadlock.

@@ -383,9 +383,13 @@ def states(stack: Stack, schema: str) -> dict[str, tuple[str, int]]:
 
 
 def test_expired_claims_become_in_doubt_and_producers_hear_of_it(
-    start: StartClerk, stack: Stack, schema: str, statuses: RedisStatusStore
+    start: StartClerk, stack: Stack, schema: str, prefix: str, statuses: RedisStatusStore
 ) -> None:
     claim(stack, schema, {"old": -1.0, "live": 60.0})
+    with psycopg.connect(stack.database, autocommit=True) as database:
+        database.execute(
+            f"UPDATE {schema}.requests SET status_ttl = 77, fingerprint = '\\xabcd'".encode()
+        )
     clerk = start(schema=schema, sweep_interval=0.1)
     clerk.ready()
 
@@ -395,6 +399,9 @@ def test_expired_claims_become_in_doubt_and_producers_hear_of_it(
     assert (status.state, status.code, status.run) == ("in_doubt", "worker_died", 2)
     assert status.error is not None
     assert "lease ran out" in status.error
+    assert status.fingerprint == "abcd"
+    key = f"{prefix}:status:old"
+    assert 60 < redis.Redis.from_url(stack.redis).ttl(key) <= 77
     assert states(stack, schema) == {"old": ("in_doubt", 2), "live": ("running", 2)}
     assert statuses.read(["live"]) == [None]
     assert clerk.stop() == 0

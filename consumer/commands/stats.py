@@ -71,20 +71,20 @@ def stats(
 
 def _watch(settings: Settings, minutes: int) -> None:
     console = Console(highlight=False)
+    live = Live(console=console, screen=console.is_terminal, auto_refresh=False)
     try:
-        with Live(
-            render(look(settings, minutes)),
-            console=console,
-            screen=console.is_terminal,
-            auto_refresh=False,
-        ) as live:
-            while True:
-                began = time.monotonic()
-                live.update(render(look(settings, minutes)), refresh=True)
-                # A look that takes long must not become all that the services do.
-                time.sleep(max(REFRESH, time.monotonic() - began))
+        while True:
+            began = time.monotonic()
+            shown = render(look(settings, minutes))
+            live.start()
+            live.update(shown, refresh=True)
+            # A look that takes long must not become all that the services do.
+            time.sleep(max(REFRESH, time.monotonic() - began))
     except KeyboardInterrupt:
         return
+    finally:
+        # Not by `with`, which leaves the screen as it is where the interrupt comes while it starts.
+        live.stop()
 
 
 def as_json(found: Look) -> Row:

@@ -156,8 +156,8 @@ class Clerk:
                 queue.wake(seconds)
             case ("renew", pairs):
                 queue.renew(pairs)
-            case ("release", pairs):
-                queue.release(pairs)
+            case ("release", pairs, backends):
+                queue.release(pairs, backends)
         self._desk.wake()
 
     def _look_around(self) -> None:

@@ -67,6 +67,7 @@ class QueueDesk:
         self._refill = Refill()
         self._renewal: list[tuple[str, int]] = []
         self._releases: dict[tuple[str, int], None] = {}
+        self._backends: list[tuple[int, str]] = []
         self._parts: deque[Part] = deque()
 
     # Said by the clerk's thread
@@ -86,9 +87,15 @@ class QueueDesk:
         with self._lock:
             self._renewal = pairs
 
-    def release(self, pairs: list[tuple[str, int]]) -> None:
-        """These claims are given back, as soon as the database can be reached."""
+    def release(
+        self, pairs: list[tuple[str, int]], backends: Sequence[tuple[int, str]] = ()
+    ) -> None:
+        """These claims are given back, as soon as the database can be reached.
+
+        `backends`: of workers that died with some of them, to be gone before.
+        """
         with self._lock:
+            self._backends += backends
             self._releases.update(dict.fromkeys(pairs))
 
     def park(self, part: Part) -> None:
@@ -128,8 +135,9 @@ class QueueDesk:
         settings = self._settings
         with self._lock:
             renewal, self._renewal = self._renewal, []
-            releases = list(self._releases)
+            releases, backends = list(self._releases), self._backends.copy()
         if releases:
+            end_backends(connection, backends)
             lost = due.release(
                 connection, settings.instance, releases,
                 schema=settings.schema, results=bool(settings.results_topic),
@@ -137,6 +145,7 @@ class QueueDesk:
             with self._lock:
                 for pair in releases:
                     self._releases.pop(pair, None)
+                del self._backends[: len(backends)]
             self._tell_superseded(lost)
         given_back = set(releases)
         pairs = [pair for pair in map(_pair, renewal) if pair not in given_back]

@@ -16,10 +16,10 @@ from typing import Any
 from structlog.stdlib import BoundLogger
 
 from feedback.record import OFFSET, PARTITION, TOPIC, TYPE, Record
-from feedback.states import DATABASE_UNAVAILABLE, PARKED, SHUTDOWN, TIMEOUT
+from feedback.states import DATABASE_UNAVAILABLE, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED
 from processing.channel import ChannelClosed, Frame
 from processing.child import Child
-from processing.clerk_link import ClerkLink
+from processing.clerk_link import Backend, ClerkLink
 from processing.pool import (
     Action,
     DatabaseLost,
@@ -339,30 +339,34 @@ class Supervisor:
         """Gives claimed rows back; returns the other records."""
         due = [pair_of(record) for record in records if is_due(record)]
         if due:
-            self.clerk.send(("release", due))
+            self.clerk.send(("release", due, []))
         return [record for record in records if not is_due(record)]
 
     def _park_suspects(self) -> None:
         """What was killed, and what waits behind it, once every worker has gone.
 
-        Claimed rows are left to their leases, which counts their crashes. A request that had its
-        time is left, too: it failed, and nobody can write that any more.
+        A request that had its time is left: it failed, and nobody can write that any more. A
+        claimed row that crashed is left to its lease, which counts that.
         """
-        suspects: list[tuple[Record, tuple[int, int], tuple[int, str] | None]] = []
+        fresh: list[tuple[Record, tuple[int, int], Backend | None]] = []
+        due: list[tuple[str, int]] = []
+        backends: list[Backend] = []
         for record, suspicion in self._pool.take_suspects():
-            if is_due(record):
-                continue
-            if suspicion is None:
-                suspects.append((record, (0, 0), None))
-            elif suspicion.verdict != TIMEOUT:
-                starts = suspicion.crashes
-                # Killed on purpose is no crash.
-                killed = suspicion.verdict == SHUTDOWN and starts > 0
-                lost = (starts, starts - 1 if killed else starts)
-                suspects.append((record, lost, suspicion.backend))
-            else:
-                self._log.error("left unanswered", verdict=suspicion.verdict, **_name(record))
-        self.clerk.park_suspects(PARKED, suspects)
+            starts, verdict, backend = 0, None, None
+            if suspicion is not None:
+                starts, verdict, backend = suspicion.crashes, suspicion.verdict, suspicion.backend
+            # Killed on purpose is no crash.
+            crashes = starts - 1 if verdict == SHUTDOWN and starts else starts
+            if verdict == TIMEOUT:
+                self._log.error("left unanswered", verdict=verdict, **_name(record))
+            elif not is_due(record):
+                fresh.append((record, (starts, crashes), backend))
+            elif not crashes and verdict != WORKER_DIED:
+                due.append(pair_of(record))
+                backends += [] if backend is None else [backend]
+        self.clerk.park_suspects(PARKED, fresh)
+        if due:
+            self.clerk.send(("release", due, list(dict.fromkeys(backends))))
 
     def _hand_over_counts(self) -> None:
         if self._pool.counts:

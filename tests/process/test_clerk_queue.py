@@ -168,7 +168,7 @@ def test_renewed_it_stays_claimed_and_released_it_is_taken_at_once(
     rows.query(f"UPDATE {rows.schema}.requests SET due_at = now() + interval '2 s'")
     one.send("renew", [("kept", 1), ("given back", 1)])
     eventually(lambda: rows.columns("kept", "due_in")[0] > 50)
-    one.send("release", [("given back", 1)])
+    one.send("release", [("given back", 1)], [])
     assert due(two) == ["given back"]
     assert rows.columns("given back", "token", "crashes") == ("two:1", 0)
     assert rows.columns("kept", "token") == ("one:1",)
@@ -186,7 +186,7 @@ def test_releases_wait_for_the_database(start: Start, rows: WaitingRows, stack: 
         proxy.cut()
         # The end of its connection is noticed without a statement.
         assert clerk.wait_for("database", 1)[1] is False
-        clerk.send("release", [("x", 1)])
+        clerk.send("release", [("x", 1)], [])
         proxy.mend()
         assert clerk.wait_for("database", 2)[1] is True
         eventually(lambda: rows.columns("x", "token") == (None,))
@@ -201,7 +201,7 @@ def test_what_is_superseded_on_the_way_is_told(
     clerk.send("want", 1, 10, {}, [])
     due(clerk)
     rows.add("new", coalesce_key="k", produced_in=-1.0)
-    clerk.send("release", [("old", 1)])
+    clerk.send("release", [("old", 1)], [])
     eventually(lambda: state_of(statuses, "old") == ("superseded", "superseded"))
     clerk.send("want", 2, 10, {}, [])
     assert due(clerk, 2) == ["new"]
@@ -345,7 +345,7 @@ def test_at_the_end_parks_and_releases_are_done_and_nothing_is_claimed(
     clerk = start()
     clerk.send("want", 1, 10, {}, [])
     due(clerk)
-    clerk.send("release", [("x", 1)])
+    clerk.send("release", [("x", 1)], [])
     clerk.send("park", 1, "parked", [message(1)], [], [], [])
     clerk.send("want", 2, 10, {}, [])
     assert clerk.stop() == 0

@@ -202,9 +202,7 @@ def test_at_shutdown_claimed_rows_are_given_back_and_fresh_ones_parked(
     another.check_effects()
 
 
-def test_what_is_killed_at_the_end_is_parked_or_left_to_its_lease(
-    make: Make, rows: WaitingRows
-) -> None:
+def test_what_is_killed_at_the_end_is_parked_or_given_back(make: Make, rows: WaitingRows) -> None:
     workers = make(workers=2)
     workers.start()
     add(rows, workers, "due", do="hang")
@@ -218,8 +216,8 @@ def test_what_is_killed_at_the_end_is_parked_or_left_to_its_lease(
     workers.until(lambda: workers.supervisor.in_hand == 0, 10)
     assert workers.states() == {"due": ("waiting", "delayed"), "fresh": ("waiting", "parked")}
     assert rows.columns("fresh", "crashes", "run", "token") == (0, 1, None)
-    assert rows.columns("due", "crashes", "run")[0] == 0
-    assert rows.columns("due", "token")[0] is not None
+    # Its kill is no crash, and its worker's session is gone before another may have it.
+    eventually(lambda: rows.columns("due", "crashes", "run", "token") == (0, 1, None))
     assert workers.query(f"SELECT * FROM {workers.table}") == []
 
 

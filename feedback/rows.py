@@ -251,7 +251,9 @@ class Rows:
 
     def add_resends(self, cursor: psycopg.Cursor[Any], ids: Sequence[str]) -> None:
         """Counts that these ids were sent again and answered."""
-        cursor.execute(self._text("add_resends"), (sorted(set(ids)),))
+        named = (sorted(set(ids)),)
+        cursor.execute(self._text("lock_rows"), named)
+        cursor.execute(self._text("add_resends"), named)
 
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: Letter) -> None:
         """Keeps a dead letter; the same message a second time, or conflict, changes nothing."""

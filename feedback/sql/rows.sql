@@ -28,10 +28,7 @@ WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
 
 -- name: finish_rows
 -- Claimed rows that are done: one statement for all of a chunk. The locks first, as a join takes
--- them in any order.
-WITH locked AS (
-    SELECT id FROM {schema}.requests WHERE id = ANY (%(ids)s) ORDER BY id FOR UPDATE
-)
+-- them in any order; found again by ctid, as a join on id becomes a scan of the table.
 UPDATE {schema}.requests r
 SET state = 'done', code = u.code, attempt = u.attempt, used = u.used, crashes = u.crashes,
     fingerprint = coalesce(u.fingerprint, r.fingerprint), result = u.result::jsonb, error = NULL,
@@ -42,8 +39,9 @@ FROM unnest(
     %(used)s::int[], %(crashes)s::int[], %(fingerprints)s::bytea[], %(results)s::text[],
     %(ends)s::timestamptz[]
 ) AS u(id, run, token, code, attempt, used, crashes, fingerprint, result, finished_at)
-JOIN locked USING (id)
-WHERE r.id = u.id AND r.run = u.run AND r.state = 'waiting' AND r.token = u.token
+WHERE r.ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.requests WHERE id = ANY (%(ids)s) ORDER BY id FOR UPDATE
+)) AND r.id = u.id AND r.run = u.run AND r.state = 'waiting' AND r.token = u.token
 
 -- name: insert_missing_row
 INSERT INTO {schema}.requests (
@@ -61,11 +59,12 @@ INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_a
 VALUES (%s, %s, %s, %s, %s, %s)
 ON CONFLICT DO NOTHING
 
+-- name: lock_rows
+-- Before an UPDATE by id alone, which would lock in the order of its plan.
+SELECT FROM {schema}.requests WHERE id = ANY (%s) ORDER BY id FOR UPDATE
+
 -- name: add_resends
-WITH locked AS (
-    SELECT id FROM {schema}.requests WHERE id = ANY (%s) ORDER BY id FOR UPDATE
-)
-UPDATE {schema}.requests r SET resends = r.resends + 1 FROM locked WHERE r.id = locked.id
+UPDATE {schema}.requests SET resends = resends + 1 WHERE id = ANY (%s)
 
 -- name: add_letter
 -- A conflict that is sent again and again is one dead letter.

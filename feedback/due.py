@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import orjson
 import psycopg
 from psycopg import errors
 
@@ -87,7 +88,7 @@ class _Row(NamedTuple):
     produced_at: datetime
     key: bytes | None
     payload: bytes | None
-    headers: list[list[Any]] | None
+    headers: str | None
     crashes: int
     coalesce_key: str | None
     due: datetime
@@ -211,6 +212,11 @@ def stored_headers(pairs: Iterable[Sequence[Any]] | None) -> Headers:
     ]
 
 
+def _headers(text: str | None) -> Headers:
+    # psycopg's own reading of jsonb is a tenth of what a claim costs.
+    return [] if text is None else stored_headers(orjson.loads(text))
+
+
 def _claim_shares(
     connection: Connection, shares: Mapping[str, int], values: Mapping[str, Any], schema: str
 ) -> list[_Row]:
@@ -244,7 +250,7 @@ def _give_back(
     if locked:
         ids = [name for name, _ in locked]
         connection.execute(query("release_claims", schema), {"ids": ids})
-    return [Superseded._make((*row[:-1], stored_headers(row[-1]))) for row in lost]
+    return [Superseded._make((*row[:-1], _headers(row[-1]))) for row in lost]
 
 
 def _note(connection: Connection, superseded: Sequence[Superseded], schema: str) -> None:
@@ -266,7 +272,7 @@ def _order_of(pair: tuple[str, int]) -> int:
 
 def _record(row: _Row, order: int) -> Record:
     pairs: Headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode())]
-    pairs += [pair for pair in stored_headers(row.headers) if pair[0] not in _ROW_ONLY]
+    pairs += [pair for pair in _headers(row.headers) if pair[0] not in _ROW_ONLY]
     timestamp = (row.produced_at - _EPOCH) // _MILLISECOND
     return (row.topic, DUE, order, timestamp, row.key, row.payload, pairs, row.type)
 

@@ -40,7 +40,7 @@ SET token = %(token)s, run = r.run + 1, crashes = r.crashes + (r.token IS NOT NU
     lease_until = statement_timestamp() + make_interval(secs => %(lease)s),
     due_at = statement_timestamp() + make_interval(secs => %(lease)s)
 WHERE r.ctid = ANY (ARRAY(SELECT ctid FROM due))
-RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers, r.crashes,
+RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers::text, r.crashes,
           r.coalesce_key, coalesce(r.not_before, r.created_at), r.created_at
 
 -- name: start_coalesced
@@ -112,7 +112,7 @@ UPDATE {schema}.requests r
 SET state = 'superseded', code = 'superseded', superseded_by = lost.winner, token = NULL,
     lease_until = NULL, due_at = NULL, finished_at = clock_timestamp()
 FROM lost WHERE r.id = ANY (%(ids)s) AND r.id = lost.id AND lost.winner IS NOT NULL
-RETURNING r.id, r.type, r.run, r.attempt, r.superseded_by, r.status_ttl, r.headers
+RETURNING r.id, r.type, r.run, r.attempt, r.superseded_by, r.status_ttl, r.headers::text
 
 -- name: supersede_older
 -- What waits and is older than a claim that is given back.
@@ -123,7 +123,7 @@ FROM {schema}.requests r
 WHERE r.id = ANY (%(ids)s) AND r.state = 'waiting' AND r.coalesce_key IS NOT NULL
   AND o.state = 'waiting' AND o.token IS NULL AND o.coalesce_key IS NOT NULL
   AND o.type = r.type AND o.coalesce_key = r.coalesce_key AND o.id <> r.id
-RETURNING o.id, o.type, o.run, o.attempt, o.superseded_by, o.status_ttl, o.headers
+RETURNING o.id, o.type, o.run, o.attempt, o.superseded_by, o.status_ttl, o.headers::text
 
 -- name: release_claims
 UPDATE {schema}.requests

@@ -197,7 +197,7 @@ class Desk:
             if up:
                 pauses += [0.0 if self._letters else self._schedule.pause(now)]
                 pauses += [self.queue.pause(now)]
-            else:
+            elif self._said_ready:  # before that nobody has looked whether the database is there
                 self.queue.refuse_parts()
             known = [pause for pause in pauses if pause is not None]
             if known and min(known) <= 0:

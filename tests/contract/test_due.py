@@ -401,3 +401,18 @@ def test_orders_are_kept_apart(rows: WaitingRows) -> None:
     one, two = take(rows, 1, order=1), take(rows, 1, order=2)
     places = [(c.record[PARTITION], c.record[OFFSET]) for c in (*one.rows, *two.rows)]
     assert places == [(DUE, 1), (DUE, 2)]
+
+
+def test_what_is_superseded_on_the_way_has_a_result_record_where_asked_for(
+    rows: WaitingRows,
+) -> None:
+    reference(rows, "old")
+    reference(rows, "given back", key="b")
+    take(rows)
+    rows.expire("old")
+    reference(rows, "new", produced_in=-1)
+    reference(rows, "newer", key="b", produced_in=-1)
+    claim(rows.connection, "a", Want(2, 10), schema=rows.schema, results=True)
+    release(rows.connection, "a", [("given back", 1)], schema=rows.schema, results=True)
+    records = rows.query(f"SELECT request_id, state FROM {rows.schema}.results ORDER BY id")
+    assert records == [("old", "superseded"), ("given back", "superseded")]

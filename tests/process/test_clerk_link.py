@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from feedback.record import Record
 from feedback.store import RedisStatusStore
 from processing.clerk_link import ClerkLink
 from processing.clerk_settings import ClerkSettings
@@ -88,3 +89,27 @@ def test_the_next_clerk_answers_for_what_a_dead_one_had_not(
     assert status is not None
     assert status.code == "database_unavailable"
     store.close()
+
+
+def test_what_was_to_be_parked_is_handed_to_the_next_clerk(
+    link: Link, stack: Stack, schema: str
+) -> None:
+    link.turn_until(link.link.is_new)
+    clerk = link.link._child
+    assert clerk is not None
+    clerk.signal(signal.SIGSTOP)
+    records: list[Record] = [
+        ("requests", 0, n, 0, None, b"{}", [("ce_id", b"p-%d" % n), ("ce_type", b"pay")], "pay")
+        for n in range(1200)
+    ]
+    link.link.park("parked", records)
+    link.link.park_suspects("parked", [(records[0], (1, 1), None)])
+    assert link.link.refusing == 1201
+    clerk.signal(signal.SIGKILL)
+    link.turn_until(link.link.is_new)
+    link.turn_until(lambda: link.link.refusing == 0)
+    with psycopg.connect(stack.database) as database:
+        found = database.execute(
+            f"SELECT code, count(*) FROM {schema}.requests WHERE state = 'waiting' GROUP BY 1"
+        ).fetchall()
+    assert found == [("parked", 1200)]

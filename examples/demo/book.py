@@ -83,7 +83,7 @@ class Letter(NamedTuple):
 class Gap(NamedTuple):
     """Where messages may have been lost, and how many at most."""
 
-    cause: Literal["commit", "killed"]
+    cause: Literal["commit", "killed", "stopped"]
     room: int
     below: Mapping[int, int] | None = None
     """Partition -> offset below which they lie; None: anywhere."""
@@ -112,5 +112,7 @@ class Book:
     """Id -> what the plan says of it, where it goes through the waiting queue."""
     revived: Collection[str] = frozenset()
     """Ids that an operator retried when they were dead."""
+    parked: int = 0
+    """Requests that a consumer which stopped left to the waiting queue."""
     suspects: int = 0
     """Records that a killed worker had in hand: they were looked up once more."""

@@ -21,6 +21,9 @@ class Facts(NamedTuple):
     letters: list[Letter]
     effects: Counter[str]
     revived: frozenset[str]
+    parked: int
+    refused: int
+    """Messages that a consumer which stopped told to be sent again."""
 
 
 def read(address: str, charges: Path) -> Facts:
@@ -46,6 +49,7 @@ def read(address: str, charges: Path) -> Facts:
             "SELECT request_id FROM oncepool.transitions "
             "WHERE action = 'retry' AND from_state = 'dead'"
         ).fetchall()
+        counters = database.execute("SELECT code, n FROM oncepool.counters").fetchall()
     began: dict[str, datetime] = dict(orders)
     # Every call but a refused one: a second call for a charge would be a second run of it.
     calls = [call["key"] for call in read_ledger(charges) if call["event"] != "declined"]
@@ -55,13 +59,16 @@ def read(address: str, charges: Path) -> Facts:
         letters=[Letter(*row) for row in letters],
         effects=Counter([row[0] for row in effects] + calls),
         revived=frozenset(row[0] for row in revived),
+        parked=sum(n for code, n in counters if code == "parked"),
+        refused=sum(n for code, n in counters if code == "shutdown"),
     )
 
 
-def waiting(address: str) -> int:
-    """How many requests wait in the queue."""
+def waiting(address: str, code: str = "%") -> int:
+    """How many requests wait in the queue, of all or with this code."""
     with psycopg.connect(address) as database:
         found = database.execute(
-            "SELECT count(*) FROM oncepool.requests WHERE state = 'waiting'"
+            "SELECT count(*) FROM oncepool.requests WHERE state = 'waiting' AND code LIKE %s",
+            [code],
         ).fetchone()
     return 0 if found is None else int(found[0])

@@ -44,6 +44,8 @@ class Instance:
         self.name = name
         self.joined = False
         """Partitions were assigned to it."""
+        self.stopping = False
+        """It was asked to end and has heard it."""
         self.id = ""
         """Its own name for itself, which its commits carry."""
         self.workers: dict[int, int] = {}
@@ -105,7 +107,7 @@ class Instance:
         self.look()
 
     def stop(self) -> None:
-        """Asks it to drain and end."""
+        """Asks it to drain and end; asked again, it leaves to others what it has not started."""
         self._process.terminate()
 
     def ended(self) -> None:
@@ -131,6 +133,8 @@ class Instance:
         match entry.get("message"):
             case "running":
                 self.id = entry["instance"]
+            case "signal":
+                self.stopping = True
             case "partitions assigned":
                 self.joined = self.joined or entry["n"] > 0
             case "worker ready":

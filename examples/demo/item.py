@@ -48,3 +48,8 @@ class Item:
     """The attempt that succeeds; of one that is dead, the last that fails."""
     follows: float | None = None
     """Seconds after which it has another request run."""
+
+    @property
+    def queued(self) -> bool:
+        """Whether it, or what it asks for, goes through the waiting queue."""
+        return self.way is not Way.DIRECT or self.follows is not None

@@ -43,6 +43,8 @@ class Ledger:
     """What else did not end well, by code, or by state where there is no code."""
     lost_at_commit: int = 0
     lost_in_killed: int = 0
+    refused: int = 0
+    """Given up by a consumer that stopped while another copy of the same was parked."""
     queue: QueueLedger = field(default_factory=QueueLedger)
     """What the waiting queue did, in requests."""
     counted_twice: int = 0
@@ -57,6 +59,7 @@ class Ledger:
         return (
             self.done_once + self.answered + self.settled_later + self.rejected.total()
             + self.superseded + self.failed.total() + self.lost_at_commit + self.lost_in_killed
+            + self.refused
         )  # fmt: skip
 
     @property
@@ -80,6 +83,7 @@ class Ledger:
             "failed": dict(sorted(self.failed.items())),
             "lost_at_commit": self.lost_at_commit,
             "lost_in_killed_process": self.lost_in_killed,
+            "refused_at_stop": self.refused,
             "waiting_queue": self.queue.as_json(),
             "answers_counted_twice": self.counted_twice,
             "accounted": self.accounted,
@@ -185,10 +189,13 @@ def _enter_losses(book: Book, ledger: Ledger, untraced: dict[str, list[Message]]
         for number, gap in enumerate(book.gaps):
             if room[number] > 0 and gap.explains(message):
                 room[number] -= 1
-                if gap.cause == "killed":
-                    ledger.lost_in_killed += 1
-                else:
-                    ledger.lost_at_commit += 1
+                match gap.cause:
+                    case "killed":
+                        ledger.lost_in_killed += 1
+                    case "commit":
+                        ledger.lost_at_commit += 1
+                    case "stopped":
+                        ledger.refused += 1
                 break
         else:
             ledger.unexplained.append(

@@ -25,7 +25,7 @@ LATE = 400
 CHARGE_TIMEOUT = 2.0
 """Seconds one charge may take. Its claim holds as long and some; then it counts as in doubt."""
 ARTICLES = {"tea": 450, "coffee": 890, "mug": 1290, "kettle": 3990}
-REGIONS = {"mainland": (40, 1), "island": (25, 2), "mountain": (20, 3), "moon": (15, 0)}
+REGIONS = {"mainland": (30, 1), "island": (25, 2), "mountain": (25, 3), "moon": (20, 0)}
 """Region -> its weight, and the attempt at which a carrier comes; 0: never."""
 NO_CARRIER = "moon"
 PARCEL_ATTEMPTS = 3

@@ -56,6 +56,8 @@ class Producer:
         self._kafka = Recorder(kafka)
         self._client = Client(kafka=self._kafka, redis=redis, topic=name, prefix=name)
         self.planned = len(self._plan)
+        self.queue_open = True
+        """Whether requests for the waiting queue may be sent; if not, nothing behind them is."""
         self.sent_again = 0
         self.answers: dict[str, str] = {}
         """Id -> end, as the item's `expected` says it."""
@@ -99,6 +101,8 @@ class Producer:
         for item in ready:
             self._send(item)
         while self._plan and len(self._waiting) < self._window:
+            if self._plan[0].queued and not self.queue_open:
+                break
             item = self._plan.popleft()
             if item.kind is Kind.CONFLICT:
                 self._held.append(item)
@@ -144,7 +148,7 @@ class Producer:
             self._kafka.produce(self._topic, key=key, value=item.value, headers=headers)
 
     def _note(self, id: str, item: Item) -> None:
-        if item.way is Way.DIRECT and item.follows is None:
+        if not item.queued:
             return
         # Named once: what is sent again is the same message.
         delay = None if item.delay is None else timedelta(seconds=item.delay)

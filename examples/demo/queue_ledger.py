@@ -28,6 +28,8 @@ class QueueLedger:
     """Superseded by one of these."""
     revived: int = 0
     """Were dead, and were retried by an operator."""
+    parked: int = 0
+    """Left to the queue by a consumer that stopped, and run by another one."""
     late: list[float] = field(default_factory=list)
     """Seconds from the time named to the end, of those delayed or asked for."""
 
@@ -46,12 +48,14 @@ class QueueLedger:
             "coalesced_done": self.counted,
             "superseded_winner_done": self.superseded,
             "dead_retried_by_operator_done": self.revived,
+            "parked_by_stopped_consumer": self.parked,
         }
 
 
 def balance_queue(book: Book, unexplained: list[str]) -> QueueLedger:
     """Makes the queue's ledger; what is wrong is added to `unexplained`."""
     audit = _Audit(book, unexplained)
+    audit.ledger.parked = book.parked
     for row in book.rows:
         if row.offset < 0:
             audit.follower(row)

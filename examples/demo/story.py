@@ -45,14 +45,15 @@ class Size:
     """Seconds without an answer until a request is sent again: longer than a session, so that
     somebody is there to answer."""
     direct: float = 0.0
-    """Share of the requests before the first one for the waiting queue."""
+    """Share of the requests before the first one for the waiting queue, which is sent after the
+    last kill; 0: such ones are sent from the beginning."""
     workers: int = 2
     max_in_hand: int = 200
 
 
-# In the quick one nothing waits yet when the consumer is killed: what it has claimed then is
+# In the quick one nothing waits yet when the consumer is killed: what it has claimed by then is
 # free again after a minute.
-QUICK = Size(requests=3_000, window=800, limit=120.0, direct=0.8)
+QUICK = Size(requests=4_000, window=800, limit=120.0, direct=0.8)
 FULL = Size(requests=20_000, window=1_500, limit=600.0)
 
 
@@ -82,6 +83,7 @@ class Story:
                 place.kafka, place.redis, place.name,
                 window=size.window, patience=size.patience,
             )  # fmt: skip
+            self._producer.queue_open = not size.direct
             self._operator = Operator(place)
             opened.callback(self._producer.close)
             self._open = opened.pop_all()
@@ -92,10 +94,10 @@ class Story:
 
     def play(self) -> Ledger:
         """Plays it to its end, and does the books. Raises DemoFailed."""
-        first, second = self._start("consumer 1"), self._start("consumer 2")
-        # Before anything is sent: then each partition has one owner until one of them is killed.
-        self._until(lambda: first.joined and second.joined, "both consumers to join", START)
-        script = self._script(first, second)
+        consumers = [self._start(f"consumer {number}") for number in (1, 2, 3)]
+        # Before anything is sent: then each partition has one owner until one of them leaves.
+        self._until(lambda: all(c.joined for c in consumers), "the consumers to join", START)
+        script = self._script(*consumers)
         wait = next(script, None)
         end = time.monotonic() + self._size.limit
         while wait is not None or not self._producer.over:
@@ -110,27 +112,36 @@ class Story:
 
     # The script
 
-    def _script(self, first: Instance, second: Instance) -> Iterator[Wait]:
+    def _script(self, first: Instance, second: Instance, third: Instance) -> Iterator[Wait]:
         yield Wait("a fifth of the answers", lambda: self._answered(0.2))
         pid = first.kill_worker()
         self._fault(f"a worker of {first.name} was killed with SIGKILL (pid {pid})")
+        yield Wait("two fifths of the answers", lambda: self._answered(0.4))
+        second.stop()
+        yield Wait(f"{second.name} to stop its intake", lambda: second.stopping)
+        second.stop()
+        self._fault(f"{second.name} was told twice to stop: it parks what it has not started")
+        yield Wait("three fifths of the answers", lambda: self._answered(0.6))
+        # A row that the next one to be killed has claimed would wait for the end of its lease.
+        database = self._place.database
+        yield Wait("what was parked to run", lambda: facts.waiting(database, "parked") == 0)
+        third.kill()
+        # What it had committed and not finished is lost, at most what it may have in hand.
+        committed = self._group.committed_by(third.id)
+        self._gaps.append(Gap("killed", self._size.max_in_hand, committed))
+        self._fault(
+            f"{third.name} was killed with SIGKILL (pid {third.pid}); its commits stood last in "
+            f"{len(committed)} of {PARTITIONS} partitions"
+        )
+        self._producer.queue_open = True
+        fourth = self._start("consumer 4")
         replaced = "the worker to be replaced"
         yield Wait(
             replaced, lambda: first.worker_deaths > 0 and len(first.workers) == self._size.workers
         )
         self._screen.event(f"{first.name} has replaced its worker")
-        yield Wait("45 % of the answers", lambda: self._answered(0.45))
-        second.kill()
-        # What it had committed and not finished is lost, at most what it may have in hand.
-        committed = self._group.committed_by(second.id)
-        self._gaps.append(Gap("killed", self._size.max_in_hand, committed))
-        self._fault(
-            f"{second.name} was killed with SIGKILL (pid {second.pid}); its commits stood last in "
-            f"{len(committed)} of {PARTITIONS} partitions"
-        )
-        third = self._start("consumer 3")
-        yield Wait("the new consumer to join", lambda: third.joined)
-        self._screen.event(f"{third.name} has joined the group")
+        yield Wait("the new consumer to join", lambda: fourth.joined)
+        self._screen.event(f"{fourth.name} has joined the group")
         yield Wait("parcels to be dead", lambda: self._producer.hopeless_are_dead)
         self._screen.event("parcels are dead: no carrier goes where they should")
         self._operator.finds_carrier()
@@ -213,8 +224,9 @@ class Story:
             letters=known.letters,
             effects=known.effects,
             answers=self._producer.answers,
-            gaps=[*self._gaps, Gap("commit", dropped)],
+            gaps=[*self._gaps, Gap("commit", dropped), Gap("stopped", known.refused)],
             waits=self._producer.waits,
             revived=known.revived,
+            parked=known.parked,
             suspects=sum(consumer.suspects for consumer in self._consumers),
         )

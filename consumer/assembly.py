@@ -61,6 +61,7 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         health_host=settings.health_host,
         health_port=settings.health_port,
         sweep_interval=settings.sweep_interval,
+        lease=settings.lease,
         results_topic=settings.kafka_results_topic,
         results_kafka={
             **settings.kafka_properties,

@@ -3,8 +3,8 @@
     python -m processing.clerk PARENT_PID SOCKET
 
 It holds no user code. Frames it takes: ``settings`` (first, once), ``beat``, ``counts``, ``probe``,
-``want``, ``wake``, ``renew``, ``release``, ``park``, ``refuse``, ``stop``. Frames it sends:
-``ready`` or ``fatal`` (once), ``database``, ``due``, ``refused``, ``limits``.
+``want``, ``wake``, ``renew``, ``hold``, ``release``, ``park``, ``refuse``, ``stop``. Frames that it
+sends: ``ready`` or ``fatal`` (once), ``database``, ``due``, ``refused``, ``limits``.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Clerk:
                 self._desk.refuse(Part(number, code, records, decoded, [], []))
             case ("park", *part):
                 self._desk.park(Part(*part))
-            case ("want" | "wake" | "renew" | "release", *_):
+            case ("want" | "wake" | "renew" | "hold" | "release", *_):
                 self._on_queue(frame)
             case ("stop",):
                 return False
@@ -156,6 +156,8 @@ class Clerk:
                 queue.wake(seconds)
             case ("renew", pairs):
                 queue.renew(pairs)
+            case ("hold", tokens):
+                queue.hold(tokens)
             case ("release", pairs, backends):
                 queue.release(pairs, backends)
         self._desk.wake()

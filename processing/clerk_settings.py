@@ -36,6 +36,8 @@ class ClerkSettings:
     """Seconds after which a database that does not answer a statement counts as away."""
     status_ttl: int = 3600
     """Seconds that statuses which the clerk writes live; it doesn't know the types' own."""
+    lease: float = 60.0
+    """Seconds that the claim of a call outside lives unless it is renewed."""
     results_topic: str = ""
     """Where result records go; empty = there are none."""
     results_kafka: dict[str, Any] = field(default_factory=dict)

@@ -27,9 +27,6 @@ from processing.results_log import Results
 from processing.session import CommitUnclear, Session
 from processing.task import Task
 
-KILL_MARGIN = 15.0
-"""Seconds beyond a request's deadline for which its lease holds: by then it was killed."""
-
 
 class External:
     """Claims, runs and settles requests one by one."""
@@ -81,11 +78,10 @@ class External:
         task.started = None
         task.end(Outcome(State.RUNNING, OK))
         task.used = task.used_before
-        lease = max(self._lease, task.timeout + KILL_MARGIN)
         row = row_of(task, datetime.now(UTC))
         task.outcome = None
         # One statement in autocommit mode: claimed and committed at once.
-        return self._rows.claim(self._session.cursor(), row, task.stored, token, lease)
+        return self._rows.claim(self._session.cursor(), row, task.stored, token, self._lease)
 
     def _call(self, task: Task, token: str, job: Job) -> None:
         handler, session = task.handler, self._session

@@ -20,7 +20,7 @@ from processing.costs import Costs, kind_of
 from processing.lanes import CHUNK_REQUESTS, Chunk, Lanes, Ordering, Suspicion
 from processing.respawn import Respawn
 from processing.slot import Running
-from processing.wants import Wants, is_due
+from processing.wants import RENEW_EVERY, Wants, is_due
 
 CHUNKS_IN_FLIGHT = 2
 PREFETCH = CHUNK_REQUESTS // 4
@@ -174,6 +174,7 @@ class Pool:
         self._next_worker = 0
         self._next_chunk = 0
         self._alone_turn = True
+        self._hold_at = 0.0
 
     @property
     def started_once(self) -> bool:
@@ -232,6 +233,9 @@ class Pool:
         actions: list[Action] = []
         if (renewal := self.wants.renewal(now)) is not None:
             actions.append(Tell(renewal))
+        if now >= self._hold_at:
+            self._hold_at = now + RENEW_EVERY
+            actions += self._hold()
         if self.stopping or not self.claiming or not self.database_up:
             frame = self.wants.close()
         elif not any(w.ready and not w.leaving for w in self.workers.values()):
@@ -258,7 +262,13 @@ class Pool:
     def new_clerk(self) -> list[Action]:
         """There is another clerk: it is told of every claimed row in hand."""
         self.wants.forget()
-        return [Tell(("renew", self.wants.pairs))] if self.wants else []
+        renewal = [Tell(("renew", self.wants.pairs))] if self.wants else []
+        return [*renewal, *self._hold()]
+
+    def _hold(self) -> list[Action]:
+        """Leases of calls outside are renewed for as long as this process has their chunks."""
+        tokens = [self.token(chunk) for w in self.workers.values() for chunk in w.chunks]
+        return [Tell(("hold", tokens))] if tokens else []
 
     def _due_limits(self) -> dict[str, int]:
         """Of limited types, how many more may wait here."""

@@ -66,6 +66,7 @@ class QueueDesk:
         # All below is guarded by _lock.
         self._refill = Refill()
         self._renewal: list[tuple[str, int]] = []
+        self._held: list[str] = []
         self._releases: dict[tuple[str, int], None] = {}
         self._backends: list[tuple[int, str]] = []
         self._parts: deque[Part] = deque()
@@ -86,6 +87,11 @@ class QueueDesk:
         """These claims are in hand."""
         with self._lock:
             self._renewal = pairs
+
+    def hold(self, tokens: list[str]) -> None:
+        """Chunks with these tokens are in hand: calls outside that they made may still run."""
+        with self._lock:
+            self._held = tokens
 
     def release(
         self, pairs: list[tuple[str, int]], backends: Sequence[tuple[int, str]] = ()
@@ -113,7 +119,7 @@ class QueueDesk:
     def pause(self, now: float) -> float | None:
         """Seconds until there is something to do; None while nothing is wanted."""
         with self._lock:
-            if self._renewal or self._releases or self._parts:
+            if self._renewal or self._held or self._releases or self._parts:
                 return 0.0
             return self._refill.pause(now)
 
@@ -135,6 +141,7 @@ class QueueDesk:
         settings = self._settings
         with self._lock:
             renewal, self._renewal = self._renewal, []
+            held, self._held = self._held, []
             releases, backends = list(self._releases), self._backends.copy()
         if releases:
             end_backends(connection, backends)
@@ -150,6 +157,7 @@ class QueueDesk:
         given_back = set(releases)
         pairs = [pair for pair in map(_pair, renewal) if pair not in given_back]
         due.renew(connection, settings.instance, pairs, schema=settings.schema)
+        due.hold(connection, held, settings.lease, schema=settings.schema)
         while (part := self._next_part()) is not None:
             try:
                 self._park(connection, part)

@@ -84,6 +84,15 @@ WHERE ctid = ANY (ARRAY(
     FOR UPDATE SKIP LOCKED
 ))
 
+-- name: hold_claims
+-- Claims of calls outside: few, and the index of claims has them all.
+UPDATE {schema}.requests
+SET lease_until = statement_timestamp() + make_interval(secs => %(lease)s)
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.requests
+    WHERE state = 'running' AND token = ANY (%(tokens)s) FOR UPDATE SKIP LOCKED
+))
+
 -- name: lock_claims
 SELECT id, coalesce_key IS NOT NULL FROM {schema}.requests
 WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'

@@ -20,6 +20,7 @@ from feedback.due import (
     claim,
     claim_token,
     due_channel,
+    hold,
     release,
     renew,
     share_out,
@@ -250,6 +251,19 @@ def test_what_is_given_back_is_due_at_once_and_counts_no_crash(
     ]
     assert sorted(ids(take(rows, order=2))) == ["x", "y"]
     assert rows.columns("x", "run", "crashes") == (2, 0)
+
+
+def test_calls_outside_are_held_by_their_chunks(rows: WaitingRows) -> None:
+    rows.add("x", "y", "waits")
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET state = 'running', token = 'a-' || id,"
+        " due_at = NULL, lease_until = now() WHERE id IN ('x', 'y')"
+    )
+    take(rows)
+    assert hold(rows.connection, ["a-x", "a-z", "a:1"], 60.0, schema=rows.schema) == 1
+    assert hold(rows.connection, [], 60.0, schema=rows.schema) == 0
+    later = "lease_until > now() + interval '50 s'"
+    assert (rows.columns("x", later), rows.columns("y", later)) == ((True,), (False,))
 
 
 def test_given_back_before_its_time_it_waits_for_it(rows: WaitingRows) -> None:

@@ -169,3 +169,18 @@ def test_suspects_can_be_taken_once_every_worker_has_gone() -> None:
     blamed = [(r[OFFSET], s.crashes) for r, s in suspects if isinstance(s, Suspicion) and s.crashes]
     assert blamed == [(3, 1)]
     assert (pool.in_hand, pool.in_hand_bytes, len(pool.wants), len(pool.lanes)) == (0, 0, 0, 0)
+
+
+def test_leases_of_calls_outside_are_renewed_while_their_chunk_is_in_hand() -> None:
+    pool = pool_with()
+    pool.ask(0.0)
+    pool.submit([fresh(1)])
+    pool.plan(1.0)
+    assert frames(pool.ask(1.0), "hold") == []
+    [(_, tokens)] = frames(pool.ask(15.0), "hold")
+    [chunk] = pool.workers[0].chunks
+    assert tokens == [pool.token(chunk)]
+    assert frames(pool.ask(16.0), "hold") == []
+    assert frames(pool.new_clerk(), "hold") == [("hold", tokens)]
+    pool.report(0, 0, report())
+    assert frames(pool.ask(31.0), "hold") == []

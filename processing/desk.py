@@ -6,8 +6,6 @@ So the channel, the registration and the health endpoint go on while the databas
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
-from psycopg import sql
 from structlog.stdlib import BoundLogger
 
 from feedback import operators
-from feedback.due import due_channel
 from feedback.errors import OncepoolError, SchemaTooNew
 from feedback.migrations import check_schema, migrate
 from feedback.results import add_results
@@ -32,14 +28,12 @@ from processing.counters import Counters, Key
 from processing.expiry import records_in_doubt, statuses_in_doubt
 from processing.health import Health
 from processing.letterbox import Letterbox
+from processing.line import Line
 from processing.probe import Probe
 from processing.queue_desk import Part, QueueDesk
 from processing.refusals import refusals
 from processing.schedule import Schedule
-from processing.waker import Waker
 
-CONNECT_TIMEOUT = 5
-STATEMENT_TIMEOUT = 10
 WRITE_COUNTERS_EVERY = 2.0
 SWEEP, COUNTERS = "sweep", "counters"
 
@@ -60,7 +54,6 @@ class Desk:
         self._publish = publish
         self._health = health
         self._log = log
-        self._connection: psycopg.Connection[Any] | None = None
         self._schedule = Schedule(
             {COUNTERS: WRITE_COUNTERS_EVERY, SWEEP: settings.sweep_interval}, time.monotonic()
         )
@@ -71,15 +64,16 @@ class Desk:
         self._schema_checked = False
         self._blocked = False
         """The schema can't be used: nothing but stopping helps."""
-        self._waker = Waker()
         self.queue = QueueDesk(settings, tell, publish, self.count, self.refuse)
         """What is to be done about due rows; `wake` after it was told something."""
+        self._line = Line(
+            settings.database_url, settings.schema, settings.instance, self.queue.wake
+        )
         self._changed = threading.Lock()
         # All below is guarded by _changed.
         self._probe = Probe()
         self._counters = Counters()
         self._stopping = False
-        self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="desk", daemon=True)
 
     # Called by the clerk's own thread
@@ -123,27 +117,12 @@ class Desk:
 
     def wake(self) -> None:
         """There is something to do."""
-        self._waker.wake()
+        self._line.wake()
 
     def unhang(self) -> None:
-        """Cuts the connection of a statement that takes too long; call it now and then.
-
-        The server's own statement_timeout is shorter: a server that does not even answer with that
-        is stopped, or its machine is gone.
-        """
-        with self._changed:
-            since, connection = self._busy_since, self._connection
-        if since is None or connection is None:
-            return
-        if time.monotonic() - since < self._settings.hung_after:
-            return
-        self._log.warning("the database does not answer: cutting the connection")
-        # A second descriptor of the same socket: the thread's read ends, nothing is closed.
-        with (
-            contextlib.suppress(psycopg.Error, OSError),
-            socket.socket(fileno=os.dup(connection.fileno())) as twin,
-        ):
-            twin.shutdown(socket.SHUT_RDWR)
+        """Cuts the connection of a statement that takes too long; call it now and then."""
+        if self._line.cut(self._settings.hung_after):
+            self._log.warning("the database does not answer: the connection was cut")
 
     def stop(self) -> None:
         """Writes the last counters and ends; `join` waits for it."""
@@ -174,15 +153,15 @@ class Desk:
                     for duty in self._schedule.take(now):
                         if self._probe.up:  # the duty before this one may have found it away
                             self._attempt(self._sweep if duty == SWEEP else self._write_counters)
-            if self._connection is not None and not self._blocked:
+            if self._line.connected and not self._blocked:
                 self._attempt(self._finish_queue)
             self.queue.refuse_parts()
-            if self._letters and self._connection is not None and not self._blocked:
+            if self._letters and self._line.connected and not self._blocked:
                 self._attempt(self._write_letters)
             self._letters.name_lost()
-            if self._connection is not None and not self._blocked:
+            if self._line.connected and not self._blocked:
                 self._attempt(self._write_counters)
-        self._disconnect()
+        self._line.close()
 
     def _wait(self) -> bool:
         """Waits until something is due; False when it is time to stop."""
@@ -193,7 +172,6 @@ class Desk:
                     return False
                 pauses = [self._probe.pause(now)]
                 up = self._probe.up and not self._blocked
-                connection = self._connection
             if up:
                 pauses += [0.0 if self._letters else self._schedule.pause(now)]
                 pauses += [self.queue.pause(now)]
@@ -203,16 +181,14 @@ class Desk:
             if known and min(known) <= 0:
                 return True
             # An end of the connection is heard, too.
-            descriptor = connection.fileno() if connection is not None and up else None
-            if self._waker.wait(descriptor, min(known, default=None)):
-                self._attempt(self._hear)
+            if self._line.wait(min(known, default=None), listening=up):
+                self._attempt(self._line.hear)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Does one piece of work; whatever goes wrong counts as the database being away."""
-        with self._changed:
-            self._busy_since = time.monotonic()
         try:
-            work()
+            with self._line.busy():
+                work()
         except (psycopg.Error, OSError) as error:
             self._failed(" ".join(str(error).split()) or type(error).__name__)
         except ChannelClosed:
@@ -220,12 +196,9 @@ class Desk:
         except Exception as error:  # noqa: BLE001 - housekeeping goes on after a duty's bug
             self._log.exception("database duty failed")
             self._failed(repr(error))
-        finally:
-            with self._changed:
-                self._busy_since = None
 
     def _reach(self) -> None:
-        connection = self._open()
+        connection = self._line.open()
         (standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone() or (False,)
         if standby:
             raise psycopg.OperationalError("this server is a read-only standby")
@@ -238,44 +211,17 @@ class Desk:
             self._tell(("database", True, "answers"))
         self._say_ready("ok", "")
 
-    def _open(self) -> psycopg.Connection[Any]:
-        if self._connection is None or self._connection.closed:
-            connection = psycopg.connect(
-                self._settings.database_url,
-                autocommit=True,
-                connect_timeout=CONNECT_TIMEOUT,
-                application_name=f"oncepool clerk {self._settings.instance}",
-            )
-            connection.execute(
-                "SELECT set_config('statement_timeout', %s, false)", [f"{STATEMENT_TIMEOUT}s"]
-            )
-            # What comes in the answer to a statement is heard like what comes between two.
-            connection.add_notify_handler(lambda _: self.queue.wake())
-            channel = sql.Identifier(due_channel(self._settings.schema))
-            connection.execute(sql.SQL("LISTEN {}").format(channel))
-            with self._changed:
-                self._connection = connection
-        return self._connection
-
-    def _hear(self) -> None:
-        """Takes what the server says unasked: that a row is due, or that the connection ends."""
-        connection = self._open().pgconn
-        connection.consume_input()
-        while connection.notifies() is not None:
-            self.queue.wake()
-
     def _tend_queue(self) -> None:
-        self.queue.work(self._open())
+        self.queue.work(self._line.open())
 
     def _finish_queue(self) -> None:
-        self.queue.finish(self._open())
+        self.queue.finish(self._line.open())
 
     def _check_schema(self, connection: psycopg.Connection[Any]) -> None:
         schema = self._settings.schema
         try:
             if self._settings.migrate:
-                with self._changed:
-                    self._busy_since = None  # a migration may take its time
+                self._line.take_your_time()
                 applied = migrate(self._settings.database_url, schema)
                 self._log.info("journal migrated", schema=schema, applied=applied)
             check_schema(connection, schema)
@@ -291,7 +237,7 @@ class Desk:
         self._schema_checked = True
 
     def _sweep(self) -> None:
-        connection, schema = self._open(), self._settings.schema
+        connection, schema = self._line.open(), self._settings.schema
         with connection.transaction(), connection.cursor() as cursor:
             rows = operators.sweep_expired_claims(connection, schema=schema)
             if self._settings.results_topic:
@@ -307,7 +253,7 @@ class Desk:
 
     def _write_letters(self) -> None:
         while self._letters:
-            parts, counts = self._letters.write(self._open())
+            parts, counts = self._letters.write(self._line.open())
             self.count(counts)
             for part, n in parts.items():
                 self._tell(("refused", part, n))
@@ -318,14 +264,14 @@ class Desk:
         if not counts:
             return
         try:
-            operators.add_counters(self._open(), counts, schema=self._settings.schema)
+            operators.add_counters(self._line.open(), counts, schema=self._settings.schema)
         except BaseException:
             with self._changed:
                 self._counters.restore(counts)
             raise
 
     def _failed(self, detail: str) -> None:
-        self._disconnect()
+        self._line.close()
         with self._changed:
             news = self._probe.failed(time.monotonic())
         self._health.database(up=False, detail=detail)
@@ -338,13 +284,6 @@ class Desk:
         if not self._said_ready:
             self._said_ready = True
             self._tell(("ready", {"schema": schema, "detail": detail}))
-
-    def _disconnect(self) -> None:
-        with self._changed:
-            connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(psycopg.Error):
-                connection.close()
 
 
 def _count(rows: Sequence[Any]) -> dict[Key, int]:

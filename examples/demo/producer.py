@@ -137,10 +137,9 @@ class Producer:
     def _send(self, item: Item, *, again: bool = False) -> None:
         self._kafka.item, self._kafka.again = item, again
         if item.headers is None:
-            waits = self.waits.get(item.id or "")
             self._client.submit(
                 item.type, item.value, request_id=item.id, key=item.key, timeout=item.timeout,
-                not_before=None if waits is None else waits.not_before,
+                not_before=self._not_before(item.id),
             )  # fmt: skip
         else:
             key = None if item.id is None else item.id.encode()
@@ -154,6 +153,11 @@ class Producer:
         delay = None if item.delay is None else timedelta(seconds=item.delay)
         not_before = None if delay is None else datetime.now(UTC) + delay
         self.waits[id] = Waits(item.way, not_before, item.attempt, item.follows)
+
+    def _not_before(self, id: str | None) -> datetime | None:
+        waits = self.waits.get(id or "")
+        due = None if waits is None else waits.not_before
+        return due if due is not None and due > datetime.now(UTC) else None
 
     def _take(self, status: Status, now: float) -> None:
         waiting = self._waiting[status.id]

@@ -63,16 +63,22 @@ def test_the_books_balance_after_a_killed_worker_and_a_killed_consumer(folder: P
     assert demo.returncode == 0, shown[-4000:]
     ledger = orjson.loads(told)
     assert ledger["balanced"]
-    assert ledger["accounted"] == ledger["sent"] == 3360 + ledger["resent"]
+    assert ledger["accounted"] == ledger["sent"] == 4480 + ledger["resent"]
     assert (ledger["run_twice"], ledger["unexplained"]) == ([], [])
-    assert ledger["done_once"] > 2500
+    assert ledger["done_once"] > 3500
     # Every fault was seen to take effect.
-    assert len(ledger["faults"]) == 2
+    assert len(ledger["faults"]) == 3
     assert ledger["lost_in_killed_process"] > 0
     assert ledger["resent"] > 0
     assert ledger["answered_from_journal"] > 0
     for reason in ("conflict", "expired", "invalid_payload", "card_declined", "unknown_article"):
         assert ledger["rejected"][reason] > 0
+    queue = ledger["waiting_queue"]
+    assert queue["delayed_done_when_due"] > 50
+    assert queue["follow_ups_done_when_due"] > 20
+    assert min(queue["retried_done_at_attempt"][n] for n in "23") > 10
+    assert queue["superseded_winner_done"] == ledger["superseded"] > queue["coalesced_done"] > 0
+    assert queue["dead_retried_by_operator_done"] > 5
     assert "The books balance" in shown
     assert left(folder) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ def test_guide() -> None:
     assert run(app, "report.render", ["a"], stopping=True).code == "retry"
     tx = FakeCursor()
     assert [o.state for o in run_batch(app, "page.view", [{"path": "/"}], tx=tx)] == ["done"]
+    trial = run(app, "trial.begin", {"customer": "a"}, tx=FakeCursor())
+    assert [(f.id, f.type) for f in trial.follow_ups] == [(trial.result, "trial.end")]
+    parcel = {"closed_until": "2030-01-01T00:00:00+00:00"}
+    closed = run(app, "parcel.ship", parcel, tx=FakeCursor())
+    assert (closed.code, closed.retry_at) == ("retry", datetime(2030, 1, 1, tzinfo=UTC))
     with Kit(app) as kit:
         envelope = kit.decode("erp.orders", b"7;a;b;5")
         assert getattr(envelope, "id", None) == "erp-7"

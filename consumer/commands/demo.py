@@ -32,8 +32,9 @@ def demo(
 ) -> None:
     """Play the whole story on services of this machine, and do the books at the end.
 
-    Two consumers, a producer with duplicates, conflicts and malformed messages, a worker and a
-    consumer killed in the middle. Exit code 1 when the books don't balance.
+    Three consumers, a producer with duplicates, conflicts and malformed messages, a worker and a
+    consumer killed and another one told to stop at once, requests that are delayed, retried,
+    coalesced or dead. Exit code 1 when the books don't balance.
     """
     from rich.console import Console
 

@@ -164,8 +164,9 @@ class Producer:
         self._see(status.id, str(status.state))
         end = str(status.state) if status.state == "done" else f"{status.state}/{status.code}"
         if status.state is State.DEAD and waiting.item.way is Way.DEAD:
-            self._hopeless.discard(status.id)
-            waiting.timer.heard(now)
+            if status.id in self._hopeless:
+                self._hopeless.remove(status.id)
+                waiting.timer.heard(now)
         elif status.state is State.WAITING:
             if status.retry_at != waiting.waits_until:
                 waiting.waits_until = status.retry_at

@@ -21,7 +21,10 @@ RATE_OVER = 3.0
 KEPT = 12
 """Events that stay on the screen."""
 BAR = 40
-COLOURS = {"done": "green", "rejected": "yellow", "failed": "red", "in_doubt": "magenta"}
+COLOURS = {
+    "done": "green", "waiting": "cyan", "superseded": "blue", "rejected": "yellow",
+    "failed": "red", "dead": "red", "in_doubt": "magenta",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

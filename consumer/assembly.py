@@ -73,6 +73,7 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         ordering=settings.ordering,
         instance=instance,
         max_in_hand=settings.max_in_hand,
+        lease=settings.lease,
         max_due=max(1, settings.max_in_hand // 2),
         max_due_bytes=int(settings.max_in_hand_bytes) // 2,
     )

@@ -184,9 +184,9 @@ class Settings(BaseSettings):
     )
     lease: Seconds = Field(
         60.0,
-        ge=30,
+        ge=3,
         description="Seconds a claim of a request with external effects lives without renewal,"
-        " which comes every 15 s; then the request is in_doubt.",
+        " which comes after a third of them, at most 15 s; then the request is in_doubt.",
     )
     sweep_interval: Seconds = Field(
         10.0, description="Seconds between two looks for claims whose lease has run out."

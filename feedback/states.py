@@ -67,6 +67,7 @@ RETRY: Final = "retry"
 DELAYED: Final = "delayed"
 COALESCING: Final = "coalescing"
 FOLLOW_UP: Final = "follow_up"
+RETRIED: Final = "retried"
 
 # Codes of a `failed` that no journal row stands behind.
 WITHOUT_ROW: Final[frozenset[str]] = frozenset({DATABASE_UNAVAILABLE, SHUTDOWN})

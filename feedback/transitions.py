@@ -26,7 +26,6 @@ RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)
 AT_ONCE: Final = 500
 DEFAULT_TTL: Final = 3600
 
-RETRIED: Final = "retried"
 CANCELLED: Final = "cancelled"
 RESOLVED: Final = "resolved"
 DROPPED: Final = "dropped"

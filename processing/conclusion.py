@@ -40,7 +40,7 @@ def arrivals(tasks: Sequence[Task]) -> list[Arrival]:
         if task.final is None or task.final.state is not State.WAITING or task.reference is None:
             continue
         window, cap = 0.0, 0.0
-        if task.claim is None and task.handler is not None:
+        if task.held and task.handler is not None:
             window = task.handler.window
             cap = task.handler.window_cap or window * WINDOWS
         key = (task.envelope.type, task.reference)

@@ -40,6 +40,8 @@ class PoolSettings:
     workers: int
     ordering: Ordering = "key"
     instance: str = "local"
+    lease: float = 60.0
+    """Seconds that the claim of a call outside lives unless it is renewed."""
     kill_gap: float = 2.0
     """Seconds between SIGTERM and SIGKILL."""
     start_timeout: float = 60.0
@@ -234,7 +236,7 @@ class Pool:
         if (renewal := self.wants.renewal(now)) is not None:
             actions.append(Tell(renewal))
         if now >= self._hold_at:
-            self._hold_at = now + RENEW_EVERY
+            self._hold_at = now + min(RENEW_EVERY, self.settings.lease / 3)
             actions += self._hold()
         if self.stopping or not self.claiming or not self.database_up:
             frame = self.wants.close()

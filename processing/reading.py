@@ -102,13 +102,9 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
 
 
 def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
-    """Ends what came too late, holds back what came too early or may give way to a newer one.
-
-    A claimed row was held back once: its time has come.
-    """
+    """Ends what came too late, holds back what came too early or may give way to a newer one."""
     if envelope.expires_at is not None and envelope.expires_at <= time.time():
         task.end(Outcome(State.REJECTED, EXPIRED, reason="it expired before it was started"))
-    if task.outcome is not None or task.claim is not None:
         return
     due = envelope.not_before
     if due is None and handler.not_before is not None:
@@ -120,6 +116,9 @@ def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
         if reference is not None:
             task.reference = check_name("the reference", reference)
             task.end(Outcome(State.WAITING, COALESCING))
+    if task.claim is not None:
+        # Only where nobody who knows its type has seen its row before: its row will tell.
+        task.first_hold, task.outcome = task.outcome, None
 
 
 def _delay(task: Task, due: float | None) -> None:

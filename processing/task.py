@@ -9,7 +9,7 @@ from typing import Any
 from feedback.envelope import Envelope
 from feedback.record import Record
 from feedback.rows import Stored
-from feedback.states import State
+from feedback.states import RETRIED, UNKNOWN_TYPE, State
 from processing.costs import kind_of
 from processing.follow_up import FollowUp
 from processing.handler import Handler
@@ -26,8 +26,8 @@ class Task:
 
     __slots__ = (
         "claim", "claimed_run", "deaths", "decoded", "envelope", "final", "fingerprint",
-        "follow_ups", "handler", "index", "lost", "outcome", "payload", "record", "reference",
-        "result", "seconds", "started", "stored", "superseded_by", "timeout", "used",
+        "first_hold", "follow_ups", "handler", "index", "lost", "outcome", "payload", "record",
+        "reference", "result", "seconds", "started", "stored", "superseded_by", "timeout", "used",
         "window_start",
     )  # fmt: skip
 
@@ -41,6 +41,8 @@ class Task:
         self.stored: Stored | None = None
         self.claim: str | None = None
         """The token under which its waiting row was claimed; None for a message."""
+        self.first_hold: Outcome | None = None
+        """What holds a claimed row back that nobody who knows its type has seen before."""
         self.decoded = False
         """Its record is no request by itself: a decoder or an envelope made it one."""
         self.outcome: Outcome | None = None
@@ -126,8 +128,11 @@ class Task:
         """A claimed row was found: its run is this one, its first message's place is its place."""
         self.claimed_run = stored.run
         self.lost = 0  # all of a claim's starts are one run
-        self.reference = stored.coalesce_key
-        self.window_start = stored.window_start
+        if self.first_hold is not None and _is_new(stored):
+            self.end(self.first_hold)
+        else:
+            self.reference = stored.coalesce_key
+            self.window_start = stored.window_start
         e = self.envelope
         if stored.partition is not None and stored.kafka_offset is not None:
             e.partition, e.offset = stored.partition, stored.kafka_offset
@@ -162,3 +167,15 @@ class Task:
     def told_fingerprint(self) -> bytes | None:
         """The fingerprint for its status."""
         return self.fingerprint if self.tells_fingerprint else None
+
+
+def _is_new(stored: Stored) -> bool:
+    """A row of a request that was parked, asked for, retried as a message, or of an unknown type.
+
+    Whoever knows its type fills in the fingerprint. A time of its own is no matter of its type.
+    """
+    if stored.fingerprint is not None:
+        return False
+    if stored.code in (UNKNOWN_TYPE, RETRIED) or stored.not_before is None:
+        return True
+    return stored.not_before <= stored.produced_at

@@ -76,6 +76,12 @@ def make_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # no
         note(request, tx)
         return first
 
+    @app.handler("recount")
+    def recount(payload: Any, request: Request[Any]) -> list[str]:
+        at = datetime(2035, 1, 1, tzinfo=UTC)
+        names = [request.follow_up("count", {"sku": "f"}) for _ in range(2)]
+        return [*names, request.follow_up("count", {"sku": "f"}, at=at)]
+
     if answers.get("novel"):
 
         @app.handler("novel")
@@ -99,8 +105,8 @@ class Queue(Bench):
     def due(self, *ids: str) -> None:
         """Makes rows due now, whatever they wait for."""
         self.query(
-            f"UPDATE {self.schema}.requests SET due_at = now(), not_before = least(not_before,"
-            " now()) WHERE id = ANY(%s) AND state = 'waiting'",
+            f"UPDATE {self.schema}.requests SET due_at = now(), not_before = CASE WHEN not_before"
+            " > now() THEN now() ELSE not_before END WHERE id = ANY(%s) AND state = 'waiting'",
             list(ids),
         )
 
@@ -487,3 +493,46 @@ def test_it_says_when_the_next_one_is_due(queue: Queue, answers: dict[str, Any])
     due_in = queue.run(queue.record("b2", "once", {}, ce_notbefore=FAR)).due_in
     assert due_in is not None
     assert due_in > 1e6
+
+
+def test_a_row_that_nobody_who_knows_its_type_has_seen_is_held_back_first(
+    queue: Queue, ran: list[Any]
+) -> None:
+    """Parked rows, retried messages, follow-ups: the type's own delay and reference still hold."""
+
+    def park(name: str, kind: str, payload: str, second: int) -> None:
+        queue.query(
+            f"INSERT INTO {queue.schema}.requests (id, type, state, code, run, effect, topic,"
+            " partition, kafka_offset, produced_at, payload, headers, due_at) VALUES (%s, %s,"
+            " 'waiting', 'parked', 0, 'transaction', 't', 0, 1, %s, %s, '[]', now())",
+            name, kind, datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC), payload.encode(),
+        )  # fmt: skip
+
+    park("later", "later", '{"at": "2035-01-01T00:00:00Z"}', 0)
+    park("old", "count", '{"sku": "s"}', 1)
+    park("new", "count", '{"sku": "s"}', 2)
+    queue.again("later", "new", "old")
+    assert queue.rows() == {
+        "later": ("waiting", "delayed"), "new": ("waiting", "coalescing"),
+        "old": ("superseded", "superseded"),
+    }  # fmt: skip
+    assert (ran, queue.row("old")["superseded_by"]) == ([], "new")
+    assert queue.row("later")["due_at"] == datetime(2035, 1, 1, tzinfo=UTC)
+    assert (queue.row("new")["token"], queue.row("new")["used"]) == (None, 0)
+    queue.run(queue.record("newest", "count", {"sku": "s"}, ce_time="2026-01-01T00:00:03Z"))
+    assert queue.row("new")["superseded_by"] == "newest"
+    queue.again("newest", "later")
+    assert sorted(name for name, _ in ran) == ["later", "newest"]
+    assert queue.row("later")["attempt"] == 1
+
+
+def test_a_follow_up_waits_for_its_own_time_or_coalesces(queue: Queue, ran: list[Any]) -> None:
+    queue.run(queue.record("p", "recount", {}))
+    first, second, timed = orjson.loads(queue.query(
+        f"SELECT result::text FROM {queue.schema}.requests WHERE id = 'p'"
+    )[0][0])  # fmt: skip
+    queue.again(first, second)
+    states = {queue.row(name)["state"] for name in (first, second)}
+    assert states == {"waiting", "superseded"}
+    queue.again(timed)
+    assert queue.row(timed)["state"] == "done", "a time of its own never coalesces"

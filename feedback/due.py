@@ -31,6 +31,8 @@ SUPERSEDED: Final = "superseded"
 _ROUNDS: Final = 4
 """Claims of one want: types that have less than their share leave the rest to others."""
 _TRIES: Final = 3
+_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '500ms'"
+"""A resend that is answered, or a renewal, holds a row for less."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _LONGEST_CHANNEL: Final = 63  # bytes that PostgreSQL takes
@@ -191,16 +193,20 @@ def release(
     ids, values = _named(instance, pairs)
     if not ids:
         return []
+    lock = "lock_claims"
     for tries in range(_TRIES):
         try:
             with connection.transaction():
-                locked = connection.execute(query("lock_claims", schema), values).fetchall()
+                connection.execute(_LOCK_TIMEOUT)
+                locked = connection.execute(query(lock, schema), values).fetchall()
                 superseded = _give_back(connection, locked, schema)
                 if results:
                     _note(connection, superseded, schema)
                 if locked:
                     notify(connection, schema=schema)
                 return superseded
+        except errors.LockNotAvailable:
+            lock = "lock_free_claims"
         except errors.UniqueViolation:
             # A newer one of its reference arrived between two statements.
             if tries == _TRIES - 1:
@@ -241,24 +247,30 @@ def _settle_references(
         return rows, []
     values = {**values, "ids": ids}
     connection.execute(query("start_coalesced", schema), values)
+    late = _superseded(connection.execute(query("supersede_started", schema), values))
     vain = {name for (name,) in connection.execute(query("claimed_in_vain", schema), values)}
-    superseded = _give_back(connection, [(name, True) for name in sorted(vain)], schema)
-    return [row for row in rows if row.id not in vain], superseded
+    superseded = late + _give_back(connection, [(name, True) for name in sorted(vain)], schema)
+    gone = vain | {row.id for row in late}
+    return [row for row in rows if row.id not in gone], superseded
 
 
 def _give_back(
     connection: Connection, locked: Sequence[tuple[str, bool]], schema: str
 ) -> list[Superseded]:
     """Rows that this transaction has locked wait again: (id, whether it coalesces)."""
-    lost: list[tuple[Any, ...]] = []
+    lost: list[Superseded] = []
     if coalescing := [name for name, coalesces in locked if coalesces]:
         # In this order: what has no newer one is the newest, so what else waits is older.
         for step in ("supersede_claims", "supersede_older"):
-            lost += connection.execute(query(step, schema), {"ids": coalescing}).fetchall()
+            lost += _superseded(connection.execute(query(step, schema), {"ids": coalescing}))
     if locked:
         ids = [name for name, _ in locked]
         connection.execute(query("release_claims", schema), {"ids": ids})
-    return [Superseded._make((*row[:-1], _headers(row[-1]))) for row in lost]
+    return lost
+
+
+def _superseded(rows: Iterable[tuple[Any, ...]]) -> list[Superseded]:
+    return [Superseded._make((*row[:-1], _headers(row[-1]))) for row in rows]
 
 
 def _note(connection: Connection, superseded: Sequence[Superseded], schema: str) -> None:

@@ -224,6 +224,7 @@ class Rows:
         self, cursor: psycopg.Cursor[Any], changes: Sequence[tuple[Row, Stored]]
     ) -> None:
         rows = [row for row, _ in changes]
+        cursor.execute(self._text("lock_rows"), ([row.id for row in rows],))
         cursor.execute(
             self._text("finish_rows"),
             {

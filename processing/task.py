@@ -108,10 +108,14 @@ class Task:
 
     @property
     def produced_at(self) -> datetime:
-        """The producer's time: of the row where there is one, else as its message says."""
+        """The producer's time: of the row where there is one, else as its message says.
+
+        A time that is still to come is a wrong clock's: with it no later request of its reference
+        could ever be the newer one.
+        """
         if self.stored is not None:
             return self.stored.produced_at
-        return datetime.fromtimestamp(max(0.0, self.envelope.time), UTC)
+        return datetime.fromtimestamp(min(max(0.0, self.envelope.time), time.time()), UTC)
 
     @property
     def crashes(self) -> int:

@@ -54,6 +54,16 @@ ON CONFLICT (type, coalesce_key) DO UPDATE
 SET produced_at = excluded.produced_at, request_id = excluded.request_id
 WHERE c.produced_at <= excluded.produced_at
 
+-- name: supersede_started
+-- An older one whose claim had ended while a newer one was started elsewhere: its time is over.
+UPDATE {schema}.requests r
+SET state = 'superseded', code = 'superseded', superseded_by = c.request_id, token = NULL,
+    lease_until = NULL, due_at = NULL, finished_at = clock_timestamp()
+FROM {schema}.coalesced c
+WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND c.type = r.type
+  AND c.coalesce_key = r.coalesce_key AND c.request_id <> r.id AND c.produced_at > r.produced_at
+RETURNING r.id, r.type, r.run, r.attempt, r.superseded_by, r.status_ttl, r.headers::text
+
 -- name: claimed_in_vain
 -- A newer one waits, or an older one runs elsewhere. Apart for claimed rows and others, as their
 -- indexes are.
@@ -94,6 +104,13 @@ WHERE ctid = ANY (ARRAY(
 ))
 
 -- name: lock_claims
+-- What is locked for long is being finished, and is left to that.
+SELECT id, coalesce_key IS NOT NULL FROM {schema}.requests
+WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'
+  AND (id, token) IN (SELECT * FROM unnest(%(ids)s::text[], %(tokens)s::text[]))
+ORDER BY id FOR UPDATE
+
+-- name: lock_free_claims
 SELECT id, coalesce_key IS NOT NULL FROM {schema}.requests
 WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'
   AND (id, token) IN (SELECT * FROM unnest(%(ids)s::text[], %(tokens)s::text[]))
@@ -144,7 +161,8 @@ INSERT INTO {schema}.requests (
     id, type, state, code, effect, topic, partition, kafka_offset, produced_at, not_before, due_at,
     run, crashes, key, reference, payload, headers
 )
-SELECT id, type, 'waiting', %(code)s, 'transaction', topic, partition, kafka_offset, produced_at,
+SELECT id, type, 'waiting', %(code)s, 'transaction', topic, partition, kafka_offset,
+       least(produced_at, statement_timestamp()),
        not_before, greatest(not_before, statement_timestamp()), run, crashes, key, reference,
        payload, headers::jsonb
 FROM unnest(

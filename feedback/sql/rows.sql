@@ -27,8 +27,9 @@ WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
   AND token IS NOT DISTINCT FROM %(was_token)s
 
 -- name: finish_rows
--- Claimed rows that are done: one statement for all of a chunk. The locks first, as a join takes
--- them in any order; found again by ctid, as a join on id becomes a scan of the table.
+-- Claimed rows that are done: one statement for all of a chunk, after lock_rows. They are found by
+-- ctid, as a join on id becomes a scan of the table; and a row that its holder's clerk renewed
+-- since the statement began has another ctid, so it has to be locked before.
 UPDATE {schema}.requests r
 SET state = 'done', code = u.code, attempt = u.attempt, used = u.used, crashes = u.crashes,
     fingerprint = coalesce(u.fingerprint, r.fingerprint), result = u.result::jsonb, error = NULL,
@@ -40,7 +41,7 @@ FROM unnest(
     %(ends)s::timestamptz[]
 ) AS u(id, run, token, code, attempt, used, crashes, fingerprint, result, finished_at)
 WHERE r.ctid = ANY (ARRAY(
-    SELECT ctid FROM {schema}.requests WHERE id = ANY (%(ids)s) ORDER BY id FOR UPDATE
+    SELECT ctid FROM {schema}.requests WHERE id = ANY (%(ids)s)
 )) AND r.id = u.id AND r.run = u.run AND r.state = 'waiting' AND r.token = u.token
 
 -- name: insert_missing_row

@@ -430,3 +430,32 @@ def test_what_is_superseded_on_the_way_has_a_result_record_where_asked_for(
     release(rows.connection, "a", [("given back", 1)], schema=rows.schema, results=True)
     records = rows.query(f"SELECT request_id, state FROM {rows.schema}.results ORDER BY id")
     assert records == [("old", "superseded"), ("given back", "superseded")]
+
+
+def test_an_older_one_does_not_run_after_a_newer_one_that_was_started(rows: WaitingRows) -> None:
+    """The older one's instance was killed; while its lease ran the newer one took its turn."""
+    rows.add("old", "new")
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET coalesce_key = 'k', produced_at = now() -"
+        " (CASE id WHEN 'old' THEN interval '9 s' ELSE interval '1 s' END),"
+        " token = CASE id WHEN 'old' THEN 'dead:1' END"
+    )
+    newest = f"INSERT INTO {rows.schema}.coalesced SELECT produced_at, type, 'k', id"
+    rows.query(f"{newest} FROM {rows.schema}.requests WHERE id = 'new'")
+    rows.query(f"UPDATE {rows.schema}.requests SET state = 'done', due_at = NULL WHERE id = 'new'")
+    haul = take(rows)
+    assert ids(haul) == []
+    assert [(lost.id, lost.by) for lost in haul.superseded] == [("old", "new")]
+    assert rows.columns("old", "state", "superseded_by", "token") == ("superseded", "new", None)
+
+
+def test_what_somebody_has_locked_for_a_moment_is_given_back_all_the_same(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    rows.add("x")
+    take(rows)
+    other.autocommit = False
+    other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'x' FOR UPDATE".encode())
+    threading.Timer(0.1, other.rollback).start()
+    release(rows.connection, "a", [("x", 1)], schema=rows.schema)
+    assert rows.columns("x", "token") == (None,)

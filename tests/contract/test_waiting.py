@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -75,6 +76,14 @@ def make_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # no
         request.follow_up("once", {}, at=datetime(2035, 1, 1, tzinfo=UTC), request_id="named")
         note(request, tx)
         return first
+
+    @app.handler("renewed")
+    def renewed(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+        """While it runs the clerk renews its lease, and commits when the row is to be finished."""
+        note(request, tx)
+        clerk = answers["clerk"]
+        clerk.execute(f"UPDATE {schema}.requests SET lease_until = now() WHERE id = 'a'".encode())
+        threading.Timer(0.3, clerk.commit).start()
 
     @app.handler("recount")
     def recount(payload: Any, request: Request[Any]) -> list[str]:
@@ -536,3 +545,21 @@ def test_a_follow_up_waits_for_its_own_time_or_coalesces(queue: Queue, ran: list
     assert states == {"waiting", "superseded"}
     queue.again(timed)
     assert queue.row(timed)["state"] == "done", "a time of its own never coalesces"
+
+
+def test_a_lease_that_is_renewed_meanwhile_does_not_have_the_chunk_redone(
+    queue: Queue, ran: list[Any], answers: dict[str, Any]
+) -> None:
+    queue.run(queue.record("a", "renewed", {}, ce_notbefore=FAR))
+    (record,) = queue.claimed("a")
+    with psycopg.connect(queue.url) as clerk:
+        answers["clerk"] = clerk
+        queue.run(record)
+    assert (queue.row("a")["state"], [name for name, _ in ran]) == ("done", ["a"])
+
+
+def test_a_producer_with_a_clock_ahead_does_not_silence_its_reference(queue: Queue) -> None:
+    queue.run(queue.record("ahead", "count", {"sku": "s"}, ce_time="2999-01-01T00:00:00Z"))
+    queue.again("ahead")
+    queue.run(queue.record("next", "count", {"sku": "s"}, ce_time="2998-01-01T00:00:00Z"))
+    assert queue.row("next")["state"] == "waiting"

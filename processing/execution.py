@@ -192,16 +192,13 @@ class Executor:
         if job.chunk.suspect is not None:
             job.give_back(tasks)
             return
-        # Claims are left to their leases: what was started outside may have happened, and waiting
-        # rows are due again then.
-        told = [
-            t for t in tasks
-            if t.claim is None and (t.effect != "external" or t.started is None)
-        ]  # fmt: skip
+        # A call outside that was started is left to its lease: it may have happened. A waiting row
+        # that was claimed stays one: main has it given back when the database answers.
+        tasks = [t for t in tasks if t.effect != "external" or t.started is None]
         # Whoever sends messages that a decoder reads does not know us, and won't send them again.
-        kept = [t for t in told if t.record[TOPIC] in self._app.decoders]
-        job.give_back(kept)
-        told = [t for t in told if t not in kept] if kept else told
+        foreign = self._app.decoders
+        job.give_back([t for t in tasks if t.claim is not None or t.record[TOPIC] in foreign])
+        told = job.open(tasks)
         for task in told:
             task.stored = None
             task.started = None

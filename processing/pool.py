@@ -410,11 +410,13 @@ class Pool:
                 self._respawn.died(now)
             return []
         self.deaths += 1
-        self._respawn.died(now)
         for unstarted in worker.chunks[:0:-1]:
             self.lanes.put_back(unstarted, self._same(unstarted))
         chunk = worker.chunks[0]
         culprit = self._culprit(chunk, running)
+        if culprit is None:
+            # A request that is to blame dies after its second worker: that is no loop to slow down.
+            self._respawn.died(now)
         suspicions: dict[int, Suspicion] = {}
         for index, _ in chunk.remaining():
             crashes = chunk.suspicion.crashes if chunk.suspicion else 0

@@ -201,16 +201,15 @@ class QueueDesk:
             key = (parcel.type, "waiting", part.code)
             counts[key] = counts.get(key, 0) + 1
         self._count(counts)
-        others = [record for name, record in found.records.items() if name not in parked]
-        answered = len(mine)
-        if part.lost:
-            self._tell_stored(connection, [name for name in found.records if name not in parked])
-            others, answered = [], len(found.records)
-        if answered:
+        others = [name for name in found.records if name not in parked]
+        stored = self._tell_stored(connection, others)
+        # Of suspects nothing may be said but what their rows say.
+        rest = [] if part.lost else [found.records[n] for n in others if n not in stored]
+        rest += found.rest
+        if answered := len(part.records) - len(rest):
             self._tell(("refused", part.number, answered))
-        if others or found.rest:
-            # What has a row already may not run by that: its producer is told to ask again.
-            self._refuse(part._replace(records=[*others, *found.rest]))
+        if rest:
+            self._refuse(part._replace(records=rest))
 
     def _give_up(self, part: Part) -> None:
         """Answers for records that could not be parked."""
@@ -220,16 +219,17 @@ class QueueDesk:
         else:
             self._refuse(part)
 
-    def _tell_stored(self, connection: Connection, ids: Sequence[str]) -> None:
-        """Says what the rows of suspects say: their dead worker may not have come to that."""
+    def _tell_stored(self, connection: Connection, ids: Sequence[str]) -> set[str]:
+        """Says what the rows of these ids say; the ids that have one."""
         if not ids:
-            return
+            return set()
         ttl, text = self._settings.status_ttl, query("look_up", self._settings.schema)
         found = [Standing(*row) for row in connection.execute(text, ["\x1f".join(ids)])]
         # Whether its producer can make the fingerprint only a version that knows the type can say.
         self._publish(
             [StatusWrite(row.id, row.status(with_fingerprint=False), ttl) for row in found]
         )
+        return {row.id for row in found}
 
     def _next_part(self) -> Part | None:
         with self._lock:

@@ -97,7 +97,7 @@ class Round:
         rows, ended = self._rows, fate.ended
         if fate.answered:
             rows.add_resends(cursor, [t.envelope.id for t in fate.answered])
-        writes = self._coalesce(cursor, ended, now)
+        writes = self._coalesce(cursor, ended, now, fate)
         if new := [row_of(t, now) for t in ended if t.stored is None and _needs_row(t)]:
             rows.insert(cursor, new)
         changed: list[tuple[Row, Stored]] = []
@@ -118,7 +118,7 @@ class Round:
         return writes
 
     def _coalesce(
-        self, cursor: psycopg.Cursor[Any], ended: Sequence[Task], now: datetime
+        self, cursor: psycopg.Cursor[Any], ended: Sequence[Task], now: datetime, fate: Sorted
     ) -> list[StatusWrite]:
         """Of what waits for one reference the newest stays; statuses of rows that gave way."""
         coming = arrivals(ended)
@@ -128,6 +128,7 @@ class Round:
         for task in ended:
             follow(task, verdict)
         self._results.add_ousted(cursor, verdict.ousted)
+        fate.ousted = [waiter.type for waiter, _ in verdict.ousted]
         return [ousted_status(waiter, winner, now) for waiter, winner in verdict.ousted]
 
     def _tell(self, fate: Sorted, writes: list[StatusWrite], now: datetime, job: Job) -> None:
@@ -141,6 +142,8 @@ class Round:
             writes += self._standing(task, now)
             job.counts[task.envelope.type, "dead_letter", CONFLICT] += 1
         self._publish(writes)
+        for kind in fate.ousted:
+            job.counts[kind, State.SUPERSEDED, State.SUPERSEDED.value] += 1
         for task in fate.ended:
             job.wait_until(final_of(task).due, now)
         job.settle(fate.ended)

@@ -29,6 +29,8 @@ class Sorted:
     """To be run outside of it: they have no effects."""
     stale: list[Task] = field(default_factory=list)
     """Claimed rows that are no longer this instance's."""
+    ousted: list[str] = field(default_factory=list)
+    """Types of rows that gave way to a newer one of these tasks."""
 
     def without_start(self, keep: Callable[[list[int]], list[int]]) -> list[Task]:
         """Keeps what ends here without a start from being recalled meanwhile.

@@ -83,7 +83,7 @@ def list_(
             connection, filters, limit + 1, schema=settings.database_schema
         )
     more = len(rows) > limit
-    rows = [_told(row) for row in rows[:limit]]
+    rows = [as_shown(row) for row in rows[:limit]]
     if json:
         print_json(rows)
     else:
@@ -109,7 +109,7 @@ def show(
             name: operators.show_request(connection, name, schema=settings.database_schema)
             for name in ids
         }
-    rows = [_told(row) for row in found.values() if row is not None]
+    rows = [as_shown(row) for row in found.values() if row is not None]
     missing = [name for name, row in found.items() if row is None]
     if json:
         print_json(rows)
@@ -120,12 +120,6 @@ def show(
         typer.echo(f"oncepool: {name}: the journal has no such request", err=True)
     if missing:
         raise typer.Exit(EXIT_UNKNOWN)
-
-
-def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with its fingerprint in hex, as in its status."""
-    mark = row["fingerprint"]
-    return row if mark is None else {**row, "fingerprint": bytes(mark).hex()}
 
 
 for command in (transitions.retry, transitions.cancel, transitions.resolve):

@@ -22,7 +22,7 @@ def journal(stack: Stack, schema: str) -> Iterator[Journal]:
 
 
 def ago(**span: float) -> datetime:
-    return NOW - timedelta(**span)
+    return datetime.now(UTC) - timedelta(**span)
 
 
 def look(journal: Journal) -> Figures:

@@ -262,8 +262,8 @@ def test_a_park_leaves_rows_that_are_there(
     clerk.send("park", 1, "parked", [message(n) for n in (1, 2, 3, 3)], [], [], [])
     eventually(lambda: sum(frame[2] for frame in clerk.received("refused")) == 4)
     assert rows.states() == {"r-1": "done", "r-2": "failed", "r-3": "waiting"}
-    # They may be sent again, and then their rows answer.
-    eventually(lambda: state_of(statuses, "r-2") == ("failed", "shutdown"))
+    eventually(lambda: state_of(statuses, "r-1") == ("done", "ok"))
+    eventually(lambda: state_of(statuses, "r-2") == ("failed", "handler_error"))
     eventually(lambda: state_of(statuses, "r-3") == ("waiting", "parked"))
 
 

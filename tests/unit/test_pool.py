@@ -300,11 +300,11 @@ def test_a_worker_that_does_not_start_is_killed_and_many_of_them_are_fatal() -> 
     assert isinstance(fatal, Fatal)
 
 
-def test_respawns_slow_down_while_workers_die_one_after_the_other() -> None:
-    pool = pool_with(1)
+def respawn_delays(pool: Pool, deaths: int, requests: int) -> list[float]:
+    """Seconds until the next worker after each death with so many requests in hand."""
     now, delays = 1.0, []
-    for offset in range(6):
-        pool.submit([record(offset)])
+    for death in range(deaths):
+        pool.submit([record(death * requests + n) for n in range(requests)])
         pool.plan(now)
         (number,) = pool.workers
         pool.died(number, "signal SIGSEGV", None, now)
@@ -313,7 +313,15 @@ def test_respawns_slow_down_while_workers_die_one_after_the_other() -> None:
             now += 0.25
         delays.append(now - died_at)
         pool.ready(spawned[0].worker, BACKEND)
-    assert delays == [0, 0, 0, 0.5, 1.0, 2.0]
+    return delays
+
+
+def test_respawns_slow_down_while_workers_die_one_after_the_other() -> None:
+    assert respawn_delays(pool_with(1), 6, requests=0) == [0, 0, 0, 0.5, 1.0, 2.0]
+
+
+def test_requests_that_kill_their_workers_do_not_hold_up_the_others() -> None:
+    assert respawn_delays(pool_with(1), 6, requests=1) == [0] * 6
 
 
 def test_resize_lets_the_last_ones_go_and_starts_the_missing() -> None:

@@ -81,16 +81,20 @@ class Letter(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Where messages may have been lost, and how many at most."""
+    """Where messages may have been lost, and how many at most.
+
+    A consumer that stops loses none, but further copies of a request leave no trace in it: their
+    request is parked or has its row, and they are told so.
+    """
 
     cause: Literal["commit", "killed", "stopped"]
     room: int
     below: Mapping[int, int] | None = None
     """Partition -> offset below which they lie; None: anywhere."""
 
-    def explains(self, message: Message) -> bool:
-        """Whether this message may have been lost here."""
-        if self.room <= 0:
+    def explains(self, message: Message, *, copy: bool) -> bool:
+        """Whether this message may have been lost here; `copy`: it is not the first of its id."""
+        if self.room <= 0 or (self.cause == "stopped" and not copy):
             return False
         return self.below is None or message.offset < self.below.get(message.partition, 0)
 

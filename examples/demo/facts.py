@@ -22,8 +22,6 @@ class Facts(NamedTuple):
     effects: Counter[str]
     revived: frozenset[str]
     parked: int
-    refused: int
-    """Messages that a consumer which stopped told to be sent again."""
 
 
 def read(address: str, charges: Path) -> Facts:
@@ -49,7 +47,9 @@ def read(address: str, charges: Path) -> Facts:
             "SELECT request_id FROM oncepool.transitions "
             "WHERE action = 'retry' AND from_state = 'dead'"
         ).fetchall()
-        counters = database.execute("SELECT code, n FROM oncepool.counters").fetchall()
+        parked = database.execute(
+            "SELECT n FROM oncepool.counters WHERE state = 'waiting' AND code = 'parked'"
+        ).fetchall()
     began: dict[str, datetime] = dict(orders)
     # Every call but a refused one: a second call for a charge would be a second run of it.
     calls = [call["key"] for call in read_ledger(charges) if call["event"] != "declined"]
@@ -59,16 +59,14 @@ def read(address: str, charges: Path) -> Facts:
         letters=[Letter(*row) for row in letters],
         effects=Counter([row[0] for row in effects] + calls),
         revived=frozenset(row[0] for row in revived),
-        parked=sum(n for code, n in counters if code == "parked"),
-        refused=sum(n for code, n in counters if code == "shutdown"),
+        parked=sum(row[0] for row in parked),
     )
 
 
-def waiting(address: str, code: str = "%") -> int:
-    """How many requests wait in the queue, of all or with this code."""
+def waiting(address: str) -> int:
+    """How many requests wait in the queue."""
     with psycopg.connect(address) as database:
         found = database.execute(
-            "SELECT count(*) FROM oncepool.requests WHERE state = 'waiting' AND code LIKE %s",
-            [code],
+            "SELECT count(*) FROM oncepool.requests WHERE state = 'waiting'"
         ).fetchone()
     return 0 if found is None else int(found[0])

@@ -46,6 +46,8 @@ class Instance:
         """Partitions were assigned to it."""
         self.stopping = False
         """It was asked to end and has heard it."""
+        self.finished = False
+        """It has drained: a further signal may find nobody who handles it."""
         self.id = ""
         """Its own name for itself, which its commits carry."""
         self.workers: dict[int, int] = {}
@@ -83,6 +85,7 @@ class Instance:
 
     def look(self) -> None:
         """Reads what was logged since the last look. Raises DemoFailed where it ended by itself."""
+        code = self._process.poll()  # before the log: what it wrote by then is read
         with self._log.open("rb") as log:
             log.seek(self._read)
             for line in log:
@@ -90,8 +93,8 @@ class Instance:
                     break
                 self._read += len(line)
                 self._take(line)
-        code = self._process.poll()
-        if code not in (None, 0, -signal.SIGKILL):
+        clean = (None, 0, -signal.SIGKILL, *((-signal.SIGTERM,) if self.finished else ()))
+        if code not in clean:
             raise DemoFailed(f"{self.name} ended with code {code}; its log ends:\n{self._tail()}")
 
     def kill_worker(self) -> int:
@@ -145,6 +148,7 @@ class Instance:
                 self.workers.pop(entry["worker"], None)
                 self.worker_deaths += "SIGKILL" in entry["cause"]
             case "ended":
+                self.finished = True
                 counts = Counter(entry["counts"])
                 self.dropped = sum(counts[f"drop:{cause}"] for cause in LOSING)
 

@@ -43,8 +43,8 @@ class Ledger:
     """What else did not end well, by code, or by state where there is no code."""
     lost_at_commit: int = 0
     lost_in_killed: int = 0
-    refused: int = 0
-    """Given up by a consumer that stopped while another copy of the same was parked."""
+    given_up: int = 0
+    """Copies in the hand of a consumer that stopped: not run, as their request was parked."""
     queue: QueueLedger = field(default_factory=QueueLedger)
     """What the waiting queue did, in requests."""
     counted_twice: int = 0
@@ -59,7 +59,7 @@ class Ledger:
         return (
             self.done_once + self.answered + self.settled_later + self.rejected.total()
             + self.superseded + self.failed.total() + self.lost_at_commit + self.lost_in_killed
-            + self.refused
+            + self.given_up
         )  # fmt: skip
 
     @property
@@ -83,7 +83,7 @@ class Ledger:
             "failed": dict(sorted(self.failed.items())),
             "lost_at_commit": self.lost_at_commit,
             "lost_in_killed_process": self.lost_in_killed,
-            "refused_at_stop": self.refused,
+            "copies_given_up_at_stop": self.given_up,
             "waiting_queue": self.queue.as_json(),
             "answers_counted_twice": self.counted_twice,
             "accounted": self.accounted,
@@ -160,11 +160,12 @@ def _enter_copies(book: Book, ledger: Ledger, untraced: dict[str, list[Message]]
         waits = book.waits.get(attempt.id)
         if waits is None or waits.way not in AGAIN_BY_ITSELF:
             runs[attempt.id].append(attempt.run)
+    firsts = _firsts(book)
     for row in _asked_by_messages(book):
         # Which copy was lost is not known: one that a loss explains, where there is such a one.
         copies = sorted(
             untraced.pop(row.id, ()),
-            key=lambda copy: sum(gap.explains(copy) for gap in book.gaps),
+            key=lambda m: sum(gap.explains(m, copy=m != firsts[m.id]) for gap in book.gaps),
         )
         answered = min(row.resends, len(copies))
         # The run that the row shows is settled by another copy only where the row is done: then it
@@ -182,12 +183,18 @@ def _enter_copies(book: Book, ledger: Ledger, untraced: dict[str, list[Message]]
         )
 
 
+def _firsts(book: Book) -> dict[str | None, Message]:
+    """Id -> its first message: all messages of one id lie in one partition."""
+    return {m.id: m for m in sorted(book.messages, key=lambda m: m.offset, reverse=True)}
+
+
 def _enter_losses(book: Book, ledger: Ledger, untraced: dict[str, list[Message]]) -> None:
     """What is left has no trace: lost where a loss is known, else unexplained."""
+    firsts = _firsts(book)
     room = [gap.room for gap in book.gaps]
     for message in (message for copies in untraced.values() for message in copies):
         for number, gap in enumerate(book.gaps):
-            if room[number] > 0 and gap.explains(message):
+            if room[number] > 0 and gap.explains(message, copy=message != firsts[message.id]):
                 room[number] -= 1
                 match gap.cause:
                     case "killed":
@@ -195,7 +202,7 @@ def _enter_losses(book: Book, ledger: Ledger, untraced: dict[str, list[Message]]
                     case "commit":
                         ledger.lost_at_commit += 1
                     case "stopped":
-                        ledger.refused += 1
+                        ledger.given_up += 1
                 break
         else:
             ledger.unexplained.append(

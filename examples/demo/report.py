@@ -53,7 +53,7 @@ def _lines(ledger: Ledger) -> list[tuple[str, int, str]]:
         ("settled by a later copy", ledger.settled_later, "the run had failed, or was in doubt"),
         ("lost at commit", ledger.lost_at_commit, "given up while its commit was unclear"),
         ("lost in the killed process", ledger.lost_in_killed, "committed by it, and not finished"),
-        ("refused at a stop", ledger.refused, "a copy whose request the consumer had parked"),
+        ("given up at a stop", ledger.given_up, "copies: their request was parked, or has run"),
         *((f"rejected, {why}", n, "") for why, n in sorted(ledger.rejected.items())),
         *((f"failed, {why}", n, "") for why, n in sorted(ledger.failed.items())),
         ("superseded", ledger.superseded, "a newer request of the same reference took its place"),

@@ -68,7 +68,7 @@ class Place:
             "ONCEPOOL_REDIS_URL": self.redis,
             "ONCEPOOL_REDIS_PREFIX": self.name,
             # Claims that a killed consumer leaves are in doubt as soon as may be.
-            "ONCEPOOL_LEASE": "30",
+            "ONCEPOOL_LEASE": "5",
             "ONCEPOOL_SWEEP_INTERVAL": "1",
             "ONCEPOOL_LOG_FORMAT": "json",
             "SHOP_CARDS_URL": self.cards,

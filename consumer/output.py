@@ -11,6 +11,7 @@ import orjson
 import typer
 
 EXIT_FAILED = 1
+EXIT_USAGE = 2
 EXIT_KILLED = 3
 EXIT_UNKNOWN = 4
 EXIT_NO_ANSWER = 5

@@ -206,6 +206,8 @@ def release(
                     notify(connection, schema=schema)
                 return superseded
         except errors.LockNotAvailable:
+            if tries == _TRIES - 1:
+                raise
             lock = "lock_free_claims"
         except errors.UniqueViolation:
             # A newer one of its reference arrived between two statements.

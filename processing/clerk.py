@@ -4,7 +4,8 @@
 
 It holds no user code. Frames it takes: ``settings`` (first, once), ``beat``, ``counts``, ``probe``,
 ``want``, ``wake``, ``renew``, ``hold``, ``release``, ``park``, ``refuse``, ``stop``. Frames that it
-sends: ``ready`` or ``fatal`` (once), ``database``, ``due``, ``refused``, ``limits``.
+sends: ``ready`` or ``fatal`` (once), ``alive`` (to a beat), ``database``, ``due``, ``refused``,
+``limits``.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ class Clerk:
         match frame:
             case ("beat", facts):
                 self._health.beat(facts)
+                self._channel.send(("alive",))
             case ("counts", counts):
                 self._desk.count(counts)
                 self._results.wake()

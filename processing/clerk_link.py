@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from structlog.stdlib import BoundLogger
 
-from feedback.record import Record
+from feedback.record import Record, record_size
 from processing.channel import ChannelClosed, Frame
 from processing.child import Child
 from processing.respawn import Respawn
@@ -20,6 +20,10 @@ Item = TypeVar("Item")
 Backend = tuple[int, str]
 REFUSE_AT_ONCE = 500
 """Records in one frame."""
+
+
+SILENCE = 20.0
+"""Seconds after which a clerk that says nothing to a beat is replaced: its leases last longer."""
 
 
 @dataclass(slots=True)
@@ -31,6 +35,8 @@ class _Part:
     code: str
     records: list[Record]
     left: int = 0
+    size: int = 0
+    """Bytes of the records, counted until all are answered for."""
     more: tuple[Any, ...] = ()
     """What else the frame says."""
 
@@ -57,6 +63,8 @@ class ClerkLink:
         self._refused: dict[int, _Part] = {}
         """What it was given to refuse or park and has not answered for yet."""
         self._parts = 0
+        self._asked: float | None = None
+        """When it was sent the first beat that it has said nothing after."""
         self._limits: dict[str, Any] | None = None
         self._due: list[tuple[int, list[tuple[Record, str | None]]]] = []
         self._new = False
@@ -69,9 +77,13 @@ class ClerkLink:
         self._spawn()
 
     def step(self, now: float, *, database_up: bool) -> None:
-        """Restarts a dead clerk once its delay is over."""
+        """Restarts a dead clerk once its delay is over; ends one that hangs."""
         if self._child is not None and self._child.sentinel is None:
             self._reap()
+        if self._asked is not None and now - self._asked > SILENCE:
+            # Its leases would run out, and others would take what is in hand here.
+            self._log.error("the clerk does not answer: replacing it", seconds=SILENCE)
+            self._kill()
         if not self.alive and self._wanted:
             self.fatal = self._respawn.hopeless
             if self.fatal and self._refused:
@@ -90,12 +102,19 @@ class ClerkLink:
             self._child.channel.send(frame)
         except ChannelClosed:
             return
+        if frame[0] == "beat" and self._asked is None:
+            self._asked = time.monotonic()
         self._listen()
 
     @property
     def refusing(self) -> int:
         """Records that it has been given to refuse or park and has not answered for yet."""
         return sum(part.left for part in self._refused.values())
+
+    @property
+    def refusing_bytes(self) -> int:
+        """The same in bytes."""
+        return sum(part.size for part in self._refused.values())
 
     def refuse(self, code: str, records: Sequence[Record]) -> None:
         """Has records that were not started answered `failed/<code>`.
@@ -127,6 +146,7 @@ class ClerkLink:
     def _hand_over(self, number: int) -> None:
         part = self._refused[number]
         part.left = len(part.records)
+        part.size = sum(map(record_size, part.records))
         self.send((part.duty, number, part.code, part.records, self.decoded, *part.more))
 
     def take_due(self) -> list[tuple[int, list[tuple[Record, str | None]]]]:
@@ -222,7 +242,10 @@ class ClerkLink:
         self._on_end()
 
     def _on_frame(self, frame: Frame) -> None:
+        self._asked = None
         match frame:
+            case ("alive",):
+                pass
             case ("ready", info):
                 self._respawn.ready()
                 self._new = True
@@ -251,6 +274,7 @@ class ClerkLink:
             self._on_frame(frame)
         child.wait(1.0)
         self._child = None
+        self._asked = None
         for registered in (child.channel, child.sentinel):
             if registered is not None and registered in self._selector.get_map():
                 self._selector.unregister(registered)

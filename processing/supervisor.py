@@ -15,7 +15,7 @@ from typing import Any
 
 from structlog.stdlib import BoundLogger
 
-from feedback.record import OFFSET, PARTITION, TOPIC, TYPE, Record
+from feedback.record import OFFSET, PARTITION, TOPIC, TYPE, Record, record_size
 from feedback.states import DATABASE_UNAVAILABLE, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED
 from processing.channel import ChannelClosed, Frame
 from processing.child import Child
@@ -84,7 +84,8 @@ class Supervisor:
     @property
     def in_hand_bytes(self) -> int:
         """The same in bytes."""
-        return self._pool.in_hand_bytes
+        kept = sum(map(record_size, self._kept)) if self._kept else 0
+        return self._pool.in_hand_bytes + self.clerk.refusing_bytes + kept
 
     @property
     def pending(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ from consumer.commands.statuses import (
     unknown,
 )
 from consumer.config import Settings
-from consumer.output import EXIT_FAILED, EXIT_NO_ANSWER, fail, print_json
+from consumer.output import EXIT_FAILED, EXIT_NO_ANSWER, EXIT_USAGE, fail, print_json
 from feedback.client import Client
 from feedback.errors import Conflict, DeliveryFailed, WaitTimeout
 from feedback.fingerprint import parse_json
@@ -108,7 +109,7 @@ def send(
         lines = [Line(_payload(payload), common | ({} if id_ is None else {"request_id": id_}))]
     else:
         lines = list(_lines(file, id_, common))
-    with client_from(settings) as client:
+    with client_from(settings) as client, _explained():
         if wait is None:
             ids = [client.submit(type_, line.payload, **line.options) for line in _track(lines)]
             _print_ids(ids, many=file is not None, json=json)
@@ -118,6 +119,15 @@ def send(
         else:
             answers = _send_and_wait(client, type_, lines, wait)
     _print_answers(answers, many=file is not None, json=json)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What no consumer would take is said in a line."""
+    try:
+        yield
+    except ValueError as error:
+        fail(str(error), EXIT_USAGE)
 
 
 def _payload(text: str | None) -> bytes:

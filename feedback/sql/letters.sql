@@ -48,8 +48,9 @@ WITH made AS (
     INSERT INTO {schema}.requests (id, type, state, code, run, effect, topic, partition,
         kafka_offset, produced_at, key, reference, payload, headers, reason, not_before, due_at)
     VALUES (%(id)s, %(type)s, 'waiting', 'retried', 2, 'transaction', %(topic)s, %(partition)s,
-        %(kafka_offset)s, %(produced_at)s, %(key)s, %(reference)s, %(payload)s, %(headers)s::jsonb,
-        %(why)s, coalesce(%(not_before)s::timestamptz, statement_timestamp()),
+        %(kafka_offset)s, least(%(produced_at)s::timestamptz, statement_timestamp()), %(key)s,
+        %(reference)s, %(payload)s, %(headers)s::jsonb, %(why)s,
+        coalesce(%(not_before)s::timestamptz, statement_timestamp()),
         greatest(%(not_before)s::timestamptz, statement_timestamp()))
     ON CONFLICT (id) DO NOTHING
     RETURNING *

@@ -14,6 +14,7 @@ import pytest
 
 from feedback.record import Record
 from feedback.store import RedisStatusStore
+from processing import clerk_link
 from processing.clerk_link import ClerkLink
 from processing.clerk_settings import ClerkSettings
 from processing.logs import get_logger
@@ -113,3 +114,20 @@ def test_what_was_to_be_parked_is_handed_to_the_next_clerk(
             f"SELECT code, count(*) FROM {schema}.requests WHERE state = 'waiting' GROUP BY 1"
         ).fetchall()
     assert found == [("parked", 1200)]
+
+
+def test_a_clerk_that_hangs_is_replaced(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clerk_link, "SILENCE", 0.5)
+    link.turn_until(link.link.is_new)
+    link.link.send(("beat", {}))
+    link.turn_until(lambda: link.link._asked is None)
+    hung = link.link._child
+    assert hung is not None
+    hung.signal(signal.SIGSTOP)
+    link.link.send(("beat", {}))
+    named = [("ce_id", b"p"), ("ce_type", b"pay")]
+    link.link.park("parked", [("requests", 0, 1, 0, None, b"{}", named, "pay")])
+    assert link.link.refusing_bytes > 0
+    link.turn_until(lambda: link.link.refusing == 0)
+    assert link.link._child is not hung
+    assert link.link.refusing_bytes == 0

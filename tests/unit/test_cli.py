@@ -278,6 +278,21 @@ def test_send_prints_the_id(client: FakeClient) -> None:
     assert client.sent == [("a", b'{"n": 1}', {"request_id": "x", "key": "k", "delay": 2.0})]
 
 
+def test_what_no_consumer_takes_is_refused_in_a_line(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise ValueError("delay=400000000.0 lies more than ten years ahead")
+
+    monkeypatch.setattr(client, "submit", refuse)
+    result = oncepool("send", "a", "--delay", "400000000")
+
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "oncepool: delay=400000000.0 lies more than ten years ahead\n",
+    )
+
+
 def test_options_can_come_from_the_environment(client: FakeClient) -> None:
     oncepool("send", "a", env={"ONCEPOOL_SEND_ID": "x", "ONCEPOOL_SEND_KEY": "k"})
 

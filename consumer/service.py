@@ -196,7 +196,8 @@ class Service:
             self._turn()
 
     def _follow(self, phase: Phase) -> None:
-        if phase >= Phase.REFUSING:
+        if phase >= Phase.TERMINATING:
+            # Not before: what the open commit confirms in time is parked, or answered.
             self._loop.abandon()
         if self._loop.settled and not self._loop.leaving:
             self._loop.leave()
@@ -263,6 +264,8 @@ def run_service(settings: Settings) -> int:
         return EXIT_FATAL
     service = Service(settings, instance, make_pool(settings, instance), kafka, signals, log)
     code = service.run()
+    # Python gives them back their defaults as it ends: a late one would replace the exit code.
+    signals.ignore()
     if service.stuck:
         # A client that still waits for its brokers would keep the process.
         sys.stdout.flush()

@@ -38,6 +38,11 @@ class Signals:
         count, self._waiting = self._waiting, 0
         return count
 
+    def ignore(self) -> None:
+        """From now on they change nothing: the process is ending, and its exit code stands."""
+        for number in HANDLED:
+            signal.signal(number, signal.SIG_IGN)
+
     def restore(self) -> None:
         """Puts back the handlers that were there."""
         for number, handler in self._before.items():

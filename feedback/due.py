@@ -31,7 +31,7 @@ SUPERSEDED: Final = "superseded"
 _ROUNDS: Final = 4
 """Claims of one want: types that have less than their share leave the rest to others."""
 _TRIES: Final = 3
-_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '500ms'"
+LOCK_BRIEFLY: Final = "SET LOCAL lock_timeout = '500ms'"
 """A resend that is answered, or a renewal, holds a row for less."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -197,7 +197,7 @@ def release(
     for tries in range(_TRIES):
         try:
             with connection.transaction():
-                connection.execute(_LOCK_TIMEOUT)
+                connection.execute(LOCK_BRIEFLY)
                 locked = connection.execute(query(lock, schema), values).fetchall()
                 superseded = _give_back(connection, locked, schema)
                 if results:

@@ -414,9 +414,7 @@ class Pool:
             self.lanes.put_back(unstarted, self._same(unstarted))
         chunk = worker.chunks[0]
         culprit = self._culprit(chunk, running)
-        if culprit is None:
-            # A request that is to blame dies after its second worker: that is no loop to slow down.
-            self._respawn.died(now)
+        self._respawn.died(now, blamed=culprit is not None)
         suspicions: dict[int, Suspicion] = {}
         for index, _ in chunk.remaining():
             crashes = chunk.suspicion.crashes if chunk.suspicion else 0

@@ -5,6 +5,7 @@ The clerk's thread says what is to be done; the desk's thread does it on its con
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -13,13 +14,15 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import psycopg
+from psycopg import errors
 
 from feedback import due
-from feedback.due import Superseded, Want
+from feedback.due import LOCK_BRIEFLY, Superseded, Want
 from feedback.parking import end_backends, park
 from feedback.queries import query
 from feedback.record import Record
 from feedback.standing import Standing
+from feedback.states import DUPLICATE
 from feedback.store import StatusWrite
 from processing.channel import Frame
 from processing.clerk_settings import ClerkSettings
@@ -202,7 +205,7 @@ class QueueDesk:
             counts[key] = counts.get(key, 0) + 1
         self._count(counts)
         others = [name for name in found.records if name not in parked]
-        stored = self._tell_stored(connection, others)
+        stored = self._tell_stored(connection, others, copies=not part.lost)
         # Of suspects nothing may be said but what their rows say.
         rest = [] if part.lost else [found.records[n] for n in others if n not in stored]
         rest += found.rest
@@ -219,17 +222,34 @@ class QueueDesk:
         else:
             self._refuse(part)
 
-    def _tell_stored(self, connection: Connection, ids: Sequence[str]) -> set[str]:
-        """Says what the rows of these ids say; the ids that have one."""
+    def _tell_stored(
+        self, connection: Connection, ids: Sequence[str], *, copies: bool
+    ) -> set[str]:  # fmt: skip
+        """Says what the rows of these ids say; the ids that have one.
+
+        `copies`: they were sent again and are answered so. The others are suspects.
+        """
         if not ids:
             return set()
-        ttl, text = self._settings.status_ttl, query("look_up", self._settings.schema)
+        ttl, schema = self._settings.status_ttl, self._settings.schema
+        text = query("look_up", schema)
         found = [Standing(*row) for row in connection.execute(text, ["\x1f".join(ids)])]
         # Whether its producer can make the fingerprint only a version that knows the type can say.
         self._publish(
             [StatusWrite(row.id, row.status(with_fingerprint=False), ttl) for row in found]
         )
-        return {row.id for row in found}
+        names = sorted(row.id for row in found)
+        if copies and names:
+            counts: dict[Key, int] = {}
+            for row in found:
+                key = (row.type, row.state, DUPLICATE)
+                counts[key] = counts.get(key, 0) + 1
+            self._count(counts)
+            with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
+                connection.execute(LOCK_BRIEFLY)
+                connection.execute(query("lock_rows", schema), [names])
+                connection.execute(query("add_resends", schema), [names])
+        return set(names)
 
     def _next_part(self) -> Part | None:
         with self._lock:

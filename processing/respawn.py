@@ -6,6 +6,11 @@ FREE = 3
 """Deaths in a row that cost no delay."""
 BASE, CAP = 0.5, 30.0
 """Seconds: the first delay and the longest."""
+BLAMED_CAP = 2.0
+"""Seconds: the longest delay after a death that a request is to blame for. That one is dead after
+its second worker, and the others should not wait for long; but where all of them kill, this leaves
+time to see it.
+"""
 QUIET = 30.0
 """Seconds without a death after which the count starts anew."""
 MOST_FAILED_STARTS = 5
@@ -31,14 +36,15 @@ class Respawn:
         self._failed_starts = 0
         self.started_once = True
 
-    def died(self, now: float) -> None:
-        """A worker died."""
+    def died(self, now: float, *, blamed: bool = False) -> None:
+        """A worker died; `blamed`: it is known of which request."""
         if now - self._last > QUIET:
             self._deaths = 0
         self._deaths += 1
         self._last = now
         if self._deaths > FREE:
-            self._not_before = now + min(CAP, BASE * 2.0 ** (self._deaths - FREE - 1))
+            longest = BLAMED_CAP if blamed else CAP
+            self._not_before = now + min(longest, BASE * 2.0 ** (self._deaths - FREE - 1))
 
     def failed(self, now: float) -> None:
         """A worker died before it was ready."""

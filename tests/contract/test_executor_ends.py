@@ -11,9 +11,12 @@ import psycopg
 import pytest
 from pydantic import BaseModel, field_validator
 
-from processing import App, Done, Reject, Request
+from feedback.rows import Overtaken, Rows
+from processing import App, Done, Reject, Request, execution
 from processing.decoder import Message
 from processing.execution import Suspect
+from processing.round import Round
+from processing.session import Session
 from stack import Stack
 from tests.support.executor import Bench
 
@@ -228,6 +231,86 @@ def test_what_nobody_thought_of_ends_one_request(
     assert rows.pop("r3") == ("failed", "handler_error")
     assert set(rows.values()) == {("done", "ok")}
     assert bench.effects() == sorted(rows)
+
+
+def test_a_record_that_cannot_even_be_read_is_a_dead_letter(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = execution.read_task
+
+    def read(app: App, index: int, *more: Any, **options: Any) -> Any:
+        if index == 1:
+            raise RecursionError("nobody thought of it")
+        return real(app, index, *more, **options)
+
+    monkeypatch.setattr(execution, "read_task", read)
+    bench.run(*(bench.record(f"r{n}", "pay", {}) for n in range(3)))
+    assert (set(bench.rows()), bench.letters()) == ({"r0", "r2"}, [("malformed", None)])
+
+
+def test_what_fails_between_the_steps_ends_the_requests_that_are_left(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(execution, "groups", fail)
+    bench.run(*(bench.record(f"r{n}", "pay", {}) for n in range(2)))
+    assert set(bench.rows().values()) == {("failed", "handler_error")}
+    assert "a bug" in bench.statuses[-1]["error"]
+
+
+def test_a_suspect_whose_dead_workers_session_stays_is_looked_at_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stays(*_: object) -> None:
+        raise psycopg.OperationalError("the backend 7 does not end")
+
+    monkeypatch.setattr(Session, "end_backend", stays)
+    report = bench.run(bench.record("a", "pay", {}), suspect=Suspect(None, (7, "x"), "t", 1))
+    assert (report.returned, report.database_up, bench.rows()) == ([0], True, {})
+
+
+def test_a_chunk_that_deadlocks_is_taken_in_halves(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    real = Round.run
+
+    def run(self: Round, tasks: Any, job: Any) -> Any:
+        sizes.append(len(tasks))
+        if len(tasks) > 2:
+            raise psycopg.errors.DeadlockDetected("as PostgreSQL says it")
+        return real(self, tasks, job)
+
+    monkeypatch.setattr(Round, "run", run)
+    bench.run(*(bench.record(f"r{n}", "pay", {}) for n in range(5)))
+    assert (sizes, len(bench.effects())) == ([5, 2, 3, 1, 2], 5)
+
+
+def test_what_is_overtaken_again_and_again_ends_in_the_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Rows.insert
+
+    def insert(self: Rows, cursor: Any, rows: Any) -> None:
+        rows = list(rows)
+        if any(row.id == "bad" and row.state == "done" for row in rows):
+            raise Overtaken("bad")
+        real(self, cursor, rows)
+
+    monkeypatch.setattr(Rows, "insert", insert)
+    bench.run(*(bench.record(name, "pay", {}) for name in ("a", "bad", "c")))
+    assert bench.rows()["bad"] == ("failed", "handler_error")
+    assert bench.effects() == ["a", "c"]
+
+
+def test_what_was_recalled_before_it_was_looked_up_is_left_to_others(bench: Bench) -> None:
+    record = bench.record("a", "pay", {})
+    bench.run(record)
+    report = bench.run(record, bench.record("b", "pay", {}), recalled=[0])
+    assert report.returned == [0]
+    assert bench.query(f"SELECT resends FROM {bench.schema}.requests WHERE id = 'a'") == [(0,)]
 
 
 def test_a_verdict_is_stored_without_any_code_of_the_users(bench: Bench, seen: list[str]) -> None:

@@ -263,6 +263,8 @@ def test_a_park_leaves_rows_that_are_there(
     eventually(lambda: sum(frame[2] for frame in clerk.received("refused")) == 4)
     assert rows.states() == {"r-1": "done", "r-2": "failed", "r-3": "waiting"}
     eventually(lambda: state_of(statuses, "r-1") == ("done", "ok"))
+    # They are copies that were answered.
+    eventually(lambda: rows.columns("r-1", "resends") == (1,))
     eventually(lambda: state_of(statuses, "r-2") == ("failed", "handler_error"))
     eventually(lambda: state_of(statuses, "r-3") == ("waiting", "parked"))
 

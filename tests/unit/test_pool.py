@@ -10,6 +10,7 @@ import pytest
 
 from feedback.record import OFFSET, Record
 from processing.pool import DatabaseLost, Died, Fatal, Pool, PoolSettings, Send, Signal, Spawn
+from processing.respawn import BLAMED_CAP, Respawn
 from processing.slot import Running
 
 BACKEND = (4711, "2026-01-01 00:00:00+00")
@@ -320,8 +321,15 @@ def test_respawns_slow_down_while_workers_die_one_after_the_other() -> None:
     assert respawn_delays(pool_with(1), 6, requests=0) == [0, 0, 0, 0.5, 1.0, 2.0]
 
 
-def test_requests_that_kill_their_workers_do_not_hold_up_the_others() -> None:
-    assert respawn_delays(pool_with(1), 6, requests=1) == [0] * 6
+def test_requests_that_kill_their_workers_do_not_hold_up_the_others_for_long() -> None:
+    respawn = Respawn()
+    delays = []
+    for death in range(8):
+        respawn.died(float(death), blamed=True)
+        delays.append(next(n / 4 for n in range(99) if respawn.may(death + n / 4)))
+    assert delays == [0, 0, 0, 0.5, 1.0, 2.0, 2.0, 2.0]
+    assert max(respawn_delays(pool_with(1), 5, requests=1)) <= BLAMED_CAP
+    assert respawn_delays(pool_with(1), 8, requests=0)[-2:] == [4.0, 8.0]
 
 
 def test_resize_lets_the_last_ones_go_and_starts_the_missing() -> None:

@@ -123,12 +123,16 @@ class Lanes:
         self._lane_of = LANE_OF[ordering]
         self._costs = costs
         self._tags: list[Chunk | None] = [None] * LANES
-        self._fresh: deque[Record] = deque()
+        self._intake: tuple[deque[Record], deque[Record]] = (deque(), deque())
+        """What came from Kafka, and from the waiting queue. They take turns: else the longer one
+        would keep the other waiting."""
         self._held: dict[int, deque[Held]] = {}
         self._quick: deque[int] = deque()
         """Waiting lanes whose first record may share a chunk."""
-        self._alone: deque[int | Held] = deque()
-        """Waiting lanes whose first record goes alone, and records without a lane that do."""
+        self._alone: tuple[deque[int | Held], deque[int | Held]] = (deque(), deque())
+        """Waiting lanes whose first record goes alone, and records without a lane that do; in turns
+        as above."""
+        self._due_first = False
         self._limited: Limited[int | Held] = Limited()
         """The same of limited types, whether they go alone or not; but no suspects."""
         self._limited_first = False
@@ -140,8 +144,9 @@ class Lanes:
         return self._count
 
     def submit(self, records: Sequence[Record]) -> None:
-        """Takes records in the order of their partitions."""
-        self._fresh.extend(records)
+        """Takes records in the order of their partitions, or all of them from the waiting queue."""
+        if records:
+            self._intake_of(records[0]).extend(records)
         self._count += len(records)
 
     def limit(
@@ -154,19 +159,19 @@ class Lanes:
 
         `chunks` are all that are in flight: what they hold counts.
         """
-        places = [*self._quick, *self._alone, *self._limited.clear()]
-        self._quick.clear()
-        self._alone.clear()
+        places = [*self._quick, *self._alone[0], *self._alone[1], *self._limited.clear()]
+        for queue in (self._quick, *self._alone):
+            queue.clear()
         self._limited.set(most, in_chunk, chunks)
         loose: list[Record] = []
         for place in places:
             if not isinstance(place, Held):
                 self._wait(place)
             elif place.suspicion is not None:
-                self._alone.append(place)
+                self._alone_of(place.record).append(place)
             else:
                 loose.append(place.record)
-        self._fresh.extendleft(reversed(loose))
+        self._give_back(loose)
 
     @property
     def in_flight(self) -> Mapping[str, int]:
@@ -190,7 +195,9 @@ class Lanes:
             self._take_limited(filling)
         while self._quick and not filling.full:
             self._take_lane(self._quick.popleft(), filling)
-        self._take_fresh(filling)
+        self._due_first = not self._due_first
+        for queue in self._intake[:: -1 if self._due_first else 1]:
+            self._take_fresh(queue, filling)
         self._take_limited(filling)
         self._count -= len(chunk.records)
         return bool(chunk.records)
@@ -204,8 +211,10 @@ class Lanes:
         self._limited_first = not self._limited_first
         if self._limited_first and self._take_limited_alone(chunk):
             return True
-        if self._take_first(self._alone, chunk, suspects=suspects):
-            return True
+        self._due_first = not self._due_first
+        for queue in self._alone[:: -1 if self._due_first else 1]:
+            if self._take_first(queue, chunk, suspects=suspects):
+                return True
         return not self._limited_first and self._take_limited_alone(chunk)
 
     def _take_limited_alone(self, chunk: Chunk) -> bool:
@@ -285,8 +294,10 @@ class Lanes:
 
     def take_suspects(self) -> list[Held]:
         """Takes all suspects out, where nothing is in flight and `empty` was called before."""
-        suspects = [place for place in self._alone if isinstance(place, Held)]
-        self._alone.clear()
+        suspects: list[Held] = []
+        for queue in self._alone:
+            suspects += (place for place in queue if isinstance(place, Held))
+            queue.clear()
         for lane, held in self._held.items():
             suspects += held
             self._tags[lane] = None
@@ -296,10 +307,15 @@ class Lanes:
 
     def empty(self) -> list[Record]:
         """Takes everything out that is no suspect; order within each lane is kept."""
-        loose = [p for p in (*self._alone, *self._limited.clear()) if isinstance(p, Held)]
-        records = [held.record for held in loose if held.suspicion is None]
-        self._alone = deque(held for held in loose if held.suspicion is not None)
-        self._quick.clear()
+        places = (*self._alone[0], *self._alone[1], *self._limited.clear())
+        for queue in (self._quick, *self._alone):
+            queue.clear()
+        records: list[Record] = []
+        for place in places:
+            if isinstance(place, Held) and place.suspicion is None:
+                records.append(place.record)
+            elif isinstance(place, Held):
+                self._alone_of(place.record).append(place)
         for lane, held in list(self._held.items()):
             records += [h.record for h in held if h.suspicion is None]
             suspects = deque(h for h in held if h.suspicion is not None)
@@ -310,8 +326,9 @@ class Lanes:
             elif not suspects and tag is not None:
                 del self._held[lane]
                 del tag.blocked[lane]
-        records += self._fresh
-        self._fresh.clear()
+        for intake in self._intake:
+            records += intake
+            intake.clear()
         self._count -= len(records)
         return records
 
@@ -340,9 +357,9 @@ class Lanes:
         lane = self._lane_of(held.record)
         if lane is None:
             if held.suspicion is not None:
-                self._alone.appendleft(held)
+                self._alone_of(held.record).appendleft(held)
             else:
-                self._fresh.appendleft(held.record)
+                self._intake_of(held.record).appendleft(held.record)
             return
         queue = self._held.get(lane)
         if queue is None:
@@ -358,7 +375,7 @@ class Lanes:
             tag.blocked[lane] = None
 
     def _requeue(self, lane: int) -> None:
-        for queue in (self._quick, self._alone):
+        for queue in (self._quick, *self._alone):
             if lane in queue:
                 queue.remove(lane)
         self._limited.remove(lane)
@@ -376,7 +393,7 @@ class Lanes:
         if kind in self._limited.most and held[0].suspicion is None:
             self._limited.wait(kind, lane)
         elif self._goes_alone(held[0]):
-            self._alone.append(lane)
+            self._alone_of(held[0].record).append(lane)
         else:
             self._quick.append(lane)
 
@@ -433,8 +450,8 @@ class Lanes:
                 else:
                     queue.appendleft(place)
 
-    def _take_fresh(self, filling: _Filling) -> None:
-        fresh, tags, lane_of, cost_of = self._fresh, self._tags, self._lane_of, self._costs.of
+    def _take_fresh(self, fresh: deque[Record], filling: _Filling) -> None:
+        tags, lane_of, cost_of = self._tags, self._lane_of, self._costs.of
         chunk, held, limited = filling.chunk, self._held, self._limited.most
         while fresh and not filling.full:
             record = fresh[0]
@@ -472,7 +489,7 @@ class Lanes:
             if (kind := kind_of(record)) in self._limited.most:
                 self._limited.wait(kind, Held(record, None))
             else:
-                self._alone.append(Held(record, None))
+                self._alone_of(record).append(Held(record, None))
             return
         tag = self._tags[lane]
         if tag is not None and not tag.done:
@@ -484,16 +501,29 @@ class Lanes:
     def _sort_out_alone(self) -> None:
         """A kind that went alone may share chunks now: nothing of it needs to wait for its turn."""
         self._sorted_at = self._costs.version
-        places, self._alone = self._alone, deque()
+        places = [*self._alone[0], *self._alone[1]]
+        for queue in self._alone:
+            queue.clear()
         loose: list[Record] = []
         for place in places:
             if not isinstance(place, Held):
                 self._wait(place)
             elif self._goes_alone(place):
-                self._alone.append(place)
+                self._alone_of(place.record).append(place)
             else:
                 loose.append(place.record)
-        self._fresh.extendleft(reversed(loose))
+        self._give_back(loose)
+
+    def _give_back(self, records: Sequence[Record]) -> None:
+        """Records without a lane go before those that were never looked at, in their order."""
+        for record in reversed(records):
+            self._intake_of(record).appendleft(record)
+
+    def _intake_of(self, record: Record) -> deque[Record]:
+        return self._intake[record[PARTITION] == DUE]
+
+    def _alone_of(self, record: Record) -> deque[int | Held]:
+        return self._alone[record[PARTITION] == DUE]
 
 
 class _Filling:

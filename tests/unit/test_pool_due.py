@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
+
+import pytest
 
 from feedback.record import DUE, OFFSET, PARTITION, Record
 from processing.lanes import Suspicion
@@ -29,9 +32,9 @@ def report(**fields: Any) -> dict[str, Any]:
     return {**plain, **fields}
 
 
-def pool_with(workers: int = 1, **settings: Any) -> Pool:
+def pool_with(workers: int = 1, seconds: float = 0.0001, **settings: Any) -> Pool:
     pool = Pool(PoolSettings(workers=workers, instance="i", max_due=100, **settings))
-    pool.costs.observe("quick", 1, 0.0001)
+    pool.costs.observe("quick", 1, seconds)
     for action in pool.plan(0.0):
         assert isinstance(action, Spawn)
         pool.ready(action.worker, BACKEND)
@@ -59,15 +62,42 @@ def test_rows_are_wanted_once_a_worker_is_ready() -> None:
     assert pool.ask(0.2) == []
 
 
-def test_due_and_fresh_records_share_the_pool_in_the_order_of_their_coming() -> None:
+def test_due_and_fresh_records_share_chunks() -> None:
     pool = pool_with()
     pool.submit([fresh(1), fresh(2)])
     pool.claimed(1, [(due("a"), None)], 0.0)
     pool.submit([fresh(3)])
-    assert sent(pool.plan(0.1)) == [[(0, 1), (0, 2), (DUE, 1), (0, 3)]]
+    assert sent(pool.plan(0.1)) == [[(DUE, 1), (0, 1), (0, 2), (0, 3)]]
     assert (pool.in_hand, len(pool.wants)) == (4, 1)
     pool.report(0, 0, report())
     assert (pool.in_hand, pool.in_hand_bytes, len(pool.wants)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("backlog, others", [(DUE, 0), (0, DUE)])
+@pytest.mark.parametrize("alone", [False, True])
+def test_neither_a_backlog_in_kafka_nor_one_in_the_queue_keeps_the_other_waiting(
+    backlog: int, others: int, alone: bool
+) -> None:
+    pool = pool_with(seconds=1.0 if alone else 0.001)
+
+    def come(partition: int, names: range) -> None:
+        if partition == DUE:
+            pool.claimed(names.start, [(due(f"d{n}"), None) for n in names], 0.0)
+        else:
+            pool.submit([fresh(n) for n in names])
+
+    come(backlog, range(1000, 3000))
+    come(others, range(5000, 5010))
+    chunks: deque[list[tuple[int, int]]] = deque()
+    ran: list[int] = []
+    for number in range(30):
+        chunks.extend(sent(pool.plan(0.1)))
+        ran += [partition for partition, _ in chunks.popleft()]
+        pool.report(0, number, report())
+        if ran.count(others) == 10:
+            break
+    assert ran.count(others) == 10
+    assert ran.count(backlog) <= (12 if alone else 120)
 
 
 def test_a_due_record_keeps_the_order_of_its_key_and_has_none_by_partition() -> None:
@@ -167,7 +197,7 @@ def test_suspects_can_be_taken_once_every_worker_has_gone() -> None:
     suspects = pool.take_suspects()
     assert sorted(r[OFFSET] for r, _ in suspects) == [1, 1, 2, 3]
     blamed = [(r[OFFSET], s.crashes) for r, s in suspects if isinstance(s, Suspicion) and s.crashes]
-    assert blamed == [(3, 1)]
+    assert blamed == [(2, 1)]
     assert (pool.in_hand, pool.in_hand_bytes, len(pool.wants), len(pool.lanes)) == (0, 0, 0, 0)
 
 

@@ -21,6 +21,7 @@ from feedback.queries import query
 from feedback.record import DUE, Headers, Record
 from feedback.results import ResultRecord, add_results
 from feedback.states import MOST_CRASHES, WORKER_DIED, State
+from feedback.walk import first_due
 
 Connection: TypeAlias = psycopg.Connection[Any]
 
@@ -79,6 +80,8 @@ class Haul(NamedTuple):
     superseded: list[Superseded]
     due_in: float | None
     """Seconds until the first row of a type that has none due now; None where no such type is."""
+    after: str
+    """The type after which the next claim is to start."""
 
 
 class _Row(NamedTuple):
@@ -115,18 +118,25 @@ def due_channel(schema: str) -> str:
 
 
 def claim(
-    connection: Connection, instance: str, want: Want, *, schema: str, results: bool = False
+    connection: Connection,
+    instance: str,
+    want: Want,
+    *,
+    schema: str,
+    results: bool = False,
+    after: str = "",
 ) -> Haul:
     """Claims rows that are due, the first due ones of each type in turn, in one transaction.
 
-    `results`: what is superseded on the way gets a result record.
+    `results`: what is superseded on the way gets a result record. `after`: where the last claim
+    left off; of very many types a claim looks at some.
     """
-    firsts = connection.execute(query("due_types", schema)).fetchall()
+    firsts, after = first_due(connection, after, schema=schema)
     firsts = [(t, s) for t, s in firsts if t not in want.paused and want.limits.get(t, 1) > 0]
     later = min((s for _, s in firsts if s > 0), default=None)
     room = {t: want.limits.get(t, want.most) for t, s in firsts if s <= 0}
     if not room or want.most < 1:
-        return Haul([], [], later)
+        return Haul([], [], later, after)
     values = {"token": claim_token(instance, want.order), "lease": LEASE}
     rows: list[_Row] = []
     with connection.transaction():
@@ -145,7 +155,7 @@ def claim(
     # Those that are due first go first; of one type the claim has seen to that.
     rows.sort(key=lambda row: (row.due, row.created_at))
     found = [Claimed(_record(row, want.order), _verdict(row)) for row in rows]
-    return Haul(found, superseded, later)
+    return Haul(found, superseded, later, after)
 
 
 def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:

@@ -65,6 +65,8 @@ class QueueDesk:
         self._publish = publish
         self._count = count
         self._refuse = refuse
+        self._after = ""
+        """The type where the last claim left off: the desk's thread alone knows."""
         self._lock = threading.Lock()
         # All below is guarded by _lock.
         self._refill = Refill()
@@ -177,12 +179,13 @@ class QueueDesk:
         try:
             haul = due.claim(
                 connection, settings.instance, want,
-                schema=settings.schema, results=bool(settings.results_topic),
+                schema=settings.schema, results=bool(settings.results_topic), after=self._after,
             )  # fmt: skip
         except BaseException:
             with self._lock:
                 self._refill.failed(time.monotonic())
             raise
+        self._after = haul.after
         with self._lock:
             wanted = self._refill.claimed(len(haul.rows), haul.due_in, time.monotonic())
         self._tell_superseded(haul.superseded)

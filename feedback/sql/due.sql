@@ -3,20 +3,19 @@
 
 -- name: due_types
 -- The first due time of each type, by a walk from type to type along requests_due: as many index
--- look-ups as there are types, however many rows wait.
+-- look-ups as there are types, up to a number, however many rows wait. In the order of the walk.
 WITH RECURSIVE types AS (
-    (SELECT type, due_at FROM {schema}.requests
-     WHERE state = 'waiting' ORDER BY type, due_at LIMIT 1)
+    (SELECT 1 AS n, type, due_at FROM {schema}.requests
+     WHERE state = 'waiting' AND type > %(after)s ORDER BY type, due_at LIMIT 1)
     UNION ALL
-    SELECT next.type, next.due_at
+    SELECT types.n + 1, next.type, next.due_at
     FROM types, LATERAL (
         SELECT r.type, r.due_at FROM {schema}.requests r
         WHERE r.state = 'waiting' AND r.type > types.type ORDER BY r.type, r.due_at LIMIT 1
     ) next
+    WHERE types.n < %(most)s
 )
--- The limit ends the walk: made-up types, which wait as unknown ones, must not make claims slow.
-SELECT type, extract(epoch FROM due_at - statement_timestamp())::float8
-FROM (SELECT type, due_at FROM types LIMIT 2000) found ORDER BY due_at
+SELECT type, extract(epoch FROM due_at - statement_timestamp())::float8 FROM types ORDER BY n
 
 -- name: claim_due
 -- statement_timestamp(), as a volatile clock_timestamp() would keep the index from being used; and

@@ -46,9 +46,15 @@ def other(stack: Stack) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
 
 
 def take(
-    rows: WaitingRows, most: int = 100, order: int = 1, who: str = "a", **more: object
+    rows: WaitingRows,
+    most: int = 100,
+    order: int = 1,
+    who: str = "a",
+    after: str = "",
+    **more: object,
 ) -> Haul:
-    return claim(rows.connection, who, Want(order, most, **more), schema=rows.schema)  # type: ignore[arg-type]
+    want = Want(order, most, **more)  # type: ignore[arg-type]
+    return claim(rows.connection, who, want, schema=rows.schema, after=after)
 
 
 def ids(haul: Haul) -> list[str]:
@@ -120,7 +126,31 @@ def test_limits_and_paused_types(rows: WaitingRows) -> None:
 
 
 def test_nothing_waits(rows: WaitingRows) -> None:
-    assert take(rows) == Haul([], [], None)
+    assert take(rows) == Haul([], [], None, "")
+
+
+def test_a_type_behind_thousands_of_others_comes_round(rows: WaitingRows) -> None:
+    rows.add_types(2500)
+    rows.add("last", due_in=-3600, type="zz.real")
+    first = take(rows)
+    assert (ids(first), first.after) == ([], "made.up.2000")
+    second = take(rows, order=2, after=first.after)
+    assert ids(second) == ["last"]
+    # It came to the end, and went on from the beginning for as many as were left of its bound.
+    assert second.after == "made.up.1499"
+    rows.add("first", type="a.real")
+    assert ids(take(rows, order=3, after="made.up.2400")) == ["first"]
+
+
+def test_a_walk_that_comes_to_the_end_of_few_types_begins_anew(rows: WaitingRows) -> None:
+    rows.add("a", type="a")
+    rows.add("b", type="b", due_in=30)
+    rows.add("c", type="c", due_in=-3600)
+    for order, after in enumerate(("", "b", "c", "gone"), 1):
+        haul = take(rows, order=order, after=after)
+        assert (ids(haul), haul.after) == (["c", "a"], "")
+        assert haul.due_in == pytest.approx(30, abs=3)
+        rows.query(f"UPDATE {rows.schema}.requests SET due_at = not_before, token = NULL")
 
 
 @given(
@@ -392,7 +422,7 @@ def test_a_large_table_is_never_scanned(rows: WaitingRows) -> None:
     claimed = [("r1", 1), ("r2", 1)]
     values = {
         "types": ["t0", "t1"], "shares": [50, 50], "token": "x:1", "lease": LEASE,
-        "ids": [name for name, _ in claimed], "tokens": ["x:1", "x:1"],
+        "ids": [name for name, _ in claimed], "tokens": ["x:1", "x:1"], "after": "", "most": 2000,
     }  # fmt: skip
     names = (
         "due_types", "claim_due", "start_coalesced", "claimed_in_vain", "renew_claims",

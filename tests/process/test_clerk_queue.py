@@ -119,6 +119,14 @@ def test_a_row_that_another_instance_wrote_is_found_within_about_a_second(
     assert time.monotonic() - begun < 3.0
 
 
+def test_a_type_behind_thousands_of_others_comes_round(start: Start, rows: WaitingRows) -> None:
+    rows.add_types(2500)
+    rows.add("last", due_in=-3600, type="zz.real")
+    clerk = start()
+    clerk.send("want", 1, 10, {}, [])
+    assert due(clerk) == ["last"]
+
+
 @pytest.mark.parametrize("how", ["notify", "wake"])
 def test_it_is_woken(start: Start, rows: WaitingRows, how: str) -> None:
     clerk = start()

@@ -52,6 +52,17 @@ class WaitingRows:
         )
         self.query(f"ANALYZE {self.schema}.requests")
 
+    def add_types(self, n: int, *, due_in: float = 300.0) -> None:
+        """A row of each of n types made.up.0001 ..., due in so many seconds."""
+        self.query(
+            f"INSERT INTO {self.schema}.requests (id, type, state, code, effect, topic, partition,"
+            f" kafka_offset, produced_at, due_at, not_before, payload, headers, run)"
+            f" SELECT 'm'||g, 'made.up.'||to_char(g, 'FM0000'), 'waiting', 'unknown_type',"
+            f" 'transaction', 'top', 0, g, now(), now() + interval '{due_in} s',"
+            f" now() + interval '{due_in} s', '{{}}', '[]', 0 FROM generate_series(1, {n}) g"
+        )
+        self.query(f"ANALYZE {self.schema}.requests")
+
     def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         cursor = self.connection.execute(statement.encode(), values or None)
         return cursor.fetchall() if cursor.description else []

@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import pytest
-
-from stack import Stack
 from tests.support.service import WAIT, Bench, Raw
 from tests.support.waiting import eventually
 
 Headers = dict[str, bytes | None]
-
-
-@pytest.fixture
-def bench(
-    stack: Stack,
-    topic: Callable[..., str],
-    schema: str,
-    prefix: str,
-    group: str,
-    tmp_path: Path,
-) -> Iterator[Bench]:
-    made = Bench(stack, topic(), schema, prefix, group, tmp_path)
-    yield made
-    made.close()
 
 
 INVALID = ("rejected", "invalid_payload")

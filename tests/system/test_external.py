@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from stack import Stack
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
 SWEEPS = {"ONCEPOOL_SWEEP_INTERVAL": "0.3"}
-
-
-@pytest.fixture
-def bench(
-    stack: Stack,
-    topic: Callable[..., str],
-    schema: str,
-    prefix: str,
-    group: str,
-    tmp_path: Path,
-) -> Iterator[Bench]:
-    made = Bench(stack, topic(), schema, prefix, group, tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("end", ["killed", "stopped"])

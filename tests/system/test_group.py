@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
-from stack import Stack
 from tests.support.service import Bench, Callers, runs
 from tests.support.waiting import eventually
 
@@ -20,20 +16,6 @@ PROTOCOLS = {
     "consumer": {"ONCEPOOL_KAFKA_PROTOCOL": "consumer"},
 }
 PARTITIONS = 6
-
-
-@pytest.fixture
-def bench(
-    stack: Stack,
-    topic: Callable[..., str],
-    schema: str,
-    prefix: str,
-    group: str,
-    tmp_path: Path,
-) -> Iterator[Bench]:
-    made = Bench(stack, topic(partitions=PARTITIONS), schema, prefix, group, tmp_path)
-    yield made
-    made.close()
 
 
 def shared_out(bench: Bench, members: int) -> None:

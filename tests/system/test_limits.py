@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +20,18 @@ APPLIED = 5.0
 """Seconds within which every instance applies a limit."""
 
 
+PARTITIONS = 8
+
+
 @pytest.fixture
-def bench(
-    stack: Stack,
-    topic: Callable[..., str],
-    schema: str,
-    prefix: str,
-    group: str,
-    tmp_path: Path,
-) -> Iterator[Bench]:
-    made = Bench(stack, topic(partitions=8), schema, prefix, group, tmp_path)
-    made.environment |= {
+def bench(bench: Bench) -> Bench:
+    bench.environment |= {
         "ONCEPOOL_APP": "tests.support.limited_app:app",
         "ONCEPOOL_WORKERS": "4",
         "ONCEPOOL_MAX_IN_HAND": "600",
     }
-    made.query(f"CREATE TABLE {made.table}_notes (id text, type text, what text, at timestamptz)")
-    yield made
-    made.close()
+    bench.query(f"CREATE TABLE {bench.table}_notes (id text, type text, what text, at timestamptz)")
+    return bench
 
 
 def oncepool(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:

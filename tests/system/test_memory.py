@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Producer
 
-from stack import Stack
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
@@ -20,14 +17,7 @@ GROWTH = 64 << 20
 """Bytes that the main process may grow by: the client fetches up to 16 MiB ahead."""
 
 
-@pytest.fixture
-def bench(
-    stack: Stack, topic: object, schema: str, prefix: str, group: str, tmp_path: Path
-) -> Iterator[Bench]:
-    assert callable(topic)
-    made = Bench(stack, topic(partitions=2), schema, prefix, group, tmp_path)
-    yield made
-    made.close()
+PARTITIONS = 2
 
 
 def rss(pid: int) -> int:

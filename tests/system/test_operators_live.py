@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,6 @@ from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.service import WAIT, Bench, Raw
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-def bench(
-    stack: Stack,
-    topic: Callable[..., str],
-    schema: str,
-    prefix: str,
-    group: str,
-    tmp_path: Path,
-) -> Iterator[Bench]:
-    made = Bench(stack, topic(), schema, prefix, group, tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

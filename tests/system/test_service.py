@@ -7,28 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
-from stack import Stack
 from tests.support.service import ROOT, WAIT, Bench, Raw
 from tests.support.waiting import eventually
 
-
-@pytest.fixture
-def bench(
-    stack: Stack,
-    topic: Callable[..., str],
-    schema: str,
-    prefix: str,
-    group: str,
-    tmp_path: Path,
-) -> Iterator[Bench]:
-    made = Bench(stack, topic(partitions=4), schema, prefix, group, tmp_path)
-    yield made
-    made.close()
+PARTITIONS = 4
 
 
 ENDS = {

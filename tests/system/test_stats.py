@@ -7,14 +7,11 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from stack import Stack
 from tests.support.service import ROOT, WAIT, Bench
 from tests.support.waiting import eventually
 
@@ -24,18 +21,7 @@ AWAY = {
 }
 
 
-@pytest.fixture
-def bench(
-    stack: Stack,
-    topic: Callable[..., str],
-    schema: str,
-    prefix: str,
-    group: str,
-    tmp_path: Path,
-) -> Iterator[Bench]:
-    made = Bench(stack, topic(partitions=2), schema, prefix, group, tmp_path)
-    yield made
-    made.close()
+PARTITIONS = 2
 
 
 def environment(bench: Bench, *away: str) -> dict[str, str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import orjson
 import pytest
@@ -15,19 +14,7 @@ from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 
-
-@pytest.fixture
-def bench(
-    stack: Stack,
-    topic: Callable[..., str],
-    schema: str,
-    prefix: str,
-    group: str,
-    tmp_path: Path,
-) -> Iterator[Bench]:
-    made = Bench(stack, topic(partitions=4), schema, prefix, group, tmp_path)
-    yield made
-    made.close()
+PARTITIONS = 4
 
 
 @pytest.fixture

@@ -1,0 +1,28 @@
+"""What tests of the whole service share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stack import Stack
+from tests.support.service import Bench
+
+
+@pytest.fixture
+def bench(
+    request: pytest.FixtureRequest,
+    stack: Stack,
+    topic: Callable[..., str],
+    schema: str,
+    prefix: str,
+    group: str,
+    tmp_path: Path,
+) -> Iterator[Bench]:
+    """A topic, a schema and a client of the test's own; the module may say how many PARTITIONS."""
+    partitions = getattr(request.module, "PARTITIONS", 1)
+    made = Bench(stack, topic(partitions=partitions), schema, prefix, group, tmp_path)
+    yield made
+    made.close()

@@ -226,6 +226,26 @@ def release(
     raise AssertionError("unreachable")
 
 
+def settle(
+    connection: Connection, ids: Sequence[str], token: str, *, schema: str, results: bool
+) -> list[Superseded]:
+    """Claims under `token` that this transaction made of rows with a reference wait, unclaimed.
+
+    Returns those of the reference that gave way. Raises UniqueViolation where another one came
+    meanwhile, and LockNotAvailable.
+    """
+    if not ids:
+        return []
+    values = {"ids": list(ids), "token": token}
+    superseded = _superseded(connection.execute(query("supersede_started", schema), values))
+    gone = {row.id for row in superseded}
+    left = [(name, True) for name in sorted(set(ids) - gone)]
+    superseded += _give_back(connection, left, schema)
+    if results:
+        _note(connection, superseded, schema)
+    return superseded
+
+
 def notify(connection: Connection, *, schema: str) -> None:
     """Wakes the clerks of all instances, when the transaction commits."""
     connection.execute("SELECT pg_notify(%s, '')", [due_channel(schema)])

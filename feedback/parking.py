@@ -1,7 +1,8 @@
 """Parking: requests that an instance has taken and will not start become waiting rows.
 
-Any instance takes them from there at once. An id that has a row already is left: whatever that row
-says answers the request, or it is in another copy's hands.
+Any instance takes them from there at once. Of ids that have a row already a failed one waits again,
+as this is its resend. Others are left: whatever such a row says answers the request, or it is in
+another copy's hands.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import psycopg
 from psycopg import errors
 
-from feedback.due import notify
+from feedback.due import Superseded, notify, settle
 from feedback.queries import query
 
 Connection: TypeAlias = psycopg.Connection[Any]
@@ -22,6 +23,8 @@ Connection: TypeAlias = psycopg.Connection[Any]
 LOCK_TIMEOUT: Final = "100ms"
 """How long a park waits for somebody who is just writing a row of one of its ids."""
 
+_SETTLING: Final = "parking"
+"""The token of rows that wait only until those of their references are settled: no instance's."""
 _END: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE pid = %s AND backend_start = %s::timestamptz"
@@ -49,30 +52,68 @@ class Parcel(NamedTuple):
     headers: bytes
 
 
-def park(connection: Connection, parcels: Sequence[Parcel], code: str, *, schema: str) -> set[str]:
-    """Writes waiting rows; the ids that have one now by it. Each id may come once.
+class Parked(NamedTuple):
+    """What a park did."""
+
+    runs: dict[str, int]
+    """Ids that wait now by it, with their run numbers."""
+    superseded: list[Superseded]
+    """Failed ones that were sent again and older ones that gave way to another of a reference."""
+
+
+def park(
+    connection: Connection,
+    parcels: Sequence[Parcel],
+    code: str,
+    *,
+    schema: str,
+    results: bool = False,
+) -> Parked:
+    """Writes waiting rows, and lets failed ones wait that were sent again. Each id may come once.
 
     What another copy of a request holds up is tried in halves, and left in the end: that copy runs.
+    `results`: what is superseded on the way gets a result record.
     """
     if not parcels:
-        return set()
+        return Parked({}, [])
     try:
         with connection.transaction():
             connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
-            values = {**_columns(parcels), "code": code}
-            rows = connection.execute(query("park", schema), values).fetchall()
-            if rows:
+            values = {**columns_of(parcels), "code": code}
+            superseded, runs = _revive(connection, parcels, code, schema, results=results)
+            runs |= dict(connection.execute(query("park", schema), values).fetchall())
+            if runs:
                 notify(connection, schema=schema)
-        return {row[0] for row in rows}
-    except errors.LockNotAvailable:
+        return Parked(runs, superseded)
+    except (errors.LockNotAvailable, errors.UniqueViolation):
         if len(parcels) == 1:
-            return set()
+            return Parked({}, [])
         middle = len(parcels) // 2
-        first = park(connection, parcels[:middle], code, schema=schema)
-        return first | park(connection, parcels[middle:], code, schema=schema)
+        halves = [
+            park(connection, half, code, schema=schema, results=results)
+            for half in (parcels[:middle], parcels[middle:])
+        ]
+        return Parked(halves[0].runs | halves[1].runs, halves[0].superseded + halves[1].superseded)
 
 
-def _columns(parcels: Sequence[Parcel]) -> dict[str, list[Any]]:
+def _revive(
+    connection: Connection, parcels: Sequence[Parcel], code: str, schema: str, *, results: bool
+) -> tuple[list[Superseded], dict[str, int]]:
+    ids = [parcel.id for parcel in parcels]
+    locked = {name for name, _ in connection.execute(query("lock_failed", schema), {"ids": ids})}
+    if not locked:
+        return [], {}
+    failed = [parcel for parcel in parcels if parcel.id in locked]
+    values = {**columns_of(failed), "code": code, "token": _SETTLING}
+    revived = connection.execute(query("revive", schema), values).fetchall()
+    coalescing = [name for name, _, coalesces in revived if coalesces]
+    superseded = settle(connection, coalescing, _SETTLING, schema=schema, results=results)
+    gone = {row.id for row in superseded}
+    return superseded, {name: run for name, run, _ in revived if name not in gone}
+
+
+def columns_of(parcels: Sequence[Parcel]) -> dict[str, list[Any]]:
+    """The values of the statements, a list a column."""
     return {
         "ids": [p.id for p in parcels],
         "types": [p.type for p in parcels],

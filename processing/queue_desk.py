@@ -198,8 +198,12 @@ class QueueDesk:
         settings = self._settings
         end_backends(connection, part.backends)
         found = parking(part.records, part.lost, part.decoded)
-        parked = park(connection, found.parcels, part.code, schema=settings.schema)
-        mine = [parcel for parcel in found.parcels if parcel.id in parked]
+        parked = park(
+            connection, found.parcels, part.code,
+            schema=settings.schema, results=bool(settings.results_topic),
+        )  # fmt: skip
+        runs = parked.runs
+        mine = [p._replace(run=runs[p.id]) for p in found.parcels if p.id in runs]
         now = datetime.now(UTC)
         self._publish(parked_statuses(mine, found.records, part.code, now, settings.status_ttl))
         counts: dict[Key, int] = {}
@@ -207,7 +211,9 @@ class QueueDesk:
             key = (parcel.type, "waiting", part.code)
             counts[key] = counts.get(key, 0) + 1
         self._count(counts)
-        others = [name for name in found.records if name not in parked]
+        self._tell_superseded(parked.superseded)
+        settled = runs.keys() | {row.id for row in parked.superseded}
+        others = [name for name in found.records if name not in settled]
         stored = self._tell_stored(connection, others, copies=not part.lost)
         # Of suspects nothing may be said but what their rows say.
         rest = [] if part.lost else [found.records[n] for n in others if n not in stored]

@@ -14,7 +14,9 @@ import pytest
 
 from feedback.due import due_channel
 from feedback.record import DUE, Record
-from feedback.store import RedisStatusStore
+from feedback.states import State
+from feedback.status import encode_status
+from feedback.store import RedisStatusStore, StatusWrite
 from processing.clerk_settings import ClerkSettings
 from processing.wants import pair_of
 from stack import Stack
@@ -265,16 +267,41 @@ def test_a_park_leaves_rows_that_are_there(
     start: Start, rows: WaitingRows, statuses: RedisStatusStore
 ) -> None:
     rows.add("r-1", state="done", code="ok", due_in=0.0)
-    rows.add("r-2", state="failed", code="handler_error", due_in=0.0)
     clerk = start()
-    clerk.send("park", 1, "parked", [message(n) for n in (1, 2, 3, 3)], [], [], [])
-    eventually(lambda: sum(frame[2] for frame in clerk.received("refused")) == 4)
-    assert rows.states() == {"r-1": "done", "r-2": "failed", "r-3": "waiting"}
+    clerk.send("park", 1, "parked", [message(n) for n in (1, 3, 3)], [], [], [])
+    eventually(lambda: sum(frame[2] for frame in clerk.received("refused")) == 3)
+    assert rows.states() == {"r-1": "done", "r-3": "waiting"}
     eventually(lambda: state_of(statuses, "r-1") == ("done", "ok"))
-    # They are copies that were answered.
+    # It is a copy that was answered.
     eventually(lambda: rows.columns("r-1", "resends") == (1,))
-    eventually(lambda: state_of(statuses, "r-2") == ("failed", "handler_error"))
     eventually(lambda: state_of(statuses, "r-3") == ("waiting", "parked"))
+
+
+def test_a_resend_of_a_failed_request_waits_and_its_producer_is_told(
+    start: Start, rows: WaitingRows, statuses: RedisStatusStore
+) -> None:
+    failed: dict[str, Any] = {
+        "state": "failed", "code": "handler_error", "type": "pay", "run": 2, "due_in": 0.0,
+    }  # fmt: skip
+    rows.add("r-1", payload=b"stored", **failed)
+    rows.add("r-2", coalesce_key="k", **failed)
+    rows.add("newer", type="pay", due_in=60.0, produced_in=-1.0, coalesce_key="k")
+    old = encode_status(
+        "r-1", "pay", State.FAILED, 2, code="handler_error", attempt=1, at=datetime.now(UTC)
+    )
+    statuses.write([StatusWrite("r-1", old, 60)])
+    clerk = start()
+    clerk.send("park", 1, "parked", [message(n) for n in (1, 2)], [], [], [])
+    assert clerk.wait_for("refused")[1:] == (1, 2)
+    eventually(lambda: state_of(statuses, "r-1") == ("waiting", "parked"))
+    eventually(lambda: state_of(statuses, "r-2") == ("superseded", "superseded"))
+    [status] = statuses.read(["r-1"])
+    assert status is not None
+    assert status.run == 3
+    clerk.send("want", 1, 10, {}, [])
+    [(record, verdict)] = clerk.wait_for("due")[2]
+    assert (pair_of(record)[0], record[5], verdict) == ("r-1", b"stored", None)
+    assert rows.columns("r-1", "run", "resends") == (4, 0)
 
 
 def test_a_park_does_not_wait_for_an_executor_that_writes_the_same_id(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -225,6 +226,11 @@ class Client:
         )
         if options.get("request_id") is not None:  # nothing can stand under an id just made
             submission.before = self._reader.read(message.id)
+            first = self._submissions.get(message.id)
+            if first is not None and first.fingerprint == submission.fingerprint:
+                # Sent again late it must not count as newer than those sent meanwhile.
+                submission.timestamp = first.timestamp
+                message = replace(message, timestamp=first.timestamp)
         return message, submission
 
     def _send_first(

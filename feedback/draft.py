@@ -76,6 +76,7 @@ def draft(
         name,
         kind,
         fingerprint=_fingerprint(kind, value, content_type),
+        timestamp=message.timestamp,
         adapter=adapter,
         waits_for=0.0 if due is None else max(0.0, (due - now).total_seconds()),
     )

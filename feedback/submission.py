@@ -40,6 +40,7 @@ class Submission:
     id: str
     type: str
     fingerprint: str | None  # hex; None where its payload is not known here
+    timestamp: int = 0  # ms: of its first send
     before: Status | None = None  # what stood before it was sent
     adapter: ResultAdapter | None = None
     waits_for: float = 0.0  # seconds that it asked not to be run for

@@ -271,6 +271,25 @@ def test_a_payload_too_large_for_kafka_says_so(client: Client, producer: FakePro
         client.submit("t", 1)
 
 
+def test_sent_again_a_request_keeps_the_time_of_its_first_send(
+    client: Client, producer: FakeProducer, consumer: Consumer
+) -> None:
+    client.submit("t", {"a": 1}, request_id="a")
+    client.submit("t", 1, request_id="b")
+    first = producer.sent[0]["timestamp"]
+    eventually(lambda: time.time_ns() // 1_000_000 > first + 1)
+    client.submit("t", b'{ "a" : 1 }', request_id="a")
+    consumer.say("a", State.DONE)
+    client.call("t", {"a": 1}, request_id="a", timeout=5)
+    client.submit("t", {"a": 1}, request_id="a", delay=1)
+    assert [sent["timestamp"] for sent in producer.sent[2:]] == [first] * 3
+    # Another payload, or another id, is another request.
+    client.submit("t", {"a": 2}, request_id="a")
+    client.submit("other", 1, request_id="b")
+    client.submit("t", {"a": 1})
+    assert min(sent["timestamp"] for sent in producer.sent[5:]) > first
+
+
 # Delivery that fails
 
 

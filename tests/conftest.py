@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -19,9 +18,6 @@ from stack import Stack
 from tests.support import run
 
 pytest_plugins = ["tests.support.coverage"]
-
-STACKS = frozenset({"test_stack.py", "test_stack_of_run.py", "test_demo.py"})
-"""Files whose tests start stacks by themselves."""
 
 TopicFactory = Callable[..., str]
 
@@ -35,22 +31,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if config.stash.get(_started_here, False):
         run.end()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For ``pytest -n 2 --dist loadgroup``: a file stays together, and so do files with stacks.
-
-    A service that is stopped would lose its port to another stack that starts beside it.
-    """
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    for path, tests in files.items():
-        wanted = {name for item in tests for name in getattr(item, "fixturenames", ())}
-        own = "own_stack" in wanted or path.name in STACKS
-        for item in tests:
-            item.add_marker(pytest.mark.xdist_group("stacks" if own else str(path)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
@@ -72,19 +74,26 @@ def stats(
 def _watch(settings: Settings, minutes: int) -> None:
     console = Console(highlight=False)
     live = Live(console=console, screen=console.is_terminal, auto_refresh=False)
+    stopping = threading.Event()
+
+    def stop(*_: object) -> None:
+        if stopping.is_set():
+            raise KeyboardInterrupt  # a look that waits for a service is not waited for twice
+        stopping.set()
+
+    # Not as an exception: one that comes while the screen is drawn would leave it as it is.
+    before = signal.signal(signal.SIGINT, stop)
     try:
-        while True:
+        while not stopping.is_set():
             began = time.monotonic()
             shown = render(look(settings, minutes))
             live.start()
             live.update(shown, refresh=True)
             # A look that takes long must not become all that the services do.
-            time.sleep(max(REFRESH, time.monotonic() - began))
-    except KeyboardInterrupt:
-        return
+            stopping.wait(max(REFRESH, time.monotonic() - began))
     finally:
-        # Not by `with`, which leaves the screen as it is where the interrupt comes while it starts.
         live.stop()
+        signal.signal(signal.SIGINT, before)
 
 
 def as_json(found: Look) -> Row:

@@ -8,6 +8,7 @@ Connections are in autocommit mode. Due times are compared with the database's c
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,7 +32,6 @@ SUPERSEDED: Final = "superseded"
 """The code beside the state of that name."""
 _ROUNDS: Final = 4
 """Claims of one want: types that have less than their share leave the rest to others."""
-_TRIES: Final = 3
 LOCK_BRIEFLY: Final = "SET LOCAL lock_timeout = '500ms'"
 """A resend that is answered, or a renewal, holds a row for less."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -203,27 +203,27 @@ def release(
     ids, values = _named(instance, pairs)
     if not ids:
         return []
-    lock = "lock_claims"
-    for tries in range(_TRIES):
-        try:
-            with connection.transaction():
-                connection.execute(LOCK_BRIEFLY)
-                locked = connection.execute(query(lock, schema), values).fetchall()
-                superseded = _give_back(connection, locked, schema)
-                if results:
-                    _note(connection, superseded, schema)
-                if locked:
-                    notify(connection, schema=schema)
-                return superseded
-        except errors.LockNotAvailable:
-            if tries == _TRIES - 1:
-                raise
-            lock = "lock_free_claims"
-        except errors.UniqueViolation:
-            # A newer one of its reference arrived between two statements.
-            if tries == _TRIES - 1:
-                raise
-    raise AssertionError("unreachable")
+    # What is locked for long is being finished, and is left to that in the end. A newer one of a
+    # reference that arrives between two statements has it done once more.
+    *early, last = ("lock_claims", "lock_free_claims", "lock_free_claims")
+    for lock in early:
+        with contextlib.suppress(errors.LockNotAvailable, errors.UniqueViolation):
+            return _release(connection, lock, values, schema, results=results)
+    return _release(connection, last, values, schema, results=results)
+
+
+def _release(
+    connection: Connection, lock: str, values: Mapping[str, Any], schema: str, *, results: bool
+) -> list[Superseded]:
+    with connection.transaction():
+        connection.execute(LOCK_BRIEFLY)
+        locked = connection.execute(query(lock, schema), values).fetchall()
+        superseded = _give_back(connection, locked, schema)
+        if results:
+            _note(connection, superseded, schema)
+        if locked:
+            notify(connection, schema=schema)
+        return superseded
 
 
 def settle(

@@ -489,3 +489,17 @@ def test_what_somebody_has_locked_for_a_moment_is_given_back_all_the_same(
     threading.Timer(0.1, other.rollback).start()
     release(rows.connection, "a", [("x", 1)], schema=rows.schema)
     assert rows.columns("x", "token") == (None,)
+
+
+def test_what_somebody_is_finishing_is_not_waited_for(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    rows.add("x", "y")
+    take(rows)
+    other.autocommit = False
+    other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'x' FOR UPDATE".encode())
+    assert release(rows.connection, "a", [("x", 1), ("y", 1)], schema=rows.schema) == []
+    assert rows.columns("y", "token") == (None,)
+    other.rollback()
+    assert rows.columns("x", "token") == ("a:1",)
+    assert release(rows.connection, "a", [], schema=rows.schema) == []

@@ -31,7 +31,6 @@ MODULES = (
     "processing/triage.py",
     "processing/round.py",
     "processing/transactions.py",
-    "processing/segments.py",
     "processing/execution.py",
     "feedback/rows.py",
     "feedback/due.py",

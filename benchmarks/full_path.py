@@ -22,7 +22,6 @@ from benchmarks.services import services
 from benchmarks.spread import Spread, in_turns, ratio, spread
 from stack import Stack
 
-WORKERS = 2
 ROUNDS = 5
 HANDLERS = {"bench.noop": "no-op", "bench.insert": "one INSERT", "bench.batch": "batch, COPY"}
 
@@ -65,13 +64,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one round, a quarter of the work")
     parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
-    parser.add_argument("--workers", type=int, default=WORKERS, help="worker processes of each")
+    parser.add_argument("--workers", type=int, help="worker processes of each (cores - 1)")
     options = parser.parse_args()
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     with services() as stack:
         machine = facts(stack, "kafka-python")
-        rates = measure(stack, options.workers, rounds, 4 if options.quick else 1)
-    tell(machine, rates, options.workers, rounds, keep=not options.quick)
+        # The broker and whoever reads from it need a core, too.
+        workers = options.workers or max(1, machine.cores - 1)
+        rates = measure(stack, workers, rounds, 4 if options.quick else 1)
+    tell(machine, rates, workers, rounds, keep=not options.quick)
 
 
 def measure(stack: Stack, workers: int, rounds: int, divisor: int) -> Rates:
@@ -98,7 +99,7 @@ def tell(machine: Machine, rates: Rates, workers: int, rounds: int, *, keep: boo
     }
     columns = ("handler", *(side.name for side in SIDES))
     print_table(
-        f"Requests a second, {workers} workers, median of {rounds}",
+        f"Requests a second, {workers} worker{'s'[: workers > 1]}, median of {rounds}",
         columns,
         [(name, *(one.median for one in speeds[key].values())) for key, name in HANDLERS.items()],
         machine.line,
@@ -118,15 +119,16 @@ def tell(machine: Machine, rates: Rates, workers: int, rounds: int, *, keep: boo
             "requests_per_second": rates,
             "oncepool_as_multiple": ratios,
         }
-        say(f"written: {_shown(write_json('full_path', machine, results))}")
-        say(f"drawn: {_shown(draw(speeds))}")
+        name = f"full_path-{workers}"
+        say(f"written: {_shown(write_json(name, machine, results))}")
+        say(f"drawn: {_shown(draw(speeds, name))}")
 
 
-def draw(speeds: dict[str, dict[str, Spread]]) -> Path:
+def draw(speeds: dict[str, dict[str, Spread]], name: str) -> Path:
     """The rates as bars."""
     from benchmarks.plot import bars  # takes a second that a quick run saves
 
-    path = RESULTS / "full_path.svg"
+    path = RESULTS / f"{name}.svg"
     groups = {HANDLERS[handler]: sides for handler, sides in speeds.items()}
     bars(path, "The full path: requests a second", "requests/s", groups)
     return path

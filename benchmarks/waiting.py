@@ -39,7 +39,7 @@ from stack import Stack
 
 WORKERS = 2
 ROUNDS = 5
-REQUESTS = 60_000
+REQUESTS = 100_000
 ROWS = 1_000_000
 HANDLERS = {"bench.noop": "no-op", "bench.insert": "one INSERT"}
 EMPTY, BESIDE, DUE = "empty queue", "beside a full queue", "due rows"

@@ -11,29 +11,17 @@ ratio per pair.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 
-from benchmarks.full_path_runs import Place, bare, oncepool, place, plain
+from benchmarks.full_path_runs import bare, oncepool, plain
 from benchmarks.machine import Machine, facts
-from benchmarks.report import RESULTS, print_table, say, write_json
+from benchmarks.report import print_table
 from benchmarks.services import services
-from benchmarks.spread import Spread, in_turns, ratio, spread
-from stack import Stack
+from benchmarks.sides import Rates, Side, keep, measure, speeds_of, with_aim
+from benchmarks.spread import ratio
 
 ROUNDS = 5
 HANDLERS = {"bench.noop": "no-op", "bench.insert": "one INSERT", "bench.batch": "batch, COPY"}
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One design."""
-
-    name: str
-    run: Callable[[Place, str, int], float]
-    count: int
-    """Requests of one run: so many that start-up is past, so few that a round stays short."""
 
 
 OURS = "Oncepool"
@@ -56,9 +44,6 @@ AIMS = {
 }
 """What Oncepool wants to reach, as a ratio to the other side."""
 
-Rates = dict[str, dict[str, list[float]]]
-"""Handler -> side -> requests a second, a value per round."""
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -71,28 +56,15 @@ def main() -> None:
         machine = facts(stack, "kafka-python")
         # The broker and whoever reads from it need a core, too.
         workers = options.workers or max(1, machine.cores - 1)
-        rates = measure(stack, workers, rounds, 4 if options.quick else 1)
-    tell(machine, rates, workers, rounds, keep=not options.quick)
+        divisor = 4 if options.quick else 1
+        sides = [replace(side, count=side.count // divisor) for side in SIDES]
+        rates = measure(stack, HANDLERS, sides, workers, rounds)
+    tell(machine, rates, workers, rounds, whole=not options.quick)
 
 
-def measure(stack: Stack, workers: int, rounds: int, divisor: int) -> Rates:
-    """All sides with all handlers, in turns."""
-    rates: Rates = {handler: {side.name: [] for side in SIDES} for handler in HANDLERS}
-    for handler, name in HANDLERS.items():
-        for number, side in in_turns(SIDES, rounds):
-            with place(stack, workers) as where:
-                found = side.run(where, handler, side.count // divisor)
-            rates[handler][side.name].append(found)
-            say(f"{name}, round {number + 1} of {rounds}, {side.name}: {found:,.0f} requests/s")
-    return rates
-
-
-def tell(machine: Machine, rates: Rates, workers: int, rounds: int, *, keep: bool) -> None:
+def tell(machine: Machine, rates: Rates, workers: int, rounds: int, *, whole: bool) -> None:
     """Prints the tables; a whole run is written down and drawn, too."""
-    speeds = {
-        handler: {side: spread(values) for side, values in sides.items()}
-        for handler, sides in rates.items()
-    }
+    speeds = speeds_of(rates)
     ratios = {
         handler: {side: ratio(sides[OURS], values) for side, values in sides.items()}
         for handler, sides in rates.items()
@@ -108,41 +80,20 @@ def tell(machine: Machine, rates: Rates, workers: int, rounds: int, *, keep: boo
         "Oncepool as a multiple of the others: median (lowest - highest), and what it should be",
         ("handler", *(side.name for side in SIDES[1:])),
         [
-            (name, *(_with_aim(key, side.name, ratios[key][side.name]) for side in SIDES[1:]))
+            (name, *(with_aim(ratios[key][s.name], AIMS.get((key, s.name))) for s in SIDES[1:]))
             for key, name in HANDLERS.items()
         ],
     )
-    if keep:
+    if whole:
         results = {
             "workers": workers,
             "requests": {side.name: side.count for side in SIDES},
             "requests_per_second": rates,
             "oncepool_as_multiple": ratios,
         }
-        name = f"full_path-{workers}"
-        say(f"written: {_shown(write_json(name, machine, results))}")
-        say(f"drawn: {_shown(draw(speeds, name))}")
-
-
-def draw(speeds: dict[str, dict[str, Spread]], name: str) -> Path:
-    """The rates as bars."""
-    from benchmarks.plot import bars  # takes a second that a quick run saves
-
-    path = RESULTS / f"{name}.svg"
-    groups = {HANDLERS[handler]: sides for handler, sides in speeds.items()}
-    bars(path, "The full path: requests a second", "requests/s", groups)
-    return path
-
-
-def _with_aim(handler: str, side: str, found: Spread) -> str:
-    aim = AIMS.get((handler, side))
-    if aim is None:
-        return str(found)
-    return f"{found}, {aim:g}: {'reached' if found.median >= aim else 'missed'}"
-
-
-def _shown(path: Path) -> str:
-    return str(path.relative_to(RESULTS.parents[1]))
+        groups = {name: speeds[key] for key, name in HANDLERS.items()}
+        title = "The full path: requests a second"
+        keep(f"full_path-{workers}", title, machine, results, groups)
 
 
 if __name__ == "__main__":

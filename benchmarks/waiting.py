@@ -15,27 +15,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 from psycopg import sql
 
-from benchmarks.full_path_runs import (
-    LONGEST,
-    PAYLOAD,
-    POLL,
-    Place,
-    fill_topic,
-    place,
-    rate,
-    running,
-)
+from benchmarks.full_path_runs import LONGEST, PAYLOAD, POLL, Place, fill_topic, rate, running
 from benchmarks.machine import Machine, facts
-from benchmarks.report import RESULTS, print_table, say, write_json
+from benchmarks.report import print_table
 from benchmarks.services import services
-from benchmarks.spread import Spread, in_turns, ratio, spread
-from stack import Stack
+from benchmarks.sides import Rates, Side, keep, measure, speeds_of, with_aim
+from benchmarks.spread import ratio
 
 WORKERS = 2
 ROUNDS = 5
@@ -55,18 +44,6 @@ FROM generate_series(1, %(count)s) n
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One way for requests to come."""
-
-    name: str
-    run: Callable[[Place, str, int], float]
-
-
-Rates = dict[str, dict[str, list[float]]]
-"""Handler -> side -> requests a second, a value per round."""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the work")
@@ -77,11 +54,14 @@ def main() -> None:
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     divisor = 10 if options.quick else 1
     rows = options.rows or ROWS // divisor
-    sides = (Side(EMPTY, fresh), Side(BESIDE, beside(rows)), Side(DUE, due))
+    count = REQUESTS // divisor
+    sides = (
+        Side(EMPTY, fresh, count), Side(BESIDE, beside(rows), count), Side(DUE, due, count),
+    )  # fmt: skip
     with services() as stack:
         machine = facts(stack)
-        rates = measure(stack, sides, options.workers, rounds, REQUESTS // divisor)
-    tell(machine, rates, rows, rounds, keep=not options.quick)
+        rates = measure(stack, HANDLERS, sides, options.workers, rounds)
+    tell(machine, rates, rows, rounds, whole=not options.quick)
 
 
 def fresh(where: Place, handler: str, count: int) -> float:
@@ -151,26 +131,9 @@ def wait_for_done(where: Place, count: int) -> None:
             time.sleep(POLL)
 
 
-def measure(
-    stack: Stack, sides: tuple[Side, ...], workers: int, rounds: int, count: int
-) -> Rates:  # fmt: skip
-    """All sides with all handlers, in turns."""
-    rates: Rates = {handler: {side.name: [] for side in sides} for handler in HANDLERS}
-    for handler, name in HANDLERS.items():
-        for number, side in in_turns(sides, rounds):
-            with place(stack, workers) as where:
-                found = side.run(where, handler, count)
-            rates[handler][side.name].append(found)
-            say(f"{name}, round {number + 1} of {rounds}, {side.name}: {found:,.0f} requests/s")
-    return rates
-
-
-def tell(machine: Machine, rates: Rates, rows: int, rounds: int, *, keep: bool) -> None:
+def tell(machine: Machine, rates: Rates, rows: int, rounds: int, *, whole: bool) -> None:
     """Prints the tables; a whole run is written down and drawn, too."""
-    speeds = {
-        handler: {side: spread(values) for side, values in sides.items()}
-        for handler, sides in rates.items()
-    }
+    speeds = speeds_of(rates)
     ratios = {
         handler: {side: ratio(sides[side], sides[EMPTY]) for side in AIMS}
         for handler, sides in rates.items()
@@ -185,33 +148,15 @@ def tell(machine: Machine, rates: Rates, rows: int, rounds: int, *, keep: bool) 
         f"As a share of what fresh requests do beside an {EMPTY}: median (lowest - highest)",
         ("handler", *AIMS),
         [
-            (name, *(_with_aim(side, ratios[key][side]) for side in AIMS))
+            (name, *(with_aim(ratios[key][side], AIMS[side]) for side in AIMS))
             for key, name in HANDLERS.items()
         ],
     )
-    if keep:
+    if whole:
         results = {"rows": rows, "requests_per_second": rates, "share_of_fresh": ratios}
-        say(f"written: {_shown(write_json('waiting', machine, results))}")
-        say(f"drawn: {_shown(draw(speeds))}")
-
-
-def draw(speeds: dict[str, dict[str, Spread]]) -> Path:
-    """The rates as bars."""
-    from benchmarks.plot import bars  # takes a second that a quick run saves
-
-    path = RESULTS / "waiting.svg"
-    groups = {HANDLERS[handler]: sides for handler, sides in speeds.items()}
-    bars(path, "Fresh requests and the waiting queue: requests a second", "requests/s", groups)
-    return path
-
-
-def _with_aim(side: str, found: Spread) -> str:
-    aim = AIMS[side]
-    return f"{found}, {aim:g}: {'reached' if found.median >= aim else 'missed'}"
-
-
-def _shown(path: Path) -> str:
-    return str(path.relative_to(RESULTS.parents[1]))
+        groups = {name: speeds[key] for key, name in HANDLERS.items()}
+        title = "Fresh requests and the waiting queue: requests a second"
+        keep("waiting", title, machine, results, groups)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -84,3 +84,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=10_000)
     console.print(table)
+
+
+def print_listing(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], limit: int, *, json: bool
+) -> None:
+    """At most `limit` rows, of which one more was asked for to tell whether there are more."""
+    shown = rows[:limit]
+    if json:
+        print_json(shown)
+    else:
+        print_table(columns, ([row[column] for column in columns] for row in shown))
+    if len(rows) > limit:
+        typer.echo(f"there are more than these {limit}: raise --limit or narrow it", err=True)

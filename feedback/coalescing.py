@@ -73,22 +73,19 @@ def judge(
     """Who waits and who is superseded. Pure. Arrivals stand in their order of arrival."""
     verdict = Verdict()
     standing = {(w.type, w.coalesce_key): w for w in waiters}
-    winners: dict[Key, Arrival] = {}
+    rivals: dict[Key, list[Arrival]] = {}
     for arrival in arrivals:
-        rival = winners.get(arrival.key)
+        rivals.setdefault(arrival.key, []).append(arrival)
+    for key, coming in rivals.items():
         # Of equal times the later arrival wins.
-        if rival is None or rival.produced_at <= arrival.produced_at:
-            winners[arrival.key] = arrival
-    for key, winner in winners.items():
+        winner = max(reversed(coming), key=_produced_at)
         waiter, begun = standing.get(key), started.get(key)
         best = winner.id
         if begun is not None and begun.produced_at > winner.produced_at and begun.id != winner.id:
             best = begun.id
         if waiter is not None and waiter.produced_at > winner.produced_at:
             best = waiter.id
-        for arrival in arrivals:
-            if arrival.key == key and arrival.id != best:
-                verdict.superseded[arrival.id] = best
+        verdict.superseded |= {one.id: best for one in coming if one.id != best}
         if best != winner.id:
             continue
         since = now if waiter is None else waiter.window_start
@@ -98,6 +95,10 @@ def judge(
         if waiter is not None:
             verdict.ousted.append((waiter, winner.id))
     return verdict
+
+
+def _produced_at(arrival: Arrival) -> datetime:
+    return arrival.produced_at
 
 
 class Coalescing:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -172,6 +172,12 @@ def headers_for(
             raise ValueError(f"header {name!r} has a meaning of its own: use the argument for it")
         headers.append((name, content.encode() if isinstance(content, str) else content))
     return headers
+
+
+def reply_channel(pairs: Iterable[tuple[str, bytes | None]] | None) -> str | None:
+    """The hint channel of the producer that waits for a request with these headers."""
+    raw = dict(pairs or ()).get("ce_replyto")
+    return raw.decode(errors="replace") if raw else None
 
 
 def _time(name: str, texts: Mapping[str, str], id: str) -> float | None:

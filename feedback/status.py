@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from feedback.fingerprint import parse_json
 from feedback.states import FINAL, MAX_RUN, RANK, SETTLED, State
+
+DEFAULT_TTL: Final = 3600
+"""Seconds that a status lives, where its type says nothing else."""
+
+
+def lifetime(ttl: int, due: datetime | None, at: datetime) -> int:
+    """Seconds that a status of `at` lives: one of a request that waits until then, and `ttl` on."""
+    return ttl if due is None else ttl + max(0, int((due - at).total_seconds()))
 
 
 @dataclass(frozen=True, slots=True)

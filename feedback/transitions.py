@@ -15,16 +15,16 @@ from psycopg import errors
 
 from feedback.due import notify, stored_headers
 from feedback.fingerprint import parse_json
+from feedback.headers import reply_channel
 from feedback.operators import SCHEMA, Connection
 from feedback.queries import query
 from feedback.refusals import Refusal, explain
 from feedback.states import State
-from feedback.status import encode_status
+from feedback.status import DEFAULT_TTL, encode_status, lifetime
 from feedback.store import StatusWrite
 
 RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)
 AT_ONCE: Final = 500
-DEFAULT_TTL: Final = 3600
 
 CANCELLED: Final = "cancelled"
 RESOLVED: Final = "resolved"
@@ -69,9 +69,10 @@ class Moved(NamedTuple):
             reason=self.reason, retry_at=self.due_at,
         )  # fmt: skip
         ttl = DEFAULT_TTL if self.status_ttl is None else self.status_ttl
-        if self.due_at is not None:
-            ttl += max(0, int((self.due_at - self.at).total_seconds()))
-        return StatusWrite(self.id, value, ttl, reply_to=_reply_to(self.headers))
+        return StatusWrite(
+            self.id, value, lifetime(ttl, self.due_at, self.at),
+            reply_to=reply_channel(stored_headers(self.headers)),
+        )  # fmt: skip
 
 
 class Outcome(NamedTuple):
@@ -114,10 +115,7 @@ def cancel(
 
     `results`: whether what ends leaves a record for the results topic.
     """
-    values = {
-        "from_state": str(State.WAITING), "to_state": str(State.CANCELLED), "code": CANCELLED,
-        "action": "cancel", "result": None, "results": results,
-    }  # fmt: skip
+    values = _end("cancel", State.WAITING, State.CANCELLED, CANCELLED, results=results)
     return _move(connection, "end_requests", ids, by, values, schema)
 
 
@@ -139,10 +137,8 @@ def resolve(
     if resolution == "retry":
         values: dict[str, Any] = {"states": [str(State.IN_DOUBT)], "action": "resolve"}
         return _move(connection, "retry_requests", ids, by, values, schema, wake=True)
-    values = {
-        "from_state": str(State.IN_DOUBT), "to_state": str(State(resolution)), "code": RESOLVED,
-        "action": "resolve", "result": _checked(result), "results": results,
-    }  # fmt: skip
+    values = _end("resolve", State.IN_DOUBT, State(resolution), RESOLVED, results=results)
+    values["result"] = _checked(result)
     try:
         return _move(connection, "end_requests", ids, by, values, schema)
     except (errors.UntranslatableCharacter, errors.InvalidTextRepresentation) as error:
@@ -158,11 +154,16 @@ def drop(
     results: bool = False,
 ) -> Outcome:
     """Dead requests are put away: cancelled, so that their ids stay known until they are pruned."""
-    values = {
-        "from_state": str(State.DEAD), "to_state": str(State.CANCELLED), "code": DROPPED,
-        "action": "drop", "result": None, "results": results,
-    }  # fmt: skip
+    values = _end("drop", State.DEAD, State.CANCELLED, DROPPED, results=results)
     return _move(connection, "end_requests", ids, by, values, schema)
+
+
+def _end(action: str, start: State, end: State, code: str, *, results: bool) -> dict[str, Any]:
+    """The values of a move after which nothing runs."""
+    return {
+        "action": action, "from_state": str(start), "to_state": str(end), "code": code,
+        "result": None, "results": results,
+    }  # fmt: skip
 
 
 def _move(
@@ -220,11 +221,3 @@ def _checked(result: bytes | None) -> str | None:
         return result.decode()
     except ValueError as error:
         raise InvalidResult(f"the result is not JSON: {error}") from None
-
-
-def _reply_to(headers: Any) -> str | None:
-    """The channel of the producer that waits for this request, from the stored headers."""
-    for name, value in stored_headers(headers):
-        if name == "ce_replyto" and value:
-            return value.decode(errors="replace")
-    return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from feedback.status import DEFAULT_TTL
+
 
 @dataclass(frozen=True, slots=True)
 class ClerkSettings:
@@ -34,7 +36,7 @@ class ClerkSettings:
     """Seconds without a beat of the main process after which it is not alive."""
     hung_after: float = 15.0
     """Seconds after which a database that does not answer a statement counts as away."""
-    status_ttl: int = 3600
+    status_ttl: int = DEFAULT_TTL
     """Seconds that statuses which the clerk writes live; it doesn't know the types' own."""
     lease: float = 60.0
     """Seconds that the claim of a call outside lives unless it is renewed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -249,7 +250,7 @@ class Desk:
                 "claim expired: in doubt", request_id=row.id, type=row.type, run=row.run
             )
         self._publish(statuses_in_doubt(rows, self._settings.status_ttl))
-        self.count(_count(rows))
+        self.count(Counter((row.type, "in_doubt", row.code) for row in rows))
 
     def _write_letters(self) -> None:
         while self._letters:
@@ -284,11 +285,3 @@ class Desk:
         if not self._said_ready:
             self._said_ready = True
             self._tell(("ready", {"schema": schema, "detail": detail}))
-
-
-def _count(rows: Sequence[Any]) -> dict[Key, int]:
-    counts: dict[Key, int] = {}
-    for row in rows:
-        key = (row.type, "in_doubt", row.code)
-        counts[key] = counts.get(key, 0) + 1
-    return counts

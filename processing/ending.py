@@ -16,13 +16,13 @@ from feedback.record import HEADERS, Headers
 from feedback.results import ResultRecord
 from feedback.rows import Attempt, Row, Stored, headers_json
 from feedback.states import FOLLOW_UP, OK, WORKER_DIED, State
-from feedback.status import encode_status
+from feedback.status import DEFAULT_TTL, encode_status, lifetime
 from feedback.store import StatusWrite
 from feedback.structured import is_structured
 from processing.follow_up import FollowUp
 from processing.handler import Handler
 from processing.outcomes import Outcome
-from processing.task import DEFAULT_TTL, Task
+from processing.task import Task
 
 LOST = "its worker died while it ran"
 _TIMELINE = frozenset({State.FAILED, State.IN_DOUBT, State.DEAD})
@@ -68,7 +68,7 @@ def follow_up_status(row: Row, now: datetime) -> StatusWrite:
         row.id, row.type, State.WAITING, row.run, code=row.code, attempt=1, at=now,
         retry_at=row.not_before,
     )  # fmt: skip
-    return StatusWrite(row.id, value, _until(row.not_before, DEFAULT_TTL, now))
+    return StatusWrite(row.id, value, lifetime(DEFAULT_TTL, row.not_before, now))
 
 
 def attempts_of(task: Task, now: datetime) -> list[Attempt]:
@@ -111,7 +111,7 @@ def status_of(task: Task, now: datetime, *, bump: bool = False) -> StatusWrite:
         error=final.error, reason=final.reason, retry_at=final.due,
         superseded_by=task.superseded_by,
     )  # fmt: skip
-    return StatusWrite(e.id, value, _until(final.due, task.status_ttl, now), bump, e.reply_to)
+    return StatusWrite(e.id, value, lifetime(task.status_ttl, final.due, now), bump, e.reply_to)
 
 
 def ousted_status(waiter: Waiter, winner: str, now: datetime) -> StatusWrite:
@@ -149,7 +149,7 @@ def stored_status(
         error=stored.error, reason=stored.reason, superseded_by=stored.superseded_by,
         retry_at=stored.not_before,
     )  # fmt: skip
-    ttl = _until(stored.not_before, ttl, now)
+    ttl = lifetime(ttl, stored.not_before, now)
     return StatusWrite(stored.id, value, ttl, reply_to=task.envelope.reply_to)
 
 
@@ -162,11 +162,6 @@ def _outcome_of(task: Task) -> Outcome:
     if task.outcome is None:
         raise AssertionError(f"request {task.envelope.id} has no outcome yet")
     return task.outcome
-
-
-def _until(due: datetime | None, ttl: int, now: datetime) -> int:
-    """A status of a request that waits lives until then, and its time to live beyond."""
-    return ttl if due is None else ttl + max(0, int((due - now).total_seconds()))
 
 
 def _headers(task: Task) -> Headers | None:

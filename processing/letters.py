@@ -11,12 +11,12 @@ from structlog.stdlib import BoundLogger
 from feedback.record import OFFSET, PARTITION, TOPIC, TYPE
 from feedback.rows import Letter, Rows
 from feedback.states import MALFORMED
+from feedback.status import DEFAULT_TTL
 from feedback.store import StatusWrite
 from processing.chunk import Job
 from processing.outcomes import describe
 from processing.refusals import malformed_status
 from processing.session import CommitUnclear, Session
-from processing.task import DEFAULT_TTL
 
 
 class Letters:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal, Self, TypedDict, get_args
 
+from feedback.status import DEFAULT_TTL
 from processing.errors import RegistrationError
 from processing.retry import RetryPolicy
 
@@ -54,7 +55,7 @@ class Options:
     window: float = 0
     window_cap: float | None = None
     not_before: Callable[[Any], datetime | None] | None = None
-    status_ttl: int = 3600
+    status_ttl: int = DEFAULT_TTL
     max_at_once: int | None = None
 
     @classmethod

@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 from feedback.due import Superseded
 from feedback.envelope import Envelope, read
 from feedback.errors import Malformed
+from feedback.headers import reply_channel
 from feedback.parking import Parcel
-from feedback.record import HEADERS, TOPIC, VALUE, Headers, Record
+from feedback.record import HEADERS, TOPIC, VALUE, Record
 from feedback.rows import headers_json
 from feedback.states import State
-from feedback.status import encode_status
+from feedback.status import encode_status, lifetime
 from feedback.store import StatusWrite
 from feedback.structured import is_structured, unfold
 
@@ -64,9 +65,8 @@ def parked_statuses(
             parcel.id, parcel.type, State.WAITING, parcel.run, code=code, attempt=1, at=at,
             reason=REASON, retry_at=due or at,
         )  # fmt: skip
-        life = ttl if due is None else ttl + int((due - at).total_seconds())
-        reply_to = _reply_to(records[parcel.id][HEADERS])
-        writes.append(StatusWrite(parcel.id, value, life, reply_to=reply_to))
+        reply_to = reply_channel(records[parcel.id][HEADERS])
+        writes.append(StatusWrite(parcel.id, value, lifetime(ttl, due, at), reply_to=reply_to))
     return writes
 
 
@@ -80,7 +80,7 @@ def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> l
                 attempt=row.attempt, at=at, superseded_by=row.by,
             ),
             row.status_ttl or ttl,
-            reply_to=_reply_to(row.headers),
+            reply_to=reply_channel(row.headers),
         )
         for row in rows
     ]  # fmt: skip
@@ -99,8 +99,3 @@ def _parcel(record: Record, envelope: Envelope, run: int, crashes: int) -> Parce
 
 def _utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def _reply_to(pairs: Headers | None) -> str | None:
-    raw = dict(pairs or ()).get("ce_replyto")
-    return raw.decode(errors="replace") if raw else None

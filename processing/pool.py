@@ -203,11 +203,7 @@ class Pool:
         if not self._elsewhere and not self.lanes.waiting:
             return []
         waiting = self.lanes.waiting
-        quarter = self.settings.max_in_hand // 4 // max(1, len(waiting))
-        allowed = {
-            kind: 0 if kind in self.caps.elsewhere else _may_wait(self.caps.most[kind], quarter)
-            for kind in waiting
-        }
+        allowed = {kind: self._may_wait(kind, waiting) for kind in waiting}
         records = [*self._elsewhere, *self.lanes.take_excess(allowed)]
         self._elsewhere.clear()
         self._forget(records)
@@ -277,12 +273,19 @@ class Pool:
         if not self.caps.most:
             return {}
         waiting = self.lanes.waiting
-        quarter = self.settings.max_in_hand // 4 // max(1, len(waiting))
         return {
-            kind: max(0, _may_wait(most, quarter) - waiting.get(kind, 0))
-            for kind, most in self.caps.most.items()
+            kind: max(0, self._may_wait(kind, waiting) - waiting.get(kind, 0))
+            for kind in self.caps.most
             if kind not in self.caps.elsewhere
         }
+
+    def _may_wait(self, kind: str, waiting: Mapping[str, int]) -> int:
+        """How many of a limited type may wait here; all such types together fill a quarter."""
+        if kind in self.caps.elsewhere:
+            return 0
+        quarter = self.settings.max_in_hand // 4 // max(1, len(waiting))
+        most = self.caps.most[kind]
+        return max(most, min(max(WAITING_PER_CAP * most, FEW), quarter))
 
     # Chunks
 
@@ -567,8 +570,3 @@ class Pool:
             workers_wanted=self._wanted,
             at_once=self.caps.at_once(self.lanes.in_flight),
         )
-
-
-def _may_wait(most: int, quarter: int) -> int:
-    """How many of a type of which so many may be in flight may wait here for their turn."""
-    return max(most, min(max(WAITING_PER_CAP * most, FEW), quarter))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from feedback.due import LOCK_BRIEFLY, Superseded, Want
 from feedback.parking import end_backends, park
 from feedback.queries import query
 from feedback.record import Record
+from feedback.rows import Rows
 from feedback.standing import Standing
 from feedback.states import DUPLICATE
 from feedback.store import StatusWrite
@@ -56,7 +57,7 @@ class QueueDesk:
         settings: ClerkSettings,
         tell: Callable[[Frame], None],
         publish: Callable[[Sequence[StatusWrite]], None],
-        count: Callable[[dict[Key, int]], None],
+        count: Callable[[Mapping[Key, int]], None],
         refuse: Callable[[Part], None],
     ) -> None:
         """`refuse` answers for records that can't be parked."""
@@ -160,7 +161,7 @@ class QueueDesk:
                 del self._backends[: len(backends)]
             self._tell_superseded(lost)
         given_back = set(releases)
-        pairs = [pair for pair in map(_pair, renewal) if pair not in given_back]
+        pairs = [pair for pair in renewal if pair not in given_back]
         due.renew(connection, settings.instance, pairs, schema=settings.schema)
         due.hold(connection, held, settings.lease, schema=settings.schema)
         while (part := self._next_part()) is not None:
@@ -206,11 +207,7 @@ class QueueDesk:
         mine = [p._replace(run=runs[p.id]) for p in found.parcels if p.id in runs]
         now = datetime.now(UTC)
         self._publish(parked_statuses(mine, found.records, part.code, now, settings.status_ttl))
-        counts: dict[Key, int] = {}
-        for parcel in mine:
-            key = (parcel.type, "waiting", part.code)
-            counts[key] = counts.get(key, 0) + 1
-        self._count(counts)
+        self._count(Counter((parcel.type, "waiting", part.code) for parcel in mine))
         self._tell_superseded(parked.superseded)
         settled = runs.keys() | {row.id for row in parked.superseded}
         others = [name for name in found.records if name not in settled]
@@ -247,17 +244,12 @@ class QueueDesk:
         self._publish(
             [StatusWrite(row.id, row.status(with_fingerprint=False), ttl) for row in found]
         )
-        names = sorted(row.id for row in found)
+        names = [row.id for row in found]
         if copies and names:
-            counts: dict[Key, int] = {}
-            for row in found:
-                key = (row.type, row.state, DUPLICATE)
-                counts[key] = counts.get(key, 0) + 1
-            self._count(counts)
+            self._count(Counter((row.type, row.state, DUPLICATE) for row in found))
             with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(LOCK_BRIEFLY)
-                connection.execute(query("lock_rows", schema), [names])
-                connection.execute(query("add_resends", schema), [names])
+                Rows(schema).add_resends(connection.cursor(), names)
         return set(names)
 
     def _next_part(self) -> Part | None:
@@ -267,12 +259,4 @@ class QueueDesk:
     def _tell_superseded(self, rows: Sequence[Superseded]) -> None:
         if rows:
             self._publish(superseded_statuses(rows, datetime.now(UTC), self._settings.status_ttl))
-            counts: dict[Key, int] = {}
-            for row in rows:
-                key = (row.type, "superseded", "superseded")
-                counts[key] = counts.get(key, 0) + 1
-            self._count(counts)
-
-
-def _pair(pair: Sequence[Any]) -> tuple[str, int]:
-    return pair[0], pair[1]
+            self._count(Counter((row.type, "superseded", "superseded") for row in rows))

@@ -6,6 +6,7 @@ to raise (`bump`). What nobody sends again becomes a dead letter.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,7 +30,7 @@ class Refused:
     """What is to be done about some messages."""
 
     writes: list[StatusWrite] = field(default_factory=list)
-    counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """(type, state, code) -> requests that were answered so."""
     letters: list[Letter] = field(default_factory=list)
     """Messages that cannot become a request, or whose decoder had not run."""
@@ -59,8 +60,7 @@ def refusals(
         result.writes.append(
             StatusWrite(envelope.id, value, ttl, bump=True, reply_to=envelope.reply_to)
         )
-        key = (envelope.type, str(State.FAILED), code)
-        result.counts[key] = result.counts.get(key, 0) + 1
+        result.counts[envelope.type, str(State.FAILED), code] += 1
     return result
 
 

@@ -10,13 +10,13 @@ from feedback.envelope import Envelope
 from feedback.record import Record
 from feedback.rows import Stored
 from feedback.states import RETRIED, UNKNOWN_TYPE, State
+from feedback.status import DEFAULT_TTL
 from processing.costs import kind_of
 from processing.follow_up import FollowUp
 from processing.handler import Handler
 from processing.outcomes import Outcome
 from processing.request import Request
 
-DEFAULT_TTL = 3600
 _KEPT = frozenset({State.RUNNING, State.IN_DOUBT})
 """States of a row under which the same run may go on."""
 

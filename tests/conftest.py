@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -16,6 +17,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from stack import Stack
 from tests.support import run
+from tests.support.commands import Commands
+from tests.support.journal import Journal
+from tests.support.waiting_rows import WaitingRows
 
 pytest_plugins = ["tests.support.coverage"]
 
@@ -123,3 +127,28 @@ def schema(stack: Stack, empty_schema: str) -> str:
 
     migrate(stack.database, empty_schema)
     return empty_schema
+
+
+@pytest.fixture
+def journal(stack: Stack, schema: str) -> Iterator[Journal]:
+    """The journal's tables, to write rows into and to look at."""
+    made = Journal(stack.database, schema)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def rows(stack: Stack, schema: str) -> Iterator[WaitingRows]:
+    """Rows of the waiting queue."""
+    made = WaitingRows(stack.database, schema)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def oncepool(
+    stack: Stack, schema: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    """Commands in this process, in an empty folder, on the test's journal and statuses."""
+    monkeypatch.chdir(tmp_path)
+    return Commands(stack, schema, prefix)

@@ -21,7 +21,7 @@ from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.commands.requests import as_shown, print_request
 from consumer.config import Settings
 from consumer.journal import connect
-from consumer.output import EXIT_UNKNOWN, print_json, print_table, readable_headers
+from consumer.output import EXIT_UNKNOWN, print_json, print_listing, print_table, readable_headers
 from feedback.letters import list_dead, show_dead
 
 app = typer.Typer(no_args_is_help=True)
@@ -54,16 +54,8 @@ def list_(
     """List dead letters, the latest first. A message's name is its number, a request's its id."""
     chosen = filters(kind, type_, reason, since, search)
     with connect(settings) as connection:
-        # One more than asked for tells whether there are more.
         rows = list_dead(connection, chosen, limit + 1, schema=settings.database_schema)
-    more = len(rows) > limit
-    rows = rows[:limit]
-    if json:
-        print_json(rows)
-    else:
-        print_table(COLUMNS, ([row[column] for column in COLUMNS] for row in rows))
-    if more:
-        typer.echo(f"there are more than these {limit}: raise --limit or narrow it", err=True)
+    print_listing(rows, COLUMNS, limit, json=json)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from consumer.commands.operating import moment
 from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.config import Settings
 from consumer.journal import connect
-from consumer.output import EXIT_UNKNOWN, print_json, print_table, readable_headers
+from consumer.output import EXIT_UNKNOWN, print_json, print_listing, print_table, readable_headers
 from feedback import operators
 from feedback.states import State
 
@@ -78,18 +78,10 @@ def list_(
         "reference": reference,
     }
     with connect(settings) as connection:
-        # One more than asked for tells whether there are more.
         rows = operators.list_requests(
             connection, filters, limit + 1, schema=settings.database_schema
         )
-    more = len(rows) > limit
-    rows = [as_shown(row) for row in rows[:limit]]
-    if json:
-        print_json(rows)
-    else:
-        print_table(COLUMNS, ([row[column] for column in COLUMNS] for row in rows))
-    if more:
-        typer.echo(f"there are more than these {limit}: raise --limit or narrow it", err=True)
+    print_listing([as_shown(row) for row in rows], COLUMNS, limit, json=json)
 
 
 @app.command()

@@ -32,13 +32,6 @@ from tests.support.waiting_rows import WaitingRows
 
 
 @pytest.fixture
-def rows(stack: Stack, schema: str) -> Iterator[WaitingRows]:
-    made = WaitingRows(stack.database, schema)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def other(stack: Stack) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """A second connection."""
     with psycopg.connect(stack.database, autocommit=True) as connection:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from feedback.figures import Figures, figures
-from stack import Stack
 from tests.support.journal import Journal
 
 NOW = datetime.now(UTC)
-
-
-@pytest.fixture
-def journal(stack: Stack, schema: str) -> Iterator[Journal]:
-    made = Journal(stack.database, schema)
-    yield made
-    made.connection.close()
 
 
 def ago(**span: float) -> datetime:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,18 +25,10 @@ from feedback.letters import (
 from feedback.refusals import Refusal
 from feedback.repair import Letter
 from feedback.transitions import By, Moved
-from stack import Stack
 from tests.support.journal import Journal
 
 BY = By("ann", "header repaired")
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def journal(stack: Stack, schema: str) -> Iterator[Journal]:
-    made = Journal(stack.database, schema)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -21,13 +21,11 @@ AT = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def rows(stack: Stack, schema: str) -> Iterator[WaitingRows]:
-    made = WaitingRows(stack.database, schema)
+def rows(rows: WaitingRows, stack: Stack, schema: str) -> Iterator[WaitingRows]:
     watch_moves(stack.database, schema)
-    yield made
+    yield rows
     # How a test wrote its rows is none.
     assert [m for m in forbidden_moves(stack.database, schema) if m[0] is not None] == []
-    made.close()
 
 
 def parcel(name: str, *headers: tuple[str, bytes], **changes: Any) -> Parcel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -11,7 +10,6 @@ import pytest
 
 from feedback import prune as pruning
 from feedback.prune import prunable, prune
-from stack import Stack
 from tests.support.journal import Journal
 
 NOW = datetime.now(UTC)
@@ -19,13 +17,6 @@ OLD = NOW - timedelta(days=40)
 BEFORE = NOW - timedelta(days=30)
 GONE = ["done", "rejected", "superseded", "cancelled", "failed"]
 KEPT = ["waiting", "running", "in_doubt", "dead"]
-
-
-@pytest.fixture
-def journal(stack: Stack, schema: str) -> Iterator[Journal]:
-    made = Journal(stack.database, schema)
-    yield made
-    made.close()
 
 
 def pruned(journal: Journal) -> dict[str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,18 +24,10 @@ from feedback.transitions import (
     resolve,
     retry,
 )
-from stack import Stack
 from tests.support.journal import Journal
 
 BY = By("ann", "the provider is back")
 LEASE = "now() + interval '60 s'"
-
-
-@pytest.fixture
-def journal(stack: Stack, schema: str) -> Iterator[Journal]:
-    made = Journal(stack.database, schema)
-    yield made
-    made.close()
 
 
 def retried(journal: Journal, *ids: str, **options: Any) -> Outcome:

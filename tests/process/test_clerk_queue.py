@@ -51,13 +51,6 @@ def start(stack: Stack, prefix: str, schema: str) -> Iterator[Start]:
 
 
 @pytest.fixture
-def rows(stack: Stack, schema: str) -> Iterator[WaitingRows]:
-    made = WaitingRows(stack.database, schema)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def statuses(stack: Stack, prefix: str) -> Iterator[RedisStatusStore]:
     store = RedisStatusStore(stack.redis, prefix, timeout=5.0)
     yield store

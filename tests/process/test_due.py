@@ -5,39 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import orjson
-import pytest
 
 from feedback.due import LEASE
-from stack import Stack
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 from tests.support.workers import Workers
 
 Make = Callable[..., Workers]
-
-
-@pytest.fixture
-def make(stack: Stack, schema: str, prefix: str) -> Iterator[Make]:
-    made: list[Workers] = []
-
-    def start(**settings: Any) -> Workers:
-        made.append(Workers(stack, schema, prefix, **settings))
-        return made[-1]
-
-    yield start
-    for workers in made:
-        workers.close()
-
-
-@pytest.fixture
-def rows(stack: Stack, schema: str) -> Iterator[WaitingRows]:
-    made = WaitingRows(stack.database, schema)
-    yield made
-    made.close()
 
 
 def add(rows: WaitingRows, workers: Workers, *ids: str, do: str = "", **more: Any) -> None:

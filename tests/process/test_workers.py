@@ -6,30 +6,15 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from stack import Stack
 from tests.support.workers import Workers
 
 Make = Callable[..., Workers]
 MIB = 2**20
-
-
-@pytest.fixture
-def make(stack: Stack, schema: str, prefix: str) -> Iterator[Make]:
-    made: list[Workers] = []
-
-    def start(**settings: Any) -> Workers:
-        made.append(Workers(stack, schema, prefix, **settings))
-        return made[-1]
-
-    yield start
-    for workers in made:
-        workers.close()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,6 @@ from tests.support.journal import Journal
 from tests.support.waiting import eventually
 
 Letter = Callable[..., str]
-
-
-@pytest.fixture
-def oncepool(
-    stack: Stack, schema: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Commands:
-    monkeypatch.chdir(tmp_path)
-    return Commands(stack, schema, prefix)
-
-
-@pytest.fixture
-def journal(stack: Stack, schema: str) -> Iterator[Journal]:
-    made = Journal(stack.database, schema)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,21 +12,6 @@ from feedback.status import Status
 from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
-
-
-@pytest.fixture
-def oncepool(
-    stack: Stack, schema: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Commands:
-    monkeypatch.chdir(tmp_path)
-    return Commands(stack, schema, prefix)
-
-
-@pytest.fixture
-def journal(stack: Stack, schema: str) -> Iterator[Journal]:
-    made = Journal(stack.database, schema)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.service import WAIT, Bench, Raw
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-def oncepool(
-    stack: Stack, schema: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Commands:
-    monkeypatch.chdir(tmp_path)
-    return Commands(stack, schema, prefix)
 
 
 def test_a_message_without_an_id_is_given_one_and_runs(bench: Bench, oncepool: Commands) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from consumer.commands import operating
-from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
 
@@ -18,20 +16,10 @@ DAY = 86_400_000
 
 
 @pytest.fixture
-def oncepool(
-    stack: Stack, schema: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Commands:
-    monkeypatch.chdir(tmp_path)
-    return Commands(stack, schema, prefix)
-
-
-@pytest.fixture
-def journal(stack: Stack, schema: str) -> Iterator[Journal]:
-    made = Journal(stack.database, schema)
+def journal(journal: Journal) -> Journal:
     for name, state, ended in (("a", "done", OLD), ("b", "done", "now"), ("c", "dead", OLD)):
-        made.put(name, state, finished_at=ended)
-    yield made
-    made.close()
+        journal.put(name, state, finished_at=ended)
+    return journal
 
 
 def left(journal: Journal) -> list[str]:

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 
 import orjson
-import pytest
 
-from stack import Stack
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 
 PARTITIONS = 4
-
-
-@pytest.fixture
-def rows(stack: Stack, schema: str) -> Iterator[WaitingRows]:
-    made = WaitingRows(stack.database, schema)
-    yield made
-    made.close()
 
 
 def add(bench: Bench, rows: WaitingRows, n: int, *, spread: float = 0.0) -> set[str]:

@@ -18,10 +18,10 @@ from typing import Any
 
 import psycopg
 
-from feedback.sender import StatusSender
-from feedback.states import State
-from feedback.status import encode_status
-from feedback.store import RedisStatusStore, StatusWrite
+from feedback.contract.states import State
+from feedback.status.sender import StatusSender
+from feedback.status.status import encode_status
+from feedback.status.store import RedisStatusStore, StatusWrite
 
 CHUNK = 500
 SEGMENT = 25

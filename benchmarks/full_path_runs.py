@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from psycopg import sql
 
-from feedback.migrations import migrate
+from feedback.journal.migrations import migrate
 from stack import Stack
 
 ROOT = Path(__file__).parents[1]

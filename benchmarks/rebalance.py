@@ -37,7 +37,7 @@ from benchmarks.report import RESULTS, say
 from benchmarks.services import services
 from benchmarks.spread import in_turns
 from benchmarks.stalls import Event
-from feedback.migrations import migrate
+from feedback.journal.migrations import migrate
 from stack import Stack
 from tests.support.committed_offsets import landed
 

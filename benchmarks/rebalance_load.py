@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from feedback.states import State
-from feedback.store import RedisStatusStore
+from feedback.contract.states import State
+from feedback.status.store import RedisStatusStore
 
 TYPE = b"bench.insert"
 PAYLOAD = b'{"amount":5,"currency":"EUR","customer":"c-1234"}'

@@ -17,7 +17,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from consumer.output import fail
+from consumer.commands.output import fail
 from feedback.errors import OncepoolError
 
 COMMANDS = {

@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from feedback.client import Client
+    from feedback.client.client import Client
+    from feedback.client.result import Result
+    from feedback.contract.states import State
     from feedback.errors import (
         ClientClosed,
         Conflict,
@@ -20,9 +22,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         WaitTimeout,
     )
-    from feedback.result import Result
-    from feedback.states import State
-    from feedback.status import Status
+    from feedback.status.status import Status
 
 __all__ = [
     "Client",
@@ -39,7 +39,12 @@ __all__ = [
     "WaitTimeout",
 ]
 
-_HOMES = {"Client": "client", "State": "states", "Status": "status", "Result": "result"}
+_HOMES = {
+    "Client": "client.client",
+    "Result": "client.result",
+    "State": "contract.states",
+    "Status": "status.status",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from feedback.status import Status
+    from feedback.status.status import Status
 
 
 class OncepoolError(Exception):

@@ -6,34 +6,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from processing.app import App
-    from processing.decoder import Message, RawMessage, Skip
-    from processing.errors import (
+    from processing.handlers.app import App
+    from processing.handlers.decoder import Message, RawMessage, Skip
+    from processing.handlers.errors import (
         AppLoadError,
         InvalidPayload,
         InvalidResult,
         RegistrationError,
     )
-    from processing.outcomes import Done, NotDone, Reject, Retry, Unknown
-    from processing.request import Request
-    from processing.retry import RetryPolicy
+    from processing.handlers.outcomes import Done, NotDone, Reject, Retry, Unknown
+    from processing.handlers.request import Request
+    from processing.handlers.retry_policy import RetryPolicy
 
 _PLACES = {
-    "App": "app",
-    "AppLoadError": "errors",
-    "Done": "outcomes",
-    "InvalidPayload": "errors",
-    "InvalidResult": "errors",
-    "Message": "decoder",
-    "NotDone": "outcomes",
-    "RawMessage": "decoder",
-    "RegistrationError": "errors",
-    "Reject": "outcomes",
-    "Request": "request",
-    "Retry": "outcomes",
-    "RetryPolicy": "retry",
-    "Skip": "decoder",
-    "Unknown": "outcomes",
+    "App": "handlers.app",
+    "AppLoadError": "handlers.errors",
+    "Done": "handlers.outcomes",
+    "InvalidPayload": "handlers.errors",
+    "InvalidResult": "handlers.errors",
+    "Message": "handlers.decoder",
+    "NotDone": "handlers.outcomes",
+    "RawMessage": "handlers.decoder",
+    "RegistrationError": "handlers.errors",
+    "Reject": "handlers.outcomes",
+    "Request": "handlers.request",
+    "Retry": "handlers.outcomes",
+    "RetryPolicy": "handlers.retry_policy",
+    "Skip": "handlers.decoder",
+    "Unknown": "handlers.outcomes",
 }
 
 __all__ = [

@@ -123,7 +123,7 @@ def empty_schema(stack: Stack) -> Iterator[str]:
 @pytest.fixture
 def schema(stack: Stack, empty_schema: str) -> str:
     """A journal schema that nobody else uses, with the journal's tables."""
-    from feedback.migrations import migrate
+    from feedback.journal.migrations import migrate
 
     migrate(stack.database, empty_schema)
     return empty_schema

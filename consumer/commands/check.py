@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import typer
 
-from consumer.checks import run_checks
+from consumer.admin.checks import run_checks
 from consumer.commands.options import ALL, JsonOption, with_settings
-from consumer.config import Settings
-from consumer.output import EXIT_FAILED, print_json, print_table
+from consumer.commands.output import EXIT_FAILED, print_json, print_table
+from consumer.config.settings import Settings
 
 app = typer.Typer()
 

@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from consumer.commands import letter_files, letter_moves
-from consumer.commands.letter_options import (
+from consumer.admin.journal import connect
+from consumer.commands import dead_letter_files as letter_files
+from consumer.commands import dead_letter_moves as letter_moves
+from consumer.commands.dead_letter_options import (
     Kind,
     KindOption,
     ReasonOption,
@@ -18,11 +20,16 @@ from consumer.commands.letter_options import (
     locate,
 )
 from consumer.commands.options import DATABASE, JsonOption, with_settings
+from consumer.commands.output import (
+    EXIT_UNKNOWN,
+    print_json,
+    print_listing,
+    print_table,
+    readable_headers,
+)
 from consumer.commands.requests import as_shown, print_request
-from consumer.config import Settings
-from consumer.journal import connect
-from consumer.output import EXIT_UNKNOWN, print_json, print_listing, print_table, readable_headers
-from feedback.letters import list_dead, show_dead
+from consumer.config.settings import Settings
+from feedback.operations.dead_letters import list_dead, show_dead
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from consumer.output import EXIT_FAILED, fail, print_json
+from consumer.commands.output import EXIT_FAILED, fail, print_json
 from feedback.errors import OncepoolError
 from stack.errors import StackError
 

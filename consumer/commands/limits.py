@@ -10,12 +10,12 @@ import redis
 import typer
 
 from consumer.commands.options import REDIS, JsonOption, with_settings
-from consumer.config import Settings
-from consumer.masking import mask_url
-from consumer.output import fail, print_json, print_table
+from consumer.commands.output import fail, print_json, print_table
+from consumer.config.masking import mask_url
+from consumer.config.settings import Settings
 from feedback.errors import InvalidLimit, StoreUnavailable
-from feedback.limits import Changes, Figure, Limits, RedisLimitsStore, Setting
-from processing.registry import connect, instances
+from processing.cluster.instances import connect, instances
+from processing.cluster.limits import Changes, Figure, Limits, RedisLimitsStore, Setting
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from consumer.admin.journal import explained
 from consumer.commands.options import DATABASE, JsonOption, with_settings
-from consumer.config import Settings
-from consumer.journal import explained
-from consumer.output import print_json
-from feedback.migrations import migrate as migrate_journal
+from consumer.commands.output import print_json
+from consumer.config.settings import Settings
+from feedback.journal.migrations import migrate as migrate_journal
 
 app = typer.Typer()
 

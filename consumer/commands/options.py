@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 
-from consumer.config import Settings, load_settings, variable
+from consumer.config.settings import Settings, load_settings, variable
 
 Result = TypeVar("Result")
 

@@ -11,16 +11,16 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from consumer.commands.operating import YesOption, confirm
+from consumer.admin.journal import connect
+from consumer.admin.retention import retention_warnings
+from consumer.commands.operator import YesOption, confirm
 from consumer.commands.options import DATABASE, KAFKA, JsonOption, with_settings
-from consumer.config import Settings
-from consumer.journal import connect
-from consumer.output import print_json, print_table
-from consumer.retention import retention_warnings
-from consumer.since import parse_since
-from feedback.operators import Connection
-from feedback.prune import TABLES, pages, prunable
-from feedback.prune import prune as prune_journal
+from consumer.commands.output import print_json, print_table
+from consumer.commands.times import parse_since
+from consumer.config.settings import Settings
+from feedback.operations.prune import TABLES, pages, prunable
+from feedback.operations.prune import prune as prune_journal
+from feedback.operations.requests import Connection
 
 app = typer.Typer()
 

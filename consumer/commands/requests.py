@@ -6,14 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from consumer.commands import transitions
-from consumer.commands.operating import moment
+from consumer.admin.journal import connect
+from consumer.commands import request_actions as transitions
+from consumer.commands.operator import moment
 from consumer.commands.options import DATABASE, JsonOption, with_settings
-from consumer.config import Settings
-from consumer.journal import connect
-from consumer.output import EXIT_UNKNOWN, print_json, print_listing, print_table, readable_headers
-from feedback import operators
-from feedback.states import State
+from consumer.commands.output import (
+    EXIT_UNKNOWN,
+    print_json,
+    print_listing,
+    print_table,
+    readable_headers,
+)
+from consumer.config.settings import Settings
+from feedback.contract.states import State
+from feedback.operations import requests as operators
 
 app = typer.Typer(no_args_is_help=True)
 

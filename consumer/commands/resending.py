@@ -6,10 +6,10 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaException
 
-from consumer.config import Settings
+from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
-from feedback.deliveries import connect
-from feedback.repair import Letter
+from feedback.client.delivery import connect
+from feedback.operations.repair import Letter
 
 TIMEOUT = 30.0
 

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from consumer.commands.options import ALL, with_settings
-from consumer.config import Settings
-from consumer.logs import configure
-from consumer.reload import run_reloading
+from consumer.config.settings import Settings
+from consumer.intake.logs import configure
+from consumer.service.reload import run_reloading
 
 app = typer.Typer()
 
@@ -39,6 +39,6 @@ def run(
     if reload:
         raise typer.Exit(run_reloading())
     # Here, as the process that only watches files needs none of it.
-    from consumer.service import run_service
+    from consumer.service.service import run_service
 
     raise typer.Exit(run_service(settings))

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.progress import track
 
 from consumer.commands.options import KAFKA, REDIS, JsonOption, with_settings
-from consumer.commands.statuses import (
+from consumer.commands.output import EXIT_FAILED, EXIT_NO_ANSWER, EXIT_USAGE, fail, print_json
+from consumer.commands.status_output import (
     all_done,
     as_object,
     client_from,
@@ -23,12 +24,11 @@ from consumer.commands.statuses import (
     print_summary,
     unknown,
 )
-from consumer.config import Settings
-from consumer.output import EXIT_FAILED, EXIT_NO_ANSWER, EXIT_USAGE, fail, print_json
-from feedback.client import Client
+from consumer.config.settings import Settings
+from feedback.client.client import Client
+from feedback.contract.fingerprint import parse_json
 from feedback.errors import Conflict, DeliveryFailed, WaitTimeout
-from feedback.fingerprint import parse_json
-from feedback.status import Status
+from feedback.status.status import Status
 
 app = typer.Typer()
 

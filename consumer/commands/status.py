@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from consumer.admin.lookup import look_up
 from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
-from consumer.commands.statuses import as_object, print_statuses, unknown
-from consumer.config import Settings
-from consumer.lookup import look_up
-from consumer.output import EXIT_UNKNOWN
+from consumer.commands.output import EXIT_UNKNOWN
+from consumer.commands.status_output import as_object, print_statuses, unknown
+from consumer.config.settings import Settings
 
 app = typer.Typer()
 

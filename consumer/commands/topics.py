@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from consumer.admin import admin_client, create_topics, metadata
+from consumer.admin.kafka_admin import admin_client, create_topics, metadata
 from consumer.commands.options import KAFKA, JsonOption, with_settings
-from consumer.config import Settings
-from consumer.output import print_json, print_table
+from consumer.commands.output import print_json, print_table
+from consumer.config.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Topics of the requests.")
 

@@ -22,7 +22,7 @@ import stack
 from examples.demo.instances import DemoFailed
 from examples.shop.card_service import CardService
 from examples.shop.tables import create_tables
-from feedback.migrations import migrate
+from feedback.journal.migrations import migrate
 from stack.external import VARIABLES
 
 PARTITIONS = 8

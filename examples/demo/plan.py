@@ -12,7 +12,7 @@ import orjson
 
 from examples.demo.book import COALESCED
 from examples.demo.item import Item, Kind, Way
-from feedback.headers import headers_for
+from feedback.contract.headers import headers_for
 
 ORDER, CHARGE = "shop.place_order", "shop.charge_card"
 INVOICE, VIEW = "shop.make_invoice", "shop.record_page_view"

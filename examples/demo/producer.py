@@ -13,11 +13,11 @@ import confluent_kafka
 from examples.demo.book import Message, Waits
 from examples.demo.item import Item, Kind, Way
 from feedback import Client
-from feedback.deliveries import connect
+from feedback.client.delivery import connect
+from feedback.client.resend import ResendTimer
+from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
-from feedback.resend import ResendTimer
-from feedback.states import State
-from feedback.status import Status
+from feedback.status.status import Status
 
 DELIVERY_TIMEOUT = 60.0
 READ_AT_ONCE = 500

@@ -9,17 +9,17 @@ import signal
 from dataclasses import asdict
 from typing import Any
 
-from processing.channel import ChannelClosed, Frame
-from processing.child import Child
-from processing.clerk_settings import ClerkSettings
+from processing.ipc.channel import ChannelClosed, Frame
+from processing.ipc.child import Child
+from processing.maintenance.settings import ClerkSettings
 from tests.support.waiting import eventually
 
 
 class ClerkProcess:
-    """Starts ``python -m processing.clerk`` and keeps every frame that it sends."""
+    """Starts ``python -m processing.maintenance`` and keeps every frame that it sends."""
 
     def __init__(self, settings: ClerkSettings) -> None:
-        self.child = Child("processing.clerk", asdict(settings))
+        self.child = Child("processing.maintenance", asdict(settings))
         self.frames: list[Frame] = []
 
     def send(self, *frame: Any) -> None:

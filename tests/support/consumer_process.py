@@ -15,13 +15,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from consumer.actions import Action, Drop
-from consumer.config import Settings
-from consumer.kafka import Kafka
-from consumer.loop import Loop
-from consumer.service import Service
-from consumer.signals import Signals
-from feedback.record import OFFSET, PARTITION, Record
+from consumer.config.settings import Settings
+from consumer.intake.actions import Action, Drop
+from consumer.intake.kafka import Kafka
+from consumer.intake.loop import Loop
+from consumer.service.service import Service
+from consumer.service.signals import Signals
+from feedback.contract.record import OFFSET, PARTITION, Record
 from processing.logs import configure, get_logger
 from tests.support.fake_pool import FakeSupervisor
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from consumer.assignment import Run
-from consumer.events import Place
-from feedback.record import Record
+from consumer.intake.assignment import Run
+from consumer.intake.events import Place
+from feedback.contract.record import Record
 
 
 def records(place: Place, offsets: Iterable[int], value: bytes = b"{}") -> list[Record]:

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import psycopg
 
-from feedback.record import Record
-from feedback.store import StatusWrite
+from feedback.contract.record import Record
+from feedback.status.store import StatusWrite
 from processing import App
-from processing.execution import Chunk, Executor, ExecutorSettings, Report, Suspect
 from processing.logs import get_logger
+from processing.worker.executor import Chunk, Executor, ExecutorSettings, Report, Suspect
 
 
 class FakeWork:

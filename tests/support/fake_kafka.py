@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from consumer.actions import Found
-from consumer.events import Answered, Assigned, Event, Place, Revoked
+from consumer.intake.actions import Found
+from consumer.intake.events import Answered, Assigned, Event, Place, Revoked
 
 
 class FakeKafka:

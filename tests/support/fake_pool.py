@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from feedback.record import Record, record_size
-from processing.pool import PoolStats
+from feedback.contract.record import Record, record_size
+from processing.pool.pool import PoolStats
 
 
 class FakePool:

@@ -10,12 +10,12 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from consumer.actions import Action, Deliver, Drop, Fatal, ReadBack, Rejoin, SendCommit
-from consumer.assignment import Assignment
-from consumer.commit import Commit
-from consumer.events import Answered, Place
-from consumer.flow import Room
-from feedback.record import OFFSET, PARTITION, TOPIC, Record
+from consumer.intake.actions import Action, Deliver, Drop, Fatal, ReadBack, Rejoin, SendCommit
+from consumer.intake.assignment import Assignment
+from consumer.intake.commit import Commit
+from consumer.intake.events import Answered, Place
+from consumer.intake.flow_control import Room
+from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record
 
 TOPIC_NAME = "t"
 BATCH = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from psycopg import sql
 
-from feedback.moves import ALLOWED
+from feedback.contract.state_machine import ALLOWED
 
 _WATCH = """
 CREATE TABLE {schema}.moves (start text, "end" text, id text);

@@ -23,11 +23,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
-from consumer.config import Settings
-from consumer.lag import group_lag
+from consumer.admin.lag import group_lag
+from consumer.config.settings import Settings
 from feedback import Client, Status
-from feedback.migrations import migrate
-from processing.registry import connect, instances
+from feedback.journal.migrations import migrate
+from processing.cluster.instances import connect, instances
 from stack import Stack
 from tests.support.waiting import eventually
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import psycopg
 
-from feedback.rows import headers_json
+from feedback.journal.rows import headers_json
 
 _FIELDS: dict[str, Any] = {
     "type": "effect", "state": "waiting", "code": "delayed", "effect": "transaction",

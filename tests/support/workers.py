@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import psycopg
 
-from consumer.assembly import make_pool
-from consumer.config import Settings
-from feedback.record import Record
-from feedback.redis_store import RedisStatusStore
+from consumer.config.settings import Settings
+from consumer.service.wiring import make_pool
+from feedback.contract.record import Record
+from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
 
 WAIT = 30.0

@@ -16,11 +16,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from consumer.config import Settings
-from consumer.events import Answered, Place
-from consumer.flow import Flow
-from consumer.kafka import Kafka
-from consumer.loop import Loop
+from consumer.config.settings import Settings
+from consumer.intake.events import Answered, Place
+from consumer.intake.flow_control import Flow
+from consumer.intake.kafka import Kafka
+from consumer.intake.loop import Loop
 from processing.logs import get_logger
 from stack import Stack
 from tests.support import run

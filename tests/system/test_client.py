@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 
 from feedback import Client, Conflict, DeliveryFailed, StoreUnavailable, WaitTimeout
-from feedback.envelope import Envelope, read
-from feedback.fingerprint import fingerprint
-from feedback.record import Record
-from feedback.states import State
-from feedback.status import encode_status
-from feedback.store import RedisStatusStore, StatusWrite
+from feedback.contract.envelope import Envelope, read
+from feedback.contract.fingerprint import fingerprint
+from feedback.contract.record import Record
+from feedback.contract.states import State
+from feedback.status.status import encode_status
+from feedback.status.store import RedisStatusStore, StatusWrite
 from stack import Stack
 from tests.support import eventually
 from tests.support.private_valkey import PrivateValkey

@@ -16,10 +16,10 @@ import orjson
 import pytest
 from confluent_kafka import Consumer
 
-from consumer.commands import operating
-from consumer.commands.letter_files import Follower, _continued
-from consumer.commands.letter_options import filters
-from feedback.redis_store import RedisStatusStore
+from consumer.commands import operator as operating
+from consumer.commands.dead_letter_files import Follower, _continued
+from consumer.commands.dead_letter_options import filters
+from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.journal import Journal

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
-from consumer.config import Settings
-from consumer.events import Answered, Assigned, Event, Polled, Revoked, Trouble
-from consumer.kafka import Kafka
-from feedback.record import HEADERS, KEY, OFFSET, TYPE, VALUE, Record
+from consumer.config.settings import Settings
+from consumer.intake.events import Answered, Assigned, Event, Polled, Revoked, Trouble
+from consumer.intake.kafka import Kafka
+from feedback.contract.record import HEADERS, KEY, OFFSET, TYPE, VALUE, Record
 from processing.logs import get_logger
 from stack import Stack
 from tests.conftest import TopicFactory

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from consumer.commands import operating
-from feedback.redis_store import RedisStatusStore
-from feedback.status import Status
+from consumer.commands import operator as operating
+from feedback.status.redis_store import RedisStatusStore
+from feedback.status.status import Status
 from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.journal import Journal

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from consumer.commands import operating
+from consumer.commands import operator as operating
 from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
 

@@ -19,12 +19,12 @@ from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
 from feedback import Client
+from feedback.client.result import Result
+from feedback.client.results import Results
 from feedback.errors import ConfigurationError, ResultsFailed
-from feedback.migrations import migrate
-from feedback.result import Result
-from feedback.results import ResultRecord, add_results
-from feedback.subscription import Results
-from processing.clerk_settings import ClerkSettings
+from feedback.journal.migrations import migrate
+from feedback.journal.result_outbox import ResultRecord, add_results
+from processing.maintenance.settings import ClerkSettings
 from stack import Stack
 from tests.support.clerk import ClerkProcess
 from tests.support.service import bench_on

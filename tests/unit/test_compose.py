@@ -10,7 +10,7 @@ import compose_spec
 import pytest
 import yaml
 
-from consumer.config import Settings
+from consumer.config.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "compose.yaml").read_text()

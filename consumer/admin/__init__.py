@@ -1,0 +1,1 @@
+"""What commands ask of Kafka, the journal and Redis."""

@@ -1,0 +1,197 @@
+"""What `oncepool check` tries: Kafka, the database, Redis, the app. Each says what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+import psycopg
+import redis
+
+from consumer.admin.kafka_admin import admin_client, metadata
+from consumer.config.masking import mask_url
+from consumer.config.settings import Settings, variable
+from consumer.intake.events import Assigned, Trouble
+from consumer.intake.kafka import Kafka
+from consumer.intake.logs import get_logger
+from feedback.errors import OncepoolError
+from feedback.journal.migrations import check_schema
+
+CONNECT_TIMEOUT = 5
+JOIN_TIMEOUT = 10.0
+IMPORT_TIMEOUT = 60.0
+
+LOAD = """
+import json, sys
+from feedback.errors import OncepoolError
+from processing.handlers.app import load_app
+try:
+    app = load_app(sys.argv[1])
+except OncepoolError as error:
+    sys.exit(" ".join(str(error).split()))
+print(json.dumps(sorted(app.handlers)))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    state: Literal["ok", "warning", "wrong"]
+    detail: str
+    advice: str = ""
+
+
+def run_checks(settings: Settings) -> list[Finding]:
+    """Looks at everything, also after something was found wrong."""
+    findings: list[Finding] = []
+    for name, needed, look in CHECKS:
+        missing = [setting for setting in needed if getattr(settings, setting) in ("", [])]
+        if missing:
+            ways = ", ".join(f"{setting} ({variable(setting)})" for setting in missing)
+            findings.append(Finding(name, "wrong", "not configured", f"set {ways}"))
+            continue
+        findings += look(settings)
+    return findings
+
+
+def check_kafka(settings: Settings) -> list[Finding]:
+    """Brokers answer, and the topics are there."""
+    try:
+        cluster = metadata(admin_client(settings), settings)
+    except OncepoolError as error:
+        return [Finding("kafka", "wrong", str(error), "correct the address or start the broker")]
+    findings = [Finding("kafka", "ok", f"{len(cluster.brokers)} broker(s) answer")]
+    for topic in settings.all_topics:
+        if topic in cluster.topics:
+            count = len(cluster.topics[topic].partitions)
+            findings.append(Finding("kafka", "ok", f"topic {topic}: {count} partitions"))
+        else:
+            name = "kafka_topics" if topic in settings.kafka_topics else "kafka_results_topic"
+            advice = f"run `oncepool topics create`, or correct {name}"
+            findings.append(Finding("kafka", "wrong", f"topic {topic} does not exist", advice))
+    there = [topic for topic in settings.kafka_topics if topic in cluster.topics]
+    if there and settings.kafka_protocol != "classic":
+        findings.append(check_protocol(settings, there[0]))
+    return findings
+
+
+def check_protocol(settings: Settings, topic: str) -> Finding:
+    """Whether the broker serves KIP-848: joins a group of its own, as nothing else tells."""
+    changes = {
+        "kafka_protocol": "auto",
+        "kafka_group": f"{settings.kafka_group}-check-{uuid.uuid4().hex}",
+        "kafka_topics": [topic],
+    }
+    try:
+        kafka = Kafka(settings.model_copy(update=changes), get_logger("oncepool.check"))
+    except OncepoolError as error:
+        return Finding("kafka", "wrong", str(error), "correct kafka_properties")
+    kafka.subscribe()
+    end = time.monotonic() + JOIN_TIMEOUT
+    trouble = f"no assignment within {JOIN_TIMEOUT:g} s"
+    joined = False
+    while not joined and kafka.protocol == "consumer" and time.monotonic() < end:
+        for event in kafka.poll(1, 0.1):
+            joined = joined or isinstance(event, Assigned)
+            if isinstance(event, Trouble):
+                trouble = event.detail
+    kafka.close()
+    if joined:
+        return Finding("kafka", "ok", "the broker serves group.protocol=consumer (KIP-848)")
+    if kafka.protocol == "consumer":
+        advice = "look at the broker's log and the rights on consumer groups"
+        return Finding("kafka", "warning", f"joining a group did not work: {trouble}", advice)
+    detail = "the broker does not serve group.protocol=consumer (KIP-848)"
+    if settings.kafka_protocol == "auto":
+        return Finding("kafka", "ok", f"{detail}: classic with {settings.kafka_assignor} is used")
+    advice = 'set kafka_protocol to "auto" or "classic", or turn it on in the broker'
+    return Finding("kafka", "wrong", detail, advice)
+
+
+def check_database(settings: Settings) -> list[Finding]:
+    """PostgreSQL answers and has the journal of this version."""
+    try:
+        with psycopg.connect(settings.database_url, connect_timeout=CONNECT_TIMEOUT) as connection:
+            version = connection.info.server_version // 10_000
+            found = [Finding("database", "ok", f"PostgreSQL {version} answers")]
+            check_schema(connection, settings.database_schema)
+    except psycopg.Error as error:
+        advice = "correct database_url or start PostgreSQL"
+        return [Finding("database", "wrong", mask_url(str(error).strip()), advice)]
+    except OncepoolError as error:
+        return [*found, Finding("database", "wrong", str(error), "run `oncepool migrate`")]
+    schema = settings.database_schema
+    return [*found, Finding("database", "ok", f"schema {schema} is up to date")]
+
+
+def check_redis(settings: Settings) -> list[Finding]:
+    """Redis answers and does not throw statuses away."""
+    client = redis.Redis.from_url(
+        settings.redis_url, socket_timeout=CONNECT_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
+    )
+    try:
+        client.ping()
+        information: dict[str, Any] = client.info()
+    except (redis.RedisError, OSError) as error:
+        advice = "correct redis_url or start Redis"
+        return [Finding("redis", "wrong", mask_url(str(error)), advice)]
+    finally:
+        client.close()
+    name = "Valkey" if "valkey_version" in information else "Redis"
+    version = information.get("valkey_version") or information.get("redis_version")
+    findings = [Finding("redis", "ok", f"{name} {version} answers")]
+    policy = information.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        findings.append(
+            Finding(
+                "redis",
+                "warning",
+                f"maxmemory-policy is {policy}: statuses may vanish before they are read",
+                "set maxmemory-policy to noeviction and give it enough memory",
+            )
+        )
+    return findings
+
+
+def check_app(settings: Settings) -> list[Finding]:
+    """The app imports, in a process of its own."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", LOAD, settings.app],
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        detail = f"importing {settings.app} took longer than {IMPORT_TIMEOUT:g} s"
+        return [Finding("app", "wrong", detail, "do slow work in an on_worker_start hook")]
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        detail = f"the app does not load: {lines[-1]}"
+        return [Finding("app", "wrong", detail, f"run python -c 'import {_module(settings)}'")]
+    types = orjson.loads(done.stdout.splitlines()[-1])
+    if not types:
+        return [Finding("app", "warning", f"{settings.app} has no handlers", "add one")]
+    return [Finding("app", "ok", f"{settings.app} handles {', '.join(types)}")]
+
+
+def _module(settings: Settings) -> str:
+    return settings.app.partition(":")[0]
+
+
+CHECKS: tuple[tuple[str, tuple[str, ...], Callable[[Settings], list[Finding]]], ...] = (
+    ("kafka", ("kafka_bootstrap_servers", "kafka_topics"), check_kafka),
+    ("database", ("database_url",), check_database),
+    ("redis", ("redis_url",), check_redis),
+    ("app", ("app",), check_app),
+)
+"""Name, settings without which it can't be tried, and the look itself."""

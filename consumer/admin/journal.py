@@ -1,0 +1,54 @@
+"""A command's connection to the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from consumer.config.masking import mask_url
+from consumer.config.settings import Settings
+from consumer.errors import ConsumerError
+from feedback.journal.migrations import check_schema
+
+CONNECT_TIMEOUT = 5
+
+
+class JournalUnreachable(ConsumerError):
+    """PostgreSQL did not answer, or refused."""
+
+
+class JournalRefused(ConsumerError):
+    """PostgreSQL refused a statement."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns errors of PostgreSQL into ConsumerErrors that say what to do."""
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        raise JournalUnreachable(
+            f"the database does not answer: {mask_url(str(error).strip())}; correct database_url or"
+            " start PostgreSQL"
+        ) from None
+    except psycopg.Error as error:
+        raise JournalRefused(
+            f"the database refused: {str(error).strip()}; look at the rights of its user"
+        ) from None
+
+
+@contextmanager
+def connect(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a journal of this version.
+
+    Raises ConsumerError where PostgreSQL is not there, JournalError where the journal isn't.
+    """
+    settings.require("database_url")
+    url = make_conninfo(settings.database_url, connect_timeout=CONNECT_TIMEOUT)
+    with explained(), psycopg.connect(url, autocommit=True) as connection:
+        check_schema(connection, settings.database_schema)
+        yield connection

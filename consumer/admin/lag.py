@@ -1,0 +1,100 @@
+"""How far a consumer group is behind."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from consumer.admin.kafka_admin import ERRORS_ONLY, admin_client, metadata
+from consumer.config.settings import Settings
+from consumer.errors import ConsumerError, KafkaRefused
+from consumer.intake.logs import librdkafka_logger
+
+TIMEOUT = 10.0
+PAUSE = 0.2
+LOADING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+MEMBERS = frozenset({"group.instance.id", "group.remote.assignor"})
+"""Properties of a member, which this client must not be."""
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+
+
+class Lag(NamedTuple):
+    """One topic of the group."""
+
+    topic: str
+    partitions: int
+    waiting: int
+    """Messages that no member has committed yet. Those in hand of an instance are not among them:
+    they are committed before they run."""
+
+
+def group_lag(settings: Settings) -> list[Lag]:
+    """One row a topic. Raises ConsumerError where the brokers don't answer."""
+    client = admin_client(settings)
+    cluster = metadata(client, settings, TIMEOUT)
+    there = [topic for topic in settings.kafka_topics if topic in cluster.topics]
+    places = [TopicPartition(t, p) for t in there for p in cluster.topics[t].partitions]
+    if not places:
+        return []
+    try:
+        committed = _committed(settings, places)
+        ends = _offsets(client, places, LATEST)
+        starts = _offsets(client, places, EARLIEST)
+    except KafkaException as error:
+        raise ConsumerError(f"offsets can't be read: {error.args[0].str()}") from None
+    waiting = dict.fromkeys(there, 0)
+    for place, end in ends.items():
+        waiting[place[0]] += max(0, end - max(committed.get(place, -1), starts[place]))
+    return [Lag(t, len(cluster.topics[t].partitions), waiting[t]) for t in there]
+
+
+def _committed(settings: Settings, places: list[TopicPartition]) -> dict[tuple[str, int], int]:
+    # Not by the administration client: where a coordinator answers with an error, that one's
+    # handler reaches for a group that it does not have, and the process is gone (librdkafka 2.16).
+    reader = _reader(settings)
+    end = time.monotonic() + TIMEOUT
+    try:
+        while True:
+            try:
+                found = reader.committed(places, timeout=TIMEOUT)
+            except KafkaException as error:
+                # Right after a broker's start its groups are still being loaded.
+                if error.args[0].code() not in LOADING or time.monotonic() > end:
+                    raise
+                time.sleep(PAUSE)
+            else:
+                return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+    finally:
+        reader.close()
+
+
+def _reader(settings: Settings) -> Consumer:
+    """A client of the group that never joins it."""
+    properties: dict[str, Any] = {
+        **{k: v for k, v in settings.kafka_properties.items() if k not in MEMBERS},
+        "bootstrap.servers": settings.kafka_bootstrap_servers,
+        "group.id": settings.kafka_group,
+        # Both kinds of group answer it, where the newer protocol asks who the member is.
+        "group.protocol": "classic",
+        "log_level": ERRORS_ONLY,
+    }
+    try:
+        return Consumer(properties, logger=librdkafka_logger())
+    except KafkaException as error:
+        raise KafkaRefused(error.args[0].str()) from None
+
+
+def _offsets(
+    client: AdminClient, places: list[TopicPartition], spec: OffsetSpec
+) -> dict[tuple[str, int], int]:
+    asked = client.list_offsets(dict.fromkeys(places, spec), request_timeout=TIMEOUT)
+    return {(p.topic, p.partition): future.result().offset for p, future in asked.items()}

@@ -1,0 +1,50 @@
+"""The state of requests as far as Redis and the journal know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from consumer.admin.journal import connect
+from consumer.config.settings import Settings
+from consumer.errors import ConfigError
+from feedback.errors import StoreUnavailable
+from feedback.operations import requests as operators
+from feedback.status.redis_store import RedisStatusStore
+from feedback.status.status import Status
+
+REDIS_TIMEOUT = 2.0
+
+
+def look_up(settings: Settings, ids: Sequence[str]) -> list[Status | None]:
+    """One status an id, None where neither knows it.
+
+    Redis is a hint with a time to live, so the journal is asked for whatever is not settled there,
+    and its answer counts. Raises OncepoolError when nothing that is configured answers.
+    """
+    if not settings.redis_url and not settings.database_url:
+        raise ConfigError("set redis_url or database_url: statuses are in Redis and the journal")
+    found: dict[str, Status | None] = {}
+    if settings.redis_url:
+        found = _from_redis(settings, ids, required=not settings.database_url)
+    schema = settings.database_schema
+    open_ids = [n for n in ids if (status := found.get(n)) is None or not status.settled]
+    if open_ids and settings.database_url:
+        with connect(settings) as connection:
+            for name in open_ids:
+                if (status := operators.get_status(connection, name, schema=schema)) is not None:
+                    found[name] = status
+    return [found.get(name) for name in ids]
+
+
+def _from_redis(
+    settings: Settings, ids: Sequence[str], *, required: bool
+) -> dict[str, Status | None]:
+    store = RedisStatusStore(settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT)
+    try:
+        return dict(zip(ids, store.read(ids), strict=True))
+    except StoreUnavailable:
+        if required:
+            raise
+        return {}
+    finally:
+        store.close()

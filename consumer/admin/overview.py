@@ -1,0 +1,128 @@
+"""What the configured services tell of the whole: instances, limits, topics, the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import redis
+
+from consumer.admin.journal import connect
+from consumer.admin.lag import group_lag
+from consumer.config.masking import mask_url
+from consumer.config.settings import Settings
+from consumer.errors import ConfigError
+from feedback.errors import OncepoolError
+from feedback.operations import requests as operators
+from feedback.operations.statistics import Figures, figures
+from processing.cluster.instances import connect as connect_redis
+from processing.cluster.instances import instances
+from processing.cluster.limits import Limits, RedisLimitsStore
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Look:
+    """One look. What could not be read is None, and `problems` says why: source -> reason."""
+
+    instances: list[Row] | None = None
+    limits: Limits | None = None
+    topics: list[Row] | None = None
+    requests: list[Row] | None = None
+    journal: Figures | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def blind(self) -> bool:
+        """Nothing answered."""
+        return self.instances is None and self.topics is None and self.journal is None
+
+    def summary(self) -> Row:
+        """The whole in one row; None of what could not be read. Ages in seconds."""
+        journal = self.journal
+        types = None if journal is None else journal.types
+        oldest = [r["oldest"] for r in types or () if r["oldest"] is not None]
+        overdue = [r["overdue"] for r in types or () if r["overdue"] is not None]
+        return {
+            "instances": None if self.instances is None else len(self.instances),
+            "workers": _sum(self.instances, "workers"),
+            "workers_free": _sum(self.instances, "workers_free"),
+            "in_process": _sum(self.instances, "running"),
+            "in_hand": _sum(self.instances, "in_hand"),
+            "lag": _sum(self.topics, "waiting"),
+            "waiting": _sum(types, "waiting"),
+            "due": _sum(types, "due"),
+            "oldest": max(oldest, default=None),
+            "overdue": max(overdue, default=None),
+            "rate": _sum(types, "rate"),
+            "done_hour": _sum(types, "done_hour"),
+            "done_day": _sum(types, "done_day"),
+            "dead": None if journal is None else journal.dead,
+            "dead_messages": None if journal is None else journal.messages,
+            "in_doubt": None if journal is None else journal.in_doubt,
+            "lost_at_commit": _sum(types, "lost"),
+        }
+
+
+def look(settings: Settings, minutes: int) -> Look:
+    """Asks each configured service; outcomes are those of the last `minutes`.
+
+    Raises ConfigError where none is configured.
+    """
+    found = Look()
+    sources: list[tuple[str, bool, Callable[[], None]]] = [
+        ("instances", bool(settings.redis_url), lambda: _ask_redis(settings, found)),
+        (
+            "topics",
+            bool(settings.kafka_bootstrap_servers and settings.kafka_topics),
+            lambda: _ask_kafka(settings, found),
+        ),
+        (
+            "requests",
+            bool(settings.database_url),
+            lambda: _ask_journal(settings, minutes, found),
+        ),
+    ]
+    if not any(configured for _, configured, _ in sources):
+        raise ConfigError("nothing to ask: set kafka_topics, database_url or redis_url")
+    for name, configured, ask in sources:
+        if not configured:
+            continue
+        try:
+            ask()
+        except (OncepoolError, redis.RedisError, OSError) as error:
+            found.problems[name] = mask_url(str(error))
+    return found
+
+
+def _ask_redis(settings: Settings, found: Look) -> None:
+    with connect_redis(settings.redis_url) as client:
+        limits = RedisLimitsStore(client, settings.redis_prefix).read()
+        rows = instances(client, settings.redis_prefix)
+    now = datetime.now(UTC)
+    found.limits = limits
+    found.instances = [{**row, "age": _age(row, now)} for row in rows]
+
+
+def _ask_kafka(settings: Settings, found: Look) -> None:
+    found.topics = [lag._asdict() for lag in group_lag(settings)]
+
+
+def _ask_journal(settings: Settings, minutes: int, found: Look) -> None:
+    since = datetime.now(UTC) - timedelta(minutes=minutes)
+    with connect(settings) as connection:
+        requests = operators.stats(connection, since, schema=settings.database_schema)
+        found.journal = figures(connection, schema=settings.database_schema)
+    found.requests = requests
+
+
+def _age(row: Row, now: datetime) -> float:
+    """Seconds since an instance was heard of; 0 where its clock is ahead of this one."""
+    return round(max(0.0, (now - datetime.fromisoformat(row["at"])).total_seconds()), 1)
+
+
+def _sum(rows: list[Row] | None, column: str) -> Any:
+    return None if rows is None else sum(row.get(column) or 0 for row in rows)

@@ -1,0 +1,199 @@
+"""``oncepool dead-letters export`` and ``import``: JSON Lines."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from consumer.admin.journal import JournalUnreachable, connect
+from consumer.commands.dead_letter_options import (
+    KindOption,
+    ReasonOption,
+    SearchOption,
+    SinceOption,
+    TypeOption,
+    filters,
+)
+from consumer.commands.operator import YesOption, batches, complain, confirm
+from consumer.commands.options import DATABASE, JsonOption, with_settings
+from consumer.commands.output import EXIT_FAILED, fail, print_json
+from consumer.config.settings import Settings
+from feedback.operations.dead_letter_files import export_lines, identity, import_lines
+from feedback.operations.dead_letters import Place, select_dead
+from feedback.operations.requests import Connection
+
+PAUSE = 1.0
+"""Seconds between two looks of --follow."""
+OVERLAP = timedelta(minutes=15)
+"""How long after its time an entry may still appear: its transaction has to end first."""
+STDIO = "-"
+
+
+@with_settings(*DATABASE)
+def export(
+    settings: Settings,
+    *,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")],
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            envvar="ONCEPOOL_LETTERS_FOLLOW",
+            help="Append to FILE what it does not have yet, then what comes, until interrupted.",
+        ),
+    ] = False,
+    kind: KindOption = None,
+    type_: TypeOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    search: SearchOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Write dead letters to a file, one JSON object a line; they stay in the journal too."""
+    chosen = filters(kind, type_, reason, since, search)
+    if follow:
+        _follow(settings, file, chosen)
+        return
+    if file != STDIO and Path(file).exists():
+        confirm(f"{file} is there already. Overwrite it?", yes=yes)
+    with connect(settings) as connection, _replacing(file) as out:
+        schema = settings.database_schema
+        places = select_dead(connection, chosen, schema=schema)
+        count = 0
+        for part in batches(places, "export"):
+            for line in export_lines(connection, part, schema=schema):
+                out.write(line)
+                count += 1
+    typer.echo(f"{count} dead letters exported", err=True)
+
+
+@with_settings(*DATABASE)
+def import_(
+    settings: Settings,
+    *,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is standard input.")],
+    json: JsonOption = False,
+) -> None:
+    """Bring an export back. What the journal has already stays as it is.
+
+    A line that can't be read is named with its number, and the others are imported: exit code 1.
+    """
+    added = there = 0
+    broken: list[dict[str, Any]] = []
+    with connect(settings) as connection, _reading(file) as lines:
+        for part in import_lines(connection, lines, schema=settings.database_schema):
+            added += part.added
+            there += part.there
+            broken += [one._asdict() for one in part.broken]
+    if json:
+        print_json({"imported": added, "there": there, "broken": broken})
+    else:
+        typer.echo(f"{added} imported, {there} were there already, {len(broken)} broken lines")
+    complain([f"line {one['number']} of {file}: {one['reason']}" for one in broken])
+    if broken:
+        raise typer.Exit(EXIT_FAILED)
+
+
+class Follower:
+    """Appends dead letters to a file as they come."""
+
+    def __init__(
+        self, out: BinaryIO, seen: set[Place], chosen: dict[str, Any], schema: str
+    ) -> None:
+        self._out = out
+        self._seen = seen
+        self._chosen = chosen
+        self._low: datetime | None = chosen["since"]
+        self._schema = schema
+
+    def look(self, connection: Connection) -> None:
+        """Appends what came since the last look."""
+        started = datetime.now(UTC)
+        found = select_dead(connection, {**self._chosen, "since": self._low}, schema=self._schema)
+        new = [place for place in found if place not in self._seen]
+        for line in export_lines(connection, new, schema=self._schema):
+            self._out.write(line)
+        self._out.flush()
+        low = started - OVERLAP
+        self._low = low if self._low is None else max(self._low, low)
+        self._seen = {p for p in self._seen.union(new) if p.at is None or p.at >= self._low}
+
+
+def _follow(settings: Settings, file: str, chosen: dict[str, Any]) -> None:
+    """Until interrupted; goes on when the database comes back."""
+    said = False
+    with ExitStack() as stack:
+        stack.enter_context(suppress(KeyboardInterrupt))
+        out, seen = (
+            (typer.get_binary_stream("stdout"), set[Place]())
+            if file == STDIO
+            else _continued(stack, file)
+        )
+        follower = Follower(out, seen, chosen, settings.database_schema)
+        while True:
+            try:
+                with connect(settings) as connection:
+                    while True:
+                        follower.look(connection)
+                        said = False
+                        time.sleep(PAUSE)
+            except JournalUnreachable as error:
+                if not said:
+                    typer.echo(f"oncepool: {error}; waiting for it", err=True)
+                said = True
+                time.sleep(PAUSE)
+
+
+def _continued(stack: ExitStack, file: str) -> tuple[BinaryIO, set[Place]]:
+    """The file, to append to, and what it has. A line that a crash cut off is removed."""
+    try:
+        out = stack.enter_context(Path(file).open("ab+"))  # noqa: SIM115 - closed with the stack
+    except OSError as error:
+        fail(f"{file} can't be written: {error.strerror}")
+    out.seek(0)
+    whole, seen = 0, set[Place]()
+    for line in out:
+        if line.endswith(b"\n"):
+            whole += len(line)
+            place = identity(line)
+            if place is not None:
+                seen.add(place)
+    out.truncate(whole)
+    return out, seen
+
+
+@contextmanager
+def _replacing(file: str) -> Iterator[BinaryIO]:
+    """Writes beside the file and takes its place at the end, so a failure leaves the old one."""
+    if file == STDIO:
+        yield typer.get_binary_stream("stdout")
+        return
+    path = Path(file)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as out:
+            yield out
+        beside.replace(path)
+    except OSError as error:
+        fail(f"{file} can't be written: {error.strerror}")
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reading(file: str) -> Iterator[BinaryIO]:
+    if file == STDIO:
+        yield typer.get_binary_stream("stdin")
+        return
+    try:
+        with Path(file).open("rb") as lines:
+            yield lines
+    except OSError as error:
+        fail(f"{file} can't be read: {error.strerror}")

@@ -1,0 +1,261 @@
+"""``oncepool dead-letters retry`` and ``drop``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Annotated, Any
+
+import typer
+
+from consumer.admin.journal import connect
+from consumer.commands.dead_letter_options import (
+    Kind,
+    KindOption,
+    ReasonOption,
+    SearchOption,
+    SinceOption,
+    TypeOption,
+    filters,
+    locate,
+)
+from consumer.commands.operator import (
+    Teller,
+    WhoOption,
+    WhyOption,
+    YesOption,
+    as_row,
+    batches,
+    by,
+    confirm,
+    one_of,
+    report,
+)
+from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, with_settings
+from consumer.commands.request_actions import wants_results
+from consumer.commands.resending import Resender
+from consumer.config.settings import Settings
+from feedback.contract.states import State
+from feedback.operations import transitions
+from feedback.operations.dead_letters import (
+    DEAD_LETTER,
+    Place,
+    drop_letters,
+    resend_letter,
+    retry_letter,
+    select_dead,
+)
+from feedback.operations.explanations import Refusal
+from feedback.operations.requests import Connection, Row
+from feedback.operations.transitions import By, Outcome
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID...]", help="Numbers of messages, ids of requests."),
+]
+# Without a twin in the environment: a forgotten variable must not move everything.
+AllOption = Annotated[bool, typer.Option("--all", help="All there are.")]
+
+
+@with_settings(*KAFKA, *DATABASE, *REDIS)
+def retry(
+    settings: Settings,
+    *,
+    names: Names = None,
+    id_: Annotated[
+        str | None,
+        typer.Option(
+            "--id", envvar="ONCEPOOL_LETTERS_ID", metavar="ID", help="The id that a message gets."
+        ),
+    ] = None,
+    type_: Annotated[
+        str | None,
+        typer.Option(
+            "--type",
+            envvar="ONCEPOOL_LETTERS_RETRY_TYPE",
+            metavar="TYPE",
+            help="With IDs the type that messages get, else those of this type (* stands for"
+            " anything).",
+        ),
+    ] = None,
+    resend: Annotated[
+        bool,
+        typer.Option(
+            "--resend",
+            envvar="ONCEPOOL_LETTERS_RESEND",
+            help="Send messages to their topics again as they were, for topics with a decoder.",
+        ),
+    ] = False,
+    everything: AllOption = False,
+    kind: KindOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    search: SearchOption = None,
+    who: WhoOption = None,
+    why: WhyOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Run dead requests again, and make requests of messages: by name, or all that filters find.
+
+    A message that conflicts with a request needs --id. Exit code 4 when a name is unknown, 6 when
+    something can't be retried; it stays in the list.
+    """
+    given = type_ if names else None
+    if resend and (id_ is not None or given is not None):
+        raise typer.BadParameter("--resend sends it as it was: leave out --id and --type")
+    if id_ is not None and len(names or ()) != 1:
+        raise typer.BadParameter("--id is for one message: name that one")
+    if resend:
+        settings.require("kafka_bootstrap_servers")
+    chosen = filters(kind, None if names else type_, reason, since, search)
+    with ExitStack() as stack:
+        desk = _Desk(settings, stack, by(who, why))
+        places = desk.places(names, chosen, kind, everything=everything)
+        _ask(places, names, "retry", yes=yes)
+        if resend:
+            sender = stack.enter_context(Resender(settings))
+            desk.resend(_messages(places), sender)
+        else:
+            desk.retry_messages(_messages(places), id_, given)
+        desk.retry_requests(_requests(places))
+    report(desk.rows, desk.refused, "retry", json=json)
+
+
+@with_settings(*DATABASE, *REDIS, "kafka_results_topic")
+def drop(
+    settings: Settings,
+    *,
+    names: Names = None,
+    everything: AllOption = False,
+    kind: KindOption = None,
+    type_: TypeOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    search: SearchOption = None,
+    who: WhoOption = None,
+    why: WhyOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete messages, and cancel dead requests, whose ids stay known: by name, or by filters.
+
+    Exit code 4 when a name is unknown.
+    """
+    chosen = filters(kind, type_, reason, since, search)
+    with ExitStack() as stack:
+        desk = _Desk(settings, stack, by(who, why))
+        places = desk.places(names, chosen, kind, everything=everything)
+        _ask(places, names, "drop", yes=yes)
+        desk.drop_messages(_messages(places))
+        desk.drop_requests(_requests(places))
+    report(desk.rows, desk.refused, "drop", json=json)
+
+
+class _Desk:
+    """What one call of a command does, and what became of it."""
+
+    def __init__(self, settings: Settings, stack: ExitStack, operator: By) -> None:
+        self.rows: list[Row] = []
+        self.refused: list[Refusal] = []
+        self._by = operator
+        self._schema = settings.database_schema
+        self._results = wants_results(settings)
+        self._connection: Connection = stack.enter_context(connect(settings))
+        self._teller = stack.enter_context(Teller(settings))
+
+    def places(
+        self,
+        names: Sequence[str] | None,
+        chosen: dict[str, Any],
+        kind: Kind | None,
+        *,
+        everything: bool,
+    ) -> list[Place]:
+        """What the command is about; names that nothing has are refused."""
+        # A kind beside names says which of two things of one name is meant.
+        narrowed = {**chosen, "kind": None} if names else chosen
+        if one_of(names or (), narrowed, everything=everything):
+            places, missing = locate(self._connection, names or (), kind, schema=self._schema)
+            self.refused += missing
+            return places
+        return select_dead(self._connection, chosen, schema=self._schema)
+
+    def retry_messages(self, numbers: Sequence[int], id: str | None, type: str | None) -> None:
+        """Each becomes a request, in a transaction of its own."""
+        for batch in batches(numbers, "retry"):
+            answers = [
+                retry_letter(
+                    self._connection, number, self._by, id=id, type=type, schema=self._schema
+                )
+                for number in batch
+            ]
+            moved = [one for one in answers if not isinstance(one, Refusal)]
+            self._teller.tell(one.status() for one in moved)
+            self.rows += [as_row(one) for one in moved]
+            self.refused += [one for one in answers if isinstance(one, Refusal)]
+
+    def resend(self, numbers: Sequence[int], sender: Resender) -> None:
+        """Each goes to its topic again. Raises NotSent at the first that the broker refuses."""
+        for batch in batches(numbers, "resend"):
+            for number in batch:
+                refusal = resend_letter(self._connection, number, sender.send, schema=self._schema)
+                if refusal is None:
+                    self._note(str(number), DEAD_LETTER, "sent")
+                else:
+                    self.refused.append(refusal)
+
+    def drop_messages(self, numbers: Sequence[int]) -> None:
+        """Deletes them."""
+        for batch in batches(numbers, "drop"):
+            missed = drop_letters(self._connection, batch, schema=self._schema)
+            self.refused += missed
+            for number in sorted(set(batch) - {int(one.id) for one in missed}):
+                self._note(str(number), DEAD_LETTER, "dropped")
+
+    def retry_requests(self, ids: Sequence[str]) -> None:
+        """Dead ones wait again."""
+        self._move(ids, "retry", lambda batch: transitions.retry(
+            self._connection, batch, self._by, states=(State.DEAD,), schema=self._schema
+        ))  # fmt: skip
+
+    def drop_requests(self, ids: Sequence[str]) -> None:
+        """Dead ones are cancelled."""
+        self._move(ids, "drop", lambda batch: transitions.drop(
+            self._connection, batch, self._by, schema=self._schema, results=self._results
+        ))  # fmt: skip
+
+    def _move(
+        self, ids: Sequence[str], doing: str, move: Callable[[Sequence[str]], Outcome]
+    ) -> None:
+        for batch in batches(ids, doing):
+            outcome = move(batch)
+            self._teller.tell(one.status() for one in outcome.moved)
+            self.rows += [as_row(one) for one in outcome.moved]
+            self.refused += outcome.refused
+
+    def _note(self, name: str, before: str, after: str) -> None:
+        self.rows.append(
+            {"id": name, "type": None, "from_state": before, "state": after, "code": None,
+             "run": None}
+        )  # fmt: skip
+
+
+def _ask(places: Sequence[Place], names: Sequence[str] | None, doing: str, *, yes: bool) -> None:
+    if names:
+        return
+    if not places:
+        typer.echo("there is no such dead letter", err=True)
+        return
+    messages, requests = len(_messages(places)), len(_requests(places))
+    confirm(
+        f"{doing} {len(places)} dead letters ({messages} messages, {requests} requests)?", yes=yes
+    )
+
+
+def _messages(places: Sequence[Place]) -> list[int]:
+    return [int(place.name) for place in places if place.kind == "message"]
+
+
+def _requests(places: Sequence[Place]) -> list[str]:
+    return [place.name for place in places if place.kind == "request"]

@@ -1,0 +1,178 @@
+"""What commands share that move requests: who and why, the question before many, the statuses."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Self, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from consumer.commands.output import EXIT_REFUSED, EXIT_UNKNOWN, fail, print_json, print_table
+from consumer.commands.times import parse_since
+from consumer.config.settings import Settings
+from feedback.errors import StoreUnavailable
+from feedback.operations.explanations import Refusal
+from feedback.operations.requests import Row
+from feedback.operations.transitions import AT_ONCE, By, Moved
+from feedback.status.redis_store import RedisStatusStore
+from feedback.status.store import StatusWrite
+
+T = TypeVar("T")
+
+SHOWN = 20
+"""Requests that are named one by one; of more than these only their number is told."""
+REDIS_TIMEOUT = 2.0
+
+WhoOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ONCEPOOL_WHO", metavar="NAME", help="Who does it; without it the user and host."
+    ),
+]
+WhyOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ONCEPOOL_WHY", metavar="TEXT", help="Why; kept, and told to the producer."
+    ),
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", envvar="ONCEPOOL_YES", help="Don't ask, do it.")
+]
+
+
+def by(who: str | None, why: str | None) -> By:
+    """The operator."""
+    return By(who or f"{_user()}@{socket.gethostname()}", why)
+
+
+def moment(text: str | None) -> datetime | None:
+    """What --since means. Raises typer.BadParameter."""
+    if text is None:
+        return None
+    try:
+        return parse_since(text, datetime.now(UTC))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Goes on only where the answer is yes; nothing was changed otherwise."""
+    if yes:
+        return
+    if not interactive():
+        raise typer.BadParameter(
+            f"{question} There is nobody to ask here: add --yes. Nothing was changed"
+        )
+    if not typer.confirm(question, err=True):
+        fail("nothing was changed")
+
+
+def interactive() -> bool:
+    """Whether somebody sits at the terminal."""
+    return sys.stdin.isatty()
+
+
+def one_of(ids: Sequence[str], filters: dict[str, Any], *, everything: bool = False) -> bool:
+    """Whether ids are given, rather than filters. Raises typer.BadParameter for both or none."""
+    named = [name for name, value in filters.items() if value is not None]
+    if everything:
+        named.append("all")
+    if ids and named:
+        raise typer.BadParameter(f"give ids or filters (--{named[0]}), not both")
+    if not ids and not named:
+        raise typer.BadParameter("say which: ids, or filters")
+    return bool(ids)
+
+
+def batches(items: Sequence[T], doing: str) -> Iterator[Sequence[T]]:
+    """Parts of a size that one statement takes; with a progress bar where somebody looks."""
+    parts = [items[start : start + AT_ONCE] for start in range(0, len(items), AT_ONCE)]
+    if len(parts) < 2 or not sys.stderr.isatty():
+        yield from parts
+        return
+    yield from track(parts, description=doing, console=Console(stderr=True), transient=True)
+
+
+class Teller:
+    """Writes the statuses of what was moved; says so once where Redis is away."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._store: RedisStatusStore | None = None
+        if settings.redis_url:
+            self._store = RedisStatusStore(
+                settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT
+            )
+        else:
+            self._warn("redis_url is not set")
+
+    def tell(self, writes: Iterable[StatusWrite]) -> None:
+        """The journal is right already, so nothing fails where Redis does not answer."""
+        if self._store is None:
+            return
+        try:
+            self._store.write(list(writes))
+        except StoreUnavailable as error:
+            self._warn(str(error))
+            self._store.close()
+            self._store = None
+
+    def close(self) -> None:
+        """Gives up the connection."""
+        if self._store is not None:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _warn(self, problem: str) -> None:
+        typer.echo(
+            f"oncepool: warning: {problem}. The journal has the change; its status in Redis"
+            " follows when the request runs, or is answered to a producer that sends it again",
+            err=True,
+        )
+
+
+def report(rows: Sequence[Row], refused: Sequence[Refusal], doing: str, *, json: bool) -> None:
+    """Says what was moved and what was refused, and ends with the exit code for it."""
+    if json:
+        print_json({"moved": rows, "refused": [one._asdict() for one in refused]})
+    elif len(rows) > SHOWN:
+        typer.echo(f"{doing}: {len(rows)}")
+    elif rows:
+        columns = [name for name in rows[0] if name not in ("attempt", "at", "due_at")]
+        print_table(columns, ([row[name] for name in columns] for row in rows))
+    complain([f"{one.id}: {one.reason}" for one in refused])
+    if any(one.state is not None for one in refused):
+        raise typer.Exit(EXIT_REFUSED)
+    if refused:
+        raise typer.Exit(EXIT_UNKNOWN)
+
+
+def complain(problems: Sequence[str]) -> None:
+    """The first of them one by one, the others by their number."""
+    for problem in problems[:SHOWN]:
+        typer.echo(f"oncepool: {problem}", err=True)
+    if len(problems) > SHOWN:
+        typer.echo(f"oncepool: and {len(problems) - SHOWN} more", err=True)
+
+
+def as_row(row: Moved) -> Row:
+    """What is told of a move."""
+    names = ("id", "type", "from_state", "state", "code", "attempt", "run", "at", "due_at")
+    return {name: getattr(row, name) for name in names}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

@@ -1,0 +1,195 @@
+"""``oncepool requests retry``, ``cancel`` and ``resolve``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import typer
+
+from consumer.admin.journal import connect
+from consumer.commands.operator import (
+    Teller,
+    WhoOption,
+    WhyOption,
+    YesOption,
+    as_row,
+    batches,
+    by,
+    confirm,
+    moment,
+    one_of,
+    report,
+)
+from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
+from consumer.commands.output import fail
+from consumer.config.settings import Settings
+from feedback.contract.states import State
+from feedback.operations import transitions
+from feedback.operations.requests import Connection, select_ids
+from feedback.operations.transitions import RETRYABLE, InvalidResult, Outcome
+
+Move = Callable[[Connection, Sequence[str]], Outcome]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Request ids.")]
+
+
+def _filter(name: str, command: str, metavar: str, help_: str) -> Any:
+    return typer.Option(
+        f"--{name}", envvar=f"ONCEPOOL_{command}_{name.upper()}", metavar=metavar, help=help_
+    )
+
+
+TYPE_HELP = "Those of this type; * stands for anything."
+SINCE_HELP = "Those that ended since: an age (30m, 2h, 7d) or a time (2026-05-01T12:00Z)."
+MADE_HELP = "Those made since: an age (30m, 2h, 7d) or a time (2026-05-01T12:00Z)."
+KEY_HELP = "Those with this key."
+REFERENCE_HELP = "Those with this reference."
+
+
+@with_settings(*DATABASE, *REDIS)
+def retry(
+    settings: Settings,
+    *,
+    ids: Ids = None,
+    state: Annotated[
+        Literal["dead", "failed", "cancelled"] | None,
+        typer.Option(envvar="ONCEPOOL_RETRY_STATE", help="Those in this state; dead unless given."),
+    ] = None,
+    type_: Annotated[str | None, _filter("type", "RETRY", "TYPE", TYPE_HELP)] = None,
+    since: Annotated[str | None, _filter("since", "RETRY", "TIME", SINCE_HELP)] = None,
+    key: Annotated[str | None, _filter("key", "RETRY", "KEY", KEY_HELP)] = None,
+    reference: Annotated[str | None, _filter("reference", "RETRY", "REF", REFERENCE_HELP)] = None,
+    who: WhoOption = None,
+    why: WhyOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Run dead, failed or cancelled requests again, now: by their ids, or all that filters find.
+
+    Exit code 4 when an id is unknown, 6 when one is in a state that can't be retried.
+    """
+    filters: dict[str, Any] = {
+        "state": state,
+        "type": type_,
+        "since": moment(since),
+        "key": key,
+        "reference": reference,
+    }
+    states: tuple[State, ...] = RETRYABLE
+    if not one_of(ids or (), filters):
+        filters["state"] = state or "dead"
+        states = (State(filters["state"]),)
+    move = partial(
+        transitions.retry, by=by(who, why), states=states, schema=settings.database_schema
+    )
+    _move(settings, ids, filters, move, "retry", yes=yes, json=json)
+
+
+@with_settings(*DATABASE, *REDIS, "kafka_results_topic")
+def cancel(
+    settings: Settings,
+    *,
+    ids: Ids = None,
+    type_: Annotated[str | None, _filter("type", "CANCEL", "TYPE", TYPE_HELP)] = None,
+    since: Annotated[str | None, _filter("since", "CANCEL", "TIME", MADE_HELP)] = None,
+    key: Annotated[str | None, _filter("key", "CANCEL", "KEY", KEY_HELP)] = None,
+    reference: Annotated[str | None, _filter("reference", "CANCEL", "REF", REFERENCE_HELP)] = None,
+    who: WhoOption = None,
+    why: WhyOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Take waiting requests out of the queue: by their ids, or all that filters find.
+
+    Exit code 4 when an id is unknown, 6 when one is running or does not wait; it stays as it is.
+    """
+    filters = {"type": type_, "since": moment(since), "key": key, "reference": reference}
+    one_of(ids or (), filters)
+    move = partial(
+        transitions.cancel,
+        by=by(who, why),
+        schema=settings.database_schema,
+        results=wants_results(settings),
+    )
+    _move(settings, ids, {**filters, "state": "waiting"}, move, "cancel", yes=yes, json=json)
+
+
+@with_settings(*DATABASE, *REDIS, "kafka_results_topic")
+def resolve(
+    settings: Settings,
+    *,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Request ids.")],
+    as_: Annotated[
+        Literal["done", "failed", "retry"],
+        typer.Option(
+            "--as",
+            envvar="ONCEPOOL_RESOLVE_AS",
+            help="What is true: its effect happened, it did not, or it did not and it runs again.",
+        ),
+    ],
+    result: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ONCEPOOL_RESOLVE_RESULT", metavar="JSON", help="The result, with --as done."
+        ),
+    ] = None,
+    who: WhoOption = None,
+    why: WhyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Settle requests in doubt, once you know whether their external effect happened.
+
+    Exit code 4 when an id is unknown, 6 when one is not in doubt.
+    """
+    if result is not None and as_ != "done":
+        raise typer.BadParameter("--result goes with --as done")
+    move = partial(
+        transitions.resolve,
+        resolution=as_,
+        by=by(who, why),
+        result=None if result is None else result.encode(),
+        schema=settings.database_schema,
+        results=wants_results(settings),
+    )
+    try:
+        _move(settings, ids, {}, move, "resolve", yes=True, json=json)
+    except InvalidResult as error:
+        fail(str(error))
+
+
+def wants_results(settings: Settings) -> bool:
+    """Whether what ends leaves a record for the results topic."""
+    return bool(settings.kafka_results_topic)
+
+
+def _move(
+    settings: Settings,
+    ids: Sequence[str] | None,
+    filters: dict[str, Any],
+    move: Move,
+    doing: str,
+    *,
+    yes: bool,
+    json: bool,
+) -> None:
+    schema = settings.database_schema
+    outcome = Outcome([], [])
+    with connect(settings) as connection:
+        if not ids:
+            ids = select_ids(connection, filters, schema=schema)
+            if ids:
+                confirm(f"{doing} {len(ids)} requests ({_described(filters)})?", yes=yes)
+            else:
+                typer.echo(f"there is none ({_described(filters)})", err=True)
+        with Teller(settings) as teller:
+            for batch in batches(list(ids), doing):
+                part = move(connection, batch)
+                teller.tell(row.status() for row in part.moved)
+                outcome.moved.extend(part.moved)
+                outcome.refused.extend(part.refused)
+    report([as_row(row) for row in outcome.moved], outcome.refused, doing, json=json)
+
+
+def _described(filters: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in filters.items() if value is not None)

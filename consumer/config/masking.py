@@ -1,0 +1,32 @@
+"""Hides secrets wherever a setting is shown: tables, logs, errors, repr()."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from consumer.config.librdkafka import is_secret
+
+HIDDEN = "***"
+
+USER_INFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^:/?#]*):(?P<password>.*)@")
+PAIR = re.compile(
+    r"(?P<name>\b\w*(?:password|secret|token)\w*\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&]+)"
+)
+
+
+def mask_url(text: str) -> str:
+    """A URL or libpq connection string without its passwords."""
+    text = USER_INFO.sub(lambda m: f"{m['scheme']}{m['user']}:{HIDDEN}@", text)
+    return PAIR.sub(lambda m: f"{m['name']}{HIDDEN}", text)
+
+
+def mask(name: str, value: Any) -> Any:
+    """The value of setting `name` as it may be shown."""
+    if name == "kafka_properties" and isinstance(value, dict):
+        return {key: HIDDEN if is_secret(key) else inner for key, inner in value.items()}
+    if name == "kafka_properties" and isinstance(value, str):
+        return HIDDEN  # JSON that was not taken apart
+    if name.endswith("_url") and isinstance(value, str):
+        return mask_url(value)
+    return value

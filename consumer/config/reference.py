@@ -1,0 +1,139 @@
+"""Writes docs/configuration.md from the settings themselves.
+
+    python -m consumer.config.reference > docs/configuration.md
+
+A test compares the two, so the page cannot fall behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import ByteSize
+from pydantic.fields import FieldInfo
+
+from consumer.config.librdkafka import CLASSIC_ONLY, CONSUMER_ONLY, FORBIDDEN
+from consumer.config.loader import OTHER_VARIABLES
+from consumer.config.settings import Settings, variable
+
+INTRODUCTION = """\
+# Configuration
+
+Every setting has one name. The command line writes it `--max-in-hand`, the environment
+`ONCEPOOL_MAX_IN_HAND`, `oncepool.toml` `max_in_hand`. Arguments win over the environment, the
+environment over the file, the file over the defaults. `oncepool check` shows each value with the
+source that it came from.
+
+The file is `oncepool.toml` in the working directory, or what `--config` or `ONCEPOOL_CONFIG`
+names. Tables are only another way to write the same names: `topics` in table `[kafka]` is
+`kafka_topics`.
+
+```toml
+app = "shop.requests:app"
+workers = 8
+
+[kafka]
+bootstrap_servers = "kafka-1:9092,kafka-2:9092"
+topics = ["orders", "payments"]
+
+[kafka.properties]
+client.id = "shop"
+
+[database]
+url = "postgresql://shop@db/shop"
+
+[redis]
+url = "redis://cache:6379/0"
+```
+
+A name that no setting has is refused, with the nearest one that exists: a misspelt name would
+leave a default in force without a word. The same goes for environment variables that begin with
+`ONCEPOOL_`; an empty variable counts as not set. Sizes take units (`64MiB`), lists commas.
+Passwords and keys are masked wherever a value is shown.
+
+## Settings
+"""
+
+GROUPS = (
+    ("What runs", ("app", "workers", "ordering", "max_", "request_", "grace")),
+    ("Kafka", ("kafka_", "auto_offset_reset", "topic_")),
+    ("Journal (PostgreSQL)", ("database_", "lease", "sweep_", "migrate_")),
+    ("Result records", ("results_",)),
+    ("Statuses (Redis)", ("redis_",)),
+    ("Workers", ("worker_",)),
+    ("Health and logs", ("health_", "log_")),
+)
+"""Heading -> names, or beginnings of names, below it."""
+
+ESCAPE = str.maketrans({"|": "\\|"})
+
+
+def reference() -> str:
+    """The page."""
+    parts = [INTRODUCTION]
+    left = dict(Settings.model_fields)
+    for heading, beginnings in GROUPS:
+        names = [n for n in left if any(n == b or n.startswith(b) for b in beginnings)]
+        rows = [_row(name, left.pop(name)) for name in names]
+        parts.append(_table(heading, ("setting", "environment", "default", "meaning"), rows))
+    if left:
+        raise AssertionError(f"no group for {', '.join(left)}")
+    parts.append(PROPERTIES)
+    refusals = [(f"`{name}`", reason) for name, reason in FORBIDDEN.items()]
+    for condition, table in (
+        ("unless the protocol is classic", CLASSIC_ONLY),
+        ("with the classic protocol", CONSUMER_ONLY),
+    ):
+        refusals += [(f"`{name}`", f"{condition}: {reason}") for name, reason in table.items()]
+    parts.append(_table(None, ("property", "why not, or what instead"), refusals))
+    others = [(f"`{name}`", meaning) for name, meaning in OTHER_VARIABLES.items()]
+    parts.append("## Other variables\n")
+    parts.append(_table(None, ("variable", "stands for"), others))
+    return "\n".join(parts)
+
+
+PROPERTIES = """\
+## librdkafka properties
+
+Whatever librdkafka knows may stand in `[kafka.properties]`, or as a JSON object in
+`ONCEPOOL_KAFKA_PROPERTIES`, which then takes the place of the whole table. Refused are these,
+because the protocol depends on them or a setting of ours stands for them:
+"""
+
+
+def _table(heading: str | None, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [f"### {heading}\n"] if heading else []
+    lines.append(f"| {' | '.join(head)} |")
+    lines.append(f"|{' --- |' * len(head)}")
+    lines += [f"| {' | '.join(cell.translate(ESCAPE) for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
+    return (f"`{name}`", f"`{variable(name)}`", _default(name, field), _meaning(field))
+
+
+def _meaning(field: FieldInfo) -> str:
+    meaning = field.description or ""
+    if get_origin(field.annotation) is Literal:
+        choices = ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
+        return f"{meaning} One of {choices}."
+    return meaning
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    if name == "workers":
+        return "CPUs"
+    default: Any = field.get_default(call_default_factory=True, validated_data={})
+    if default in ("", None, [], {}):
+        return ""
+    if isinstance(default, ByteSize):
+        return f"`{default.human_readable().replace('.0', '')}`" if default else "`0`"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")  # noqa: T201 - the page is its output

@@ -1,0 +1,107 @@
+"""Which partitions this process owns, and up to where it has taken their records.
+
+Pure. A partition that is assigned gets a generation, a number that is never used twice, so that
+what belongs to an earlier assignment of the same partition is told from the present one. Within one
+generation no offset is taken twice: the watermark is the highest one taken. It ends with the
+generation, because a new one starts where the group's committed offset says, and that may lawfully
+lie lower: records that were dropped before their commit, or offsets that an operator has reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter, lt
+from typing import NamedTuple
+
+from consumer.intake.events import Place
+from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record
+
+_place_of = itemgetter(TOPIC, PARTITION)
+_offset_of = itemgetter(OFFSET)
+
+
+class Run(NamedTuple):
+    """Records of one partition, offsets rising."""
+
+    place: Place
+    records: list[Record]
+
+
+class Taken(NamedTuple):
+    """What was taken of a batch, and how much was not."""
+
+    runs: list[Run]
+    unowned: int
+    """Records of partitions that this process does not own."""
+    stale: int
+    """Records at or below their partition's watermark."""
+
+
+class Assignment:
+    """The partitions of this process. Owned by the loop's thread."""
+
+    def __init__(self) -> None:
+        self._generations: dict[Place, int] = {}
+        self._watermarks: dict[Place, int] = {}
+        self._last = 0
+
+    def assign(self, places: Iterable[Place]) -> None:
+        """Partitions are ours from now on, each in a new generation, without a watermark."""
+        for place in places:
+            self._last += 1
+            self._generations[place] = self._last
+            self._watermarks[place] = -1
+
+    def revoke(self, places: Iterable[Place]) -> None:
+        """Partitions are no longer ours; those that were not are ignored."""
+        for place in places:
+            self._generations.pop(place, None)
+            self._watermarks.pop(place, None)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The partitions that are ours."""
+        return tuple(self._generations)
+
+    def generation(self, place: Place) -> int | None:
+        """The generation of a partition's present assignment, None where it is not ours."""
+        return self._generations.get(place)
+
+    def watermark(self, place: Place) -> int:
+        """The highest offset taken in this assignment, -1 where there is none."""
+        return self._watermarks.get(place, -1)
+
+    def raise_watermark(self, place: Place, offset: int) -> None:
+        """Records up to `offset` were taken in an earlier assignment and are not taken again."""
+        if place in self._watermarks:
+            self._watermarks[place] = max(self._watermarks[place], offset)
+
+    def take(self, records: Sequence[Record]) -> Taken:
+        """Sorts a batch by partition and takes what is ours and new."""
+        runs: list[Run] = []
+        unowned = stale = 0
+        for place, group in groupby(records, key=_place_of):
+            run = list(group)
+            watermark = self._watermarks.get(place)
+            if watermark is None:
+                unowned += len(run)
+                continue
+            offsets = list(map(_offset_of, run))
+            if offsets[0] <= watermark or not all(map(lt, offsets, offsets[1:])):
+                kept = _rising(run, watermark)
+                stale += len(run) - len(kept)
+                run = kept
+            if run:
+                self._watermarks[place] = run[-1][OFFSET]
+                runs.append(Run(place, run))
+        return Taken(runs, unowned, stale)
+
+
+def _rising(run: Sequence[Record], watermark: int) -> list[Record]:
+    kept: list[Record] = []
+    for record in run:
+        if record[OFFSET] > watermark:
+            watermark = record[OFFSET]
+            kept.append(record)
+    return kept

@@ -1,0 +1,343 @@
+"""Commit first: what may be committed, what a commit's answer means, what may run.
+
+Pure: events and the time in, actions out. Nothing of a batch is delivered before it is known that
+its offset and its token are the group's. One commit is open at a time; what is polled meanwhile is
+buffered and goes with the next one. The life of a commit:
+
+    (none) --begin--> SENT --ok---------------------------------------------> delivered
+                       ^ |                                                     ^
+                       | +--error--> ASKED --offset and token are there--------+
+                       |             ^ | | |
+                       |     UNCLEAR-+ | | +--not there, not ours any more--> dropped
+                       |        ^------+ |     (no answer: asked again after a pause)
+                       +---- AGAIN <-----+ not there, owned in the same generation
+
+A connection that broke while a commit was open may still hold its bytes. They would put the offset
+back when they arrive after a later commit. So nothing more is committed in that membership: the
+loop leaves the group and joins it anew (`Rejoin`), which makes such bytes void, and asks where the
+partitions that come back stand, in case it has happened all the same (`Repair`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from consumer.intake.actions import (
+    Action,
+    Deliver,
+    Drop,
+    Fatal,
+    Found,
+    ReadBack,
+    Rejoin,
+    SendCommit,
+)
+from consumer.intake.assignment import Assignment, Run
+from consumer.intake.buffer import Buffer
+from consumer.intake.commit_errors import TABLE, UNKNOWN_LIMIT, Verdict, judge
+from consumer.intake.events import Answered, Place
+from consumer.intake.flow_control import Room
+from consumer.intake.offset_repair import Repair, pause
+from feedback.contract.record import OFFSET, Record
+from processing.pool.costs import kind_of
+
+VERSION = "1"
+"""Of the metadata's form: version, token, room for the lowest offset that is not finished."""
+
+
+class Phase(Enum):
+    """Where the open commit stands."""
+
+    SENT = "sent"
+    ASKED = "asked"
+    UNCLEAR = "unclear"
+    AGAIN = "again"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One partition's share of the open commit. Without records it only repairs an offset."""
+
+    generation: int
+    offset: int
+    records: list[Record]
+    size: int
+
+
+@dataclass(slots=True)
+class Open:
+    """The commit whose outcome is not known for all of its partitions yet."""
+
+    metadata: str
+    pieces: dict[Place, Piece]
+    since: float
+    phase: Phase = Phase.SENT
+    due: float = 0.0
+    tries: int = 0
+    unknown_errors: int = 0
+    verdict: Verdict = Verdict.AGAIN
+    error: str = ""
+    broken: bool = False
+    """A connection was lost while it was open: some of its bytes may still be on their way."""
+
+
+class Commit:
+    """The state machine. Owned by the loop's thread."""
+
+    def __init__(self, assignment: Assignment, instance: str) -> None:
+        self._assignment = assignment
+        self._token = f"{VERSION};{instance}-"
+        self._number = 0
+        self._buffer = Buffer()
+        self._open: Open | None = None
+        self._confirmed: dict[Place, int] = {}
+        """Of each partition that is ours, the last offset known to be committed with our token."""
+        self._repair = Repair(self._token)
+        self.rejoining = False
+        self.stopped = False
+        self.counts: Counter[str] = Counter()
+        """Records by outcome ("confirmed", "drop:<cause>"), commits, and what went wrong."""
+        self.lost: Counter[str] = Counter()
+        """Kind -> records dropped although their commit may have landed: then nobody runs them."""
+
+    @property
+    def open_since(self) -> float | None:
+        """When the open commit was begun, None where none is open."""
+        return None if self._open is None else self._open.since
+
+    @property
+    def held(self) -> int:
+        """Records that wait for their commit or for its answer."""
+        pieces = () if self._open is None else self._open.pieces.values()
+        return self._buffer.count + sum(len(piece.records) for piece in pieces)
+
+    @property
+    def held_size(self) -> int:
+        """The same in bytes."""
+        pieces = () if self._open is None else self._open.pieces.values()
+        return self._buffer.size + sum(piece.size for piece in pieces)
+
+    # Partitions and records
+
+    def assigned(self, places: Sequence[Place]) -> list[Action]:
+        """Partitions are ours from now on, in new generations."""
+        # What is buffered of one that we had already would be read again.
+        actions = self._drop_buffered(places, "assigned anew")
+        self._assignment.assign(places)
+        self._repair.assigned(places)
+        return actions
+
+    def revoked(self, places: Sequence[Place]) -> list[Action]:
+        """Partitions are gone. Their share of the open commit stays until that is decided."""
+        self._assignment.revoke(places)
+        self._repair.revoked(places)
+        for place in places:
+            self._confirmed.pop(place, None)
+        return self._drop_buffered(places, "revoked")
+
+    def polled(self, runs: Iterable[Run]) -> int:
+        """Buffers records that the assignment let in; returns their size in bytes."""
+        return self._buffer.add(runs)
+
+    # What a commit became
+
+    def connection_lost(self) -> None:
+        """A connection to the coordinator broke."""
+        if self._open is not None:
+            self._open.broken = True
+
+    def answered(self, answer: Answered) -> list[Action]:
+        """A commit was answered; answers to others than the one that waits are ignored."""
+        commit = self._open
+        if commit is None or commit.phase is not Phase.SENT:
+            return []
+        # An error from inside the client may name no partition, so no token either.
+        if answer.metadata not in (commit.metadata, None):
+            return []
+        codes = {code for code in (answer.error, *answer.errors.values()) if code}
+        if not codes:
+            return [*self._deliver(commit, list(commit.pieces)), *self._decided(commit)]
+        worst = max(sorted(codes), key=lambda code: judge(code).verdict.value)
+        commit.error, commit.verdict = worst, judge(worst).verdict
+        commit.unknown_errors = 0 if codes <= TABLE.keys() else commit.unknown_errors + 1
+        if commit.unknown_errors >= UNKNOWN_LIMIT:
+            commit.verdict = Verdict.FATAL
+        commit.broken |= any(judge(code).loose for code in codes)
+        self.counts[f"error:{worst}"] += 1
+        # Whichever partitions it names: any of them may have landed.
+        commit.phase = Phase.ASKED
+        return [ReadBack(tuple(commit.pieces))]
+
+    def read_back(self, found: Found, now: float) -> list[Action]:
+        """The group's committed offsets, as far as they could be read."""
+        commit = self._open
+        if commit is None:
+            return self._put_right(found, now)
+        if commit.phase is not Phase.ASKED:
+            return []
+        ours = [place for place, piece in commit.pieces.items()
+                if found.get(place) == (piece.offset, commit.metadata)]  # fmt: skip
+        actions = self._deliver(commit, ours)
+        for place in list(commit.pieces):
+            if place in found or commit.verdict is Verdict.FATAL:
+                # The group stands before it: whoever owns the partition reads it.
+                read_again = place in found and found[place][0] < commit.pieces[place].offset
+                actions += self._not_landed(commit, place, read_again=read_again)
+        if not commit.pieces:
+            return [*actions, *self._decided(commit)]
+        clear = all(place in found for place in commit.pieces)
+        commit.phase = Phase.AGAIN if clear else Phase.UNCLEAR
+        commit.tries += 1
+        commit.due = now + pause(commit.tries)
+        return actions
+
+    def _deliver(self, commit: Open, places: Sequence[Place]) -> list[Action]:
+        records: list[Record] = []
+        for place in places:
+            piece = commit.pieces.pop(place)
+            records += piece.records
+            generation = self._assignment.generation(place)
+            if generation is not None:
+                self._confirmed[place] = piece.offset
+            if generation not in (None, piece.generation):
+                # It came back while this was unclear: what it reads again is delivered here.
+                self._skip(place, piece.offset)
+        self.counts["confirmed"] += len(records)
+        return [Deliver(records)] if records else []
+
+    def _not_landed(self, commit: Open, place: Place, *, read_again: bool) -> list[Action]:
+        """A share that is not the group's offset stays only to be sent again."""
+        piece = commit.pieces[place]
+        if self._assignment.generation(place) != piece.generation:
+            cause = "not ours any more"
+        elif commit.verdict is Verdict.AGAIN:
+            return []
+        else:
+            cause = "fatal error" if commit.verdict is Verdict.FATAL else "put out of the group"
+        del commit.pieces[place]
+        if not read_again:
+            return self._lost(place, piece, cause)
+        return self._dropped(place, len(piece.records), cause)
+
+    def _decided(self, commit: Open) -> list[Action]:
+        """Every partition of the open commit is delivered or dropped."""
+        self._open = None
+        if commit.verdict is Verdict.FATAL:
+            self.stopped = True
+            reason = judge(commit.error).reason
+            return [Fatal(f"offsets can't be committed: {commit.error}, {reason}")]
+        # A member that the group has put out reads what it dropped again once it has joined anew.
+        out = commit.verdict is Verdict.REJOIN and bool(self._assignment.places)
+        if self.stopped or not (commit.broken or out):
+            return []
+        self.rejoining = True
+        self.counts["rejoins"] += 1
+        self._repair.remember(self._confirmed)
+        lost = "a connection broke while a commit was open"
+        return [Rejoin(lost if commit.broken else commit.error)]
+
+    # Time
+
+    def next(self, now: float, room: Room) -> list[Action]:
+        """What to do now: begin a commit, ask, send again. Only what fits is committed."""
+        commit = self._open
+        if commit is None:
+            if self.stopped or self.rejoining:
+                return []
+            if self._repair.pending:
+                places = self._repair.ask(now)
+                return [ReadBack(places)] if places else []
+            return self._begin(now, room)
+        if commit.phase in (Phase.SENT, Phase.ASKED) or now < commit.due:
+            return []
+        if commit.phase is Phase.UNCLEAR:
+            commit.phase = Phase.ASKED
+            return [ReadBack(tuple(commit.pieces))]
+        return self._send_again(commit)
+
+    def _begin(self, now: float, room: Room) -> list[Action]:
+        taken = self._buffer.take(room)
+        pieces = {
+            place: Piece(self._generation(place), share.records[-1][OFFSET] + 1, *share)
+            for place, share in taken.items()
+        }
+        return [self._send(pieces, now)] if pieces else []
+
+    def _send(self, pieces: dict[Place, Piece], now: float) -> SendCommit:
+        self._number += 1
+        self._open = Open(f"{self._token}{self._number};", pieces, now)
+        self.counts["commits"] += 1
+        return SendCommit({p: piece.offset for p, piece in pieces.items()}, self._open.metadata)
+
+    def _send_again(self, commit: Open) -> list[Action]:
+        actions: list[Action] = []
+        for place, piece in list(commit.pieces.items()):
+            # Revoked during the pause: the broker would let the commit pass all the same.
+            if self._assignment.generation(place) != piece.generation:
+                # It was clear that it had not landed, or it would not be sent again.
+                actions += self._not_landed(commit, place, read_again=True)
+        if not commit.pieces:
+            return [*actions, *self._decided(commit)]
+        commit.phase = Phase.SENT
+        self.counts["sent again"] += 1
+        offsets = {place: piece.offset for place, piece in commit.pieces.items()}
+        return [*actions, SendCommit(offsets, commit.metadata, again=True)]
+
+    # After a rejoin
+
+    def rejoined(self) -> None:
+        """Nothing was assigned any more, and the group is being joined anew."""
+        self.rejoining = False
+
+    def _put_right(self, found: Found, now: float) -> list[Action]:
+        put_back = self._repair.found(found, now)
+        if not put_back:
+            return []
+        self.counts["put right"] += len(put_back)
+        pieces: dict[Place, Piece] = {}
+        for place, offset in put_back.items():
+            self._skip(place, offset)
+            pieces[place] = Piece(self._generation(place), offset, [], 0)
+        return [self._send(pieces, now)]
+
+    def _skip(self, place: Place, offset: int) -> None:
+        """Records below `offset` were taken in an earlier assignment: they are not taken again."""
+        self._assignment.raise_watermark(place, offset - 1)
+        self.counts["drop:taken before"] += self._buffer.drop_below(place, offset)
+
+    # Shutdown
+
+    def stop(self) -> list[Action]:
+        """Begins nothing more. What was not committed is left to the next owner."""
+        self.stopped = True
+        return self._drop_buffered(self._buffer.places, "stopping")
+
+    def abandon(self) -> list[Action]:
+        """Gives up an open commit whose outcome did not become known in time."""
+        pieces = {} if self._open is None else self._open.pieces
+        self._open = None
+        return [a for p, piece in pieces.items() for a in self._lost(p, piece, "undecided")]
+
+    def _lost(self, place: Place, piece: Piece, cause: str) -> list[Action]:
+        self.lost.update(map(kind_of, piece.records))
+        return self._dropped(place, len(piece.records), cause)
+
+    def _drop_buffered(self, places: Sequence[Place], cause: str) -> list[Action]:
+        return [
+            a for place in places for a in self._dropped(place, self._buffer.drop(place), cause)
+        ]
+
+    def _dropped(self, place: Place, count: int, cause: str) -> list[Action]:
+        if not count:
+            return []
+        self.counts[f"drop:{cause}"] += count
+        return [Drop(place, count, cause)]
+
+    def _generation(self, place: Place) -> int:
+        generation = self._assignment.generation(place)
+        if generation is None:
+            raise AssertionError(f"{place} has records to commit and is not owned")
+        return generation

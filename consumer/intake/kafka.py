@@ -1,0 +1,211 @@
+"""The edge to Kafka: a confluent-kafka consumer that says what happened, in order.
+
+Callbacks only record. They run inside `poll`, where raising, polling or committing would break the
+client. One thread owns the consumer.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from structlog.stdlib import BoundLogger
+
+from consumer.config.settings import Settings
+from consumer.errors import KafkaRefused
+from consumer.intake.actions import Found
+from consumer.intake.events import (
+    Answered,
+    Assigned,
+    ConnectionLost,
+    Event,
+    Place,
+    Polled,
+    Revoked,
+    Trouble,
+)
+from consumer.intake.kafka_log import ClientLog
+from consumer.intake.kafka_properties import Protocol, properties
+from consumer.intake.records import records_of
+
+NO_CONSUMER_PROTOCOL = (
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - librdkafka's own errors are named so
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+    KafkaError.GROUP_ID_NOT_FOUND,
+)
+"""What a broker that can't serve group.protocol=consumer answers to a member's first heartbeat: it
+does not know it, has it turned off, or may not convert the group of members that use the other."""
+
+
+MEMBERSHIP = struct.Struct("=7si")
+"""How the client describes its membership: magic and generation; then group and member id follow,
+each with a zero byte."""
+
+
+class Kafka:
+    """A confluent-kafka consumer."""
+
+    def __init__(self, settings: Settings, log: BoundLogger) -> None:
+        self._settings = settings
+        self._log = log
+        self._events: list[Event] = []
+        self._client_log = ClientLog(self._connection_lost)
+        self._fallback = settings.kafka_protocol == "auto"
+        """The classic protocol may still be taken instead: nothing was assigned so far."""
+        self.protocol: Protocol = "classic" if settings.kafka_protocol == "classic" else "consumer"
+        self._consumer = self._make()
+
+    def _make(self) -> Consumer:
+        self._client_log.quiet_fatal = self._fallback
+        try:
+            return Consumer(
+                {
+                    **properties(self._settings, self.protocol),
+                    "on_commit": self._on_commit,
+                    "error_cb": self._on_error,
+                    "logger": self._client_log,
+                }
+            )
+        except KafkaException as error:
+            raise KafkaRefused(error.args[0].str()) from None
+
+    @property
+    def member(self) -> bool:
+        # Partitions say nothing of it: with KIP-848 a member without any hears of no assignment.
+        return _is_member(self._consumer.consumer_group_metadata())
+
+    def subscribe(self) -> None:
+        self._consumer.subscribe(
+            self._settings.kafka_topics,
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def unsubscribe(self) -> None:
+        self._consumer.unsubscribe()
+
+    def poll(self, most: int, timeout: float) -> list[Event]:
+        # consume() would wait the whole time unless as many as asked for were there.
+        first = self._consumer.poll(timeout)
+        if first is not None:
+            # Before the rest: a revocation that the next call serves came after this message.
+            self._take([first])
+            if most > 1:
+                self._take(self._consumer.consume(most - 1, 0))
+        events, self._events = self._events, []
+        return events
+
+    def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
+        if not self.member:
+            # Put out of the group, and not told yet. Sent without a generation it would be taken
+            # where the group is empty, and put back what others have committed meanwhile.
+            return Answered(metadata, "UNKNOWN_MEMBER_ID", {})
+        partitions = [
+            TopicPartition(topic, partition, offset, metadata)
+            for (topic, partition), offset in offsets.items()
+        ]
+        try:
+            # Never synchronous: that would wait for the broker without a bound.
+            self._consumer.commit(offsets=partitions, asynchronous=True)
+        except KafkaException as error:
+            return Answered(metadata, error.args[0].name(), {})
+        return None
+
+    def committed(self, places: Sequence[Place], timeout: float) -> Found:
+        try:
+            partitions = self._consumer.committed(
+                [TopicPartition(topic, partition) for topic, partition in places], timeout
+            )
+        except KafkaException as error:
+            self._log.warning("committed offsets not read", error=error.args[0].name())
+            return {}
+        return {_place(p): (p.offset, p.metadata) for p in partitions if p.error is None}
+
+    def pause(self, places: Iterable[Place], *, paused: bool) -> None:
+        partitions = [TopicPartition(topic, partition) for topic, partition in places]
+        (self._consumer.pause if paused else self._consumer.resume)(partitions)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    # Messages
+
+    def _take(self, messages: list[Message]) -> None:
+        if any(map(Message.error, messages)):
+            for message in messages:
+                if (error := message.error()) is not None:
+                    self._on_message_error(error)
+            messages = [message for message in messages if message.error() is None]
+        if messages:
+            self._events.append(Polled(records_of(messages)))
+
+    def _on_message_error(self, error: KafkaError) -> None:
+        fatal = error.code() == KafkaError._FATAL or error.fatal()  # noqa: SLF001 - as above
+        if fatal and self._fallback and _no_consumer_protocol(error):
+            self._fall_back(error)
+            return
+        self._events.append(Trouble(error.name(), error.str(), fatal=fatal))
+
+    def _fall_back(self, error: KafkaError) -> None:
+        self._log.info(
+            "the broker does not serve group.protocol=consumer: using classic",
+            assignor=self._settings.kafka_assignor,
+            error=error.str(),
+        )
+        self._consumer.close()
+        self._fallback = False
+        self.protocol = "classic"
+        self._consumer = self._make()
+        self.subscribe()
+
+    # Callbacks: they record, nothing else
+
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._fallback = self._client_log.quiet_fatal = False
+        self._events.append(Assigned(tuple(map(_place, partitions))))
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._events.append(Revoked(tuple(map(_place, partitions)), lost=False))
+
+    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._events.append(Revoked(tuple(map(_place, partitions)), lost=True))
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition] | None) -> None:
+        partitions = partitions or []
+        self._events.append(
+            Answered(
+                partitions[0].metadata if partitions else None,
+                None if error is None else error.name(),
+                {_place(p): None if p.error is None else p.error.name() for p in partitions},
+            )
+        )
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._events.append(Trouble(error.name(), error.str(), fatal=error.fatal()))
+
+    def _connection_lost(self, detail: str) -> None:
+        self._events.append(ConnectionLost(detail))
+
+
+def _place(partition: TopicPartition) -> Place:
+    return partition.topic, partition.partition
+
+
+def _is_member(membership: bytes) -> bool:
+    _, generation = MEMBERSHIP.unpack_from(membership)
+    member_id = membership[MEMBERSHIP.size :].split(b"\0")[1]
+    return generation > 0 and bool(member_id)
+
+
+def _no_consumer_protocol(error: KafkaError) -> bool:
+    # The fatal error that comes with a message names its cause in words only.
+    return any(KafkaError(code).str() in error.str() for code in NO_CONSUMER_PROTOCOL)

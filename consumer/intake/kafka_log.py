@@ -1,0 +1,45 @@
+"""librdkafka's log lines: connections that broke are made events, the rest goes to our log."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from consumer.intake.logs import RateLimited, get_logger, librdkafka_logger
+
+COORDINATOR = "GroupCoordinator"
+"""The name of the connection on which offsets are committed."""
+
+BROKEN = frozenset({"FAIL", "REQTMOUT"})
+"""Facilities of lines that say that a connection, or a request on it, is gone."""
+
+NAME = re.compile(r"\[thrd:([^\]]*)\]: ")
+
+
+class ClientLog:
+    """What confluent-kafka takes as its `logger`: called while the consumer is polled."""
+
+    def __init__(self, connection_lost: Callable[[str], None]) -> None:
+        self._connection_lost = connection_lost
+        self._log = RateLimited(get_logger("librdkafka"))
+        self._plain = librdkafka_logger()
+        self.quiet_fatal = False
+        """A fatal line is no news: whoever reads the error decides what it means."""
+
+    def log(self, level: int, template: str, *values: Any) -> None:
+        """One line: facility, the client's name, and text that begins with the thread's name."""
+        facility, text = str(values[0]), str(values[-1])
+        thread = NAME.match(text)
+        if facility in BROKEN and thread is not None and thread[1].startswith(COORDINATOR):
+            self._connection_lost(text)
+        if facility == "FATAL" and self.quiet_fatal:
+            level = logging.DEBUG
+        if level <= logging.DEBUG:
+            self._plain.debug("%s %s", facility, text)
+        elif facility in BROKEN:
+            # Each attempt to connect makes such a line, several a second during an outage.
+            self._log.warning("broker connection", facility=facility, detail=text)
+        else:
+            self._plain.log(level, template, *values)

@@ -1,0 +1,62 @@
+"""The librdkafka properties of the consumer."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from consumer.config.settings import Settings
+
+Protocol = Literal["consumer", "classic"]
+
+OURS: dict[str, str | bool | int] = {
+    # Offsets are committed before requests run, each batch with its token, and by nothing else.
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": False,
+    "statistics.interval.ms": 0,
+}
+
+DEFAULTS: dict[str, str | bool | int] = {
+    # What the client may fetch in advance, for all partitions together. Its own 64 MiB would be
+    # more than everything else in this process.
+    "queued.max.messages.kbytes": 16 * 1024,
+    # How long it stops fetching once that is full: the default second would let the queue run dry.
+    "fetch.queue.backoff.ms": 20,
+    "socket.keepalive.enable": True,
+}
+"""What kafka_properties may overrule."""
+
+BROKER_STATES = "broker"
+"""librdkafka's debug context that says each time a connection breaks. At other levels the same line
+is left out where it was logged within the last 30 s, and an application's error callback hears
+nothing of it."""
+
+
+def properties(settings: Settings, protocol: Protocol) -> dict[str, Any]:
+    """What the client is made of. Raises nothing: the settings were checked."""
+    given = dict(settings.kafka_properties)
+    contexts = [BROKER_STATES, str(given.pop("debug", ""))]
+    return {
+        **DEFAULTS,
+        **given,
+        **OURS,
+        **_group(settings, protocol),
+        "bootstrap.servers": settings.kafka_bootstrap_servers,
+        "group.id": settings.kafka_group,
+        "group.protocol": protocol,
+        "auto.offset.reset": settings.auto_offset_reset,
+        "max.poll.interval.ms": int(settings.kafka_max_poll_interval * 1000),
+        "debug": ",".join(filter(None, contexts)),
+    }
+
+
+def _group(settings: Settings, protocol: Protocol) -> dict[str, Any]:
+    if protocol == "consumer":
+        return {}  # the broker assigns, and says how long a member may be silent
+    session = settings.kafka_session_timeout
+    return {
+        "partition.assignment.strategy": settings.kafka_assignor,
+        "session.timeout.ms": int(session * 1000),
+        "heartbeat.interval.ms": int(settings.kafka_properties.get("heartbeat.interval.ms", 0))
+        or min(3000, int(session * 1000 / 3)),
+    }

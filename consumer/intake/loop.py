@@ -1,0 +1,315 @@
+"""The main process's loop: Kafka on one side, the pool on the other, in one thread.
+
+One turn: wait where there is most to wait for, take what happened, keep the gate as it has to be,
+commit what may be committed, deliver what is confirmed. Decisions are made by `Commit`, `Flow` and
+`Assignment`; here they are carried out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from structlog.stdlib import BoundLogger
+
+from consumer.intake.actions import Action, Deliver, Drop, Fatal, ReadBack, Rejoin, SendCommit
+from consumer.intake.assignment import Assignment
+from consumer.intake.commit import Commit
+from consumer.intake.events import (
+    Answered,
+    Assigned,
+    ConnectionLost,
+    Event,
+    Place,
+    Polled,
+    Revoked,
+    Trouble,
+)
+from consumer.intake.flow_control import Flow, Reason, Room
+from consumer.intake.logs import RateLimited
+from consumer.intake.ports import KafkaClient, WorkerPool
+from feedback.contract.record import Record
+
+IDLE_WAIT = 0.1
+BUSY_WAIT = 0.02
+"""Seconds to wait for messages while requests run: their results may make room."""
+PENDING_WAIT = 0.005
+"""Seconds to wait for workers while records wait for one."""
+COMMIT_WAIT = 0.002
+YOUNG_COMMIT = 0.003
+SPIN_PAUSE = 0.0002
+"""A poll that serves an answer waits on for a message all the same, and a poll's wait is whole
+milliseconds: a commit younger than YOUNG_COMMIT is looked at this often instead."""
+OLD_COMMIT = 1.0
+"""Seconds after which the answer is not expected any moment."""
+READ_BACK_TIMEOUT = 1.0
+"""Seconds that reading committed offsets may block the loop; it is tried again later."""
+REJOIN_LIMIT = 30.0
+"""Seconds after which a rejoin does not wait any longer for the assignment to become empty."""
+SLOW_COMMIT = 10.0
+"""Seconds between two lines about a commit that waits for its answer."""
+
+FATAL_TROUBLE = frozenset(
+    {
+        "_AUTO_OFFSET_RESET",  # auto_offset_reset = "error": somebody has to say where to begin
+        "GROUP_AUTHORIZATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "FENCED_INSTANCE_ID",
+    }
+)
+"""Errors that no waiting heals, whether or not the client calls them fatal."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStats:
+    """A frozen look at the loop."""
+
+    assigned: int
+    held: int
+    """Records that wait for their commit or its answer."""
+    paused: tuple[str, ...]
+    """Why intake is closed; empty while it is open."""
+    joined: bool
+    """The group counts this process as a member, with or without partitions."""
+    counts: dict[str, int]
+    """Records and commits by outcome."""
+    lost: dict[str, int]
+    """Kind of record -> how many were dropped after their commit was sent."""
+
+
+class Loop:
+    """Owns the Kafka client, and everything that decides about it."""
+
+    def __init__(
+        self,
+        kafka: KafkaClient,
+        pool: WorkerPool,
+        flow: Flow,
+        instance: str,
+        log: BoundLogger,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kafka = kafka
+        self._pool = pool
+        self._flow = flow
+        self._assignment = Assignment()
+        self._commit = Commit(self._assignment, instance)
+        self._log = log
+        self._flood = RateLimited(log)
+        self._clock = clock
+        self._counts: Counter[str] = Counter()
+        self._paused = False
+        """What the client was told last."""
+        self._leaving: threading.Thread | None = None
+        self._rejoin_until: float | None = None
+        """A rejoin waits for the assignment to become empty, at most until then."""
+        self._complained = 0.0
+        self.fatal: str | None = None
+        """Why the service has to end, once it has to."""
+
+    # One turn
+
+    def turn(self) -> None:
+        """Waits a moment, then does all that can be done."""
+        if self._leaving is not None:
+            self._pool.step(BUSY_WAIT)
+            return
+        self._wait()
+        now = self._clock()
+        self._tend_gate(now)
+        self._act(self._commit.next(now, self._room()))
+        self._finish_rejoin(now)
+        self._complain(now)
+
+    def _wait(self) -> None:
+        """Waits for what is most likely to come next, and looks at everything else."""
+        since = self._commit.open_since
+        age = None if since is None else self._clock() - since
+        if self._flow.holding and age is None:
+            self._pool.step(PENDING_WAIT)
+        elif self._pool.pending:
+            self._pool.step(PENDING_WAIT if age is None else COMMIT_WAIT)
+            self._poll(0.0)
+        elif age is not None:
+            if self._poll(_commit_wait(age)) == 0 and age < YOUNG_COMMIT:
+                time.sleep(SPIN_PAUSE)
+            self._pool.step(0.0)
+        elif self._paused:
+            self._pool.step(BUSY_WAIT)
+            self._poll(0.0)
+        else:
+            self._poll(BUSY_WAIT if self._pool.in_hand else IDLE_WAIT)
+            self._pool.step(0.0)
+
+    def _poll(self, timeout: float) -> int:
+        """Polls for as much as there is room for; returns how many events came."""
+        load = self._pool.in_hand + self._commit.held
+        most = self._flow.batch(load, self._pool.in_hand_bytes + self._commit.held_size)
+        # Polled in any case, for the callbacks and because the group asks for it: partitions are
+        # paused where there is no room.
+        events = self._kafka.poll(max(most, 1), timeout)
+        for event in events:
+            self._on(event)
+        return len(events)
+
+    def _room(self) -> Room:
+        return self._flow.room(self._pool.in_hand, self._pool.in_hand_bytes)
+
+    def _tend_gate(self, now: float) -> None:
+        """Pauses or resumes partitions where that has changed."""
+        self._flow.set(Reason.DATABASE, closed=not self._pool.database_up)
+        self._flow.look(
+            self._pool.in_hand + self._commit.held,
+            self._pool.in_hand_bytes + self._commit.held_size,
+            now,
+        )
+        if self._flow.paused != self._paused:
+            self._paused = self._flow.paused
+            self._counts["pauses"] += self._paused
+            self._kafka.pause(self._assignment.places, paused=self._paused)
+
+    # Events
+
+    def _on(self, event: Event) -> None:
+        match event:
+            case Polled(records):
+                self._on_polled(records)
+            case Answered():
+                self._act(self._commit.answered(event))
+            case Assigned(places):
+                self._on_assigned(places)
+            case Revoked(places, lost):
+                self._log.info("partitions revoked", n=len(places), lost=lost)
+                self._act(self._commit.revoked(places))
+            case ConnectionLost():
+                self._commit.connection_lost()
+            case Trouble():
+                self._on_trouble(event)
+
+    def _on_polled(self, records: list[Record]) -> None:
+        taken = self._assignment.take(records)
+        self._counts["polled"] += len(records)
+        self._counts["drop:unowned"] += taken.unowned
+        self._counts["drop:stale"] += taken.stale
+        if taken.runs:
+            size = self._commit.polled(taken.runs)
+            self._flow.polled(sum(len(run.records) for run in taken.runs), size)
+
+    def _on_assigned(self, places: Sequence[Place]) -> None:
+        self._log.info("partitions assigned", n=len(places))
+        self._act(self._commit.assigned(places))
+        # Always said: the client keeps the flag of a partition over its revocation.
+        self._kafka.pause(places, paused=self._paused)
+
+    def _on_trouble(self, trouble: Trouble) -> None:
+        if trouble.fatal or trouble.code in FATAL_TROUBLE:
+            self.fatal = self.fatal or f"Kafka: {trouble.code}: {trouble.detail}"
+        else:
+            self._flood.warning("kafka", error=trouble.code, detail=trouble.detail)
+
+    # Actions
+
+    def _act(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Deliver(records):
+                    self._pool.submit(records)
+                case SendCommit(offsets, metadata):
+                    refused = self._kafka.commit(offsets, metadata)
+                    if refused is not None:
+                        self._act(self._commit.answered(refused))
+                case ReadBack(places):
+                    found = self._kafka.committed(places, READ_BACK_TIMEOUT)
+                    self._act(self._commit.read_back(found, self._clock()))
+                case Drop((topic, partition), count, cause):
+                    self._flood.info(
+                        "records dropped", topic=topic, partition=partition, n=count, cause=cause
+                    )
+                case Rejoin(reason):
+                    self._log.warning("joining the group anew", reason=reason)
+                    self._kafka.unsubscribe()
+                    self._rejoin_until = self._clock() + REJOIN_LIMIT
+                case Fatal(message):
+                    self.fatal = self.fatal or message
+
+    def _finish_rejoin(self, now: float) -> None:
+        if self._rejoin_until is None:
+            return
+        if not self._assignment.places:
+            self._rejoin_until = None
+            self._commit.rejoined()
+            self._kafka.subscribe()
+        elif now > self._rejoin_until:
+            # Going on in the old membership could let late bytes put an offset back.
+            self.fatal = self.fatal or f"the group was not left within {REJOIN_LIMIT:g} s"
+
+    def _complain(self, now: float) -> None:
+        self._flood.flush()
+        since = self._commit.open_since
+        if since is not None and now - max(since, self._complained) > SLOW_COMMIT:
+            self._complained = now
+            self._log.warning("a commit waits for its answer", seconds=round(now - since, 1))
+
+    # Start and end
+
+    def start(self) -> None:
+        """Joins the group."""
+        self._kafka.subscribe()
+
+    def stop_intake(self) -> None:
+        """Takes nothing more; what was not committed is left to others."""
+        self._flow.set(Reason.DRAINING, closed=True)
+        self._act(self._commit.stop())
+
+    @property
+    def joined(self) -> bool:
+        """The group counts this process as a member, with or without partitions."""
+        return not self.leaving and self._kafka.member
+
+    @property
+    def settled(self) -> bool:
+        """No commit is open."""
+        return self._commit.open_since is None
+
+    def abandon(self) -> None:
+        """Gives up a commit whose answer did not come in time."""
+        self._act(self._commit.abandon())
+
+    def leave(self) -> None:
+        """Leaves the group, in a thread of its own: that may hang while brokers are away.
+
+        From here on that thread owns the client, and turns only tend the pool.
+        """
+        self._leaving = threading.Thread(target=self._kafka.close, name="leave", daemon=True)
+        self._leaving.start()
+
+    @property
+    def leaving(self) -> bool:
+        """`leave` was called."""
+        return self._leaving is not None
+
+    @property
+    def left(self) -> bool:
+        """The group was left and the client closed."""
+        return self._leaving is not None and not self._leaving.is_alive()
+
+    def stats(self) -> LoopStats:
+        """A frozen look at the loop."""
+        return LoopStats(
+            assigned=len(self._assignment.places),
+            held=self._commit.held,
+            paused=self._flow.reasons,
+            joined=self.joined,
+            counts=dict(self._counts + self._commit.counts),
+            lost=dict(self._commit.lost),
+        )
+
+
+def _commit_wait(age: float) -> float:
+    if age < YOUNG_COMMIT:
+        return 0.0
+    return COMMIT_WAIT if age < OLD_COMMIT else BUSY_WAIT

@@ -1,0 +1,81 @@
+"""Looks after partitions that come back after a rejoin, and finds offsets that were put back.
+
+Pure. The bytes of a commit whose connection broke may reach the broker after a later commit and put
+the offset back. In the new membership they can't any more; whether they did before is asked once,
+before anything of these partitions is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from consumer.intake.actions import Found
+from consumer.intake.events import Place
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+
+
+def pause(tries: int) -> float:
+    """Seconds before the next try, after so many that failed: doubling."""
+    return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(tries - 1, 10)))
+
+
+class Repair:
+    """What has to be asked after a rejoin."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        """What every token of ours begins with."""
+        self._away: dict[Place, int] = {}
+        """Partitions that we had before the rejoin, with the offset we had confirmed."""
+        self._back: dict[Place, int] = {}
+        """Those of them that are ours again."""
+        self._asked = False
+        self._due = 0.0
+        self._tries = 0
+
+    @property
+    def pending(self) -> bool:
+        """Nothing may be committed yet."""
+        return bool(self._back)
+
+    def remember(self, confirmed: Mapping[Place, int]) -> None:
+        """A rejoin begins; `confirmed` is what we committed on the partitions that we have."""
+        self._away.update(self._back)
+        self._away.update(confirmed)
+        self._back.clear()
+
+    def assigned(self, places: Iterable[Place]) -> None:
+        """Partitions are ours, perhaps again."""
+        for place in places:
+            if place in self._away:
+                self._back[place] = self._away.pop(place)
+
+    def revoked(self, places: Iterable[Place]) -> None:
+        """Partitions are gone before they were looked at."""
+        for place in places:
+            if place in self._back:
+                self._away[place] = self._back.pop(place)
+
+    def ask(self, now: float) -> tuple[Place, ...]:
+        """The partitions to ask about now, none while an answer is awaited."""
+        if self._asked or now < self._due:
+            return ()
+        self._asked = True
+        return tuple(self._back)
+
+    def found(self, found: Found, now: float) -> dict[Place, int]:
+        """The offsets that were put back, each with what has to be committed again."""
+        put_back: dict[Place, int] = {}
+        for place, confirmed in list(self._back.items()):
+            if place not in found:
+                continue
+            del self._back[place]
+            offset, metadata = found[place]
+            # Only where the token is one of ours: another's commit, or an operator's, stands.
+            if 0 <= offset < confirmed and (metadata or "").startswith(self._token):
+                put_back[place] = confirmed
+        self._asked = False
+        self._tries = self._tries + 1 if self._back else 0
+        self._due = now + pause(self._tries) if self._back else 0.0
+        return put_back

@@ -1,0 +1,126 @@
+"""What the loop and the service need of their neighbours; tests give fakes that follow this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from consumer.intake.actions import Found
+from consumer.intake.events import Answered, Event, Place
+from feedback.contract.record import Record
+from processing.pool.pool import PoolStats
+
+
+class KafkaClient(Protocol):
+    """What the loop needs of Kafka."""
+
+    @property
+    def member(self) -> bool:
+        """Whether the group counts this process as a member, with or without partitions."""
+
+    def subscribe(self) -> None:
+        """Joins the group."""
+
+    def unsubscribe(self) -> None:
+        """Leaves the group; polls bring the revocations."""
+
+    def poll(self, most: int, timeout: float) -> list[Event]:
+        """What happened within `timeout` seconds: at most `most` records, and everything else."""
+
+    def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
+        """Sends a commit; its answer comes with a poll, or at once where it could not be sent."""
+
+    def committed(self, places: Sequence[Place], timeout: float) -> Found:
+        """The group's committed offsets, without those that could not be read."""
+
+    def pause(self, places: Iterable[Place], *, paused: bool) -> None:
+        """Stops or resumes fetching of partitions that are ours."""
+
+    def close(self) -> None:
+        """Leaves the group and lets go of everything. May hang while brokers are away."""
+
+
+class WorkerPool(Protocol):
+    """What the loop needs of the supervisor."""
+
+    @property
+    def in_hand(self) -> int:
+        """Requests that are committed and not finished."""
+
+    @property
+    def in_hand_bytes(self) -> int:
+        """The same in bytes."""
+
+    @property
+    def pending(self) -> bool:
+        """Records wait for a worker."""
+
+    @property
+    def database_up(self) -> bool:
+        """Whether requests can be journaled."""
+
+    def submit(self, records: Sequence[Record]) -> None:
+        """Takes records whose offsets are committed, each partition's in order."""
+
+    def step(self, timeout: float) -> None:
+        """Takes what has arrived within `timeout` seconds, then acts on it."""
+
+
+class Clerk(Protocol):
+    """What the service needs of the clerk."""
+
+    @property
+    def ready(self) -> dict[str, Any] | None:
+        """What it said of the database's schema, once it has."""
+
+    def send(self, frame: tuple[Any, ...]) -> None:
+        """Tells it something; lost where it is away."""
+
+
+class ServicePool(WorkerPool, Protocol):
+    """What the service needs of the supervisor, besides what the loop does."""
+
+    fatal: str | None
+    killed: int
+
+    @property
+    def clerk(self) -> Clerk:
+        """The clerk's link."""
+
+    @property
+    def types(self) -> list[str]:
+        """Request types of the app."""
+
+    @property
+    def alive(self) -> int:
+        """Worker processes that have not ended."""
+
+    def stats(self) -> PoolStats:
+        """A frozen look at the pool."""
+
+    def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
+        """Calls `callback` from `step` whenever a descriptor is readable."""
+
+    def start_clerk(self) -> None:
+        """Starts the clerk."""
+
+    def start_workers(self) -> None:
+        """Starts the workers in the steps that follow."""
+
+    def stop_claims(self) -> None:
+        """From now on no rows of the waiting queue are claimed."""
+
+    def refuse_unstarted(self, code: str) -> None:
+        """From now on what has not started waits for another instance; workers end.
+
+        Where the journal can't be written it is answered `failed/<code>`.
+        """
+
+    def terminate(self) -> None:
+        """Asks what still runs to give up."""
+
+    def kill(self) -> None:
+        """Kills what is left."""
+
+    def close(self, timeout: float) -> None:
+        """Ends the clerk; kills workers that are left."""

@@ -1,0 +1,1 @@
+"""One instance from start to end: signals, shutdown, exit code."""

@@ -1,0 +1,76 @@
+"""``oncepool run --reload``: restarts the service when its code changes. For development only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+from consumer.errors import ConsumerError
+from consumer.intake.logs import get_logger
+
+log = get_logger("reload")
+
+
+class ReloadMissing(ConsumerError):
+    """The library that watches files is not installed."""
+
+
+def service_command(arguments: list[str]) -> list[str]:
+    """The command that runs the service itself, from this process's arguments."""
+    return [sys.executable, "-m", "consumer", *(a for a in arguments if a != "--reload")]
+
+
+def run_reloading(folder: Path | None = None) -> int:
+    """Runs the service as a child and restarts it at every change of a Python file in `folder`.
+
+    Returns the exit code of the last child. Between its own end and the next change the service
+    stays away: a syntax error waits for its correction.
+    """
+    try:
+        import watchfiles
+    except ImportError:
+        raise ReloadMissing(
+            "--reload needs the package watchfiles: pip install 'oncepool[reload]'"
+        ) from None
+    stop = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    # Its settings are read again by each child, from the environment and the file as they are then.
+    environment = {k: v for k, v in os.environ.items() if k != "ONCEPOOL_RELOAD"}
+    command = service_command(sys.argv[1:])
+    child = _start(command, environment)
+    for changes in watchfiles.watch(
+        folder or Path.cwd(),
+        watch_filter=watchfiles.PythonFilter(),
+        stop_event=stop,
+        raise_interrupt=False,
+        yield_on_timeout=True,
+        rust_timeout=500,
+    ):
+        if not changes:
+            continue
+        log.info("code changed, restarting", files=sorted({path for _, path in changes})[:5])
+        _end(child)
+        child = _start(command, environment)
+    return _end(child)
+
+
+def _start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    # A process group of its own: Ctrl-C reaches this process only, which then says SIGTERM once.
+    return subprocess.Popen(command, env=environment, process_group=0)
+
+
+def _end(child: subprocess.Popen[bytes]) -> int:
+    # SIGTERM drains; the grace of the service's own settings bounds how long that takes.
+    if child.poll() is None:
+        child.terminate()
+    return child.wait()

@@ -1,0 +1,274 @@
+"""One instance from start to end: start order, signals, shutdown order, exit code.
+
+Start: handlers of signals, the clerk (it looks at the database), workers (they import the app), and
+only then the group: nothing is committed before somebody can run it.
+
+End: stop intake, settle the open commit, leave the group (others take its partitions at once),
+drain; at 90 % of the grace what has not started is parked in the waiting queue for another instance
+and workers are asked to give up; at its end they are killed. See `Shutdown`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from structlog.stdlib import BoundLogger
+
+from consumer.config.settings import Settings
+from consumer.errors import ConsumerError
+from consumer.intake.flow_control import Flow
+from consumer.intake.kafka import Kafka
+from consumer.intake.logs import get_logger
+from consumer.intake.loop import Loop
+from consumer.intake.ports import KafkaClient, ServicePool
+from consumer.service.shutdown import Phase, Shutdown
+from consumer.service.signals import Signals
+from consumer.service.watchdog import Watchdog
+
+EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
+START_WAIT = 0.1
+BEAT_EVERY = 1.0
+CLERK_CLOSE = 5.0
+"""Seconds that the clerk may take to end, once it has answered what it was given."""
+AFTER_KILL = 2.0
+"""Seconds beyond the grace for killed processes to be gone and the rest to be put away."""
+LOST, AT_COMMIT = "lost", "at_commit"
+"""State and code under which they are counted; no request ever has this state."""
+STUCK_AFTER = AFTER_KILL + CLERK_CLOSE + 3.0
+"""Seconds beyond the grace after which the watchdog ends the process."""
+
+
+class Service:
+    """Runs one instance."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        instance: str,
+        pool: ServicePool,
+        kafka: KafkaClient,
+        signals: Signals,
+        log: BoundLogger,
+        *,
+        loop: type[Loop] = Loop,
+    ) -> None:
+        """`loop`: a test may give one that tells more."""
+        self._pool = pool
+        self._signals = signals
+        self._log = log
+        flow = Flow(settings.max_in_hand, int(settings.max_in_hand_bytes))
+        self._loop = loop(kafka, pool, flow, instance, get_logger("oncepool.loop"))
+        self._shutdown = Shutdown(settings.grace)
+        self._done = Phase.RUNNING
+        """The last phase whose work was done."""
+        self._workers_told = False
+        self._fatal: str | None = None
+        self._next_beat = 0.0
+        self._lost: Counter[str] = Counter()
+        """Records lost at their commit that the clerk has counted."""
+        # A signal wakes a wait for workers at once, and a wait for messages ends within 0.1 s.
+        pool.add_reader(signals.fileno(), self._on_signal)
+
+    def run(self) -> int:
+        """Runs until a signal or a fatal error; returns the exit code."""
+        if self._start():
+            self._serve()
+        watchdog = Watchdog(self._stuck_at, self._code(killed=True))
+        self._drain()
+        code = self._close()
+        watchdog.dismiss()
+        return code
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Records and commits by outcome."""
+        return self._loop.stats().counts
+
+    # Start
+
+    def _start(self) -> bool:
+        """Starts everything; False when it is to end before it has begun."""
+        self._pool.start_clerk()
+        if not self._until(lambda: self._pool.clerk.ready is not None):
+            return False
+        facts = self._pool.clerk.ready or {}
+        if facts.get("schema") in ("missing", "too_new"):
+            self._fatal = f"the journal can't be used: {facts.get('detail')}"
+            return False
+        if facts.get("schema") == "unreachable":
+            self._log.error("database away: intake stays closed", detail=facts.get("detail"))
+        self._pool.start_workers()
+        if not self._until(lambda: self._pool.stats().workers > 0):
+            return False
+        self._loop.start()
+        return True
+
+    def _until(self, ready: Callable[[], bool]) -> bool:
+        """Steps the pool until something is ready; False on a signal or a fatal error."""
+        while not ready():
+            self._pool.step(START_WAIT)
+            self._on_signal()
+            self._tell()
+            if self._phase is not Phase.RUNNING or self._fatal or self._pool.fatal:
+                return False
+        return True
+
+    # Run
+
+    def _serve(self) -> None:
+        self._log.info("running")
+        while self._phase is Phase.RUNNING and not (self._loop.fatal or self._pool.fatal):
+            self._turn()
+
+    def _turn(self) -> None:
+        self._loop.turn()
+        self._on_signal()
+        self._tell()
+
+    @property
+    def _phase(self) -> Phase:
+        return self._shutdown.phase(time.monotonic())
+
+    def _on_signal(self) -> None:
+        for _ in range(self._signals.take()):
+            phase = self._shutdown.signal(time.monotonic())
+            self._log.info("signal", signal=self._signals.last, phase=phase.name.lower())
+
+    def _tell(self) -> None:
+        """Tells the clerk, which shows it, that this process turns."""
+        now = time.monotonic()
+        if now < self._next_beat:
+            return
+        self._next_beat = now + BEAT_EVERY
+        self._pool.clerk.send(("beat", self._facts()))
+        self._count_lost()
+
+    def _count_lost(self) -> None:
+        lost = Counter(self._loop.stats().lost)
+        if new := lost - self._lost:
+            counts = {(kind, LOST, AT_COMMIT): n for kind, n in new.items()}
+            self._pool.clerk.send(("counts", counts))
+        self._lost = lost
+
+    def _facts(self) -> Mapping[str, Any]:
+        loop, pool = self._loop.stats(), self._pool.stats()
+        return {
+            "joined": loop.joined,
+            "assigned": loop.assigned,
+            "paused": [str(reason) for reason in loop.paused],
+            "held": loop.held,
+            "in_hand": self._pool.in_hand,
+            "queued": pool.queued,
+            "running": pool.running,
+            "workers": pool.workers,
+            "workers_free": pool.workers_free,
+            "workers_wanted": pool.workers_wanted,
+            "at_once": pool.at_once,
+            "types": self._pool.types,
+            "deaths": pool.deaths,
+            "stopping": self._phase is not Phase.RUNNING,
+            "counts": loop.counts,
+            "lost_at_commit": sum(loop.lost.values()),
+        }
+
+    # End
+
+    def _drain(self) -> None:
+        """Goes through the phases until nothing is left, or nothing more may be waited for."""
+        self._fatal = self._fatal or self._pool.fatal or self._loop.fatal
+        if self._fatal:
+            print(self._fatal, file=sys.stderr, flush=True)  # noqa: T201 - also where logs are JSON
+        if self._phase is Phase.RUNNING:
+            self._shutdown.signal(time.monotonic())
+        if self._pool.fatal:
+            # Nobody can run what is in hand.
+            self._shutdown.signal(time.monotonic())
+        self._loop.stop_intake()
+        self._pool.stop_claims()
+        self._log.info("draining", in_hand=self._pool.in_hand, seconds=round(self._left(), 1))
+        while not self._empty():
+            self._follow(self._phase)
+            self._turn()
+
+    def _follow(self, phase: Phase) -> None:
+        if phase >= Phase.TERMINATING:
+            # Not before: what the open commit confirms in time is parked, or answered.
+            self._loop.abandon()
+        if self._loop.settled and not self._loop.leaving:
+            self._loop.leave()
+        drained = self._loop.settled and self._pool.in_hand == 0
+        if (drained or phase >= Phase.REFUSING) and not self._workers_told:
+            self._workers_told = True
+            self._pool.refuse_unstarted("shutdown")
+        if phase >= Phase.TERMINATING > self._done:
+            self._log.warning("asking what still runs to give up", in_hand=self._pool.in_hand)
+            self._pool.terminate()
+        if phase >= Phase.KILLING > self._done:
+            self._pool.kill()
+        self._done = phase
+
+    def _empty(self) -> bool:
+        if self._done is Phase.KILLING and self._left() < -AFTER_KILL:
+            return True
+        gone = self._done is not Phase.RUNNING and not self._pool.alive and self._loop.leaving
+        # What was killed is put away, too.
+        return gone and self._pool.in_hand == 0
+
+    def _left(self) -> float:
+        """Seconds until the end of the grace."""
+        end = self._shutdown.end
+        return float("inf") if end is None else end - time.monotonic()
+
+    def _stuck_at(self) -> float:
+        return time.monotonic() + self._left() + STUCK_AFTER
+
+    def _close(self) -> int:
+        self._count_lost()
+        self._pool.close(CLERK_CLOSE)
+        while not self._loop.left and self._left() > 0:
+            time.sleep(0.01)
+        if self.stuck:
+            self._log.error("the group could not be left in time: the brokers do not answer")
+        code = self._code(killed=self.stuck or self._pool.killed > 0)
+        self._log.info("ended", code=code, counts=self.counts)
+        return code
+
+    @property
+    def stuck(self) -> bool:
+        """The group was not left: a thread still waits for brokers."""
+        return not self._loop.left
+
+    def _code(self, *, killed: bool) -> int:
+        if self._fatal:
+            return EXIT_FATAL
+        return EXIT_KILLED if killed else EXIT_CLEAN
+
+
+def run_service(settings: Settings) -> int:
+    """Runs the consumer with these settings until it ends; returns the exit code."""
+    signals = Signals()
+    # Here, as a test of the service brings a pool of its own.
+    from consumer.service.wiring import instance_id, make_pool
+
+    instance = instance_id()
+    log = get_logger("oncepool.service", instance=instance)
+    try:
+        kafka = Kafka(settings, get_logger("oncepool.kafka"))
+    except ConsumerError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - for the person who started it
+        return EXIT_FATAL
+    service = Service(settings, instance, make_pool(settings, instance), kafka, signals, log)
+    code = service.run()
+    # Python gives them back their defaults as it ends: a late one would replace the exit code.
+    signals.ignore()
+    if service.stuck:
+        # A client that still waits for its brokers would keep the process.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

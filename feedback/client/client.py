@@ -1,0 +1,330 @@
+"""The producer's side: submit requests, wait for their answers, send again what got none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+from feedback.client.delivery import Deliveries, Producer, connect
+from feedback.client.message import CallOptions, SubmitOptions, draft
+from feedback.client.pending import Message, Submission, Submissions
+from feedback.client.reading import CautiousReader
+from feedback.client.resend import ResendTimer
+from feedback.client.results import Results, Subscriptions
+from feedback.client.settings import settings_from
+from feedback.client.waiter import Waits, Watch
+from feedback.contract.ids import uuid7
+from feedback.contract.states import OK, WITHOUT_ROW, State
+from feedback.errors import ClientClosed, DeliveryFailed, WaitTimeout
+from feedback.status.sender import StatusSender
+from feedback.status.status import Status, encode_status
+from feedback.status.store import RedisStatusStore, StatusStore, StatusWrite
+
+DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
+LONGEST_RESEND: Final = 30.0
+
+# A request type's name, or a handler of an App: then results come back as its annotation says.
+Type = str | Callable[..., Any]
+
+
+class Client:
+    """Submits requests and waits for their answers. Safe to use from many threads.
+
+    `kafka` is a list of bootstrap servers, or librdkafka properties; `redis` a URL, or a status
+    store. `answer_timeouts` (type: seconds, 3600 for others) says how long an answer may take:
+    that long `accepted` stands, and a wait without a time-out of its own goes on. Nothing blocks
+    without a bound: a full send queue for `queue_timeout` seconds; a message that the broker does
+    not confirm fails after `delivery_timeout` seconds. Without `hints`, messages carry one header
+    less and waits rely on reading statuses alone. `results_topic` is where results() reads.
+    """
+
+    def __init__(
+        self,
+        kafka: str | Mapping[str, Any] | Producer,
+        redis: str | StatusStore,
+        topic: str,
+        *,
+        prefix: str = "oncepool",
+        answer_timeouts: Mapping[str, float] | None = None,
+        delivery_timeout: float = 30.0,
+        queue_timeout: float = 5.0,
+        hints: bool = True,
+        results_topic: str = "",
+    ) -> None:
+        self._topic = topic
+        self._answer_timeouts = dict(answer_timeouts or {})
+        self._queue_timeout = queue_timeout
+        self._channel = f"{prefix}:hints:{uuid7()}" if hints else None
+        producer = connect(kafka, delivery_timeout) if isinstance(kafka, str | Mapping) else kafka
+        self._store = RedisStatusStore(redis, prefix) if isinstance(redis, str) else redis
+        self._owns_store = isinstance(redis, str)
+        self._closed = False
+        self._submissions = Submissions()
+        self._reader = CautiousReader(self._store)
+        self._waits = Waits(self._store, self._channel)
+        self._sender = StatusSender(self._store, max_queue=100_000)
+        self._deliveries = Deliveries(producer, self._reported)
+        self._subscriptions = Subscriptions(kafka, results_topic)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
+        """A client as the environment says; `options` are the class's and count more.
+
+        Reads ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS, ONCEPOOL_KAFKA_TOPIC (or the first of
+        ONCEPOOL_KAFKA_TOPICS), ONCEPOOL_REDIS_URL and, where they are set, ONCEPOOL_REDIS_PREFIX
+        and ONCEPOOL_KAFKA_RESULTS_TOPIC.
+        Raises ConfigurationError, which names what is missing.
+        """
+        return cls(**(settings_from(environ, given=options) | options))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except DeliveryFailed as failed:
+            if error is None:
+                raise
+            error.add_note(str(failed))  # what ended the block says more
+
+    def submit(self, type: Type, payload: Any, **options: Unpack[SubmitOptions]) -> str:
+        """Sends a request and returns its id; does not wait for the broker.
+
+        Raises ValueError for what no consumer would take, QueueFull. That the broker did not
+        confirm it is raised by the next wait() for this id, or else by flush() or close().
+        """
+        message, submission = self._draft(type, payload, options)
+        self._send_first(message, submission)
+        return message.id
+
+    def status(self, id: str) -> Status | None:
+        """The status that stands, None where there is none. Raises StoreUnavailable."""
+        return self.statuses([id])[0]
+
+    def statuses(self, ids: Sequence[str]) -> list[Status | None]:
+        """One status an id, in their order; None where there is none. Raises StoreUnavailable."""
+        self._check_open()
+        return self._store.read(ids)
+
+    def wait(self, id: str, timeout: float | None = None) -> Status:
+        """The status, as soon as it is settled.
+
+        Raises WaitTimeout after `timeout` seconds (else the type's answer time-out), Conflict
+        where the id is another payload's, DeliveryFailed where the broker did not confirm it. An
+        id that this client did not submit may be waited for as well.
+        """
+        self._check_open()
+        submission = self._submissions.get(id) or Submission(id, "", fingerprint=None)
+        seconds = self._answer_within(submission) if timeout is None else timeout
+        end = time.monotonic() + seconds
+        watch = self._waits.watch(id)
+        try:
+            while True:
+                answer = submission.answer(watch.status)
+                if answer is not None:
+                    return answer
+                self._check_open()
+                self._deliveries.raise_failure(submission)
+                left = end - time.monotonic()
+                if left <= 0:
+                    break
+                watch.wait(left)
+            status = self._last_status(watch)
+            answer = submission.answer(status)
+            if answer is None:
+                raise WaitTimeout(id, seconds, status)
+            return answer
+        finally:
+            self._waits.unwatch(watch)
+
+    def call(
+        self,
+        type: Type,
+        payload: Any,
+        *,
+        timeout: float | None = None,
+        resend_after: float | None = None,
+        run_timeout: float | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Status:
+        """Submits, waits, and sends the same request again until an answer comes.
+
+        Again after `resend_after` seconds without news (else a third of `timeout`, at most 30),
+        and after `failed` with `shutdown` or `database_unavailable`. Any other settled status is
+        returned. `timeout` is for the whole call; `run_timeout` is what submit() calls `timeout`.
+        Raises as wait() and submit() do.
+        """
+        message, submission = self._draft(type, payload, {**options, "timeout": run_timeout})
+        seconds = self._answer_within(submission) if timeout is None else timeout
+        after = min(seconds / 3, LONGEST_RESEND) if resend_after is None else resend_after
+        if seconds <= 0 or after <= 0:
+            raise ValueError("timeout and resend_after must be positive numbers of seconds")
+        end = time.monotonic() + seconds
+        watch = self._waits.watch(message.id)
+        try:
+            self._send_first(message, submission, seconds)
+            timer = ResendTimer(time.monotonic(), after)
+            return self._answered(message, submission, watch, timer, end, seconds)
+        finally:
+            self._waits.unwatch(watch)
+
+    def results(
+        self, group: str | None = None, from_beginning: bool = False, topic: str | None = None
+    ) -> Results:
+        """Result records of all requests, from this call on or `from_beginning`, without an end.
+
+        Records may come twice. Readers with the same `group` share them and go on where the
+        group stood; without one every reader gets all. Ended by its close() or the client's.
+        Raises ResultsFailed where the topic can't be read, ConfigurationError without one.
+        """
+        self._check_open()
+        return self._subscriptions.open(group, topic, from_beginning=from_beginning)
+
+    def flush(self, timeout: float = 30.0) -> None:
+        """Waits until the broker has confirmed everything submitted.
+
+        Raises DeliveryPending when that takes longer, DeliveryFailed for requests that nobody
+        has waited for.
+        """
+        self._check_open()
+        self._deliveries.flush(timeout)
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Flushes, ends waits in other threads with ClientClosed, and stops all threads.
+
+        What the broker has not confirmed within `timeout` seconds is given up. Raises
+        DeliveryFailed as flush() does, when all is closed.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._waits.close()
+        self._subscriptions.close()
+        try:
+            self._deliveries.close(timeout)
+        finally:
+            self._sender.close()
+            if self._owns_store:
+                self._store.close()
+
+    def _draft(
+        self, type: Type, payload: Any, options: SubmitOptions
+    ) -> tuple[Message, Submission]:
+        self._check_open()
+        message, submission = draft(
+            type, payload, topic=self._topic, reply_to=self._channel, **options
+        )
+        if options.get("request_id") is not None:  # nothing can stand under an id just made
+            submission.before = self._reader.read(message.id)
+            first = self._submissions.get(message.id)
+            if first is not None and first.fingerprint == submission.fingerprint:
+                # Sent again late it must not count as newer than those sent meanwhile.
+                submission.timestamp = first.timestamp
+                message = replace(message, timestamp=first.timestamp)
+        return message, submission
+
+    def _send_first(
+        self, message: Message, submission: Submission, timeout: float | None = None
+    ) -> None:
+        if self._channel is not None:
+            self._waits.listen()  # before it is sent, so that no hint is missed
+        self._submissions.add(submission)
+        self._send(message, submission, timeout)
+
+    def _send(self, message: Message, submission: Submission, timeout: float | None) -> None:
+        bound = self._queue_timeout if timeout is None else min(timeout, self._queue_timeout)
+        self._deliveries.send(message, submission, bound)
+
+    def _answered(
+        self,
+        message: Message,
+        submission: Submission,
+        watch: Watch,
+        timer: ResendTimer,
+        end: float,
+        seconds: float,
+    ) -> Status:
+        """Waits for the answer of a call and sends again when the timer says so."""
+        seen: Status | None = None
+        while True:
+            status = watch.status
+            answer = submission.answer(status)
+            if answer is not None and not _refused(answer):
+                return answer
+            if answer is not None:
+                submission.before = answer  # is no answer to the next send
+                timer.refused(time.monotonic())
+            elif status is not None and status is not seen and status.state in _IN_WORK:
+                timer.heard(time.monotonic(), _quiet_for(status))
+            seen = status
+            self._check_open()
+            self._deliveries.raise_failure(submission)
+            now = time.monotonic()
+            if now >= end:
+                break
+            if now >= timer.due:
+                self._send(message, submission, end - now)
+                timer.sent(time.monotonic())
+            watch.wait(max(0.0, min(end, timer.due) - time.monotonic()))
+        status = self._last_status(watch)
+        answer = submission.answer(status)
+        if answer is None or _refused(answer):
+            raise WaitTimeout(message.id, seconds, status)
+        return answer
+
+    def _last_status(self, watch: Watch) -> Status | None:
+        """At the end of a wait: what stands now may be newer than the last sweep."""
+        return self._reader.read(watch.id) or watch.status
+
+    def _reported(self, submission: Submission) -> None:
+        """The broker has confirmed a request, or has not."""
+        if submission.failure is not None:
+            self._waits.wake(submission.id)
+            return
+        fingerprint = submission.fingerprint
+        value = encode_status(
+            submission.id,
+            submission.type,
+            State.ACCEPTED,
+            0,
+            code=OK,
+            attempt=0,
+            at=datetime.now(UTC),
+            fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
+        )
+        life = int(self._answer_within(submission)) + 1
+        self._sender.put([StatusWrite(submission.id, value, life)])
+
+    def _answer_within(self, submission: Submission) -> float:
+        """Seconds in which an answer is expected."""
+        timeout = self._answer_timeouts.get(submission.type, DEFAULT_ANSWER_TIMEOUT)
+        return timeout + submission.waits_for
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed
+
+
+_IN_WORK: Final = frozenset({State.RUNNING, State.WAITING})
+
+
+def _refused(status: Status) -> bool:
+    """Whether a consumer could not run it: its database was away, or it was shutting down."""
+    return status.state is State.FAILED and status.code in WITHOUT_ROW
+
+
+def _quiet_for(status: Status) -> float:
+    """Seconds in which nothing is to be expected of it."""
+    if status.retry_at is None:
+        return 0.0
+    return (status.retry_at - datetime.now(UTC)).total_seconds()

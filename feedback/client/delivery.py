@@ -1,0 +1,200 @@
+"""Sending to Kafka: a producer, the thread that polls it, and what became of each message."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, cast
+
+import confluent_kafka
+
+from feedback.client.pending import Message, Submission
+from feedback.errors import (
+    ClientClosed,
+    ConfigurationError,
+    DeliveryFailed,
+    DeliveryPending,
+    QueueFull,
+)
+
+log = logging.getLogger("oncepool.kafka")
+
+# Called, mostly in the polling thread, when the broker has confirmed a request for the first time
+# or when it has failed before that.
+Reported = Callable[[Submission], None]
+
+_REMEMBERED: Final = 1_000  # failed ids; of more only the number is kept
+_POLL: Final = 0.1
+_REFUSED: Final = {
+    "delivery.report.only.error": "`accepted` is written from the reports of success",
+    "transactional.id": "each request is sent on its own",
+}
+
+
+class Producer(Protocol):
+    """What is used of confluent_kafka.Producer."""
+
+    def produce(self, topic: str, **arguments: Any) -> None: ...
+
+    def poll(self, timeout: float) -> int: ...
+
+    def flush(self, timeout: float) -> int: ...
+
+    def purge(self) -> None: ...
+
+
+def connect(kafka: str | Mapping[str, Any], delivery_timeout: float) -> Producer:
+    """A producer for bootstrap servers, or for librdkafka properties. Connects later."""
+    given = {"bootstrap.servers": kafka} if isinstance(kafka, str) else dict(kafka)
+    for name, reason in _REFUSED.items():
+        if name in given:
+            raise ConfigurationError(f"Kafka property {name} must not be set here: {reason}")
+    properties = {
+        "client.id": "oncepool-client",
+        "enable.idempotence": True,
+        "linger.ms": 1,
+        # The partition that Java's clients choose for a key, so that order holds across languages.
+        "partitioner": "murmur2_random",
+        "delivery.timeout.ms": int(delivery_timeout * 1000),
+        **given,
+    }
+    try:
+        return cast("Producer", confluent_kafka.Producer(properties, logger=log))
+    except confluent_kafka.KafkaException as error:
+        raise ConfigurationError(f"Kafka properties are not valid: {error.args[0]}") from error
+
+
+class Deliveries:
+    """Sends messages and knows which ones the broker did not confirm."""
+
+    def __init__(self, producer: Producer, reported: Reported) -> None:
+        self._producer = producer
+        self._reported = reported
+        self._lock = threading.Lock()
+        self._closed = False  # guarded by _lock: nothing is produced after the last flush
+        self._failures: dict[str, str] = {}  # guarded by _lock: id: cause, until somebody is told
+        self._more = 0  # guarded by _lock: failures beyond those
+        self._room = threading.Condition()
+        self._blocked = 0  # guarded by _room: threads that wait for room in the queue
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="deliveries", daemon=True)
+        self._thread.start()
+
+    def send(self, message: Message, submission: Submission, timeout: float) -> None:
+        """Queues one message. Raises QueueFull when there is no room within `timeout` seconds."""
+
+        def report(error: object, _: object) -> None:
+            self._report(submission, error)
+
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                with self._lock:
+                    if self._closed:
+                        raise ClientClosed
+                    self._producer.produce(
+                        message.topic,
+                        key=message.key,
+                        value=message.value,
+                        headers=list(message.headers),
+                        timestamp=message.timestamp,
+                        on_delivery=report,
+                    )
+                return
+            except BufferError:
+                if not self._wait_for_room(end):
+                    raise QueueFull(message.id, timeout) from None
+            except confluent_kafka.KafkaException as error:
+                raise _not_sent(message, error) from error
+
+    def raise_failure(self, submission: Submission) -> None:
+        """Raises DeliveryFailed where the broker did not confirm this one: once."""
+        if submission.failure is None:
+            return
+        cause, submission.failure = submission.failure, None
+        with self._lock:
+            if self._failures.pop(submission.id, None) is None:
+                self._more = max(0, self._more - 1)
+        raise DeliveryFailed({submission.id: cause})
+
+    def flush(self, timeout: float) -> None:
+        """Waits until every message is confirmed or failed.
+
+        Raises DeliveryPending when time runs out, DeliveryFailed for those that nobody asked
+        about before.
+        """
+        pending = self._producer.flush(timeout)
+        if pending:
+            raise DeliveryPending(pending, timeout)
+        self._raise_failures()
+
+    def close(self, timeout: float) -> None:
+        """As flush(); what is not confirmed in time is given up and counts as failed."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._producer.flush(timeout):
+            self._producer.purge()
+            self._producer.flush(1.0)  # serves the reports of what was purged
+        self._stop.set()
+        self._thread.join()
+        self._raise_failures()
+
+    def _poll(self) -> None:
+        while not self._stop.is_set():
+            self._producer.poll(_POLL)
+
+    def _report(self, submission: Submission, error: object) -> None:
+        """Runs in whichever thread polls or flushes."""
+        if self._blocked:
+            with self._room:
+                self._room.notify_all()
+        if submission.delivered:
+            return  # a resend: whatever became of it, the first one arrived
+        if error is None:
+            submission.delivered = True
+            submission.failure = None
+            with self._lock:
+                self._failures.pop(submission.id, None)
+        else:
+            submission.failure = str(error)
+            self._remember(submission.id, submission.failure)
+        self._reported(submission)
+
+    def _remember(self, id: str, cause: str) -> None:
+        with self._lock:
+            if id in self._failures or len(self._failures) < _REMEMBERED:
+                self._failures[id] = cause
+            else:
+                self._more += 1
+
+    def _wait_for_room(self, end: float) -> bool:
+        left = end - time.monotonic()
+        if left <= 0:
+            return False
+        with self._room:
+            self._blocked += 1
+            # Bounded, as a report may have come between the refusal and this.
+            self._room.wait(min(left, _POLL))
+            self._blocked -= 1
+        return True
+
+    def _raise_failures(self) -> None:
+        with self._lock:
+            failures, self._failures = self._failures, {}
+            more, self._more = self._more, 0
+        if failures:
+            raise DeliveryFailed(failures, more)
+
+
+def _not_sent(message: Message, error: confluent_kafka.KafkaException) -> Exception:
+    cause = error.args[0]
+    if cause.code() == confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+        return ValueError(
+            f"request {message.id!r} is too large for Kafka ({len(message.value)} bytes): "
+            "send a reference to its content, or raise message.max.bytes here and on the topic"
+        )
+    return DeliveryFailed({message.id: str(cause)})

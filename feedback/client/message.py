@@ -1,0 +1,157 @@
+"""From what a producer asks for to the message that asks it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypedDict, Unpack
+
+from feedback.client.pending import Message, ResultAdapter, Submission
+from feedback.contract.fingerprint import parse_and_fingerprint
+from feedback.contract.headers import LONGEST_DELAY, headers_for
+from feedback.contract.ids import uuid7
+from feedback.contract.payloads import encode_payload
+
+_JSON: Final = "application/json"
+_JUST_PASSED: Final = timedelta(minutes=1)
+
+
+class CallOptions(TypedDict, total=False):
+    """What may be said of a request, beside its type and payload."""
+
+    request_id: str | None  # else one is made
+    key: str | bytes | None  # requests of one key run one after another; else the id
+    delay: float | timedelta | None  # seconds before it may run
+    not_before: datetime | None  # aware; instead of delay
+    expires: float | timedelta | datetime | None  # seconds from now, or aware: not started after it
+    reference: str | None  # for types that coalesce
+    headers: Mapping[str, str | bytes] | None  # others, and content-type
+
+
+class SubmitOptions(CallOptions, total=False):
+    """The same for submit()."""
+
+    timeout: float | None  # seconds that one run may take
+
+
+def draft(
+    type: str | Callable[..., Any],
+    payload: Any,
+    *,
+    topic: str,
+    reply_to: str | None,
+    **options: Unpack[SubmitOptions],
+) -> tuple[Message, Submission]:
+    """The message, and what to remember of it. Raises ValueError for what no consumer takes."""
+    unknown = options.keys() - SubmitOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"submit() has no option {min(unknown)!r}")
+    kind, adapter = _resolve(type)
+    request_id, expires = options.get("request_id"), options.get("expires")
+    headers = options.get("headers")
+    name = str(uuid7()) if request_id is None else request_id
+    now = datetime.now(UTC)
+    due = _due(now, options.get("delay"), options.get("not_before"))
+    content_type = _content_type(headers)
+    value = encode_payload(payload, content_type)
+    message = Message(
+        topic=topic,
+        id=name,
+        key=_key(options.get("key"), name),
+        value=value,
+        headers=headers_for(
+            name,
+            kind,
+            expires=None if expires is None else _moment(now, expires),
+            not_before=due,
+            timeout=options.get("timeout"),
+            reference=options.get("reference"),
+            reply_to=reply_to,
+            extra=headers,
+        ),
+        timestamp=time.time_ns() // 1_000_000,
+    )
+    submission = Submission(
+        name,
+        kind,
+        fingerprint=_fingerprint(kind, value, content_type),
+        timestamp=message.timestamp,
+        adapter=adapter,
+        waits_for=0.0 if due is None else max(0.0, (due - now).total_seconds()),
+    )
+    return message, submission
+
+
+def _resolve(type: str | Callable[..., Any]) -> tuple[str, ResultAdapter | None]:
+    """The type's name and, of a decorated handler, what checks its results."""
+    if isinstance(type, str):
+        return type, None
+    handler = getattr(type, "__oncepool_handler__", None)
+    if handler is None:
+        raise TypeError(f"{type!r} is neither a request type's name nor a handler of an App")
+    return handler.type, handler.result_adapter
+
+
+def _due(
+    now: datetime, delay: float | timedelta | None, not_before: datetime | None
+) -> datetime | None:
+    if delay is not None and not_before is not None:
+        raise ValueError("delay and not_before exclude each other: give one of them")
+    given: object
+    if delay is not None:
+        wait = delay if isinstance(delay, timedelta) else _seconds(delay)
+        name, given = "delay", delay
+    elif not_before is not None:
+        if not_before.tzinfo is None:
+            raise ValueError(f"not_before={not_before} has no time zone: use an aware datetime")
+        wait = not_before - now
+        name, given = "not_before", not_before
+        if -_JUST_PASSED <= wait < timedelta(0):
+            return not_before  # it was due while it was being sent
+    else:
+        return None
+    if wait < timedelta(0):
+        raise ValueError(f"{name}={given} lies in the past: leave it out to have it run at once")
+    if wait > LONGEST_DELAY:
+        raise ValueError(f"{name}={given} lies more than ten years ahead")
+    return now + wait
+
+
+def _seconds(delay: float) -> timedelta:
+    try:
+        return timedelta(seconds=delay)
+    except (OverflowError, ValueError):
+        raise ValueError(f"delay={delay} is not a number of seconds up to ten years") from None
+
+
+def _moment(now: datetime, when: float | timedelta | datetime) -> datetime:
+    if isinstance(when, datetime):
+        return when
+    return now + (when if isinstance(when, timedelta) else timedelta(seconds=when))
+
+
+def _content_type(headers: Mapping[str, str | bytes] | None) -> str:
+    content_type = (headers or {}).get("content-type", _JSON)
+    if isinstance(content_type, bytes):
+        content_type = content_type.decode()
+    if content_type.lower().startswith("application/cloudevents"):
+        raise ValueError("the client writes its attributes as headers: leave out content-type")
+    return content_type
+
+
+def _key(key: str | bytes | None, id: str) -> bytes:
+    # Resends and conflicts of one id meet on one partition, in one lane.
+    if key is None:
+        return id.encode()
+    return key.encode() if isinstance(key, str) else key
+
+
+def _fingerprint(type: str, value: bytes, content_type: str) -> str:
+    try:
+        return parse_and_fingerprint(type, value, content_type)[1].hex()
+    except ValueError as error:
+        raise ValueError(
+            f"the payload is not JSON ({error}). Say what it is: "
+            'headers={"content-type": "application/octet-stream"}'
+        ) from error

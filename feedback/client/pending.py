@@ -1,0 +1,107 @@
+"""What a client remembers of a request that it has sent, and how it judges a status of it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, Protocol
+
+from feedback.contract.fingerprint import write_json
+from feedback.contract.states import WITHOUT_ROW, State
+from feedback.errors import Conflict, ResultMismatch
+from feedback.status.status import Status
+
+
+class ResultAdapter(Protocol):
+    """Checks results: a pydantic TypeAdapter."""
+
+    def validate_json(self, data: bytes, /) -> Any:
+        """The result as the handler's annotation says. Raises ValueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request as it goes to Kafka, the same each time it is sent."""
+
+    topic: str
+    id: str
+    key: bytes
+    value: bytes
+    headers: Sequence[tuple[str, bytes]]
+    timestamp: int  # ms: stays that of the first send, so that a resend is never the newer one
+
+
+@dataclass(slots=True)
+class Submission:
+    """One request of this client. `delivered` and `failure` are set by its polling thread."""
+
+    id: str
+    type: str
+    fingerprint: str | None  # hex; None where its payload is not known here
+    timestamp: int = 0  # ms: of its first send
+    before: Status | None = None  # what stood before it was sent
+    adapter: ResultAdapter | None = None
+    waits_for: float = 0.0  # seconds that it asked not to be run for
+    delivered: bool = False
+    failure: str | None = None  # why the broker did not confirm it
+
+    def answer(self, status: Status | None) -> Status | None:
+        """The status, where it settles this request, typed; raises Conflict where it is another's.
+
+        A failure from before the send is no answer to it.
+        """
+        if status is None or status.state is State.ACCEPTED:
+            return None  # a producer's own, which knows nothing of others under this id
+        if None not in (theirs := status.fingerprint, ours := self.fingerprint) and theirs != ours:
+            raise Conflict(self.id, status)
+        if not status.settled or self._is_old(status):
+            return None
+        return typed(status, self.adapter)
+
+    def _is_old(self, status: Status) -> bool:
+        if status.state is not State.FAILED or self.before is None:
+            return False
+        if self.before.code in WITHOUT_ROW:
+            # Its run number counts what the journal never saw: a newer one may be lower.
+            return status.v <= self.before.v and (status.code, status.at) == (
+                self.before.code,
+                self.before.at,
+            )
+        return status.v <= self.before.v
+
+
+def typed(status: Status, adapter: ResultAdapter | None) -> Status:
+    """The status with its result as the handler's annotation says. Raises ResultMismatch."""
+    if adapter is None or status.state is not State.DONE:
+        return status
+    try:
+        return replace(status, result=adapter.validate_json(write_json(status.result)))
+    except ValueError as error:
+        raise ResultMismatch(status, str(error)) from error
+
+
+class Submissions:
+    """The latest requests of one client, by id.
+
+    Older ones are forgotten: a wait for them works, but can't tell another payload from theirs.
+    """
+
+    def __init__(self, limit: int = 100_000) -> None:
+        self._limit = limit
+        self._lock = Lock()
+        self._by_id: OrderedDict[str, Submission] = OrderedDict()  # guarded by _lock
+
+    def add(self, submission: Submission) -> None:
+        """Remembers it in place of an earlier one with its id."""
+        with self._lock:
+            self._by_id[submission.id] = submission
+            self._by_id.move_to_end(submission.id)
+            if len(self._by_id) > self._limit:
+                self._by_id.popitem(last=False)
+
+    def get(self, id: str) -> Submission | None:
+        """The latest one with this id."""
+        with self._lock:
+            return self._by_id.get(id)

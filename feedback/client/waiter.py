@@ -1,0 +1,206 @@
+"""All waits of one client, served by one hint channel and one sweep.
+
+A hint only says where to look; what stands in the store is the answer. The sweep finds what no
+hint told.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from feedback.backoff import Breaker
+from feedback.client.poll_schedule import Agenda
+from feedback.errors import StoreUnavailable
+from feedback.status.status import Status
+from feedback.status.store import StatusStore, decode_or_none, hinted_ids
+
+log = logging.getLogger("oncepool.client")
+
+_FIRST_PAUSE: Final = 0.05  # while the store is away
+_LONGEST_PAUSE: Final = 1.0
+_LISTEN: Final = 0.1  # how long the listener takes to see that the client is closed
+
+
+class Watch:
+    """One wait for one id."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.status: Status | None = None  # the last one seen; set by the sweeper only
+        self.raw: bytes | None = None  # the same as it stood; set by the sweeper only
+        self._news = threading.Event()
+
+    def wake(self) -> None:
+        """Something happened: a new status, a delivery that failed, or the client was closed."""
+        self._news.set()
+
+    def wait(self, timeout: float) -> None:
+        """Returns when something has happened since the last wait, or after `timeout` seconds."""
+        self._news.wait(timeout)
+        self._news.clear()
+
+
+class Waits:
+    """The waits, the thread that sweeps for them and the thread that listens to hints.
+
+    `channel` is None where no hints are wanted. Both threads start with the first use.
+    """
+
+    def __init__(
+        self,
+        store: StatusStore,
+        channel: str | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._channel = channel
+        self._clock = clock
+        self._listening = threading.Event()  # the first subscription has succeeded, or failed
+        self._changed = threading.Condition()
+        # All below is guarded by _changed; `closed` is read without it.
+        self.closed = False
+        self._watches: dict[str, list[Watch]] = {}
+        self._agenda = Agenda()
+        self._breaker = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._threads: list[threading.Thread] = []
+
+    def listen(self, timeout: float = 1.0) -> None:
+        """Returns when hints arrive; also when they can't: then the sweep does it all."""
+        if not self._listening.is_set():
+            self._start()
+            self._listening.wait(timeout)
+            self._listening.set()  # nobody waits twice
+
+    def watch(self, id: str) -> Watch:
+        """Begins a wait; end it with unwatch()."""
+        id.encode()  # what is no valid text raises here, not in the sweeper
+        self._start()
+        watch = Watch(id)
+        with self._changed:
+            self._watches.setdefault(id, []).append(watch)
+            self._agenda.started(id, self._clock())
+            self._changed.notify_all()
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """Ends a wait."""
+        with self._changed:
+            self._agenda.ended(watch.id)
+            watches = self._watches[watch.id]
+            watches.remove(watch)
+            if not watches:
+                del self._watches[watch.id]
+
+    def wake(self, id: str) -> None:
+        """Wakes the waits for an id, as something else than its status has changed."""
+        with self._changed:
+            for watch in self._watches.get(id, ()):
+                watch.wake()
+
+    def close(self) -> None:
+        """Wakes every wait and ends both threads."""
+        with self._changed:
+            self.closed = True
+            for watches in self._watches.values():
+                for watch in watches:
+                    watch.wake()
+            self._changed.notify_all()
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join()
+
+    def _start(self) -> None:
+        with self._changed:
+            if self._threads or self.closed:
+                return
+            self._threads.append(threading.Thread(target=self._sweep, name="waits", daemon=True))
+            if self._channel is None:
+                self._listening.set()
+            else:
+                listener = threading.Thread(
+                    target=self._listen, args=(self._channel,), name="hints", daemon=True
+                )
+                self._threads.append(listener)
+            for thread in self._threads:
+                thread.start()
+
+    # The sweeper's thread.
+
+    def _sweep(self) -> None:
+        while ids := self._take():
+            start = self._clock()
+            try:
+                values = self._store.read_raw(ids)
+            except StoreUnavailable as error:
+                self._unavailable(error)
+            else:
+                self._seen(ids, values, self._clock() - start)
+
+    def _take(self) -> list[str]:
+        """The ids to read now; waits until there are some. Empty when closed."""
+        with self._changed:
+            while not self.closed:
+                now = self._clock()
+                pause = self._breaker.pause(now)
+                if not pause:
+                    ids = self._agenda.take(now)
+                    if ids:
+                        return ids
+                self._changed.wait(pause or self._agenda.pause(now))
+            return []
+
+    def _seen(self, ids: list[str], values: Iterable[bytes | None], seconds: float) -> None:
+        with self._changed:
+            self._breaker.succeeded()
+            self._agenda.done(self._clock(), seconds)
+            for name, raw in zip(ids, values, strict=True):
+                # A status that is gone (its time has run out, Redis was emptied) is no news.
+                if raw is not None:
+                    for watch in self._watches.get(name, ()):
+                        if raw != watch.raw:
+                            watch.raw = raw
+                            watch.status = decode_or_none(raw)
+                            watch.wake()
+
+    def _unavailable(self, error: StoreUnavailable) -> None:
+        with self._changed:
+            if not self._breaker.open:
+                log.warning("waits go on without statuses: %s", error)
+            self._breaker.failed(self._clock())
+            self._agenda.failed()
+
+    # The listener's thread.
+
+    def _listen(self, channel: str) -> None:
+        breaker = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)
+        while not self.closed:
+            try:
+                self._receive(channel, breaker)
+            except StoreUnavailable:
+                breaker.failed(self._clock())
+                self._listening.set()
+                pause = breaker.pause(self._clock())
+                with self._changed:
+                    self._changed.wait_for(lambda: self.closed, timeout=pause)
+
+    def _receive(self, channel: str, breaker: Breaker) -> None:
+        """Receives hints until closed. Raises StoreUnavailable when the subscription breaks."""
+        hints = self._store.subscribe(channel)
+        try:
+            breaker.succeeded()
+            self._listening.set()
+            with self._changed:
+                self._agenda.missed_hints()
+                self._changed.notify_all()
+            while not self.closed:
+                message = hints.receive(_LISTEN)
+                if message is not None:
+                    with self._changed:
+                        self._agenda.hinted(hinted_ids(message))
+                        self._changed.notify_all()
+        finally:
+            hints.close()

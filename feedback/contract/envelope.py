@@ -1,0 +1,98 @@
+"""The wire contract: from a Kafka message to the request it carries.
+
+A message names its request in headers (binary mode of the CloudEvents Kafka binding) or in a
+JSON envelope around its payload (structured mode, which is unfolded to the first).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from feedback.contract.cloudevents import is_structured, unfold
+from feedback.contract.headers import (
+    MAX_NAME,
+    check_name,
+    headers_for,
+    other_headers,
+    refuse_repeated,
+    take_options,
+    text_of,
+)
+from feedback.contract.record import Record
+from feedback.errors import Malformed
+
+__all__ = ["JSON", "Envelope", "headers_for", "read"]
+
+JSON: Final = "application/json"
+
+
+@dataclass(slots=True)
+class Envelope:
+    """One request as its message says it. Times are seconds since the epoch."""
+
+    id: str
+    type: str
+    payload: bytes | None
+    content_type: str
+    key: bytes | None
+    headers: dict[str, str | bytes]  # those that the contract gives no meaning to
+    time: float  # the producer's time: ce_time, else the message's timestamp
+    expires_at: float | None
+    not_before: float | None
+    timeout: float | None  # seconds
+    reference: str | None
+    reply_to: str | None
+    topic: str
+    partition: int
+    offset: int
+
+
+def read(record: Record) -> Envelope:
+    """Reads one message. Raises Malformed, with the id where at least that is valid."""
+    topic, partition, offset, timestamp, key, value, pairs, type_ = record
+    if pairs is None:
+        raise Malformed("the message's headers could not be read")
+    headers = dict(pairs)
+    if len(headers) != len(pairs):
+        refuse_repeated(pairs)
+    if is_structured(headers.get("content-type")):
+        headers, value = unfold(headers, value)
+        type_ = None  # what main read is not this event's
+    request_id = _take_name(headers, "ce_id", None)
+    if type_ is None:
+        type_ = _take_name(headers, "ce_type", request_id)
+    else:
+        headers.pop("ce_type", None)
+        if not 0 < len(type_) <= MAX_NAME or not type_.isprintable():
+            check_name("ce_type", type_, request_id)
+    reply_to = None
+    if headers:
+        raw = headers.pop("ce_replyto", None)
+        if raw:
+            reply_to = text_of("ce_replyto", raw, request_id)
+    time = timestamp / 1000
+    # Most messages carry nothing else, and each header costs.
+    if not headers:
+        return Envelope(
+            request_id, type_, value, JSON, key, {}, time, None, None, None, None, reply_to,
+            topic, partition, offset,
+        )  # fmt: skip
+    options = take_options(headers, request_id)
+    return Envelope(
+        request_id, type_, value, options.content_type or JSON, key,
+        other_headers(headers, request_id),
+        time if options.time is None else options.time,
+        options.expires_at, options.not_before, options.timeout, options.reference, reply_to,
+        topic, partition, offset,
+    )  # fmt: skip
+
+
+def _take_name(headers: dict[str, bytes | None], header: str, id: str | None) -> str:
+    raw = headers.pop(header, None)
+    if raw is None:
+        raise Malformed(f"header {header} is missing", id)
+    name = text_of(header, raw, id)
+    if 0 < len(name) <= MAX_NAME and name.isprintable():
+        return name
+    return check_name(header, name, id)

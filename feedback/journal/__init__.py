@@ -1,0 +1,1 @@
+"""The journal in PostgreSQL: schema, SQL, what the processes read and write in it."""

@@ -1,0 +1,111 @@
+"""Creates and upgrades the journal: numbered SQL files, each applied once, in order.
+
+Each file is one transaction that holds an advisory lock, so any number of processes may migrate at
+once, also through a proxy that pools transactions.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from feedback.errors import SchemaMissing, SchemaTooNew
+
+CONNECT_TIMEOUT: Final = 10
+
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+_PREPARE: Final = """
+CREATE SCHEMA IF NOT EXISTS {schema};
+SET LOCAL search_path = {schema};
+CREATE TABLE IF NOT EXISTS schema_version (
+    version    int         PRIMARY KEY,
+    name       text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+
+
+class Migration(NamedTuple):
+    """One numbered file."""
+
+    version: int
+    name: str
+    text: str
+
+
+@functools.cache
+def migrations() -> tuple[Migration, ...]:
+    """All migrations that this version has, in order."""
+    folder = files("feedback.journal") / "sql" / "migrations"
+    found = [
+        Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
+        for file in folder.iterdir()
+        if file.name.endswith(".sql")
+    ]
+    return tuple(sorted(found))
+
+
+def migrate(url: str, schema: str) -> list[str]:
+    """Brings the journal up to date; the names of the migrations that it applied.
+
+    Raises SchemaTooNew, and psycopg.Error where the database is away or refuses.
+    """
+    applied: list[str] = []
+    known = migrations()
+    with psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT, autocommit=True) as connection:
+        # One transaction more than there is to do: the last one sees that nothing is left.
+        while (name := _apply_next(connection, schema, known)) is not None:
+            applied.append(name)
+    return applied
+
+
+def _apply_next(
+    connection: psycopg.Connection[Any], schema: str, known: tuple[Migration, ...]
+) -> str | None:
+    """Applies the first migration that is missing; its name, None where none is."""
+    with connection.transaction():
+        connection.execute(_LOCK, [f"oncepool migrations of {schema}"])
+        version = found_version(connection, schema)
+        _refuse_newer(schema, version)
+        missing = [migration for migration in known if migration.version > version]
+        if not missing:
+            return None
+        # Not before: where nothing is missing, a user without the right to create is enough.
+        connection.execute(sql.SQL(_PREPARE).format(schema=sql.Identifier(schema)))
+        first = missing[0]
+        connection.execute(first.text.encode())  # as bytes: its text is SQL and nothing else
+        connection.execute(
+            "INSERT INTO schema_version (version, name) VALUES (%s, %s)",
+            [first.version, first.name],
+        )
+        return first.name
+
+
+def check_schema(connection: psycopg.Connection[Any], schema: str) -> None:
+    """Raises SchemaMissing or SchemaTooNew unless the journal is of this version."""
+    version = found_version(connection, schema)
+    wanted = migrations()[-1].version
+    if version < wanted:
+        raise SchemaMissing(schema, version, wanted)
+    _refuse_newer(schema, version)
+
+
+def found_version(connection: psycopg.Connection[Any], schema: str) -> int:
+    """The version of the journal in the database; 0 where there is none."""
+    table = sql.Identifier(schema, "schema_version")
+    there = connection.execute("SELECT to_regclass(%s)", [table.as_string(connection)]).fetchone()
+    if there is None or there[0] is None:
+        return 0
+    query = sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(table)
+    (version,) = connection.execute(query).fetchone() or (0,)
+    return int(version)
+
+
+def _refuse_newer(schema: str, version: int) -> None:
+    wanted = migrations()[-1].version
+    if version > wanted:
+        raise SchemaTooNew(schema, version, wanted)

@@ -1,0 +1,146 @@
+"""Parking: requests that an instance has taken and will not start become waiting rows.
+
+Any instance takes them from there at once. Of ids that have a row already a failed one waits again,
+as this is its resend. Others are left: whatever such a row says answers the request, or it is in
+another copy's hands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg import errors
+
+from feedback.journal.claims import Superseded, notify, settle
+from feedback.journal.queries import query
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+LOCK_TIMEOUT: Final = "100ms"
+"""How long a park waits for somebody who is just writing a row of one of its ids."""
+
+_SETTLING: Final = "parking"
+"""The token of rows that wait only until those of their references are settled: no instance's."""
+_END: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE pid = %s AND backend_start = %s::timestamptz"
+)
+_GONE_WAIT: Final = 0.01
+
+
+class Parcel(NamedTuple):
+    """A request as its waiting row keeps it. `headers` is JSON as rows keep them."""
+
+    id: str
+    type: str
+    topic: str
+    partition: int
+    offset: int
+    produced_at: datetime
+    not_before: datetime | None
+    run: int
+    """Its starts so far, each of which ended with its worker."""
+    crashes: int
+    """Those of them that its worker died of."""
+    key: bytes | None
+    reference: str | None
+    payload: bytes | None
+    headers: bytes
+
+
+class Parked(NamedTuple):
+    """What a park did."""
+
+    runs: dict[str, int]
+    """Ids that wait now by it, with their run numbers."""
+    superseded: list[Superseded]
+    """Failed ones that were sent again and older ones that gave way to another of a reference."""
+
+
+def park(
+    connection: Connection,
+    parcels: Sequence[Parcel],
+    code: str,
+    *,
+    schema: str,
+    results: bool = False,
+) -> Parked:
+    """Writes waiting rows, and lets failed ones wait that were sent again. Each id may come once.
+
+    What another copy of a request holds up is tried in halves, and left in the end: that copy runs.
+    `results`: what is superseded on the way gets a result record.
+    """
+    if not parcels:
+        return Parked({}, [])
+    try:
+        with connection.transaction():
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
+            values = {**columns_of(parcels), "code": code}
+            superseded, runs = _revive(connection, parcels, code, schema, results=results)
+            runs |= dict(connection.execute(query("park", schema), values).fetchall())
+            if runs:
+                notify(connection, schema=schema)
+        return Parked(runs, superseded)
+    except (errors.LockNotAvailable, errors.UniqueViolation):
+        if len(parcels) == 1:
+            return Parked({}, [])
+        middle = len(parcels) // 2
+        halves = [
+            park(connection, half, code, schema=schema, results=results)
+            for half in (parcels[:middle], parcels[middle:])
+        ]
+        return Parked(halves[0].runs | halves[1].runs, halves[0].superseded + halves[1].superseded)
+
+
+def _revive(
+    connection: Connection, parcels: Sequence[Parcel], code: str, schema: str, *, results: bool
+) -> tuple[list[Superseded], dict[str, int]]:
+    ids = [parcel.id for parcel in parcels]
+    locked = {name for name, _ in connection.execute(query("lock_failed", schema), {"ids": ids})}
+    if not locked:
+        return [], {}
+    failed = [parcel for parcel in parcels if parcel.id in locked]
+    values = {**columns_of(failed), "code": code, "token": _SETTLING}
+    revived = connection.execute(query("revive", schema), values).fetchall()
+    coalescing = [name for name, _, coalesces in revived if coalesces]
+    superseded = settle(connection, coalescing, _SETTLING, schema=schema, results=results)
+    gone = {row.id for row in superseded}
+    return superseded, {name: run for name, run, _ in revived if name not in gone}
+
+
+def columns_of(parcels: Sequence[Parcel]) -> dict[str, list[Any]]:
+    """The values of the statements, a list a column."""
+    return {
+        "ids": [p.id for p in parcels],
+        "types": [p.type for p in parcels],
+        "topics": [p.topic for p in parcels],
+        "partitions": [p.partition for p in parcels],
+        "offsets": [p.offset for p in parcels],
+        "produced": [p.produced_at for p in parcels],
+        "not_before": [p.not_before for p in parcels],
+        "runs": [p.run for p in parcels],
+        "crashes": [p.crashes for p in parcels],
+        "keys": [p.key for p in parcels],
+        "references": [p.reference for p in parcels],
+        "payloads": [p.payload for p in parcels],
+        "headers": [p.headers.decode() for p in parcels],
+    }
+
+
+def end_backends(
+    connection: Connection, backends: Sequence[tuple[int, str]], timeout: float = 5.0
+) -> None:
+    """Ends sessions of dead workers, (pid, start), and waits until they have gone.
+
+    A COMMIT may still be running there. Raises OperationalError where one does not go.
+    """
+    end = time.monotonic() + timeout
+    for pid, start in dict.fromkeys(map(tuple, backends)):
+        while connection.execute(_END, [pid, start]).fetchone() is not None:
+            if time.monotonic() > end:
+                raise psycopg.OperationalError(f"the backend {pid} does not end")
+            time.sleep(_GONE_WAIT)

@@ -1,0 +1,30 @@
+"""SQL statements by name, from the files in sql/."""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib.resources import files
+
+from psycopg import sql
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+@functools.cache
+def _texts() -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for file in (files("feedback.journal") / "sql").iterdir():
+        if file.name.endswith(".sql"):
+            _, *parts = _NAME.split(file.read_text("utf-8"))
+            texts |= {n: body.strip() for n, body in zip(parts[::2], parts[1::2], strict=True)}
+    return texts
+
+
+@functools.cache
+def query(name: str, schema: str) -> str:
+    """The statement of this name, its ``{schema}`` filled in. Raises KeyError for an unknown one.
+
+    Text, not sql.Composed: psycopg caches what it makes of a text.
+    """
+    return _texts()[name].replace("{schema}", sql.Identifier(schema).as_string(None))

@@ -1,0 +1,134 @@
+"""Result records: what other systems learn of a request that is settled, and their way there.
+
+A record is written in the transaction that settles its request, waits in table `results`, and is
+deleted once the results topic has it: it may arrive twice, and is never lost.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+import psycopg
+from psycopg import sql
+
+from feedback.contract.record import Headers
+from feedback.contract.states import SETTLED
+
+_ADD: Final = (
+    "INSERT INTO {results} (request_id, type, state, code, result)"
+    " SELECT i, t, s, c, r::jsonb"
+    " FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[]) AS u(i, t, s, c, r)"
+)
+_TAKE: Final = (
+    "SELECT id, at, request_id, type, state, code, result::text FROM {results}"
+    " ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED"
+)
+_REMOVE: Final = "DELETE FROM {results} WHERE id = ANY(%s)"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRecord:
+    """How a request ended. `result` is JSON as the handler's was encoded, None where none is."""
+
+    ce_id: str
+    type: str
+    state: str
+    code: str
+    result: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """A record that waits in the journal under `number`, since `at` (UTC)."""
+
+    number: int
+    at: datetime
+    record: ResultRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ResultMessage:
+    """A record as it is sent: keyed by the request's id, so that those of one keep together."""
+
+    key: bytes
+    value: bytes
+    headers: Headers
+
+
+def add_results(cursor: psycopg.Cursor[Any], schema: str, records: Iterable[ResultRecord]) -> int:
+    """Writes the records of settled requests in the cursor's transaction; how many they were.
+
+    Those in other states (`waiting`, `running`) are left out, so that a caller may hand over
+    whatever its requests came to.
+    """
+    settled = [record for record in records if record.state in SETTLED]
+    if settled:
+        cursor.execute(
+            _text(_ADD, schema),
+            [
+                [r.ce_id for r in settled],
+                [r.type for r in settled],
+                [str(r.state) for r in settled],
+                [r.code for r in settled],
+                [None if r.result is None else r.result.decode() for r in settled],
+            ],
+        )
+    return len(settled)
+
+
+def take_results(cursor: psycopg.Cursor[Any], schema: str, limit: int) -> list[StoredResult]:
+    """The oldest records, at most `limit`, locked until the transaction ends.
+
+    Others that take at the same time get other records.
+    """
+    cursor.execute(_text(_TAKE, schema), [limit])
+    return [
+        StoredResult(
+            number,
+            at.astimezone(UTC),
+            ResultRecord(name, kind, state, code, None if result is None else result.encode()),
+        )
+        for number, at, name, kind, state, code, result in cursor.fetchall()
+    ]
+
+
+def remove_results(cursor: psycopg.Cursor[Any], schema: str, numbers: Sequence[int]) -> None:
+    """Deletes records that were delivered."""
+    cursor.execute(_text(_REMOVE, schema), [list(numbers)])
+
+
+def result_message(stored: StoredResult, *, omit_result: bool = False) -> ResultMessage:
+    """The message of a record; without its result, and saying so, where no broker would take it."""
+    record = stored.record
+    fields: dict[str, Any] = {
+        "id": record.ce_id,
+        "type": record.type,
+        "state": record.state,
+        "code": record.code,
+    }
+    if omit_result:
+        fields["result_omitted"] = True
+    elif record.result is not None:
+        fields["result"] = orjson.Fragment(record.result)
+    fields["at"] = stored.at
+    key = record.ce_id.encode()
+    return ResultMessage(
+        key=key,
+        value=orjson.dumps(fields, option=orjson.OPT_UTC_Z),
+        headers=[
+            ("ce_id", key),
+            ("ce_type", record.type.encode()),
+            ("content-type", b"application/json"),
+        ],
+    )
+
+
+@functools.cache
+def _text(template: str, schema: str) -> str:
+    """As text, not sql.Composed: psycopg caches what it makes of a text."""
+    return template.replace("{results}", sql.Identifier(schema, "results").as_string(None))

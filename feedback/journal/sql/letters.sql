@@ -1,0 +1,106 @@
+-- Dead letters: messages that could not become a request, and dead requests. feedback/operations/dead_letters.py.
+
+-- name: list_dead
+-- The conditions are added where it is used.
+SELECT kind, id, request_id, type, reason, detail, at, topic, partition, kafka_offset, key,
+       headers, payload
+FROM {schema}.dead
+
+-- name: select_dead
+-- The conditions are added where it is used.
+SELECT kind, coalesce(id::text, request_id) AS name, at FROM {schema}.dead
+
+-- name: dead_of_type
+-- A condition on view `dead`. The type of a message is what its header says.
+(type LIKE %(type)s OR EXISTS (
+    SELECT FROM jsonb_array_elements(
+        CASE WHEN kind = 'message' AND jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
+    WHERE h->>0 = 'ce_type' AND decode(h->>1, 'base64') LIKE %(type_bytes)s))
+
+-- name: dead_with
+-- A condition on view `dead`: a text somewhere in it.
+(position(lower(%(search)s) IN lower(concat_ws(' ', id, request_id, type, reason, detail))) > 0
+ OR position(%(search_bytes)s IN payload) > 0
+ OR EXISTS (
+    SELECT FROM jsonb_array_elements(
+        CASE WHEN kind = 'message' AND jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
+    WHERE h->>0 = 'ce_type' AND position(%(search_bytes)s IN decode(h->>1, 'base64')) > 0))
+
+-- name: dead_of_name
+-- What a name on the command line may mean: a message's number, or a request's id.
+SELECT 'message' FROM {schema}.dead_letters WHERE id = %(number)s
+UNION ALL
+SELECT 'request' FROM {schema}.requests WHERE id = %(name)s AND state = 'dead'
+
+-- name: letters
+SELECT 'message' AS kind, id, request_id, reason, detail, topic, partition, kafka_offset,
+       produced_at, at, key, headers, payload, retried_at, retried_as
+FROM {schema}.dead_letters WHERE id = ANY (%s) ORDER BY id
+
+-- name: lock_letter
+SELECT id, request_id, reason, detail, topic, partition, kafka_offset, produced_at, key, headers,
+       payload, retried_at, retried_as
+FROM {schema}.dead_letters WHERE id = %s FOR UPDATE
+
+-- name: letter_to_request
+-- Columns as in retry_requests. The run is one more than that of the status that said `malformed`.
+WITH made AS (
+    INSERT INTO {schema}.requests (id, type, state, code, run, effect, topic, partition,
+        kafka_offset, produced_at, key, reference, payload, headers, reason, not_before, due_at)
+    VALUES (%(id)s, %(type)s, 'waiting', 'retried', 2, 'transaction', %(topic)s, %(partition)s,
+        %(kafka_offset)s, least(%(produced_at)s::timestamptz, statement_timestamp()), %(key)s,
+        %(reference)s, %(payload)s, %(headers)s::jsonb, %(why)s,
+        coalesce(%(not_before)s::timestamptz, statement_timestamp()),
+        greatest(%(not_before)s::timestamptz, statement_timestamp()))
+    ON CONFLICT (id) DO NOTHING
+    RETURNING *
+), noted AS (
+    INSERT INTO {schema}.transitions (run, request_id, action, from_state, to_state, who, why)
+    SELECT run, id, 'retry', 'dead_letter', state, %(who)s, %(why)s FROM made
+)
+SELECT id, type, 'dead_letter' AS from_state, state, code, attempt, run, statement_timestamp() AS at,
+       fingerprint, own_fingerprint, result::text, error, reason, due_at, status_ttl, headers
+FROM made
+
+-- name: mark_letter
+UPDATE {schema}.dead_letters SET retried_at = clock_timestamp(), retried_as = %s WHERE id = %s
+
+-- name: drop_letters
+DELETE FROM {schema}.dead_letters WHERE id = ANY (%s) AND retried_at IS NULL RETURNING id
+
+-- name: dead_requests
+SELECT 'request' AS kind, id, type, code, attempt, run, used, crashes, resends, effect,
+       fingerprint, own_fingerprint, status_ttl, error, reason, key, reference, coalesce_key,
+       topic, partition, kafka_offset, produced_at, created_at, finished_at, headers, payload,
+       coalesce((SELECT jsonb_agg(to_jsonb(a) - 'request_id' ORDER BY a.run)
+                 FROM {schema}.attempts a WHERE a.request_id = r.id), '[]') AS attempts
+FROM {schema}.requests r WHERE id = ANY (%s) AND state = 'dead' ORDER BY id
+
+-- name: import_letter
+INSERT INTO {schema}.dead_letters (request_id, reason, detail, topic, partition, kafka_offset,
+    produced_at, at, key, headers, payload)
+VALUES (%(request_id)s, %(reason)s, %(detail)s, %(topic)s, %(partition)s, %(kafka_offset)s,
+    %(produced_at)s, %(at)s, %(key)s, %(headers)s::jsonb, %(payload)s)
+ON CONFLICT DO NOTHING
+
+-- name: import_request
+WITH made AS (
+    INSERT INTO {schema}.requests (id, type, state, code, attempt, run, used, crashes, resends,
+        effect, fingerprint, own_fingerprint, status_ttl, error, reason, key, reference,
+        coalesce_key, topic, partition, kafka_offset, produced_at, created_at, finished_at,
+        headers, payload)
+    VALUES (%(id)s, %(type)s, 'dead', %(code)s, %(attempt)s, %(run)s, %(used)s, %(crashes)s,
+        %(resends)s, %(effect)s, %(fingerprint)s, %(own_fingerprint)s, %(status_ttl)s, %(error)s,
+        %(reason)s, %(key)s, %(reference)s, %(coalesce_key)s, %(topic)s, %(partition)s,
+        %(kafka_offset)s, %(produced_at)s, %(created_at)s, %(finished_at)s, %(headers)s::jsonb,
+        %(payload)s)
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+), kept AS (
+    INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at)
+    SELECT m.id, a.run, a.code, a.error, a.started_at, a.ended_at
+    FROM made m, jsonb_to_recordset(%(attempts)s::jsonb)
+        AS a(run int, code text, error text, started_at timestamptz, ended_at timestamptz)
+    ON CONFLICT (request_id, run) DO NOTHING
+)
+SELECT id FROM made

@@ -1,0 +1,57 @@
+-- What `oncepool prune` deletes, a range of pages at a time; feedback/operations/prune.py. Rows that somebody
+-- has locked are left for the next time, so it never waits and nobody is in a deadlock with it.
+
+-- name: pages
+SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::bigint
+
+-- name: prune_requests
+WITH old AS MATERIALIZED (
+    SELECT ctid FROM {schema}.requests
+    WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND finished_at < %(before)s
+      AND state IN ('done', 'rejected', 'superseded', 'cancelled', 'failed')
+    FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM {schema}.requests WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING id
+), runs AS (
+    DELETE FROM {schema}.attempts WHERE request_id = ANY (ARRAY(SELECT id FROM gone))
+    RETURNING 1
+), moves AS (
+    DELETE FROM {schema}.transitions WHERE request_id = ANY (ARRAY(SELECT id FROM gone))
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM runs), (SELECT count(*) FROM moves)
+
+-- name: prune_attempts
+-- Of requests that have no row any more, as those without effects that are done.
+DELETE FROM {schema}.attempts a
+WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND ended_at < %(before)s
+  AND NOT EXISTS (SELECT FROM {schema}.requests r WHERE r.id = a.request_id)
+
+-- name: prune_transitions
+DELETE FROM {schema}.transitions t
+WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND at < %(before)s
+  AND NOT EXISTS (SELECT FROM {schema}.requests r WHERE r.id = t.request_id)
+
+-- name: prune_dead_letters
+DELETE FROM {schema}.dead_letters
+WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND retried_at < %(before)s
+
+-- name: prune_coalesced
+DELETE FROM {schema}.coalesced WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.coalesced
+    WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND produced_at < %(before)s
+    FOR UPDATE SKIP LOCKED))
+
+-- name: prune_counters
+DELETE FROM {schema}.counters WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.counters
+    WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND minute < %(before)s
+    FOR UPDATE SKIP LOCKED))
+
+-- name: prunable
+SELECT
+    (SELECT count(*) FROM {schema}.requests WHERE finished_at < %(before)s
+     AND state IN ('done', 'rejected', 'superseded', 'cancelled', 'failed')),
+    (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at < %(before)s),
+    (SELECT count(*) FROM {schema}.coalesced WHERE produced_at < %(before)s),
+    (SELECT count(*) FROM {schema}.counters WHERE minute < %(before)s)

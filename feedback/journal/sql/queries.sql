@@ -1,0 +1,69 @@
+-- Statements of operators and of the clerk; the executor's are in feedback/journal/rows.py. {schema} is the quoted name of its schema.
+
+-- name: look_up
+-- Ids hold no control characters, so one joins them: a text is several times cheaper to send than
+-- an array. Result columns as in feedback.standing.Standing.
+SELECT id, type, state, code, attempt, run, crashes, fingerprint, result::text, error, reason,
+       superseded_by, not_before, created_at, finished_at, effect, token,
+       coalesce(lease_until < clock_timestamp(), false),
+       topic, partition, kafka_offset, produced_at
+FROM {schema}.requests
+WHERE id = ANY (string_to_array(%s, E'\x1f'))
+
+-- name: sweep_expired_claims
+WITH expired AS (
+    SELECT id, created_at FROM {schema}.requests
+    WHERE state = 'running' AND lease_until < clock_timestamp()
+    ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), doubted AS (
+    UPDATE {schema}.requests r
+    SET state = 'in_doubt', code = %(code)s, error = %(error)s, crashes = r.crashes + 1,
+        lease_until = NULL, finished_at = clock_timestamp()
+    FROM expired e WHERE r.id = e.id
+    RETURNING r.id, r.type, r.attempt, r.run, r.code, r.error, r.created_at, r.finished_at,
+              r.status_ttl, CASE WHEN NOT r.own_fingerprint THEN r.fingerprint END AS fingerprint
+), noted AS (
+    INSERT INTO {schema}.attempts AS a (request_id, run, code, error, started_at, ended_at)
+    SELECT id, run, code, error, created_at, finished_at FROM doubted
+    ON CONFLICT (request_id, run) DO NOTHING
+)
+SELECT id, type, attempt, run, code, error, finished_at, status_ttl, fingerprint
+FROM doubted ORDER BY id
+
+-- name: add_counters
+-- Sorted, so that two clerks that count the same minute cannot deadlock.
+INSERT INTO {schema}.counters AS c (minute, type, state, code, n)
+SELECT to_timestamp(m), t, s, k, n
+FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::bigint[]) AS u(m, t, s, k, n)
+ORDER BY m, t, s, k
+ON CONFLICT (minute, type, state, code) DO UPDATE SET n = c.n + excluded.n
+
+-- name: stats
+SELECT type, state, code, sum(n)::bigint AS n
+FROM {schema}.counters WHERE minute >= date_trunc('minute', %s::timestamptz)
+GROUP BY type, state, code ORDER BY type, state, code
+
+-- name: list_requests
+-- The conditions are added where it is used.
+SELECT id, type, state, code, attempt, run, resends, crashes, fingerprint, result, error, reason,
+       key, reference, superseded_by, not_before, due_at, used, effect, topic, partition,
+       kafka_offset, produced_at, created_at, finished_at
+FROM {schema}.requests
+
+-- name: show_request
+SELECT id, type, state, code, attempt, run, resends, crashes, fingerprint, result, error, reason,
+       key, reference, superseded_by, not_before, due_at, used, coalesce_key, status_ttl, effect,
+       token, lease_until, topic, partition, kafka_offset, produced_at, created_at, finished_at, headers, payload
+FROM {schema}.requests WHERE id = %s
+
+-- name: show_attempts
+SELECT run, code, error, started_at, ended_at
+FROM {schema}.attempts WHERE request_id = %s ORDER BY run
+
+-- name: select_ids
+-- The conditions are added where it is used.
+SELECT id FROM {schema}.requests
+
+-- name: show_transitions
+SELECT at, action, from_state, to_state, run, who, why
+FROM {schema}.transitions WHERE request_id = %s ORDER BY id

@@ -1,0 +1,117 @@
+-- The executor's statements, for feedback/journal/rows.py. {schema} is the quoted name of its schema.
+
+-- name: find_rows
+-- Result columns as in feedback.rows.Stored.
+SELECT id, type, state, code, attempt, run, crashes, fingerprint, result::text, error, reason,
+       superseded_by, token, topic, partition, kafka_offset, used, not_before, window_start,
+       coalesce_key, produced_at, status_ttl
+FROM {schema}.requests WHERE id = ANY (%s)
+
+-- name: update_row
+UPDATE {schema}.requests
+SET state = %(state)s, code = %(code)s, attempt = %(attempt)s, used = %(used)s, run = %(run)s,
+    crashes = %(crashes)s, fingerprint = coalesce(%(fingerprint)s, fingerprint),
+    result = %(result)s, error = %(error)s, reason = %(reason)s, key = %(key)s,
+    payload = %(payload)s, headers = %(headers)s, topic = %(topic)s, partition = %(partition)s,
+    kafka_offset = %(kafka_offset)s, finished_at = %(finished_at)s, token = NULL,
+    lease_until = NULL, not_before = %(not_before)s, due_at = %(due_at)s,
+    window_start = %(window_start)s, coalesce_key = %(coalesce_key)s,
+    superseded_by = %(superseded_by)s, status_ttl = %(status_ttl)s,
+    own_fingerprint = %(own_fingerprint)s
+WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
+  AND token IS NOT DISTINCT FROM %(was_token)s
+
+-- name: delete_row
+DELETE FROM {schema}.requests
+WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
+  AND token IS NOT DISTINCT FROM %(was_token)s
+
+-- name: finish_rows
+-- Claimed rows that are done: one statement for all of a chunk, after lock_rows. They are found by
+-- ctid, as a join on id becomes a scan of the table; and a row that its holder's clerk renewed
+-- since the statement began has another ctid, so it has to be locked before.
+UPDATE {schema}.requests r
+SET state = 'done', code = u.code, attempt = u.attempt, used = u.used, crashes = u.crashes,
+    fingerprint = coalesce(u.fingerprint, r.fingerprint), result = u.result::jsonb, error = NULL,
+    reason = NULL, finished_at = u.finished_at, payload = NULL, headers = NULL, token = NULL,
+    lease_until = NULL, due_at = NULL, not_before = NULL, window_start = NULL, coalesce_key = NULL
+FROM unnest(
+    %(ids)s::text[], %(runs)s::int[], %(tokens)s::text[], %(codes)s::text[], %(attempts)s::int[],
+    %(used)s::int[], %(crashes)s::int[], %(fingerprints)s::bytea[], %(results)s::text[],
+    %(ends)s::timestamptz[]
+) AS u(id, run, token, code, attempt, used, crashes, fingerprint, result, finished_at)
+WHERE r.ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.requests WHERE id = ANY (%(ids)s)
+)) AND r.id = u.id AND r.run = u.run AND r.state = 'waiting' AND r.token = u.token
+
+-- name: insert_missing_row
+INSERT INTO {schema}.requests (
+    id, type, state, code, attempt, run, key, payload, headers, topic, partition, kafka_offset,
+    produced_at, effect, not_before, due_at
+) VALUES (
+    %(id)s, %(type)s, %(state)s, %(code)s, %(attempt)s, %(run)s, %(key)s, %(payload)s,
+    %(headers)s, %(topic)s, %(partition)s, %(kafka_offset)s, %(produced_at)s, %(effect)s,
+    %(not_before)s, %(due_at)s
+)
+ON CONFLICT (id) DO NOTHING
+
+-- name: add_attempt
+INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at)
+VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT DO NOTHING
+
+-- name: lock_rows
+-- Before an UPDATE by id alone, which would lock in the order of its plan.
+SELECT FROM {schema}.requests WHERE id = ANY (%s) ORDER BY id FOR UPDATE
+
+-- name: add_resends
+UPDATE {schema}.requests SET resends = resends + 1 WHERE id = ANY (%s)
+
+-- name: add_letter
+-- A conflict that is sent again and again is one dead letter.
+INSERT INTO {schema}.dead_letters (
+    request_id, reason, detail, topic, partition, kafka_offset, produced_at, key, headers, payload
+)
+SELECT %(id)s, %(reason)s, %(detail)s, %(topic)s, %(partition)s, %(offset)s, %(produced)s,
+       %(key)s, %(headers)s, %(payload)s
+WHERE %(reason)s <> 'conflict' OR NOT EXISTS (
+    SELECT FROM {schema}.dead_letters d
+    WHERE d.request_id = %(id)s AND d.reason = 'conflict' AND d.detail = %(detail)s
+      AND d.payload IS NOT DISTINCT FROM %(payload)s
+)
+ON CONFLICT DO NOTHING
+
+-- name: claim_external
+INSERT INTO {schema}.requests (
+    id, type, state, code, attempt, used, run, crashes, fingerprint, key, reference, payload,
+    headers, topic, partition, kafka_offset, produced_at, status_ttl, own_fingerprint, effect,
+    token, lease_until
+) VALUES (
+    %(id)s, %(type)s, 'running', 'claimed', %(attempt)s, %(used)s, %(run)s, %(crashes)s,
+    %(fingerprint)s, %(key)s, %(reference)s, %(payload)s, %(headers)s, %(topic)s, %(partition)s,
+    %(kafka_offset)s, %(produced_at)s, %(status_ttl)s, %(own_fingerprint)s, 'external', %(token)s,
+    now() + make_interval(secs => %(lease)s)
+)
+ON CONFLICT DO NOTHING
+
+-- name: claim_external_again
+UPDATE {schema}.requests
+SET state = 'running', code = 'claimed', attempt = %(attempt)s, used = %(used)s, run = %(run)s,
+    crashes = %(crashes)s, fingerprint = coalesce(%(fingerprint)s, fingerprint),
+    payload = %(payload)s, headers = %(headers)s, topic = %(topic)s, partition = %(partition)s,
+    kafka_offset = %(kafka_offset)s, status_ttl = %(status_ttl)s,
+    own_fingerprint = %(own_fingerprint)s, effect = 'external', token = %(token)s,
+    lease_until = now() + make_interval(secs => %(lease)s), finished_at = NULL, error = NULL,
+    reason = NULL, due_at = NULL, not_before = NULL
+WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
+  AND token IS NOT DISTINCT FROM %(was_token)s
+
+-- name: finish_external
+-- A row that waits has a token while it is claimed, and only then.
+UPDATE {schema}.requests
+SET state = %(state)s, code = %(code)s, result = %(result)s, error = %(error)s,
+    reason = %(reason)s, payload = %(payload)s, headers = %(headers)s, crashes = %(crashes)s,
+    finished_at = %(finished_at)s, lease_until = NULL, attempt = %(attempt)s, used = %(used)s,
+    not_before = %(not_before)s, due_at = %(due_at)s,
+    token = CASE %(state)s WHEN 'waiting' THEN NULL ELSE token END
+WHERE id = %(id)s AND token = %(token)s AND state IN ('running', 'in_doubt')

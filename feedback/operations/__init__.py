@@ -1,0 +1,1 @@
+"""What operators read and change in the journal."""

@@ -1,0 +1,235 @@
+"""Dead letters: messages that could not become a request, and dead requests, in one list.
+
+A message is named by its number, a request by its id. Requests move in `transitions`;
+here are the list of both, and what an operator does with messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NamedTuple
+
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from feedback.contract.envelope import Envelope, read
+from feedback.contract.record import Headers
+from feedback.contract.states import CONFLICT
+from feedback.errors import Malformed
+from feedback.journal.claims import notify, stored_headers
+from feedback.journal.queries import query
+from feedback.journal.rows import headers_json
+from feedback.operations.explanations import Refusal
+from feedback.operations.repair import Letter, as_record
+from feedback.operations.requests import SCHEMA, Connection, Row, pattern, show_request
+from feedback.operations.transitions import By, Moved
+
+Kind = Literal["message", "request"]
+DEAD_LETTER: Final = "dead_letter"
+"""What stands for the state of a message that is no request."""
+
+_FILTERS: Final = frozenset({"kind", "type", "reason", "since", "search"})
+
+
+class Place(NamedTuple):
+    """One entry of the list: a message's number as text, or a request's id."""
+
+    kind: Kind
+    name: str
+    at: datetime | None = None
+
+
+def list_dead(
+    connection: Connection, filters: Mapping[str, Any], limit: int, *, schema: str = SCHEMA
+) -> list[Row]:
+    """At most `limit` entries, the latest first, with the columns of view `dead`.
+
+    Filters, each None or missing where it does not matter: kind, type (`*` stands for anything; a
+    message's is what its header says), reason, since (aware datetime), search (a text in id, type,
+    reason, detail or payload).
+    """
+    where, values = _conditions(filters)
+    text = f"{query('list_dead', schema)} {where} ORDER BY at DESC, id, request_id LIMIT %(limit)s"
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(text, {**values, "limit": limit}).fetchall()
+    return [{**row, "type": row["type"] or _type_of(row["headers"])} for row in rows]
+
+
+def select_dead(
+    connection: Connection, filters: Mapping[str, Any], *, schema: str = SCHEMA
+) -> list[Place]:
+    """All entries that list_dead would show, the oldest first."""
+    where, values = _conditions(filters)
+    text = f"{query('select_dead', schema)} {where} ORDER BY at, name"
+    return [Place(*row) for row in connection.execute(text, values)]
+
+
+def kinds_of(connection: Connection, name: str, *, schema: str = SCHEMA) -> list[Kind]:
+    """What `name` may be: the number of a message, retried ones too, the id of a dead request."""
+    number = int(name) if name.isascii() and name.isdecimal() and len(name) < 19 else None
+    values = {"number": number, "name": name}
+    return [kind for (kind,) in connection.execute(query("dead_of_name", schema), values)]
+
+
+def show_dead(connection: Connection, place: Place, *, schema: str = SCHEMA) -> Row | None:
+    """All that is known of an entry; of a request what show_request says."""
+    if place.kind == "request":
+        row = show_request(connection, place.name, schema=schema)
+        return None if row is None else {"kind": "request", **row}
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(query("letters", schema), [[int(place.name)]]).fetchone()
+    return None if row is None else {**row, "type": _type_of(row["headers"])}
+
+
+def retry_letter(
+    connection: Connection,
+    number: int,
+    by: By,
+    *,
+    id: str | None = None,
+    type: str | None = None,
+    schema: str = SCHEMA,
+) -> Moved | Refusal:
+    """Makes a waiting request, due at once, of a message, under this id and type where given.
+
+    The request and the mark that the message was retried are one transaction.
+    """
+    with connection.transaction():
+        letter = _lock(connection, number, schema)
+        if isinstance(letter, Refusal):
+            return letter
+        if letter["reason"] == CONFLICT and id is None:
+            return _no(number, "its id belongs to another request: give it one with --id")
+        try:
+            headers, envelope = _as_request(letter, id, type)
+        except Malformed as error:
+            return _no(number, f"is still no request: {error}")
+        if problem := _unfit(envelope):
+            return _no(number, problem)
+        moved = _insert(connection, letter, headers, envelope, by, schema)
+        if moved is None:
+            return _no(number, f"id {envelope.id!r} is taken: give it another one with --id")
+        connection.execute(query("mark_letter", schema), [moved.id, number])
+        notify(connection, schema=schema)
+        return moved
+
+
+def resend_letter(
+    connection: Connection, number: int, send: Callable[[Letter], None], *, schema: str = SCHEMA
+) -> Refusal | None:
+    """Sends a message to its topic again as it was; `send` returns when the broker has it.
+
+    A crash in between leaves it in the list: sent twice it is still the same message.
+    """
+    with connection.transaction():
+        letter = _lock(connection, number, schema)
+        if isinstance(letter, Refusal):
+            return letter
+        send(_letter(letter))
+        connection.execute(query("mark_letter", schema), [letter["request_id"], number])
+    return None
+
+
+def drop_letters(
+    connection: Connection, numbers: Sequence[int], *, schema: str = SCHEMA
+) -> list[Refusal]:
+    """Deletes messages that were not retried; those that were not there."""
+    rows = connection.execute(query("drop_letters", schema), [list(numbers)]).fetchall()
+    gone = {number for (number,) in rows}
+    return [
+        Refusal(str(number), None, "there is no such dead letter, or it was retried")
+        for number in numbers
+        if number not in gone
+    ]
+
+
+def _lock(connection: Connection, number: int, schema: str) -> Row | Refusal:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(query("lock_letter", schema), [number]).fetchone()
+    if row is None:
+        return Refusal(str(number), None, "there is no such dead letter")
+    if row["retried_at"] is not None:
+        named = f", as request {row['retried_as']}" if row["retried_as"] else ""
+        when = row["retried_at"].astimezone(UTC).isoformat(timespec="seconds")
+        return _no(number, f"was retried at {when}{named}")
+    return row
+
+
+def _letter(row: Row) -> Letter:
+    return Letter(
+        row["topic"], row["partition"], row["kafka_offset"], row["produced_at"], row["key"],
+        stored_headers(row["headers"]), row["payload"],
+    )  # fmt: skip
+
+
+def _as_request(row: Row, id: str | None, type: str | None) -> tuple[Headers, Envelope]:
+    record = as_record(_letter(row), id, type)
+    return record[6] or [], read(record)
+
+
+def _unfit(envelope: Envelope) -> str | None:
+    """Why it would be refused at once."""
+    if envelope.payload is None:
+        return "has no payload: it would be rejected"
+    if envelope.expires_at is not None and envelope.expires_at <= datetime.now(UTC).timestamp():
+        return "its ce_expirytime is over: it would be rejected. Submit it anew"
+    return None
+
+
+def _insert(
+    connection: Connection,
+    letter: Row,
+    headers: Headers,
+    envelope: Envelope,
+    by: By,
+    schema: str,
+) -> Moved | None:
+    values = {
+        **by._asdict(),
+        **{name: letter[name] for name in ("topic", "partition", "kafka_offset", "key")},
+        "id": envelope.id,
+        "type": envelope.type,
+        "produced_at": datetime.fromtimestamp(envelope.time, UTC),
+        "reference": envelope.reference,
+        "payload": envelope.payload,
+        "headers": Jsonb(headers_json(headers), dumps=bytes),
+        "not_before": _time(envelope.not_before),
+    }
+    row = connection.execute(query("letter_to_request", schema), values).fetchone()
+    return None if row is None else Moved(*row)
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _no(number: int, reason: str) -> Refusal:
+    return Refusal(str(number), DEAD_LETTER, reason)
+
+
+def _type_of(headers: Any) -> str | None:
+    for name, value in stored_headers(headers):
+        if name == "ce_type" and value:
+            return value.decode(errors="replace")
+    return None
+
+
+def _conditions(filters: Mapping[str, Any]) -> tuple[str, Row]:
+    if unknown := filters.keys() - _FILTERS:
+        raise ValueError(f"unknown filters: {', '.join(sorted(unknown))}")
+    values = {name: value for name, value in filters.items() if value is not None}
+    texts = {
+        "kind": "kind = %(kind)s",
+        "reason": "reason = %(reason)s",
+        "since": "at >= %(since)s",
+        "type": query("dead_of_type", SCHEMA),
+        "search": query("dead_with", SCHEMA),
+    }
+    conditions = [texts[name] for name in values]
+    if "type" in values:
+        values["type"] = pattern(values["type"])
+        values["type_bytes"] = values["type"].encode()
+    if "search" in values:
+        values["search_bytes"] = values["search"].encode()
+    return f"WHERE {' AND '.join(conditions)}" if conditions else "", values

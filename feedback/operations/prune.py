@@ -1,0 +1,75 @@
+"""Forgets what ended long ago, in small steps that disturb nobody.
+
+Each step deletes within a range of a table's pages, in a transaction of its own, and a pause
+follows. What waits, runs, is in doubt or dead stays whatever its age. An id whose row is gone is
+new again, so the retention has to be longer than anybody may send a request again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from psycopg import sql
+
+from feedback.journal.queries import query
+from feedback.operations.requests import SCHEMA, Connection
+
+PAGES: Final = 200
+"""Pages of a step: 1.6 MB of a table."""
+PAUSE: Final = 0.1  # seconds
+
+TABLES: Final = ("requests", "attempts", "transitions", "dead_letters", "coalesced", "counters")
+"""In this order: what belongs to a request goes with it, what is left over afterwards."""
+
+
+class Step(NamedTuple):
+    """What one step did: pages that it looked through, rows that it deleted by table."""
+
+    pages: int
+    deleted: dict[str, int]
+
+
+def prunable(connection: Connection, before: datetime, *, schema: str = SCHEMA) -> dict[str, int]:
+    """How many rows have ended before: by table, without what goes with requests."""
+    row = connection.execute(query("prunable", schema), {"before": before}).fetchone()
+    return dict(zip(("requests", "dead_letters", "coalesced", "counters"), row or (), strict=True))
+
+
+def pages(connection: Connection, *, schema: str = SCHEMA) -> dict[str, int]:
+    """The size of each table."""
+    return {table: _pages(connection, table, schema) for table in TABLES}
+
+
+def prune(
+    connection: Connection,
+    before: datetime,
+    *,
+    schema: str = SCHEMA,
+    sleep: Callable[[float], Any] = time.sleep,
+) -> Iterator[Step]:
+    """Deletes what ended before (aware), step by step. The connection is in autocommit mode."""
+    for table in TABLES:
+        size = _pages(connection, table, schema)
+        for first in range(0, size, PAGES):
+            yield _step(connection, table, first, min(PAGES, size - first), before, schema)
+            sleep(PAUSE)
+
+
+def _step(
+    connection: Connection, table: str, first: int, count: int, before: datetime, schema: str
+) -> Step:
+    values = {"first": f"({first},0)", "end": f"({first + count},0)", "before": before}
+    cursor = connection.execute(query(f"prune_{table}", schema), values)
+    if table != "requests":
+        return Step(count, {table: max(0, cursor.rowcount)})
+    row = cursor.fetchone() or (0, 0, 0)
+    return Step(count, dict(zip(("requests", "attempts", "transitions"), row, strict=True)))
+
+
+def _pages(connection: Connection, table: str, schema: str) -> int:
+    name = sql.Identifier(schema, table).as_string(connection)
+    row = connection.execute(query("pages", schema), [name]).fetchone()
+    return int(row[0]) if row else 0

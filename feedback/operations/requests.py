@@ -1,0 +1,180 @@
+"""What operators read of the journal, and the clerk's duties in it.
+
+Connections are in autocommit mode; each function is one or a few statements. Rows are dicts by
+column name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg.rows import dict_row
+
+from feedback.contract.states import WORKER_DIED, State
+from feedback.journal.queries import query
+from feedback.journal.standing import Standing
+from feedback.status.status import Status
+
+Connection: TypeAlias = psycopg.Connection[Any]
+Row: TypeAlias = dict[str, Any]
+
+SCHEMA: Final = "oncepool"
+SWEEP_AT_ONCE: Final = 500
+
+_EXPIRED = (
+    "its lease ran out: the worker that ran it died with its machine, or hangs. Whether the "
+    "external effect happened is not known"
+)
+# An index finds these whatever their age.
+_INDEXED = frozenset({State.WAITING, State.RUNNING, State.IN_DOUBT, State.DEAD})
+_FILTERS = frozenset({"state", "type", "since", "key", "reference"})
+_WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None)
+
+
+class ExpiredClaim(NamedTuple):
+    """A claim that the sweep has made `in_doubt`."""
+
+    id: str
+    type: str
+    attempt: int
+    run: int
+    code: str
+    error: str
+    finished_at: datetime
+    status_ttl: int | None
+    """Seconds; None = the default."""
+    fingerprint: bytes | None
+    """None also where producers could not compare it."""
+
+
+def list_requests(
+    connection: Connection, filters: Mapping[str, Any], limit: int, *, schema: str = SCHEMA
+) -> list[Row]:
+    """At most `limit` rows, those that the journal heard of last first.
+
+    Filters, each None or missing where it does not matter: state, type (`*` stands for anything),
+    since (aware datetime: ended since, or made since where it has not ended), key (text or bytes),
+    reference. Payload and headers are left to show_request.
+    """
+    if filters.get("since") is not None or filters.get("state") in _INDEXED:
+        return _list(connection, filters, limit, schema)
+    # Nothing but the time of the end is indexed, so a look at the latest comes before one at all.
+    for window in _WINDOWS:
+        made = None if window is None else datetime.now(UTC) - window
+        rows = _list(connection, filters, limit, schema, made_since=made)
+        if len(rows) >= limit:
+            break
+    return rows
+
+
+def select_ids(
+    connection: Connection, filters: Mapping[str, Any], *, schema: str = SCHEMA
+) -> list[str]:
+    """The ids of all rows that list_requests would show, in no order: what a bulk move is about."""
+    conditions, values = _conditions(filters)
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = connection.execute(f"{query('select_ids', schema)} {where}", values).fetchall()
+    return [name for (name,) in rows]
+
+
+def show_request(connection: Connection, id: str, *, schema: str = SCHEMA) -> Row | None:
+    """All columns of a row, with its timeline.
+
+    Under `attempts` stand its runs that did not succeed, under `transitions` what operators did.
+    """
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(query("show_request", schema), [id]).fetchone()
+        if row is None:
+            return None
+        row["attempts"] = cursor.execute(query("show_attempts", schema), [id]).fetchall()
+        row["transitions"] = cursor.execute(query("show_transitions", schema), [id]).fetchall()
+        return row
+
+
+def get_status(connection: Connection, id: str, *, schema: str = SCHEMA) -> Status | None:
+    """The status that the row of this id stands for, None where there is no row.
+
+    With the stored fingerprint, which producers cannot compare where the type makes its own.
+    """
+    row = connection.execute(query("look_up", schema), [id]).fetchone()
+    return None if row is None else Status.decode(Standing(*row).status(with_fingerprint=True))
+
+
+def stats(connection: Connection, since: datetime, *, schema: str = SCHEMA) -> list[Row]:
+    """How requests ended since then, to the minute: type, state, code, n."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query("stats", schema), [since]).fetchall()
+
+
+def sweep_expired_claims(
+    connection: Connection, *, schema: str = SCHEMA, limit: int = SWEEP_AT_ONCE
+) -> list[ExpiredClaim]:
+    """Makes claims whose lease has run out `in_doubt`, at most `limit`; those that it made so."""
+    values = {"limit": limit, "code": WORKER_DIED, "error": _EXPIRED}
+    rows = connection.execute(query("sweep_expired_claims", schema), values).fetchall()
+    return [ExpiredClaim(*row) for row in rows]
+
+
+def add_counters(
+    connection: Connection,
+    counts: Mapping[tuple[int, str, str, str], int],
+    *,
+    schema: str = SCHEMA,
+) -> None:
+    """Adds to the counters: (minute as epoch seconds, type, state, code) -> n."""
+    columns: list[Sequence[Any]] = [list(column) for column in zip(*counts, strict=True)]
+    if columns:
+        connection.execute(query("add_counters", schema), [*columns, list(counts.values())])
+
+
+def pattern(text: str) -> str:
+    """What LIKE takes for a text in which `*` stands for anything."""
+    return re.sub(r"([\\%_])", r"\\\1", text).replace("*", "%")
+
+
+def _list(
+    connection: Connection,
+    filters: Mapping[str, Any],
+    limit: int,
+    schema: str,
+    *,
+    made_since: datetime | None = None,
+) -> list[Row]:
+    conditions, values = _conditions(filters)
+    if made_since is not None:
+        # What ended before was made before, and the index is on the end.
+        conditions.append("created_at >= %(made_since)s")
+        conditions.append("(finished_at >= %(made_since)s OR finished_at IS NULL)")
+        values["made_since"] = made_since
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    text = f"{query('list_requests', schema)} {where}ORDER BY created_at DESC, id LIMIT %(limit)s"
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(text, {**values, "limit": limit}).fetchall()
+
+
+def _conditions(filters: Mapping[str, Any]) -> tuple[list[str], Row]:
+    unknown = filters.keys() - _FILTERS
+    if unknown:
+        raise ValueError(f"unknown filters: {', '.join(sorted(unknown))}")
+    conditions: list[str] = []
+    values = {name: value for name, value in filters.items() if value is not None}
+    if (state := values.get("state")) is not None:
+        # As text of the statement: only then the planner knows that a partial index fits.
+        conditions.append(f"state = '{State(state)}'")
+    if isinstance(values.get("key"), str):
+        values["key"] = values["key"].encode()
+    if "*" in values.get("type", ""):
+        values["type"] = pattern(values["type"])
+        conditions.append("type LIKE %(type)s")
+    elif "type" in values:
+        conditions.append("type = %(type)s")
+    conditions += [f"{name} = %({name})s" for name in ("key", "reference") if name in values]
+    if "since" in values:
+        conditions.append(
+            "(finished_at >= %(since)s OR (finished_at IS NULL AND created_at >= %(since)s))"
+        )
+    return conditions, values

@@ -1,0 +1,223 @@
+"""How operators move requests: retry, cancel, resolve, drop.
+
+Each move is one guarded statement: the row's lock decides races, `run` is raised, who and why are
+kept in `transitions`. Connections are in autocommit mode. Whoever calls writes the statuses of what
+was moved to Redis afterwards; the journal is right without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple
+
+from psycopg import errors
+
+from feedback.contract.fingerprint import parse_json
+from feedback.contract.headers import reply_channel
+from feedback.contract.states import State
+from feedback.journal.claims import notify, stored_headers
+from feedback.journal.queries import query
+from feedback.operations.explanations import Refusal, explain
+from feedback.operations.requests import SCHEMA, Connection
+from feedback.status.status import DEFAULT_TTL, encode_status, lifetime
+from feedback.status.store import StatusWrite
+
+RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)
+AT_ONCE: Final = 500
+
+CANCELLED: Final = "cancelled"
+RESOLVED: Final = "resolved"
+DROPPED: Final = "dropped"
+
+Resolution = Literal["done", "failed", "retry"]
+
+
+class By(NamedTuple):
+    """Who moves requests, and why."""
+
+    who: str
+    why: str | None = None
+
+
+class Moved(NamedTuple):
+    """A request after its move. `result` is JSON text; `headers` are the stored ones."""
+
+    id: str
+    type: str
+    from_state: str
+    state: str
+    code: str
+    attempt: int
+    run: int
+    at: datetime
+    fingerprint: bytes | None
+    own_fingerprint: bool
+    result: str | None
+    error: str | None
+    reason: str | None
+    due_at: datetime | None
+    status_ttl: int | None
+    headers: Any
+
+    def status(self) -> StatusWrite:
+        """Its status; one that waits lives until it is due and for its time to live after that."""
+        value = encode_status(
+            self.id, self.type, State(self.state), self.run, code=self.code, attempt=self.attempt,
+            at=self.at, fingerprint=None if self.own_fingerprint else self.fingerprint,
+            result=None if self.result is None else self.result.encode(), error=self.error,
+            reason=self.reason, retry_at=self.due_at,
+        )  # fmt: skip
+        ttl = DEFAULT_TTL if self.status_ttl is None else self.status_ttl
+        return StatusWrite(
+            self.id, value, lifetime(ttl, self.due_at, self.at),
+            reply_to=reply_channel(stored_headers(self.headers)),
+        )  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    """What was moved, and what was not and why."""
+
+    moved: list[Moved]
+    refused: list[Refusal]
+
+
+class InvalidResult(ValueError):
+    """A result that is not JSON, or that PostgreSQL does not take as JSON."""
+
+
+def retry(
+    connection: Connection,
+    ids: Iterable[str],
+    by: By,
+    *,
+    states: Sequence[State] = RETRYABLE,
+    schema: str = SCHEMA,
+) -> Outcome:
+    """Dead, failed or cancelled requests run again, at once: attempt 1, no crashes counted.
+
+    They keep id, payload and history. A coalescing one is refused where a newer one waits under
+    its reference, or has been started.
+    """
+    values = {"states": [str(state) for state in states], "action": "retry"}
+    return _move(connection, "retry_requests", ids, by, values, schema, wake=True)
+
+
+def cancel(
+    connection: Connection,
+    ids: Iterable[str],
+    by: By,
+    *,
+    schema: str = SCHEMA,
+    results: bool = False,
+) -> Outcome:
+    """Waiting requests that nobody has in hand will not run.
+
+    `results`: whether what ends leaves a record for the results topic.
+    """
+    values = _end("cancel", State.WAITING, State.CANCELLED, CANCELLED, results=results)
+    return _move(connection, "end_requests", ids, by, values, schema)
+
+
+def resolve(
+    connection: Connection,
+    ids: Iterable[str],
+    resolution: Resolution,
+    by: By,
+    *,
+    result: bytes | None = None,
+    schema: str = SCHEMA,
+    results: bool = False,
+) -> Outcome:
+    """Requests in doubt are done (with `result`, JSON), failed, or run again.
+
+    Their token is gone afterwards, so a late end of the run in doubt finds nothing. Raises
+    InvalidResult.
+    """
+    if resolution == "retry":
+        values: dict[str, Any] = {"states": [str(State.IN_DOUBT)], "action": "resolve"}
+        return _move(connection, "retry_requests", ids, by, values, schema, wake=True)
+    values = _end("resolve", State.IN_DOUBT, State(resolution), RESOLVED, results=results)
+    values["result"] = _checked(result)
+    try:
+        return _move(connection, "end_requests", ids, by, values, schema)
+    except (errors.UntranslatableCharacter, errors.InvalidTextRepresentation) as error:
+        raise InvalidResult(f"PostgreSQL does not take this result: {error}") from None
+
+
+def drop(
+    connection: Connection,
+    ids: Iterable[str],
+    by: By,
+    *,
+    schema: str = SCHEMA,
+    results: bool = False,
+) -> Outcome:
+    """Dead requests are put away: cancelled, so that their ids stay known until they are pruned."""
+    values = _end("drop", State.DEAD, State.CANCELLED, DROPPED, results=results)
+    return _move(connection, "end_requests", ids, by, values, schema)
+
+
+def _end(action: str, start: State, end: State, code: str, *, results: bool) -> dict[str, Any]:
+    """The values of a move after which nothing runs."""
+    return {
+        "action": action, "from_state": str(start), "to_state": str(end), "code": code,
+        "result": None, "results": results,
+    }  # fmt: skip
+
+
+def _move(
+    connection: Connection,
+    name: str,
+    ids: Iterable[str],
+    by: By,
+    values: dict[str, Any],
+    schema: str,
+    *,
+    wake: bool = False,
+) -> Outcome:
+    outcome = Outcome([], [])
+    values = {**values, **by._asdict()}
+    for batch in _batches(ids):
+        moved = _execute(connection, query(name, schema), batch, values)
+        outcome.moved.extend(moved)
+        if missed := set(batch) - {row.id for row in moved}:
+            expected = values.get("states") or [values["from_state"]]
+            outcome.refused.extend(
+                explain(connection, missed, values["action"], expected, schema=schema)
+            )
+        if moved and wake:
+            notify(connection, schema=schema)
+    return outcome
+
+
+def _execute(
+    connection: Connection, text: str, ids: list[str], values: dict[str, Any]
+) -> list[Moved]:
+    try:
+        return [Moved(*row) for row in connection.execute(text, {**values, "ids": ids})]
+    except errors.UniqueViolation:
+        # One of its reference began to wait, or two of these have the same one. Alone each either
+        # moves or sees the other: the violation has waited for the other's end.
+        if len(ids) == 1:
+            try:
+                return [Moved(*row) for row in connection.execute(text, {**values, "ids": ids})]
+            except errors.UniqueViolation:
+                return []
+        return [row for name in ids for row in _execute(connection, text, [name], values)]
+
+
+def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    unique = list(dict.fromkeys(ids))
+    for start in range(0, len(unique), AT_ONCE):
+        yield unique[start : start + AT_ONCE]
+
+
+def _checked(result: bytes | None) -> str | None:
+    if result is None:
+        return None
+    try:
+        parse_json(result)
+        return result.decode()
+    except ValueError as error:
+        raise InvalidResult(f"the result is not JSON: {error}") from None

@@ -1,0 +1,1 @@
+"""Statuses for producers to poll, kept in Redis."""

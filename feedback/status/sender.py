@@ -1,0 +1,199 @@
+"""Sends statuses from a thread of its own, so that Redis never slows or fails a request."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from feedback.backoff import Breaker
+from feedback.errors import StoreUnavailable
+from feedback.status.store import StatusStore, StatusWrite
+
+log = logging.getLogger("oncepool.statuses")
+
+_BATCH: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SenderStats:
+    """What a sender has done so far."""
+
+    queued: int  # statuses that wait
+    written: int
+    dropped: int  # the queue was full, or the store cannot hold them
+    failures: int  # batches that the store did not take
+    open: bool  # the breaker is: the store is away
+
+
+class StatusSender:
+    """A bounded queue that drops its oldest statuses when it is full, and a thread that empties it.
+
+    A dropped or lost status is never wrong, only missing: the producer's wait ends with its
+    time-out, and sending again brings the answer from the journal.
+    """
+
+    def __init__(
+        self,
+        store: StatusStore,
+        *,
+        max_queue: int = 10_000,
+        max_bytes: int = 64 << 20,
+        clock: Callable[[], float] = time.monotonic,
+        breaker: Breaker | None = None,
+    ) -> None:
+        self._store = store
+        self._max_queue = max_queue
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._changed = threading.Condition()
+        # All below is guarded by _changed.
+        self._queue: deque[StatusWrite] = deque()
+        self._bytes = 0  # of the values in _queue
+        self._sending = 0  # statuses that the thread has taken
+        self._breaker = breaker or Breaker()
+        self._hurry = False  # flush() wants a try now, open or not
+        self._closed = False
+        self._written = self._dropped = self._failures = 0
+        self._thread = threading.Thread(target=self._run, name="statuses", daemon=True)
+        self._thread.start()
+
+    def put(self, writes: Sequence[StatusWrite]) -> None:
+        """Takes statuses to send. Never blocks; the oldest are dropped when the queue is full."""
+        size = sum(len(write.value) for write in writes)
+        with self._changed:
+            if self._closed:
+                self._dropped += len(writes)
+                return
+            self._queue.extend(writes)
+            self._bytes += size
+            self._trim()
+            self._changed.notify_all()
+
+    def flush(self, timeout: float) -> bool:
+        """Waits until everything is sent. False when time runs out or the store is away."""
+        end = self._clock() + timeout
+        with self._changed:
+            failures = self._failures
+            self._hurry = bool(self._queue)
+            self._changed.notify_all()
+            while self._queue or self._sending:
+                left = end - self._clock()
+                if left <= 0 or self._failures > failures or not self._thread.is_alive():
+                    return False
+                self._changed.wait(left)
+            return True
+
+    def catch_up(self, timeout: float) -> None:
+        """Waits until all is sent, at most `timeout` seconds; not while the store is away."""
+        end = self._clock() + timeout
+        with self._changed:
+            while (self._queue or self._sending) and not (self._breaker.open or self._closed):
+                left = end - self._clock()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
+    def close(self, timeout: float = 1.0) -> bool:
+        """Sends what it can within `timeout` seconds and ends the thread; as flush()."""
+        sent = self.flush(timeout)
+        with self._changed:
+            self._closed = True
+            self._dropped += len(self._queue)
+            self._queue.clear()
+            self._bytes = 0
+            self._changed.notify_all()
+        # A write that hangs ends with the store's time-out; the thread is a daemon anyway.
+        self._thread.join(timeout)
+        return sent
+
+    @property
+    def dropped(self) -> int:
+        """Statuses that never reached the store."""
+        with self._changed:
+            return self._dropped
+
+    def stats(self) -> SenderStats:
+        """How it stands now."""
+        with self._changed:
+            return SenderStats(
+                queued=len(self._queue) + self._sending,
+                written=self._written,
+                dropped=self._dropped,
+                failures=self._failures,
+                open=self._breaker.open,
+            )
+
+    def _run(self) -> None:
+        while batch := self._take():
+            try:
+                lost = self._send(batch)
+            except StoreUnavailable as error:
+                self._failed(batch, error)
+            else:
+                self._succeeded(len(batch) - lost, lost)
+
+    def _take(self) -> list[StatusWrite]:
+        """The next batch, when it may be tried; empty when closed."""
+        with self._changed:
+            while not self._closed:
+                pause = 0.0 if self._hurry else self._breaker.pause(self._clock())
+                if self._queue and not pause:
+                    break
+                self._changed.wait(pause or None)
+            else:
+                return []
+            self._hurry = False
+            # While the store is away, one status is enough to see whether it is back.
+            count = 1 if self._breaker.open else min(len(self._queue), _BATCH)
+            batch = [self._queue.popleft() for _ in range(count)]
+            self._bytes -= sum(len(write.value) for write in batch)
+            self._sending = count
+            return batch
+
+    def _send(self, batch: Sequence[StatusWrite]) -> int:
+        """Returns how many the store cannot hold at all. Raises StoreUnavailable."""
+        try:
+            self._store.write(batch)
+            return 0
+        except StoreUnavailable:
+            raise
+        except Exception:
+            if len(batch) == 1:
+                log.exception("a status of request %r cannot be written", batch[0].id)
+                return 1
+            return sum(self._send([write]) for write in batch)
+
+    def _succeeded(self, written: int, lost: int) -> None:
+        with self._changed:
+            was_open = self._breaker.open
+            self._breaker.succeeded()
+            self._written += written
+            self._dropped += lost
+            self._sending = 0
+            self._changed.notify_all()
+        if was_open:
+            log.info("the status store is back")
+
+    def _failed(self, batch: list[StatusWrite], error: StoreUnavailable) -> None:
+        with self._changed:
+            was_open = self._breaker.open
+            self._breaker.failed(self._clock())
+            self._failures += 1
+            self._sending = 0
+            # Back to the front: writing a status twice is harmless.
+            self._queue.extendleft(reversed(batch))
+            self._bytes += sum(len(write.value) for write in batch)
+            self._trim()
+            self._changed.notify_all()
+        if not was_open:
+            log.warning("statuses wait in a bounded buffer, requests go on: %s", error)
+
+    def _trim(self) -> None:
+        while len(self._queue) > self._max_queue or self._bytes > self._max_bytes:
+            self._bytes -= len(self._queue.popleft().value)
+            self._dropped += 1

@@ -1,0 +1,135 @@
+"""A status: what a producer reads about its request, and how it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from feedback.contract.fingerprint import parse_json
+from feedback.contract.states import FINAL, MAX_RUN, RANK, SETTLED, State
+
+DEFAULT_TTL: Final = 3600
+"""Seconds that a status lives, where its type says nothing else."""
+
+
+def lifetime(ttl: int, due: datetime | None, at: datetime) -> int:
+    """Seconds that a status of `at` lives: one of a request that waits until then, and `ttl` on."""
+    return ttl if due is None else ttl + max(0, int((due - at).total_seconds()))
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One status as it stood when it was read. Times are UTC."""
+
+    id: str
+    type: str
+    state: State
+    code: str
+    attempt: int
+    run: int
+    at: datetime
+    fingerprint: str | None = None  # hex; None where the type makes its own
+    result: Any = None
+    error: str | None = None
+    reason: str | None = None
+    retry_at: datetime | None = None
+    superseded_by: str | None = None
+
+    @property
+    def v(self) -> str:
+        """Five digits of the run number, one of the rank: orders statuses of one id."""
+        return f"{self.run:05d}{RANK[self.state]}"
+
+    @property
+    def settled(self) -> bool:
+        """Whether a producer that waits has its answer."""
+        return self.state in SETTLED
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing but an operator moves it any more."""
+        return self.state in FINAL
+
+    @classmethod
+    def decode(cls, value: bytes) -> Status:
+        """Reads what encode_status wrote. Raises ValueError for anything else."""
+        try:
+            fields = parse_json(value)
+            v = fields["v"]
+            if len(v) != 6 or not (v.isascii() and v.isdecimal()):
+                raise ValueError(f"v is {v!r}")
+            retry_at = fields.get("retry_at")
+            return cls(
+                id=fields["id"],
+                type=fields["type"],
+                state=State(fields["state"]),
+                code=fields["code"],
+                attempt=fields["attempt"],
+                run=int(v[:5]),
+                at=datetime.fromisoformat(fields["at"]),
+                fingerprint=fields.get("fingerprint"),
+                result=fields.get("result"),
+                error=fields.get("error"),
+                reason=fields.get("reason"),
+                retry_at=None if retry_at is None else datetime.fromisoformat(retry_at),
+                superseded_by=fields.get("superseded_by"),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a status: {error!r}") from None
+
+
+@lru_cache(maxsize=256)
+def _order(run: int, state: State) -> str:
+    return f"{min(run, MAX_RUN):05d}{RANK[state]}"
+
+
+def encode_status(
+    id: str,
+    type: str,
+    state: State,
+    run: int,
+    *,
+    code: str,
+    attempt: int,
+    at: datetime,
+    fingerprint: bytes | None = None,
+    result: bytes | None = None,
+    error: str | None = None,
+    reason: str | None = None,
+    retry_at: datetime | None = None,
+    superseded_by: str | None = None,
+) -> bytes:
+    """The status as JSON, `v` first. `result` is JSON already; times must be aware."""
+    fields: dict[str, Any] = {
+        "v": _order(run, state),
+        "id": id,
+        "type": type,
+        "state": str(state),  # as an enum it takes orjson twice as long
+        "code": code,
+        "attempt": attempt,
+        "at": at if at.tzinfo is UTC else at.astimezone(UTC),
+    }
+    if fingerprint is not None:
+        fields["fingerprint"] = fingerprint.hex()
+    if result is not None:
+        fields["result"] = orjson.Fragment(result)
+    if error is not None:
+        fields["error"] = error
+    if reason is not None:
+        fields["reason"] = reason
+    if retry_at is not None:
+        fields["retry_at"] = retry_at.astimezone(UTC)
+    if superseded_by is not None:
+        fields["superseded_by"] = superseded_by
+    try:
+        return orjson.dumps(fields, option=orjson.OPT_UTC_Z)
+    except TypeError:
+        # An exception's text may hold half a surrogate pair. A status must not fail on it.
+        for name in ("error", "reason"):
+            if name in fields:
+                fields[name] = fields[name].encode(errors="replace").decode()
+        return orjson.dumps(fields, option=orjson.OPT_UTC_Z)

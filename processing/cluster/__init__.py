@@ -1,0 +1,1 @@
+"""This instance among others: registration, limits and its share of them."""

@@ -1,0 +1,208 @@
+"""Limits that hold while instances run: where they are kept, and what may stand there.
+
+One Redis hash, `<prefix>:limits`, one field per figure, so that two operators who set different
+ones never undo each other: `workers`, `workers_total`, and for each type `total:<type>`,
+`instance:<type>` and `paused:<type>`. A field that is not there limits nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+import redis
+
+from feedback.contract.headers import check_name
+from feedback.errors import InvalidLimit, Malformed, StoreUnavailable
+
+MOST: Final = 1_000_000
+"""No limit is above it: beyond, it is a slip of the keyboard."""
+MOST_WORKERS: Final = 1024
+"""As the configuration has it."""
+
+Figure = Literal["workers", "workers_total", "total", "instance", "paused"]
+_OF_ALL: Final = ("workers", "workers_total")
+_OF_TYPE: Final = ("total", "instance", "paused")
+
+
+class Setting(NamedTuple):
+    """What one figure limits."""
+
+    figure: Figure
+    type: str | None = None
+    """Of `total`, `instance` and `paused`."""
+
+    @property
+    def field(self) -> str:
+        """Its name in the hash."""
+        return self.figure if self.type is None else f"{self.figure}:{self.type}"
+
+
+Changes = Mapping[Setting, int | None]
+"""Setting -> its figure, or None to take it away; `paused` is 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeLimit:
+    """Requests of one type."""
+
+    total: int | None = None
+    """Most at once over all instances."""
+    instance: int | None = None
+    """Most at once in one instance, instead of the handler's `max_at_once`."""
+    paused: bool = False
+    """None is started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """All limits in force. None: the configuration's own."""
+
+    workers: int | None = None
+    """Worker processes of each instance."""
+    workers_total: int | None = None
+    """Worker processes of all instances together, shared out."""
+    types: Mapping[str, TypeLimit] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    """Fields that say nothing that could be understood; they limit nothing."""
+
+
+class LimitsStore(Protocol):
+    """Keeps limits."""
+
+    def read(self) -> Limits:
+        """What stands. Raises StoreUnavailable."""
+
+    def change(self, changes: Changes) -> None:
+        """Sets and takes away, all or nothing. Raises InvalidLimit, StoreUnavailable."""
+
+
+class RedisLimitsStore:
+    """The hash `<prefix>:limits`. How long a call may take is the client's matter."""
+
+    def __init__(self, client: redis.Redis, prefix: str) -> None:
+        self._client = client
+        self._key = f"{prefix}:limits"
+
+    def read(self) -> Limits:
+        """What stands. Raises StoreUnavailable."""
+        with _explained():
+            found: Any = self._client.hgetall(self._key)
+            return parse((_text(name), _text(value)) for name, value in found.items())
+
+    def change(self, changes: Changes) -> None:
+        """Sets and takes away, all or nothing. Raises InvalidLimit, StoreUnavailable."""
+        check(changes)
+        given: dict[Any, Any] = {s.field: str(n) for s, n in changes.items() if n is not None}
+        gone = [s.field for s, n in changes.items() if n is None]
+        with _explained(), self._client.pipeline(transaction=True) as pipeline:
+            if given:
+                pipeline.hset(self._key, mapping=given)
+            if gone:
+                pipeline.hdel(self._key, *gone)
+            pipeline.execute()
+
+
+class MemoryLimitsStore:
+    """Keeps to what RedisLimitsStore does; for tests. While not `available`, every call raises."""
+
+    def __init__(self) -> None:
+        self.available = True
+        self._lock = threading.Lock()
+        self._fields: dict[str, str] = {}
+
+    def read(self) -> Limits:
+        """What stands. Raises StoreUnavailable."""
+        with self._lock:
+            self._check()
+            return parse(self._fields.items())
+
+    def change(self, changes: Changes) -> None:
+        """Sets and takes away, all or nothing. Raises InvalidLimit, StoreUnavailable."""
+        check(changes)
+        with self._lock:
+            self._check()
+            for setting, figure in changes.items():
+                if figure is None:
+                    self._fields.pop(setting.field, None)
+                else:
+                    self._fields[setting.field] = str(figure)
+
+    def _check(self) -> None:
+        if not self.available:
+            raise StoreUnavailable("this store in memory is set to be away")
+
+
+def check(changes: Changes) -> None:
+    """Raises InvalidLimit for the first change that may not stand."""
+    for setting, figure in changes.items():
+        wanted = _OF_ALL if setting.type is None else _OF_TYPE
+        if setting.figure not in wanted:
+            raise InvalidLimit(
+                f"{setting.figure!r} limits no {_kind(setting)}: {', '.join(wanted)}"
+            )
+        if setting.type is not None:
+            try:
+                check_name("type", setting.type)
+            except Malformed as error:
+                raise InvalidLimit(str(error)) from None
+        if figure is not None:
+            _check_figure(setting, figure)
+
+
+def _check_figure(setting: Setting, figure: int) -> None:
+    if type(figure) is not int or not 1 <= figure <= _most(setting.figure):
+        hint = "; to run none of a type, pause it" if setting.type is not None else ""
+        raise InvalidLimit(
+            f"{setting.figure}={figure!r}: a whole number from 1 to {_most(setting.figure)}{hint}"
+        )
+
+
+def _most(figure: Figure) -> int:
+    if figure == "paused":
+        return 1
+    return MOST_WORKERS if figure == "workers" else MOST
+
+
+def _kind(setting: Setting) -> str:
+    return "instance as a whole" if setting.type is None else "type"
+
+
+def parse(fields: Iterable[tuple[str, str]]) -> Limits:
+    """What the hash says. A field that can't be understood is named and left out."""
+    of_all: dict[str, int] = {}
+    of_types: dict[str, dict[str, int]] = {}
+    unread: list[str] = []
+    for name, value in sorted(fields):
+        figure, colon, kind = name.partition(":")
+        setting = Setting(figure, kind if colon else None)  # type: ignore[arg-type]
+        try:
+            number = int(value)
+            check({setting: number})
+        except (ValueError, InvalidLimit):
+            unread.append(name)
+            continue
+        if setting.type is None:
+            of_all[figure] = number
+        else:
+            of_types.setdefault(kind, {})[figure] = number
+    types = {
+        kind: TypeLimit(found.get("total"), found.get("instance"), "paused" in found)
+        for kind, found in of_types.items()
+    }
+    return Limits(of_all.get("workers"), of_all.get("workers_total"), types, tuple(unread))
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except (redis.RedisError, OSError) as error:
+        raise StoreUnavailable(f"Redis is not available: {error}") from error

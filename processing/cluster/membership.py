@@ -1,0 +1,64 @@
+"""This instance among the others: its registration, and what it may take of the shared limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+
+from processing.cluster.instances import Registration, instances
+from processing.cluster.limits import RedisLimitsStore
+from processing.cluster.quota import Portion, Shares, peer
+
+
+class Membership:
+    """Registers, reads limits and registrations, and says what holds here. One thread's own."""
+
+    def __init__(
+        self, client: redis.Redis, prefix: str, instance: str, *, interval: float, ttl: int
+    ) -> None:
+        """`interval`: seconds between two renewals of the registration, where nothing changes."""
+        self._client = client
+        self._prefix = prefix
+        self._interval = interval
+        self._registration = Registration(client, prefix, instance, ttl)
+        self._limits = RedisLimitsStore(client, prefix)
+        self._shares = Shares(instance)
+        self._renewed: tuple[float, dict[str, int]] | None = None
+        """When it was registered last, and what it said that it holds."""
+        self.unread: tuple[str, ...] = ()
+        """Fields of the limits that say nothing that could be understood."""
+
+    def turn(self, facts: Mapping[str, Any], now: float) -> Portion | None:
+        """Looks at the limits, and registers where it is time to.
+
+        `facts` is what the main process said of itself; before it has said what it holds, None is
+        returned. Raises redis.RedisError, OSError or StoreUnavailable; then what held before holds.
+        """
+        has: dict[str, int] = dict(facts.get("at_once") or {})
+        if "at_once" not in facts:
+            self._register(facts, has, now)
+            return None
+        limits = self._limits.read()
+        self.unread = limits.unread
+        peers = [peer(found) for found in instances(self._client, self._prefix)]
+        portion = self._shares.look(limits, peers, has, now)
+        for kind, share in portion.types.items():
+            if share.now is not None:
+                has[kind] = max(share.now, has.get(kind, 0))
+        # Said before it is used: who comes now must not count on what this instance takes.
+        self._register(facts, has, now)
+        return portion
+
+    def remove(self) -> None:
+        """Says that this instance is gone. Raises redis.RedisError or OSError."""
+        self._registration.remove()
+
+    def _register(self, facts: Mapping[str, Any], held: dict[str, int], now: float) -> None:
+        if self._renewed is not None:
+            at, said = self._renewed
+            if said == held and now - at < self._interval:
+                return
+        self._registration.renew({**facts, "at_once": held})
+        self._renewed = (now, held)

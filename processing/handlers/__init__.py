@@ -1,0 +1,1 @@
+"""The users' API: how handlers are declared, called and end."""

@@ -1,0 +1,181 @@
+"""The application: handlers, decoders and hooks, as users declare them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, Unpack
+
+from processing.handlers.decoder import Decoder
+from processing.handlers.errors import RegistrationError
+from processing.handlers.handler import Handler
+from processing.handlers.hooks import Resources
+from processing.handlers.loading import load_app
+from processing.handlers.options import HandlerOptions, Options, validate_type
+from processing.handlers.signature import Signature, caller_locals, read_signature
+
+__all__ = ["App", "load_app"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_log = logging.getLogger("oncepool.app")
+
+
+class App:
+    """What `oncepool run module:attribute` loads: declare handlers with its decorators.
+
+    `handlers` (by type) and `decoders` (by topic) are what was declared. A worker calls
+    `start_worker` once, before it runs requests, and `stop_worker` at its end.
+    """
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {}
+        self.decoders: dict[str, Decoder] = {}
+        self._start: list[Signature] = []
+        self._stop: list[Signature] = []
+        self._terminate: list[Signature] = []
+        self._resources: Resources | None = None  # None = not started
+
+    def handler(self, type: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
+        """Register a function for requests of this type; docs/handlers.md has the options."""
+
+        def register(function: F) -> F:
+            self._register(type, function, options, caller_locals(1), batch=False)
+            return function
+
+        return register
+
+    def batch_handler(self, type: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
+        """Register a function that gets a list of requests and returns one result for each."""
+
+        def register(function: F) -> F:
+            self._register(type, function, options, caller_locals(1), batch=True)
+            return function
+
+        return register
+
+    def decoder(self, topic: str) -> Callable[[F], F]:
+        """Register a function from RawMessage to Message or Skip for the messages of a topic."""
+
+        def register(function: F) -> F:
+            what = f"decoder of topic {topic!r}"
+            signature = self._declared(function, what, caller_locals(1))
+            if topic in self.decoders:
+                raise signature.error("the topic has a decoder already; keep one of them")
+            if sum(p.required for p in signature.parameters) > 1 or not signature.parameters:
+                raise signature.error("a decoder takes one parameter, the raw message")
+            self.decoders[topic] = function
+            return function
+
+        return register
+
+    def on_worker_start(self, function: F) -> F:
+        """Run it when a worker starts. What it returns or yields is there for handlers.
+
+        A mapping gives each value under its key, another object is given under the function's
+        name; both also by their type. What stands after a `yield` runs when the worker stops.
+        """
+        self._start.append(self._declared(function, "on_worker_start", caller_locals(1)))
+        return function
+
+    def on_worker_stop(self, function: F) -> F:
+        """Run it when a worker stops, before the start hooks close what they opened."""
+        self._stop.append(self._declared(function, "on_worker_stop", caller_locals(1)))
+        return function
+
+    def on_terminate(self, function: F) -> F:
+        """Run it when a worker is about to be killed. It runs inside a signal handler: be brief."""
+        self._terminate.append(self._declared(function, "on_terminate", caller_locals(1)))
+        return function
+
+    def start_worker(self, resources: Mapping[str, Any] | None = None) -> None:
+        """Run the start hooks, keep their resources, and bind every handler to them.
+
+        `resources` stand in for what the start hooks would give: then no hook runs. Raises
+        RegistrationError, and whatever a hook raises; then all that was opened is closed again.
+        """
+        if self._resources is not None:
+            raise RegistrationError("the worker has started already: call stop_worker() first")
+        if not self.handlers:
+            raise RegistrationError(
+                "the app has no handlers: register one with @app.handler(type), and import the "
+                "modules that do so in the one that is loaded"
+            )
+        started = Resources()
+        try:
+            if resources is None:
+                for hook in self._start:
+                    started.start(hook)
+            else:
+                started.by_name.update(resources)
+            self._bind(started.by_name)
+            started.bind_ends(self._stop, self._terminate)
+        except BaseException:
+            started.close()
+            raise
+        self._resources = started
+
+    def stop_worker(self) -> None:
+        """Run the stop hooks, then close what generator hooks opened, last opened first.
+
+        Each runs even where another raised; what they raised comes as an ExceptionGroup.
+        """
+        resources, self._resources = self._resources, None
+        if resources is not None and (errors := resources.stop()):
+            raise ExceptionGroup("hooks failed while the worker stopped", errors)
+
+    def terminate(self) -> None:
+        """Run the on_terminate hooks. What they raise is logged: a handler may be running."""
+        if self._resources is None:
+            return
+        for error in self._resources.terminate():
+            _log.error("on_terminate failed", exc_info=error)
+
+    def _register(
+        self,
+        type: str,
+        function: Callable[..., Any],
+        given: HandlerOptions,
+        localns: Mapping[str, Any] | None,
+        *,
+        batch: bool,
+    ) -> None:
+        what = f"{'batch handler' if batch else 'handler'} {type!r}"
+        signature = self._declared(function, what, localns)
+        validate_type(type, signature.place)
+        if type in self.handlers:
+            raise signature.error(
+                f"the type has a handler already, {self.handlers[type].place}; "
+                "give one of them another type"
+            )
+        options = Options.read(given, signature.place)
+        check = None
+        if options.check is not None:
+            check = read_signature(options.check, f"check of {type!r}", localns)
+        handler = Handler(type, signature, options, check=check, batch=batch)
+        self.handlers[type] = handler
+        # Producers may pass the function instead of its type. Bound methods take no attributes.
+        with contextlib.suppress(AttributeError):
+            function.__oncepool_handler__ = handler  # type: ignore[attr-defined]
+
+    def _declared(
+        self, function: Callable[..., Any], what: str, localns: Mapping[str, Any] | None
+    ) -> Signature:
+        signature = read_signature(function, what, localns)
+        if self._resources is not None:
+            raise signature.error(
+                "it is registered after the worker has started, and would never be bound; "
+                "register it at import"
+            )
+        return signature
+
+    def _bind(self, resources: Mapping[str, Any]) -> None:
+        wrong = []
+        for handler in self.handlers.values():
+            try:
+                handler.bind(resources)
+            except RegistrationError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise RegistrationError("\n".join(wrong))

@@ -1,0 +1,225 @@
+"""A registered handler: parses a payload, calls the function, encodes what it returns."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from processing.handlers.annotations import Shape, UnusableAnnotation, shape_of
+from processing.handlers.batches import payload_in, result_in
+from processing.handlers.errors import InvalidResult, RegistrationError
+from processing.handlers.injection import RESERVED, Call, bind, caller, source_of
+from processing.handlers.options import Effect, Options
+from processing.handlers.outcomes import Done, NotDone, Unknown
+from processing.handlers.payload import Parse, payload_parser
+from processing.handlers.request import Request
+from processing.handlers.result_encoding import Encode, result_encoder
+from processing.handlers.retry_policy import RetryPolicy
+from processing.handlers.signature import Signature
+
+
+class Handler:
+    """Made by App when a function is registered; the executor reads its attributes.
+
+    `bind` makes it ready to run in a worker: until then `parse` and the calls refuse.
+    """
+
+    def __init__(
+        self,
+        type: str,
+        signature: Signature,
+        options: Options,
+        *,
+        check: Signature | None = None,
+        batch: bool = False,
+    ) -> None:
+        self.type = type
+        self.batch = batch
+        self.effect: Effect = options.effect or "transaction"
+        self.timeout = options.timeout
+        self.max_timeout = options.max_timeout
+        self.status_ttl = options.status_ttl
+        self.retries = RetryPolicy.of(options.retries)
+        self.check = options.check
+        self.coalesce = options.coalesce
+        self.window = float(options.window)
+        self.window_cap = options.window_cap
+        self.not_before = options.not_before
+        self.max_at_once = options.max_at_once
+        self.custom_fingerprint = options.fingerprint is not None
+        self.signature = signature
+        self.wants_tx = False
+        self.wants_request = False
+        self._asked_effect = options.effect
+        self._fingerprint = options.fingerprint
+        self._check = check
+        self._result: Shape | None = None
+        self._parse: Parse = self._not_bound
+        self._call: Call = self._not_bound
+        self._call_check: Call = self._not_bound
+        self._encode: Encode = self._not_bound
+        self._refuse_shape()
+        self._read_wants()
+
+    @property
+    def place(self) -> str:
+        """Which handler it is and where it stands, for messages."""
+        return self.signature.place
+
+    @property
+    def result_adapter(self) -> TypeAdapter[Any] | None:
+        """Reads a stored result as the annotated type; None where nothing is annotated.
+
+        For producers too, which never bind: the annotation is resolved on first use.
+        """
+        shape = self._result_shape()
+        if shape.adapter is None and shape.plain_type is not None:
+            return TypeAdapter(shape.plain_type)
+        return shape.adapter
+
+    def parse(self, payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
+        """The payload object and its fingerprint (16 bytes).
+
+        Raises InvalidPayload, which carries the fingerprint too. What a validator or
+        `fingerprint=` function of the user's raises by mistake comes through as it is.
+        """
+        return self._parse(payload, content_type)
+
+    def call(self, payload: Any, request: Request[Any] | None, tx: Any) -> bytes | None:
+        """Run the function; its result as JSON bytes, None where it returned None.
+
+        Raises whatever the function raised, or InvalidResult.
+        """
+        return self._encode(self._call(payload, request, tx))
+
+    def call_batch(
+        self, requests: list[Request[Any]], tx: Any
+    ) -> list[bytes | BaseException | None]:
+        """Run a batch function: one outcome per request, in order.
+
+        Raises whatever the function raised, or InvalidResult (one result that can't be stored
+        fails all, since the effects of that request stand among the others').
+        """
+        results = self._call(requests, None, tx)
+        if not isinstance(results, list | tuple):
+            raise InvalidResult(
+                f"{self.place} returned {type(results).__name__}; a batch handler returns a list "
+                "with one result, Reject, Retry or exception for each request"
+            )
+        if len(results) != len(requests):
+            raise InvalidResult(
+                f"{self.place} returned {len(results)} results for {len(requests)} requests; "
+                "return one for each, in their order"
+            )
+        encode = self._encode
+        return [r if isinstance(r, BaseException) else encode(r) for r in results]
+
+    def call_check(self, request: Request[Any]) -> tuple[Done | NotDone | Unknown, bytes | None]:
+        """Ask the check function; beside Done the result as JSON bytes."""
+        answer = self._call_check(request, None, None)
+        if isinstance(answer, Done):
+            return answer, self._encode(answer.result)
+        if isinstance(answer, NotDone | Unknown):
+            return answer, None
+        raise InvalidResult(
+            f"{self._check.place if self._check else self.place} returned {answer!r}; "
+            "a check returns Done(result), NotDone() or Unknown()"
+        )
+
+    def bind(self, resources: Mapping[str, Any]) -> None:
+        """Make the call plan with these resources; raises RegistrationError."""
+        self.signature.resolve()
+        self._read_wants()
+        first, *others = self.signature.parameters
+        if first.name in resources:
+            raise self._first_is(f"is named after the resource {first.name!r}")
+        payload = self._shape("payload", first.annotation, payload_in)
+        self._parse = payload_parser(self.type, payload, self._fingerprint)
+        self._encode = result_encoder(self._result_shape(), self.place)
+        binding = bind(self.signature, others, resources, ("tx",) if self.batch else RESERVED)
+        self._call = caller(self.signature.function, binding)
+        if self._check is not None:
+            self._check.resolve()
+            found = bind(self._check, self._check.parameters[1:], resources, ())
+            self._call_check = caller(self._check.function, found)
+
+    def _not_bound(self, *_: Any) -> typing.NoReturn:
+        raise RegistrationError(
+            f"{self.place}: it is not ready to run; call app.start_worker() first"
+        )
+
+    def _refuse_shape(self) -> None:
+        parameters = self.signature.parameters
+        wanted = "the requests" if self.batch else "the payload"
+        if not parameters or parameters[0].keyword_only:
+            raise self.signature.error(
+                f"it has no parameter for {wanted}, which is given first; "
+                f"add one, as in `def {self.signature.name}({wanted.removeprefix('the ')}, ...)`"
+            )
+        if inspect.isgeneratorfunction(self.signature.function):
+            raise self.signature.error(
+                "it is a generator: calling it would run nothing; return the result instead of "
+                "yielding it"
+            )
+        first = parameters[0]
+        if first.name == "self":
+            raise self.signature.error(
+                "it is a method that is not bound to an object; "
+                f"register it on one: app.handler({self.type!r})(object.{self.signature.name})"
+            )
+        if (source := source_of(first)) is not None:
+            raise self._first_is(f"asks for {source}")
+        if self.batch and self.effect == "external":
+            raise self.signature.error(
+                'a batch handler cannot have effect="external": each external effect is claimed '
+                "and finished by itself; register it with app.handler"
+            )
+
+    def _first_is(self, what: str) -> RegistrationError:
+        first = self.signature.parameters[0].name
+        wanted = "the requests" if self.batch else "the payload"
+        return self.signature.error(
+            f"its first parameter {first!r} {what}, and the first one gets {wanted}; "
+            f"put a parameter for {wanted} before it"
+        )
+
+    def _read_wants(self) -> None:
+        """Which of tx and request it takes, and whether that fits its effect."""
+        sources = [source_of(p) for p in self.signature.parameters[1:]]
+        self.wants_tx = "tx" in sources
+        self.wants_request = "request" in sources
+        if self.effect == "none" and self.wants_tx:
+            raise self.signature.error(
+                'effect="none" has no transaction, and it takes tx; '
+                'remove the parameter, or use effect="transaction"'
+            )
+        if (
+            self._asked_effect == "transaction"
+            and not self.wants_tx
+            and not self.signature.unresolved()
+        ):
+            raise self.signature.error(
+                'effect="transaction" says that its effects are in the journal\'s transaction, and '
+                "it takes no tx; add `tx: psycopg.Cursor`, or leave effect out if it has none"
+            )
+
+    def _shape(self, what: str, annotation: Any, item_of: Callable[[Any], Any]) -> Shape:
+        try:
+            return shape_of(item_of(annotation) if self.batch else annotation)
+        except UnusableAnnotation as error:
+            raise self.signature.error(f"{what}: {error}") from error
+
+    def _result_shape(self) -> Shape:
+        if self._result is None:
+            self.signature.resolve()
+            self._result = self._shape("result", self.signature.returns, result_in)
+            if self._result.raw:
+                raise self.signature.error(
+                    "its result is annotated bytes, and results are JSON; "
+                    "return text, such as base64, or store the bytes and return where they are"
+                )
+        return self._result

@@ -1,0 +1,147 @@
+"""How a run ends: what handlers raise or return, and which state that becomes."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from feedback.contract.states import HANDLER_ERROR, INVALID_PAYLOAD, RETRY, State
+from processing.handlers.errors import InvalidPayload
+from processing.handlers.options import Effect
+
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_TEXT_LIMIT = 2000
+
+
+class Reject(Exception):
+    """Raise it to refuse the request for good: state `rejected` with this code.
+
+    `code` is snake_case, at most 64 characters; `message` is kept as the reason.
+    """
+
+    def __init__(self, code: str, message: str = "") -> None:
+        if not _CODE.fullmatch(code):
+            raise ValueError(
+                f"Reject code {code!r} is not snake_case of at most 64 characters, as in 'no_funds'"
+            )
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+
+class Retry(Exception):
+    """Raise it when the request cannot be done now: nothing happened, it may run again.
+
+    `after` (seconds) or `at` (aware datetime) says when; `counts=False` does not use up an attempt.
+    """
+
+    def __init__(
+        self,
+        after: float | None = None,
+        *,
+        at: datetime | None = None,
+        reason: str = "",
+        counts: bool = True,
+    ) -> None:
+        if after is not None and at is not None:
+            raise ValueError("Retry takes after= or at=, not both")
+        if after is not None and not 0 <= after < float("inf"):
+            raise ValueError(f"Retry(after={after!r}): seconds from now, 0 or more")
+        if at is not None and at.tzinfo is None:
+            raise ValueError("Retry(at=) needs a time with an offset, as datetime.now(UTC) gives")
+        super().__init__(reason)
+        self.after = after
+        self.at = at
+        self.reason = reason
+        self.counts = counts
+
+    def due(self, now: datetime) -> datetime | None:
+        """When it may run again, or None where the retry policy decides."""
+        if self.after is not None:
+            return now + timedelta(seconds=self.after)
+        return self.at
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A check's answer: the external effect happened, with this result."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """A check's answer: the external effect did not happen and never will from that run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A check's answer: nobody can tell yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run that did not return ends. Texts are safe for the journal: UTF-8, no NUL.
+
+    `reason` is for the producer, `error` for whoever looks after the handler. `retry` is the
+    handler's own Retry and `cause` the exception that it raised instead, for the policy that
+    decides whether it runs again; `due` is when it may, where it waits.
+    """
+
+    state: State
+    code: str
+    reason: str | None = None
+    error: str | None = None
+    retry: Retry | None = None
+    cause: BaseException | None = None
+    due: datetime | None = None
+
+
+def outcome_of(error: BaseException, effect: Effect = "transaction") -> Outcome:
+    """The state that an exception out of parsing or running a handler becomes; never raises.
+
+    With external effects whatever does not say that nothing happened is in doubt.
+    """
+    try:
+        return _meant(error, effect)
+    except BaseException:  # noqa: BLE001 - a Reject or Retry of the user's own make that cannot be read
+        return _unmeant(error, effect)
+
+
+def _meant(error: BaseException, effect: Effect) -> Outcome:
+    match error:
+        case Reject():
+            return Outcome(State.REJECTED, error.code, reason=safe_text(error.message) or None)
+        case Retry():
+            return Outcome(State.FAILED, RETRY, reason=safe_text(error.reason) or None, retry=error)
+        case InvalidPayload():  # found before the handler starts, whatever its effect
+            return Outcome(State.REJECTED, INVALID_PAYLOAD, reason=safe_text(str(error)))
+        case _:
+            return _unmeant(error, effect)
+
+
+def _unmeant(error: BaseException, effect: Effect) -> Outcome:
+    state = State.IN_DOUBT if effect == "external" else State.FAILED
+    return Outcome(state, HANDLER_ERROR, error=describe(error), cause=error)
+
+
+def describe(error: BaseException) -> str:
+    """One line: type, message, and the place that raised it."""
+    try:
+        text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    except BaseException:  # noqa: BLE001 - a __str__ of the user's that fails must not hide the first error
+        text = f"{type(error).__name__} (its __str__ fails)"
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        last = frames[-1]
+        text += f" ({last.filename}:{last.lineno} in {last.name})"
+    return safe_text(text)
+
+
+def safe_text(text: object) -> str:
+    """`text` as PostgreSQL and JSON take it: no NUL, no lone surrogates, bounded."""
+    plain = str(text).encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
+    return plain if len(plain) <= _TEXT_LIMIT else plain[: _TEXT_LIMIT - 1] + "…"

@@ -1,0 +1,177 @@
+"""What a callable declares: its parameters and annotations, resolved as far as they can be."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from processing.handlers.errors import RegistrationError
+
+NO_ANNOTATION = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    """An annotation whose names could not be found, and why."""
+
+    annotation: Any
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.annotation!r} ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter; `annotation` is resolved, Unresolved or NO_ANNOTATION."""
+
+    name: str
+    annotation: Any
+    required: bool
+    positional_only: bool
+    keyword_only: bool
+
+
+@dataclass(slots=True)
+class Signature:
+    """A callable as declared. `place` names it in messages: `pay (shop/app.py:12)`."""
+
+    function: Callable[..., Any]
+    name: str
+    place: str
+    parameters: list[Parameter]
+    returns: Any
+    _globals: dict[str, Any] = field(repr=False)
+
+    def resolve(self) -> None:
+        """Try again what could not be resolved: names that were defined after the callable."""
+        self.parameters = [
+            replace(p, annotation=_resolve(p.annotation, self._globals, None))
+            for p in self.parameters
+        ]
+        self.returns = _resolve(self.returns, self._globals, None)
+
+    def unresolved(self) -> bool:
+        """Whether a parameter's annotation could not be resolved yet."""
+        return any(isinstance(p.annotation, Unresolved) for p in self.parameters)
+
+    def error(self, problem: str) -> RegistrationError:
+        """The error that says `problem` about this callable."""
+        return RegistrationError(f"{self.place}: {problem}")
+
+
+def read_signature(
+    function: Callable[..., Any], what: str, localns: Mapping[str, Any] | None = None
+) -> Signature:
+    """The signature of a function, method, partial or callable object.
+
+    `what` says what it is registered as, for messages; `localns` holds the names of the scope in
+    which it is defined. Refuses what can't be called synchronously with named parameters.
+    """
+    base = _base_function(function)
+    name = str(getattr(base, "__name__", type(function).__name__))
+    if base is not function and name == "__call__":
+        name = type(function).__name__
+    place = f"{what}, {name}{_location(base)}"
+    _refuse_kinds(function, base, place)
+    try:
+        declared = _inspect(function)
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(
+            f"{place}: its parameters cannot be read ({error}); wrap it in a function of your own"
+        ) from error
+    names = _globals_of(base)
+    parameters = []
+    for parameter in declared.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+            raise RegistrationError(
+                f"{place}: it takes {stars}{parameter.name}, so what it needs cannot be seen; "
+                "name its parameters (a decorator keeps them with functools.wraps)"
+            )
+        annotation = _resolve(parameter.annotation, names, localns)
+        parameters.append(
+            Parameter(
+                parameter.name,
+                annotation,
+                parameter.default is parameter.empty,
+                parameter.kind is parameter.POSITIONAL_ONLY,
+                parameter.kind is parameter.KEYWORD_ONLY,
+            )
+        )
+    returns = _resolve(declared.return_annotation, names, localns)
+    return Signature(function, name, place, parameters, returns, names)
+
+
+def caller_locals(depth: int) -> Mapping[str, Any] | None:
+    """The local names of the function that called, `depth` frames up; None in a module."""
+    frame = sys._getframe(depth + 1)  # noqa: SLF001 - a snapshot of the caller's names
+    return None if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _base_function(function: Callable[..., Any]) -> Any:
+    """The function whose code runs, below partials, wrappers, methods and `__call__`."""
+    base: Any = inspect.unwrap(function)
+    while isinstance(base, functools.partial):
+        base = inspect.unwrap(base.func)
+    if not inspect.isroutine(base) and not isinstance(base, type):
+        base = inspect.unwrap(getattr(type(base), "__call__", base))  # noqa: B004 - its code
+    return getattr(base, "__func__", base)
+
+
+def _location(base: Any) -> str:
+    code = getattr(base, "__code__", None)
+    if code is None:
+        return ""
+    path = Path(code.co_filename)
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return f" ({path}:{code.co_firstlineno})"
+
+
+def _refuse_kinds(function: Any, base: Any, place: str) -> None:
+    if not callable(function):
+        raise RegistrationError(f"{place}: {function!r} cannot be called; register a function")
+    if isinstance(function, type):
+        raise RegistrationError(
+            f"{place}: it is a class; register a function, or an object of it that has __call__"
+        )
+    if inspect.iscoroutinefunction(base) or inspect.isasyncgenfunction(base):
+        raise RegistrationError(
+            f"{place}: it is async; a worker runs one request at a time in one transaction, and "
+            "more at once come from more workers: write `def`, and asyncio.run(...) inside if "
+            "a library needs it"
+        )
+
+
+def _inspect(function: Callable[..., Any]) -> inspect.Signature:
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
+
+
+def _globals_of(base: Any) -> dict[str, Any]:
+    names = getattr(base, "__globals__", None)
+    return names if isinstance(names, dict) else {}
+
+
+def _resolve(annotation: Any, globalns: dict[str, Any], localns: Mapping[str, Any] | None) -> Any:
+    if isinstance(annotation, Unresolved):
+        annotation = annotation.annotation
+    if annotation is NO_ANNOTATION:
+        return annotation
+    holder = SimpleNamespace(__annotations__={"it": annotation})
+    names = {**globalns, **localns} if localns else globalns
+    try:
+        return typing.get_type_hints(holder, names, include_extras=True)["it"]
+    except Exception as error:  # noqa: BLE001 - an annotation is an expression, anything may go wrong
+        return Unresolved(annotation, f"{type(error).__name__}: {error}")

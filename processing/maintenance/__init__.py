@@ -1,0 +1,1 @@
+"""The maintenance process: waiting queue, leases, counters, health, what is never urgent."""

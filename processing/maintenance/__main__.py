@@ -1,0 +1,222 @@
+"""The clerk: housekeeping of one instance, apart from the main process and the workers.
+
+    python -m processing.maintenance PARENT_PID SOCKET
+
+It holds no user code. Frames it takes: ``settings`` (first, once), ``beat``, ``counts``, ``probe``,
+``want``, ``wake``, ``renew``, ``hold``, ``release``, ``park``, ``refuse``, ``stop``. Frames that it
+sends: ``ready`` or ``fatal`` (once), ``alive`` (to a beat), ``database``, ``due``, ``refused``,
+``limits``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+
+import redis
+
+from feedback.errors import StoreUnavailable
+from feedback.journal.claims import Want
+from feedback.status.redis_store import RedisStatusStore
+from feedback.status.sender import StatusSender
+from processing.cluster.instances import connect
+from processing.cluster.membership import Membership
+from processing.cluster.quota import Portion
+from processing.ipc.channel import BlockingChannel, ChannelClosed, Frame
+from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
+from processing.logs import configure, get_logger
+from processing.maintenance.claimer import Part
+from processing.maintenance.database_loop import Desk
+from processing.maintenance.health import Health
+from processing.maintenance.health_server import HealthServer
+from processing.maintenance.periodic import Schedule
+from processing.maintenance.result_relay import result_sender
+from processing.maintenance.settings import ClerkSettings
+
+TURN = 0.5
+"""Seconds that the loop waits for a frame at most."""
+FLUSH_AT_EXIT = 2.0
+"""Seconds that statuses not yet sent may take at the end, and counters not yet written."""
+MOST_STATUSES = 100_000
+"""Statuses that wait for Redis: everything in hand may be refused at once."""
+MEMBERSHIP = "membership"
+
+
+def main() -> None:
+    """Runs until the main process says stop or is gone."""
+    parent, sock = map(int, sys.argv[1:3])
+    # The main process decides when the clerk ends, whatever the group or a supervisor is sent.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    tie_to_parent(parent)
+    channel = BlockingChannel(socket.socket(fileno=sock))
+    try:
+        code = _serve(channel)
+    except ChannelClosed:
+        code = EXIT_ORPHANED
+    sys.stderr.flush()
+    # Not sys.exit: a thread that hangs in a dead connection must not keep the process.
+    os._exit(code)
+
+
+def _serve(channel: BlockingChannel) -> int:
+    frame = channel.receive()
+    if frame is None:
+        return 1
+    settings = ClerkSettings(**frame[1])
+    configure(**settings.log, process="clerk")
+    try:
+        clerk = Clerk(channel, settings)
+    except Exception:  # noqa: BLE001 - whatever keeps the clerk from starting is told to main
+        channel.send(("fatal", traceback.format_exc()))
+        return 1
+    return clerk.serve()
+
+
+class Clerk:
+    """Takes frames in one thread; the desk does the database's work in another."""
+
+    def __init__(self, channel: BlockingChannel, settings: ClerkSettings) -> None:
+        self._channel = channel
+        self._settings = settings
+        self._log = get_logger("oncepool.clerk")
+        self._health = Health(settings.stale_after, time.monotonic)
+        self._sender = StatusSender(
+            RedisStatusStore(settings.redis_url, prefix=settings.redis_prefix),
+            max_queue=MOST_STATUSES,
+        )
+        self._membership = Membership(
+            connect(settings.redis_url),
+            settings.redis_prefix,
+            settings.instance,
+            interval=settings.register_interval,
+            ttl=settings.register_ttl,
+        )
+        self._registered = True
+        """Whether the last look at Redis worked, or none was tried yet."""
+        self._told: tuple[Portion | None, tuple[str, ...]] = (None, ())
+        """The limits that the main process was told, and what of them could not be read."""
+        self._desk = Desk(settings, channel.send, self._sender.put, self._health, self._log)
+        turns = min(settings.register_interval, settings.limits_interval)
+        self._schedule = Schedule({MEMBERSHIP: turns}, time.monotonic())
+        self._results = result_sender(settings, self._log)
+        self._server: HealthServer | None = None
+        if settings.health_port is not None:
+            self._server = _health_server(settings, self._health)
+            self._log.info("health endpoints", host=settings.health_host, port=self._server.port)
+
+    def serve(self) -> int:
+        """Runs until told to stop. Raises ChannelClosed when the main process is gone."""
+        self._desk.start()
+        self._results.start()
+        self._schedule.hasten(MEMBERSHIP, time.monotonic())
+        while True:
+            frame = self._channel.receive(TURN)
+            self._health.turn()
+            if frame is not None and not self._on_frame(frame):
+                break
+            for _duty in self._schedule.take(time.monotonic()):
+                self._look_around()
+            self._desk.unhang()
+        self._leave()
+        return 0
+
+    def _on_frame(self, frame: Frame) -> bool:
+        """Acts on a frame; False when it is the last."""
+        match frame:
+            case ("beat", facts):
+                self._health.beat(facts)
+                self._channel.send(("alive",))
+            case ("counts", counts):
+                self._desk.count(counts)
+                self._results.wake()
+            case ("probe",):
+                self._desk.probe()
+            case ("refuse", number, code, records, decoded):
+                self._desk.refuse(Part(number, code, records, decoded, [], []))
+            case ("park", *part):
+                self._desk.park(Part(*part))
+            case ("want" | "wake" | "renew" | "hold" | "release", *_):
+                self._on_queue(frame)
+            case ("stop",):
+                return False
+            case _:
+                raise AssertionError(f"the main process sent an unknown frame: {frame[0]!r}")
+        return True
+
+    def _on_queue(self, frame: Frame) -> None:
+        """What the main process says of the waiting queue."""
+        queue = self._desk.queue
+        match frame:
+            case ("want", order, most, limits, paused):
+                queue.want(Want(order, most, limits, paused))
+            case ("wake", seconds):
+                queue.wake(seconds)
+            case ("renew", pairs):
+                queue.renew(pairs)
+            case ("hold", tokens):
+                queue.hold(tokens)
+            case ("release", pairs, backends):
+                queue.release(pairs, backends)
+        self._desk.wake()
+
+    def _look_around(self) -> None:
+        facts = self._health.facts
+        if self._server is not None:
+            facts["health_port"] = self._server.port
+        try:
+            portion = self._membership.turn(facts, time.monotonic())
+        except (redis.RedisError, OSError, StoreUnavailable) as error:
+            detail = str(error)
+            if self._registered:
+                self._log.warning("Redis is away: the last limits hold", detail=detail)
+            self._registered = False
+            self._health.redis(up=False, detail=detail)
+        else:
+            self._registered = True
+            self._health.redis(up=True, detail="answers")
+            if portion is not None:
+                self._tell_limits(portion)
+
+    def _tell_limits(self, portion: Portion) -> None:
+        told, unread = self._told
+        if self._membership.unread != unread:
+            self._log.warning("limits that say nothing", fields=self._membership.unread)
+        if portion != told:
+            self._channel.send(("limits", portion.plain()))
+        self._told = (portion, self._membership.unread)
+
+    def _leave(self) -> None:
+        """Statuses first, as somebody waits for them; the database writes meanwhile."""
+        self._desk.stop()
+        self._results.stop()
+        if not self._sender.close(FLUSH_AT_EXIT):
+            self._log.warning("statuses lost at the end", dropped=self._sender.dropped)
+        try:
+            self._membership.remove()
+        except (redis.RedisError, OSError):
+            self._log.info("the registration stays until it expires: Redis is away")
+        end = time.monotonic() + FLUSH_AT_EXIT
+        self._desk.join(FLUSH_AT_EXIT)
+        self._results.join(max(0.0, end - time.monotonic()))
+        if self._server is not None:
+            self._server.close()
+
+
+def _health_server(settings: ClerkSettings, health: Health) -> HealthServer:
+    host, port = settings.health_host, settings.health_port or 0
+    try:
+        return HealthServer(host, port, health)
+    except OSError as error:
+        raise OSError(
+            f"{host}:{port} can't serve /livez and /readyz ({error.strerror}); set another"
+            " health_port or stop what listens there"
+        ) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""When the clerk tries the database, and what of it the main process hears. Pure.
+
+up -- a statement failed, or main asked --> trying -- success --> up
+                                             |  ^
+                                      failure|  |the pause is over
+                                             v  |
+                                            down
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from feedback.backoff import Breaker
+
+FIRST_PAUSE = 0.25
+LONGEST_PAUSE = 5.0
+
+
+class Probe:
+    """The clerk's view of the database."""
+
+    def __init__(self, jitter: Callable[[], float] = random.random) -> None:
+        self.up = False
+        self._breaker = Breaker(FIRST_PAUSE, LONGEST_PAUSE, jitter)
+        self._wanted = True
+        """A try is wanted as soon as the pause allows."""
+        self._told: bool | None = None
+        """What the main process was told last; None where it waits for an answer."""
+
+    def ask(self) -> None:
+        """The main process says that the database is away, and wants to know when it is back."""
+        self._wanted = True
+        self._told = None
+
+    def pause(self, now: float) -> float | None:
+        """Seconds until the next try; 0 when it is due, None while none is wanted."""
+        if not self._wanted:
+            return None
+        return self._breaker.pause(now)
+
+    def succeeded(self) -> bool:
+        """A try reached the database. True when the main process has to be told."""
+        self.up = True
+        self._wanted = False
+        self._breaker.succeeded()
+        return self._tell(up=True)
+
+    def failed(self, now: float) -> bool:
+        """A try or a duty did not reach it. True when the main process has to be told."""
+        self.up = False
+        self._wanted = True
+        self._breaker.failed(now)
+        return self._tell(up=False)
+
+    def _tell(self, *, up: bool) -> bool:
+        news = self._told is not up
+        self._told = up
+        return news

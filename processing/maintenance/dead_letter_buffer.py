@@ -1,0 +1,84 @@
+"""Dead letters of the clerk: they wait for the database, since nobody sends them again."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from structlog.stdlib import BoundLogger
+
+from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE
+from feedback.contract.states import MALFORMED
+from feedback.journal.rows import Letter, Rows
+
+AT_ONCE = 100
+
+
+class Letterbox:
+    """Filled by one thread, emptied by another."""
+
+    def __init__(self, schema: str, log: BoundLogger) -> None:
+        self._rows = Rows(schema)
+        self._log = log
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[int, Letter]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, part: int, letters: Sequence[Letter]) -> None:
+        """Takes letters that belong to one part of what the main process handed over."""
+        with self._lock:
+            self._waiting.extend((part, letter) for letter in letters)
+
+    def write(
+        self, connection: psycopg.Connection[Any]
+    ) -> tuple[Counter[int], dict[tuple[str, str, str], int]]:
+        """Keeps some; returns how many of each part, and how many of each type.
+
+        Raises psycopg.Error where the database is away; then all are still here.
+        """
+        with self._lock:
+            batch = [self._waiting[n] for n in range(min(AT_ONCE, len(self._waiting)))]
+        try:
+            self._keep(connection, [letter for _, letter in batch])
+        except psycopg.DataError:
+            for _, letter in batch:
+                self._keep_alone(connection, letter)
+        with self._lock:
+            for _ in batch:
+                self._waiting.popleft()
+        kinds = Counter(
+            (letter.record[TYPE] or "", "dead_letter", MALFORMED) for _, letter in batch
+        )
+        return Counter(part for part, _ in batch), dict(kinds)
+
+    def name_lost(self) -> None:
+        """Says in the log which messages nobody keeps, now that this process ends."""
+        for _, letter in self._waiting:
+            self._log.error("a dead letter is lost: the database stayed away", **_facts(letter))
+
+    def _keep(self, connection: psycopg.Connection[Any], letters: Sequence[Letter]) -> None:
+        with connection.transaction(), connection.cursor() as cursor:
+            for letter in letters:
+                self._rows.add_letter(cursor, letter)
+        for letter in letters:
+            self._log.warning("a message was put away as a dead letter", **_facts(letter))
+
+    def _keep_alone(self, connection: psycopg.Connection[Any], letter: Letter) -> None:
+        try:
+            self._keep(connection, [letter])
+        except psycopg.DataError as error:
+            self._log.error("a dead letter could not be kept", error=str(error), **_facts(letter))
+
+
+def _facts(letter: Letter) -> dict[str, Any]:
+    record = letter.record
+    return {
+        "request_id": letter.request_id,
+        "why": letter.error,
+        "place": f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}",
+    }

@@ -1,0 +1,75 @@
+"""What becomes of messages that this instance took and will not start. Pure.
+
+Requests are told to come again: nothing of them is in the journal, so the run number is the store's
+to raise (`bump`). What nobody sends again becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from feedback.contract.envelope import read
+from feedback.contract.record import TOPIC, TYPE, Record
+from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, SHUTDOWN, State
+from feedback.errors import Malformed
+from feedback.journal.rows import Letter
+from feedback.status.status import encode_status
+from feedback.status.store import StatusWrite
+
+REASONS = {
+    DATABASE_UNAVAILABLE: "the database is not reachable; nothing has run, send it again",
+    SHUTDOWN: "the consumer stopped before it was this request's turn; send it again",
+}
+
+
+@dataclass(slots=True)
+class Refused:
+    """What is to be done about some messages."""
+
+    writes: list[StatusWrite] = field(default_factory=list)
+    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """(type, state, code) -> requests that were answered so."""
+    letters: list[Letter] = field(default_factory=list)
+    """Messages that cannot become a request, or whose decoder had not run."""
+
+
+def refusals(
+    records: Sequence[Record], code: str, at: datetime, ttl: int, decoded: Collection[str] = ()
+) -> Refused:
+    """Sorts messages; those of the topics `decoded` only their decoder can read."""
+    result = Refused()
+    for record in records:
+        if record[TOPIC] in decoded:
+            why = f"its decoder had not run when the consumer gave it up ({code})"
+            result.letters.append(Letter(None, MALFORMED, why, record))
+            continue
+        try:
+            envelope = read(record)
+        except Malformed as error:
+            letter = Letter(error.id, MALFORMED, str(error), record)
+            result.letters.append(letter)
+            result.writes += malformed_status(letter, at, ttl)
+            continue
+        value = encode_status(
+            envelope.id, envelope.type, State.FAILED, 1, code=code, attempt=1, at=at,
+            reason=REASONS.get(code),
+        )  # fmt: skip
+        result.writes.append(
+            StatusWrite(envelope.id, value, ttl, bump=True, reply_to=envelope.reply_to)
+        )
+        result.counts[envelope.type, str(State.FAILED), code] += 1
+    return result
+
+
+def malformed_status(letter: Letter, at: datetime, ttl: int) -> list[StatusWrite]:
+    """`failed/malformed` for a message whose id at least is valid."""
+    if letter.request_id is None:
+        return []
+    value = encode_status(
+        letter.request_id, letter.record[TYPE] or "", State.FAILED, 1, code=MALFORMED, attempt=1,
+        at=at, reason=letter.error,
+    )  # fmt: skip
+    return [StatusWrite(letter.request_id, value, ttl, bump=True)]

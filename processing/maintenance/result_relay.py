@@ -1,0 +1,201 @@
+"""Takes result records out of the journal to the results topic, in a thread of the clerk."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any, Final
+
+import psycopg
+from structlog.stdlib import BoundLogger
+
+from feedback.backoff import Breaker
+from feedback.journal.result_outbox import remove_results, take_results
+from processing.maintenance.result_producer import ResultProducer, connect
+from processing.maintenance.settings import ClerkSettings
+
+AT_ONCE: Final = 500
+SHORTEST: Final = 0.5
+LONGEST: Final = 5.0
+"""Seconds between two looks while records come, and when none have come for long. Those of this
+instance wake it; others are what operators write, and what an instance that died has left."""
+FIRST_RETRY: Final = 0.5
+LAST_RETRY: Final = 10.0
+
+_CONNECTION: Final[dict[str, Any]] = {
+    "autocommit": True,
+    "prepare_threshold": None,
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+# A clerk that is stopped must not keep its batch from the others for longer.
+_SESSION: Final = (
+    "SELECT set_config('statement_timeout', '10s', false),"
+    " set_config('idle_in_transaction_session_timeout', '60s', false)"
+)
+
+
+class Pace:
+    """When to look for records. Pure: rounds and a clock in, pauses out."""
+
+    def __init__(self, now: float, breaker: Breaker | None = None) -> None:
+        self._breaker = breaker or Breaker(FIRST_RETRY, LAST_RETRY)
+        self._due = now
+        self._pause = SHORTEST
+
+    @property
+    def away(self) -> bool:
+        """Whether the last round failed."""
+        return self._breaker.open
+
+    def wake(self, now: float) -> None:
+        """Records may have been written."""
+        self._due = min(self._due, now)
+
+    def worked(self, taken: int, now: float) -> None:
+        """A round has delivered what it took."""
+        self._breaker.succeeded()
+        if taken:
+            self._pause = SHORTEST
+        self._due = now if taken >= AT_ONCE else now + self._pause
+        if not taken:
+            self._pause = min(self._pause * 2, LONGEST)
+
+    def failed(self, now: float) -> None:
+        """A round has failed, in whole or in part: neither wake() nor more records hasten it."""
+        self._breaker.failed(now)
+        self._due = now
+
+    def pause(self, now: float) -> float:
+        """Seconds until the next round."""
+        return max(0.0, self._due - now, self._breaker.pause(now))
+
+
+def result_sender(settings: ClerkSettings, log: BoundLogger) -> ResultSender:
+    """The sender that the settings ask for; without a results topic one that does nothing.
+
+    Raises ConfigurationError where the properties of Kafka are wrong.
+    """
+    topic, kafka = settings.results_topic, settings.results_kafka
+    producer = ResultProducer(topic, lambda: connect(kafka)) if topic else None
+    return ResultSender(settings, producer, log)
+
+
+class ResultSender:
+    """Sends what waits, oldest first, until it is told to stop.
+
+    In one transaction: take and lock, send, delete what arrived. Dying in between means sending it
+    again, never losing it. Instances share the work, each with records of its own.
+    """
+
+    def __init__(
+        self, settings: ClerkSettings, producer: ResultProducer | None, log: BoundLogger
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._connection: psycopg.Connection[Any] | None = None
+        self._changed = threading.Condition()
+        # Both below are guarded by _changed.
+        self._pace = Pace(time.monotonic())
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        if producer is not None:
+            self._thread = threading.Thread(
+                target=self._run, args=(producer,), name="results", daemon=True
+            )
+
+    def start(self) -> None:
+        """Starts the thread, unless there is no topic to send to."""
+        if self._thread is not None:
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Records may have been written: looks at once, unless a service is away."""
+        with self._changed:
+            self._pace.wake(time.monotonic())
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Sends what waits now, unless a service is away, and ends; `join` waits for it."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def join(self, timeout: float) -> None:
+        """Waits until the thread has ended. What it has not sent stays in the journal."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _run(self, producer: ResultProducer) -> None:
+        last = False
+        while not last:
+            last = self._wait()
+            if last and self._pace.away:
+                break
+            try:
+                taken, trouble = self._round(producer)
+            except (psycopg.Error, OSError) as error:
+                taken, trouble = 0, " ".join(str(error).split()) or type(error).__name__
+            except Exception as error:  # noqa: BLE001 - records wait until the bug is mended
+                self._log.exception("sending result records failed")
+                taken, trouble = 0, repr(error)
+            self._note(taken, trouble)
+            last = last and (taken < AT_ONCE or trouble is not None)
+        self._disconnect()
+
+    def _wait(self) -> bool:
+        """Waits until a round is due; True when it is to be one of the last."""
+        with self._changed:
+            while not self._stopping and (pause := self._pace.pause(time.monotonic())) > 0:
+                self._changed.wait(pause)
+            return self._stopping
+
+    def _round(self, producer: ResultProducer) -> tuple[int, str | None]:
+        """How many records were taken, and what kept some of them from arriving."""
+        # Before the transaction: one that is open while brokers are away holds back VACUUM.
+        if self._pace.away and not producer.reachable():
+            return 0, "no broker answers"
+        connection = self._open()
+        with connection.transaction(), connection.cursor() as cursor:
+            batch = take_results(cursor, self._settings.schema, AT_ONCE)
+            if not batch:
+                return 0, None
+            delivery = producer.deliver(batch)
+            remove_results(cursor, self._settings.schema, delivery.arrived)
+        for name in delivery.shortened:
+            self._log.warning("result left out of its record: too large for Kafka", request_id=name)
+        return len(batch), delivery.trouble
+
+    def _open(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(
+                self._settings.database_url,
+                application_name=f"oncepool results {self._settings.instance}",
+                **_CONNECTION,
+            )
+            self._connection.execute(_SESSION)
+        return self._connection
+
+    def _note(self, taken: int, trouble: str | None) -> None:
+        now = time.monotonic()
+        with self._changed:
+            was_away = self._pace.away
+            if trouble is None:
+                self._pace.worked(taken, now)
+            else:
+                self._pace.failed(now)
+        if trouble is None and was_away:
+            self._log.info("result records are sent again")
+        elif trouble is not None:
+            self._disconnect()
+            if not was_away:
+                self._log.warning("result records wait in the journal", detail=trouble)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                connection.close()

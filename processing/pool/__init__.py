@@ -1,0 +1,1 @@
+"""The main process's side of its children: lanes, chunks, workers, supervision."""

@@ -1,0 +1,291 @@
+"""The main process's side of the clerk: starts it, talks to it, starts it again when it dies."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from structlog.stdlib import BoundLogger
+
+from feedback.contract.record import Record, record_size
+from processing.ipc.channel import ChannelClosed, Frame
+from processing.ipc.child import Child
+from processing.pool.restart_backoff import Respawn
+
+Item = TypeVar("Item")
+Backend = tuple[int, str]
+REFUSE_AT_ONCE = 500
+"""Records in one frame."""
+
+
+SILENCE = 20.0
+"""Seconds after which a clerk that says nothing to a beat is replaced: its leases last longer."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """Records that were handed over together, to be refused or parked."""
+
+    duty: str
+    """The frame: `refuse` or `park`."""
+    code: str
+    records: list[Record]
+    left: int = 0
+    size: int = 0
+    """Bytes of the records, counted until all are answered for."""
+    more: tuple[Any, ...] = ()
+    """What else the frame says."""
+
+
+class ClerkLink:
+    """One clerk at a time."""
+
+    def __init__(
+        self, settings: dict[str, Any], selector: selectors.BaseSelector, log: BoundLogger
+    ) -> None:
+        self._settings = settings
+        self._selector = selector
+        self._log = log
+        self._child: Child | None = None
+        self._respawn = Respawn()
+        self._wanted = False
+        self._back = False
+        self.ready: dict[str, Any] | None = None
+        """What the first clerk said of the database's schema, once it has."""
+        self.database_up = False
+        """Whether the clerk reached the database when it last looked."""
+        self.decoded: list[str] = []
+        """Topics whose messages only user code can read."""
+        self._refused: dict[int, _Part] = {}
+        """What it was given to refuse or park and has not answered for yet."""
+        self._parts = 0
+        self._asked: float | None = None
+        """When it was sent the first beat that it has said nothing after."""
+        self._limits: dict[str, Any] | None = None
+        self._due: list[tuple[int, list[tuple[Record, str | None]]]] = []
+        self._new = False
+        self.fatal: str | None = None
+        """Why no clerk can run."""
+
+    def start(self) -> None:
+        """Starts the clerk, and from now on starts it again when it dies."""
+        self._wanted = True
+        self._spawn()
+
+    def step(self, now: float, *, database_up: bool) -> None:
+        """Restarts a dead clerk once its delay is over; ends one that hangs."""
+        if self._child is not None and self._child.sentinel is None:
+            self._reap()
+        if self._asked is not None and now - self._asked > SILENCE:
+            # Its leases would run out, and others would take what is in hand here.
+            self._log.error("the clerk does not answer: replacing it", seconds=SILENCE)
+            self._kill()
+        if not self.alive and self._wanted:
+            self.fatal = self._respawn.hopeless
+            if self.fatal and self._refused:
+                self._log.error("requests not answered: no clerk can run", n=self.refusing)
+                self._refused.clear()
+            if self._respawn.may(now):
+                self._spawn()
+                if not database_up:
+                    self.send(("probe",))
+
+    def send(self, frame: Frame) -> None:
+        """Sends a frame; a dead clerk's is lost, as nothing it is told must be kept."""
+        if self._child is None:
+            return
+        try:
+            self._child.channel.send(frame)
+        except ChannelClosed:
+            return
+        if frame[0] == "beat" and self._asked is None:
+            self._asked = time.monotonic()
+        self._listen()
+
+    @property
+    def refusing(self) -> int:
+        """Records that it has been given to refuse or park and has not answered for yet."""
+        return sum(part.left for part in self._refused.values())
+
+    @property
+    def refusing_bytes(self) -> int:
+        """The same in bytes."""
+        return sum(part.size for part in self._refused.values())
+
+    def refuse(self, code: str, records: Sequence[Record]) -> None:
+        """Has records that were not started answered `failed/<code>`.
+
+        Those that nobody sends again become dead letters, which may have to wait for the database.
+        """
+        for some in _parts(records):
+            self._give(_Part("refuse", code, some))
+
+    def park(self, code: str, records: Sequence[Record]) -> None:
+        """Has records that were not started wait in the journal for any instance."""
+        for some in _parts(records):
+            self._give(_Part("park", code, some, more=([], [])))
+
+    def park_suspects(
+        self, code: str, suspects: Sequence[tuple[Record, tuple[int, int], Backend | None]]
+    ) -> None:
+        """The same for records whose worker died: (record, (its starts, crashes), its backend)."""
+        for some in _parts(suspects):
+            backends = list(dict.fromkeys(b for _, _, b in some if b is not None))
+            more = ([lost for _, lost, _ in some], backends)
+            self._give(_Part("park", code, [record for record, _, _ in some], more=more))
+
+    def _give(self, part: _Part) -> None:
+        number, self._parts = self._parts, self._parts + 1
+        self._refused[number] = part
+        self._hand_over(number)
+
+    def _hand_over(self, number: int) -> None:
+        part = self._refused[number]
+        part.left = len(part.records)
+        part.size = sum(map(record_size, part.records))
+        self.send((part.duty, number, part.code, part.records, self.decoded, *part.more))
+
+    def take_due(self) -> list[tuple[int, list[tuple[Record, str | None]]]]:
+        """The rows that it has claimed since: order -> (record, verdict)."""
+        due, self._due = self._due, []
+        return due
+
+    def is_new(self) -> bool:
+        """True once after each start of a clerk that went well."""
+        new, self._new = self._new, False
+        return new
+
+    def database_back(self) -> bool:
+        """True once after each time the clerk has reached the database again."""
+        back, self._back = self._back, False
+        return back
+
+    def new_limits(self) -> dict[str, Any] | None:
+        """The limits, once after each time that they have changed."""
+        limits, self._limits = self._limits, None
+        return limits
+
+    def close(self, timeout: float) -> None:
+        """Lets the clerk finish what it was given, at most `timeout` seconds, and ends it."""
+        self._wanted = False
+        if self._child is None:
+            return
+        self.send(("stop",))
+        end = time.monotonic() + timeout
+        while self.alive and time.monotonic() < end:
+            for key, mask in self._selector.select(0.05):
+                if key.data in (self._on_channel, self._on_sentinel):
+                    key.data(mask)
+            self._reap()
+        self._kill()
+
+    @property
+    def alive(self) -> bool:
+        """Whether a clerk is there."""
+        return self._child is not None
+
+    def _reap(self) -> None:
+        """Finds an ended clerk where the system has no descriptor that tells."""
+        if self._child is not None and self._child.ended():
+            self._on_end()
+
+    def _kill(self) -> None:
+        if self._child is not None:
+            self._child.signal(signal.SIGKILL)
+            self._child.wait(1.0)
+            self._on_end()
+
+    def _spawn(self) -> None:
+        child = self._child = Child("processing.maintenance", self._settings)
+        self._selector.register(child.channel, selectors.EVENT_READ, self._on_channel)
+        if child.sentinel is not None:
+            self._selector.register(child.sentinel, selectors.EVENT_READ, self._on_sentinel)
+
+        # What the one before it had not answered for: it is the same to answer it twice.
+        for number in self._refused:
+            self._hand_over(number)
+
+    def _answered(self, number: int, count: int) -> None:
+        part = self._refused.get(number)
+        if part is None:
+            return  # the last of it had been answered for: nothing was left to say
+        part.left -= count
+        if part.left <= 0:
+            del self._refused[number]
+
+    def _listen(self) -> None:
+        child = self._child
+        if child is None or child.channel not in self._selector.get_map():
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.channel.backlog else 0)
+        self._selector.modify(child.channel, events, self._on_channel)
+
+    def _on_channel(self, mask: int) -> None:
+        child = self._child
+        if child is None:
+            return
+        try:
+            if mask & selectors.EVENT_WRITE:
+                child.channel.flush()
+                self._listen()
+            if mask & selectors.EVENT_READ:
+                for frame in child.channel.receive():
+                    self._on_frame(frame)
+        except ChannelClosed:
+            self._selector.unregister(child.channel)
+
+    def _on_sentinel(self, _mask: int) -> None:
+        self._on_end()
+
+    def _on_frame(self, frame: Frame) -> None:
+        self._asked = None
+        match frame:
+            case ("alive",):
+                pass
+            case ("ready", info):
+                self._respawn.ready()
+                self._new = True
+                self.ready = self.ready or info
+                self.database_up = info["schema"] != "unreachable"
+                self._back = self.database_up
+            case ("database", up, detail):
+                self._log.info("database probed", up=up, detail=detail)
+                self.database_up = self._back = up
+            case ("due", order, rows):
+                self._due.append((order, rows))
+            case ("limits", limits):
+                self._limits = limits
+            case ("refused", number, count):
+                self._answered(number, count)
+            case ("fatal", trace):
+                self.fatal = trace
+            case _:
+                raise AssertionError(f"the clerk sent an unknown frame: {frame[0]!r}")
+
+    def _on_end(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        for frame in child.channel.drain():
+            self._on_frame(frame)
+        child.wait(1.0)
+        self._child = None
+        self._asked = None
+        for registered in (child.channel, child.sentinel):
+            if registered is not None and registered in self._selector.get_map():
+                self._selector.unregister(registered)
+        child.close()
+        if self._wanted:
+            self._log.error("clerk died", cause=child.cause)
+            self._respawn.failed(time.monotonic())
+
+
+def _parts(records: Sequence[Item]) -> Iterator[list[Item]]:
+    return (
+        list(records[start : start + REFUSE_AT_ONCE])
+        for start in range(0, len(records), REFUSE_AT_ONCE)
+    )

@@ -1,0 +1,284 @@
+"""A kit for unit tests of handlers, without Kafka, PostgreSQL or Redis.
+
+    from processing.testing import FakeCursor, run
+
+    def test_unknown_article_is_refused() -> None:
+        outcome = run(app, "order.place", {"article": "x"}, tx=FakeCursor([]))
+        assert (outcome.state, outcome.code) == ("rejected", "unknown_article")
+
+Payloads, parameters, results and exceptions take the way they take in a worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from feedback.contract.envelope import JSON, Envelope
+from feedback.contract.fingerprint import parse_json, write_json
+from feedback.contract.states import OK, State
+from processing.handlers.app import App
+from processing.handlers.decoder import Skip, decode
+from processing.handlers.errors import OncepoolError
+from processing.handlers.follow_up import FollowUp
+from processing.handlers.handler import Handler
+from processing.handlers.outcomes import Done, NotDone, Outcome, Unknown, outcome_of
+from processing.handlers.request import Request
+from processing.handlers.stopping import STOPPING
+from processing.testing.fake_cursor import FakeCursor
+
+__all__ = ["FakeCursor", "Kit", "KitError", "RunOutcome", "run", "run_batch"]
+
+_TIMEOUT = 300.0
+_numbers = itertools.count(1)
+
+HandlerName = str | Callable[..., Any]
+"""A request type, or the function that is registered for it."""
+
+
+class KitError(OncepoolError):
+    """The test asks for what cannot be: says what to give instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended, as the producer would read it.
+
+    `exception` is what the handler raised, `follow_ups` what it asked for where it succeeded.
+    """
+
+    state: State
+    code: str
+    result: Any = None
+    reason: str | None = None
+    error: str | None = None
+    retry_at: datetime | None = None
+    exception: BaseException | None = None
+    follow_ups: tuple[FollowUp, ...] = ()
+
+
+class Kit:
+    """An app started as in a worker, for `with`. `resources` stand in for the start hooks'."""
+
+    def __init__(self, app: App, resources: Mapping[str, Any] | None = None) -> None:
+        self._app = app
+        self._resources = resources
+
+    def __enter__(self) -> Self:
+        self._app.start_worker(self._resources)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._app.stop_worker()
+
+    def run(
+        self,
+        handler: HandlerName,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        stopping: bool = False,
+        content_type: str = JSON,
+        **request: Any,
+    ) -> RunOutcome:
+        """Run one request. `payload` is bytes as they are, or what JSON can hold, or a model.
+
+        `tx` is a cursor, real or fake. In a real one a savepoint takes back what a handler did
+        that does not succeed; the rest is left in the transaction, to look at and roll back.
+        `stopping` is what `request.stopping` says. Other arguments are fields of the request:
+        id, key, attempt, headers, deadline, topic, partition, offset.
+        """
+        found = self._find(handler, batch=False, tx=tx)
+        try:
+            value, _ = found.parse(_bytes(payload), content_type)
+        except Exception as error:  # noqa: BLE001 - user code: the outcome says it
+            return _ended(outcome_of(error), error)
+        made = _request(found, value, request)
+        with _flag(stopping):
+            return _attempt(found, lambda: found.call(value, made, tx), made, tx)
+
+    def run_batch(
+        self, handler: HandlerName, payloads: Sequence[Any], *, tx: Any = None, **request: Any
+    ) -> list[RunOutcome]:
+        """Run a batch handler over these payloads: one outcome each, in order.
+
+        What raises fails all. Requests whose payload is invalid are answered and left out.
+        """
+        found = self._find(handler, batch=True, tx=tx)
+        outcomes: dict[int, RunOutcome] = {}
+        requests: dict[int, Request[Any]] = {}
+        for index, payload in enumerate(payloads):
+            try:
+                value, _ = found.parse(_bytes(payload), JSON)
+                requests[index] = _request(found, value, request)
+            except Exception as error:  # noqa: BLE001 - user code: the outcome says it
+                outcomes[index] = _ended(outcome_of(error), error)
+        try:
+            with _savepoint(tx):
+                results = found.call_batch(list(requests.values()), tx)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+            results = [error] * len(requests)
+        for index, result in zip(requests, results, strict=True):
+            if isinstance(result, BaseException):
+                outcomes[index] = _ended(outcome_of(result), result)
+            else:
+                outcomes[index] = _done(result, requests[index])
+        return [outcomes[index] for index in range(len(payloads))]
+
+    def check(
+        self, handler: HandlerName, payload: Any = None, **request: Any
+    ) -> Done | NotDone | Unknown:
+        """What the handler's check function answers about a request with this payload."""
+        found = self._find(handler, batch=None, tx=None)
+        if found.check is None:
+            raise KitError(f"{found.place} has no check=")
+        value, _ = found.parse(_bytes(payload), JSON)
+        return found.call_check(_request(found, value, request))[0]
+
+    def decode(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> Envelope | Skip:
+        """What the decoder of this topic makes of a message; raises feedback.errors.Malformed."""
+        if topic not in self._app.decoders:
+            raise KitError(_nearest("decoder of topic", topic, self._app.decoders))
+        record = (topic, 0, 0, _now_ms(), key, value, list(headers), None)
+        return decode(self._app.decoders[topic], record)
+
+    def _find(self, handler: HandlerName, *, batch: bool | None, tx: Any) -> Handler:
+        declared = getattr(handler, "__oncepool_handler__", None)
+        name = declared.type if isinstance(declared, Handler) else handler
+        found = self._app.handlers.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise KitError(_nearest("handler of type", name, self._app.handlers))
+        if batch is not None and found.batch is not batch:
+            raise KitError(f"{found.place}: use {'run_batch' if found.batch else 'run'}() for it")
+        if found.wants_tx and tx is None and batch is not None:
+            raise KitError(f"{found.place}: it takes tx; give tx=, a cursor or a FakeCursor")
+        return found
+
+
+def run(
+    app: App,
+    handler: HandlerName,
+    payload: Any = None,
+    *,
+    resources: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> RunOutcome:
+    """Kit.run with an app that is started for it and stopped after it."""
+    with Kit(app, resources) as kit:
+        return kit.run(handler, payload, **options)
+
+
+def run_batch(
+    app: App,
+    handler: HandlerName,
+    payloads: Sequence[Any],
+    *,
+    resources: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> list[RunOutcome]:
+    """Kit.run_batch with an app that is started for it and stopped after it."""
+    with Kit(app, resources) as kit:
+        return kit.run_batch(handler, payloads, **options)
+
+
+def _attempt(
+    handler: Handler, call: Callable[[], bytes | None], request: Request[Any], tx: Any
+) -> RunOutcome:
+    try:
+        with _savepoint(tx):
+            return _done(call(), request)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: the outcome says it
+        return _ended(outcome_of(error, handler.effect), error)
+
+
+def _done(result: bytes | None, request: Request[Any]) -> RunOutcome:
+    value = None if result is None else parse_json(result)
+    return RunOutcome(State.DONE, OK, value, follow_ups=tuple(request.follow_ups or ()))
+
+
+def _ended(outcome: Outcome, error: BaseException) -> RunOutcome:
+    retry_at = outcome.retry.due(datetime.now(UTC)) if outcome.retry is not None else None
+    return RunOutcome(
+        outcome.state, outcome.code, None, outcome.reason, outcome.error, retry_at, error
+    )
+
+
+def _request(handler: Handler, payload: Any, given: dict[str, Any]) -> Request[Any]:
+    seconds = handler.timeout or _TIMEOUT
+    fields: dict[str, Any] = {
+        "id": f"test-{next(_numbers)}",
+        "type": handler.type,
+        "key": None,
+        "attempt": 1,
+        "headers": {},
+        "deadline": datetime.now(UTC) + timedelta(seconds=seconds),
+        "topic": "test",
+        "partition": 0,
+        "offset": 0,
+        "payload": payload,
+        "follow_ups": None if handler.effect == "none" else [],
+    }
+    for name in given:
+        if name not in fields or name in ("type", "payload", "follow_ups"):
+            raise KitError(_nearest("field of a request", name, fields))
+    return Request(**(fields | given))
+
+
+def _bytes(payload: Any) -> bytes | None:
+    if payload is None or isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, BaseModel):
+        return payload.model_dump_json(by_alias=True).encode()
+    return write_json(payload)
+
+
+@contextlib.contextmanager
+def _savepoint(tx: Any) -> Iterator[None]:
+    """What raises inside leaves nothing in a real transaction."""
+    psycopg = sys.modules.get("psycopg")  # not loaded: then this is no cursor of it
+    if psycopg is None or not isinstance(tx, psycopg.Cursor):
+        yield
+        return
+    with tx.connection.cursor() as own:
+        own.execute("SAVEPOINT oncepool_kit")
+        try:
+            yield
+        except BaseException:
+            own.execute("ROLLBACK TO SAVEPOINT oncepool_kit")
+            raise
+
+
+@contextlib.contextmanager
+def _flag(stopping: bool) -> Iterator[None]:
+    if stopping:
+        STOPPING.set()
+    try:
+        yield
+    finally:
+        if stopping:
+            STOPPING.clear()
+
+
+def _now_ms() -> int:
+    return int(datetime.now(UTC).timestamp() * 1000)
+
+
+def _nearest(what: str, name: object, known: Mapping[str, object]) -> str:
+    nearest = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    return f"there is no {what} {name!r}{hint} Known: {', '.join(known) or 'none'}"

@@ -1,0 +1,1 @@
+"""A worker process: runs chunks of requests on one database connection."""

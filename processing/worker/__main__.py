@@ -1,0 +1,199 @@
+"""A worker process: runs the chunks that the main process sends, one after the other.
+
+    python -m processing.worker PARENT_PID SOCKET SLOT
+
+Frames it takes: ``settings`` (first, once), ``chunk``, ``recall``, ``stop``. Frames it sends:
+``ready`` or ``fatal`` (once), ``returned``, ``report``.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from feedback.status.sender import StatusSender
+from feedback.status.store import RedisStatusStore
+from processing.handlers.app import App, load_app
+from processing.handlers.stopping import STOPPING
+from processing.ipc.channel import BlockingChannel, ChannelClosed
+from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
+from processing.ipc.progress import Slot
+from processing.logs import configure, get_logger
+from processing.worker.executor import Chunk, Executor, ExecutorSettings, Report, Suspect
+from processing.worker.inbox import Inbox, Work
+
+STATM = Path("/proc/self/statm")
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+FLUSH_AT_EXIT = 2.0
+"""Seconds that statuses not yet sent to Redis may take at the end."""
+CATCH_UP = 0.1
+"""Seconds that they may hold up a request that goes alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker has to know; crosses the channel as a dict."""
+
+    app: str
+    database_url: str
+    redis_url: str
+    redis_prefix: str
+    executor: dict[str, Any]
+    log: dict[str, Any]
+    name: str = "worker"
+    """What names this process in log lines."""
+    max_requests: int = 0
+    """Requests after which the worker is replaced; 0: never."""
+    max_rss: int = 0
+    """Resident bytes above which the worker is replaced; 0: no limit."""
+    memory_limit: int = 0
+    """Bytes of data that the process may allocate before MemoryError; 0: no limit."""
+
+
+def main() -> None:
+    """Runs until the main process says stop or is gone."""
+    parent, sock, slot = map(int, sys.argv[1:4])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the group; the main process acts
+    tie_to_parent(parent)
+    channel = BlockingChannel(socket.socket(fileno=sock))
+    try:
+        frame = channel.receive()
+        if frame is None:
+            return
+        code = _Worker(channel, Slot.open(slot), WorkerSettings(**frame[1])).serve()
+    except ChannelClosed:
+        code = EXIT_ORPHANED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads that user code left behind must not keep a stopped worker alive.
+    os._exit(code)
+
+
+class _Worker:
+    def __init__(self, channel: BlockingChannel, slot: Slot, settings: WorkerSettings) -> None:
+        self._channel = channel
+        self._slot = slot
+        self._settings = settings
+        self._requests = 0
+        configure(**settings.log, process=settings.name)
+        self._log = get_logger("oncepool.worker")
+
+    def serve(self) -> int:
+        """Loads the app, then runs chunks until told to stop. Returns the exit code."""
+        try:
+            app = self._load()
+        except (Exception, SystemExit):  # noqa: BLE001 - user code: whatever it raises is told
+            self._channel.send(("fatal", traceback.format_exc()))
+            return 1
+        sender = StatusSender(
+            RedisStatusStore(self._settings.redis_url, prefix=self._settings.redis_prefix)
+        )
+        executor = Executor(
+            app,
+            self._settings.database_url,
+            sender.put,
+            ExecutorSettings(**self._settings.executor),
+            self._log,
+        )
+        inbox = Inbox(self._channel, self._slot)
+        signal.signal(signal.SIGTERM, self._on_sigterm(app, inbox))
+        self._channel.send(("ready", {"backend": executor.connect(), **_describe(app)}))
+        gc.freeze()  # the app's objects stay: the collector need not visit them again
+        while (work := inbox.next()) is not None:
+            if len(work.records) == 1:
+                # It may be the one that kills this process: answers of others must be out by then.
+                sender.catch_up(CATCH_UP)
+            self._run(executor, inbox, work)
+        self._leave(app, executor, sender)
+        return 0
+
+    def _load(self) -> App:
+        if self._settings.memory_limit:
+            limit = self._settings.memory_limit
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        app = load_app(self._settings.app)
+        app.start_worker()
+        return app
+
+    def _run(self, executor: Executor, inbox: Inbox, work: Work) -> None:
+        if work.recalled_whole:
+            report = Report(returned=list(range(len(work.records))), backend=executor.backend)
+        else:
+            suspect = None if work.suspect is None else Suspect(*work.suspect)
+            chunk = Chunk(work.number, work.token, work.records, suspect)
+            report = executor.run(chunk, work)
+        inbox.finished(work)
+        self._requests += len(work.records) - len(report.returned)
+        self._channel.send(("report", work.number, _fields(report), self._reason_to_leave()))
+
+    def _reason_to_leave(self) -> str | None:
+        """Why this worker should be replaced now, or None."""
+        settings = self._settings
+        if settings.max_requests and self._requests >= settings.max_requests:
+            return f"{self._requests} requests done"
+        if settings.max_rss and (rss := resident_bytes()) > settings.max_rss:
+            return f"{rss // 2**20} MiB resident"
+        return None
+
+    def _on_sigterm(self, app: App, inbox: Inbox) -> Any:
+        def handle(_number: int, _frame: FrameType | None) -> None:
+            # A signal that comes after its request has ended must not hit the next one.
+            running = self._slot.read()
+            overdue = running is not None and running.deadline is not None
+            if inbox.leaving or (overdue and time.monotonic() >= running.deadline):  # type: ignore[union-attr,operator]
+                STOPPING.set()
+                app.terminate()
+
+        return handle
+
+    def _leave(self, app: App, executor: Executor, sender: StatusSender) -> None:
+        """Ends in order: the database first, as it holds locks; then statuses; then hooks."""
+        executor.close()
+        sender.close(FLUSH_AT_EXIT)
+        try:
+            app.stop_worker()
+        except Exception:  # noqa: BLE001 - user code
+            self._log.exception("on_worker_stop failed")
+
+
+def _describe(app: App) -> dict[str, Any]:
+    most = {name: handler.max_at_once for name, handler in app.handlers.items()}
+    return {
+        "types": list(most),
+        "at_once": {k: n for k, n in most.items() if n is not None},
+        "decoded": list(app.decoders),
+    }
+
+
+def _fields(report: Report) -> dict[str, Any]:
+    return {
+        "returned": report.returned,
+        "unclear": report.unclear,
+        "times": report.times,
+        "counts": report.counts,
+        "database_up": report.database_up,
+        "backend": report.backend,
+        "due_in": report.due_in,
+    }
+
+
+def resident_bytes() -> int:
+    """Resident set of this process in bytes; 0 where /proc is not there."""
+    try:
+        return int(STATM.read_bytes().split()[1]) * PAGE_SIZE
+    except OSError:
+        return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Calls handlers: with what they ask for, timed, and whatever they raise as an outcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from feedback.contract.states import OK, State
+from feedback.status.store import StatusWrite
+from processing.handlers.handler import Handler
+from processing.handlers.outcomes import Outcome, outcome_of
+from processing.worker.records import running_status
+from processing.worker.session import Session
+from processing.worker.task import Task
+
+DONE = Outcome(State.DONE, OK)
+LONG_RUN = 1.0
+"""Seconds; a type that takes longer says that it runs."""
+
+
+class Calls:
+    """Enters user code; nothing that it raises comes out."""
+
+    def __init__(self, session: Session, publish: Callable[[list[StatusWrite]], None]) -> None:
+        self._session = session
+        self._publish = publish
+        self._long: set[str] = set()
+        """Types whose last run was a long one."""
+
+    def one(self, task: Task, handler: Handler) -> None:
+        """Runs one request."""
+        name = handler.type
+        task.started = time.time()
+        long = name in self._long
+        if long:
+            self._publish([running_status(task, datetime.now(UTC))])
+        request = task.request() if handler.wants_request else None
+        tx = self._session.handler_cursor(name) if handler.wants_tx else None
+        begun = time.perf_counter()
+        try:
+            task.end(DONE, handler.call(task.payload, request, tx))
+        except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
+            task.end(outcome_of(error, handler.effect))
+            self._session.forget_cursor(name)
+        task.seconds = seconds = time.perf_counter() - begun
+        if long != (seconds > LONG_RUN):
+            self._long ^= {name}
+
+    def batch(self, tasks: Sequence[Task], handler: Handler) -> None:
+        """Runs a batch handler; its requests share its time evenly."""
+        name = handler.type
+        long = name in self._long
+        now, begun = time.time(), time.perf_counter()
+        for task in tasks:
+            task.started = now
+        if long:
+            self._publish([running_status(t, datetime.now(UTC)) for t in tasks])
+        tx = self._session.handler_cursor(name) if handler.wants_tx else None
+        try:
+            results = handler.call_batch([t.request() for t in tasks], tx)
+        except BaseException as error:  # noqa: BLE001 - raising fails all of the batch
+            self._session.forget_cursor(name)
+            for task in tasks:
+                task.end(outcome_of(error, handler.effect))
+        else:
+            for task, result in zip(tasks, results, strict=True):
+                if isinstance(result, BaseException):
+                    task.end(outcome_of(result, handler.effect))
+                else:
+                    task.end(DONE, result)
+        took = time.perf_counter() - begun
+        if long != (took > LONG_RUN):
+            self._long ^= {name}
+        for task in tasks:
+            task.seconds = took / len(tasks)
+            task.started = now + took - task.seconds  # it ended for all of them at once

@@ -1,0 +1,120 @@
+"""Records that a worker runs together, and what has become of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from feedback.contract.record import Record
+from processing.worker.task import Task
+
+
+class Suspect(NamedTuple):
+    """What to do about a record whose worker died."""
+
+    verdict: str | None
+    """What to store where the journal has no row of this run; None: run it again."""
+    backend: tuple[int, str] | None
+    """The dead worker's backend, to be ended before the look-up."""
+    token: str | None
+    """The dead chunk's token."""
+    crashes: int = 0
+    """Its starts that ended with their worker, as far as this instance knows."""
+
+
+class Work(Protocol):
+    """What the worker knows of a chunk: the shared slot, and what was recalled."""
+
+    def start(self, index: int, timeout: float | None) -> bool:
+        """A request is about to run; False when it was recalled and must be left alone."""
+
+    def start_batch(self, indices: Sequence[int], timeout: float | None) -> list[int]:
+        """Requests are about to run together; returns those that were not recalled."""
+
+    def keep(self, indices: Sequence[int]) -> list[int]:
+        """Requests end without a start; returns those that were not recalled before."""
+
+    def finish(self) -> None:
+        """No request runs any more."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Records to run together; with a suspect exactly one."""
+
+    number: int
+    token: str
+    records: list[Record]
+    suspect: Suspect | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a chunk, for the main process."""
+
+    returned: list[int] = field(default_factory=list)
+    """Indices that were not run, for no fault of theirs."""
+    unclear: list[int] = field(default_factory=list)
+    """Indices whose COMMIT may have landed."""
+    times: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Kind -> (requests, seconds in handlers)."""
+    counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """(type, state, code) -> n."""
+    database_up: bool = True
+    backend: tuple[int, str] | None = None
+    due_in: float | None = None
+    """Seconds until the first request that it wrote down to wait is due."""
+
+
+@dataclass(slots=True)
+class Job:
+    """A chunk on its way."""
+
+    chunk: Chunk
+    work: Work
+    report: Report = field(default_factory=Report)
+    settled: set[int] = field(default_factory=set)
+    """Indices that need nothing more."""
+    decided: set[int] = field(default_factory=set)
+    """Indices whose outcome stands, whatever their handler would do: it need only be written."""
+    again: set[int] = field(default_factory=set)
+    """Indices that are run once more, alone, after the connection broke under them."""
+    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """(type, state, code) -> n."""
+
+    def open(self, tasks: Iterable[Task]) -> list[Task]:
+        """Those of `tasks` that need something more."""
+        return [t for t in tasks if t.index not in self.settled]
+
+    def finish(self, backend: tuple[int, str] | None) -> Report:
+        """The report; counts as plain text, since it crosses the channel."""
+        self.report.backend = backend
+        self.report.counts = {(t, str(s), str(c)): n for (t, s, c), n in self.counts.items()}
+        return self.report
+
+    def settle(self, tasks: Iterable[Task]) -> None:
+        """These have ended: counts and measures them."""
+        times, counts = self.report.times, self.counts
+        for task in tasks:
+            final = task.final or task.outcome
+            if final is not None:
+                counts[task.envelope.type, final.state, final.code] += 1
+            if task.started is not None:
+                count, seconds = times.get(task.kind, (0, 0.0))
+                times[task.kind] = (count + 1, seconds + task.seconds)
+            self.settled.add(task.index)
+
+    def wait_until(self, due: datetime | None, now: datetime) -> None:
+        """A request was written down to wait until then."""
+        if due is not None:
+            seconds, so_far = max(0.0, (due - now).total_seconds()), self.report.due_in
+            self.report.due_in = seconds if so_far is None else min(seconds, so_far)
+
+    def give_back(self, tasks: Iterable[Task]) -> None:
+        """These were not run, for no fault of theirs."""
+        indices = [t.index for t in tasks]
+        self.report.returned += indices
+        self.settled.update(indices)

@@ -1,0 +1,93 @@
+"""Finds out what a dead worker left of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from feedback.contract.states import MOST_CRASHES, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED, State
+from feedback.journal.rows import Rows, Stored
+from feedback.status.store import StatusWrite
+from processing.handlers.outcomes import Outcome
+from processing.worker.chunk_run import Job, Suspect
+from processing.worker.effect_external import External
+from processing.worker.records import stored_status
+from processing.worker.session import Session
+from processing.worker.task import Task
+
+_KILLED = frozenset({TIMEOUT, SHUTDOWN})
+"""Verdicts on a worker that was killed on purpose: no crash."""
+
+
+def note_crashes(task: Task, suspect: Suspect) -> None:
+    """Notes on a task what its earlier starts came to; with a verdict the last one is this one."""
+    task.lost = max(0, suspect.crashes - 1) if suspect.verdict else suspect.crashes
+    killed = suspect.verdict in _KILLED and suspect.crashes > 0
+    task.deaths = suspect.crashes - 1 if killed else suspect.crashes
+
+
+def lost(verdict: str) -> Outcome:
+    """How a run ends whose worker had to be given up."""
+    if verdict == SHUTDOWN:
+        return Outcome(State.WAITING, PARKED, reason="the consumer stopped while it ran")
+    state = State.DEAD if verdict == WORKER_DIED else State.FAILED
+    return Outcome(state, verdict, reason="its worker was lost while it ran")
+
+
+class Suspects:
+    """Looks suspects up before anything of theirs runs again."""
+
+    def __init__(
+        self,
+        session: Session,
+        rows: Rows,
+        external: External,
+        publish: Callable[[list[StatusWrite]], None],
+    ) -> None:
+        self._session = session
+        self._rows = rows
+        self._external = external
+        self._publish = publish
+
+    def settle(self, suspect: Suspect, tasks: list[Task], job: Job) -> list[Task]:
+        """Ends the dead backend, then looks; returns the task where it has to go on."""
+        if suspect.backend is not None:
+            self._session.end_backend(suspect.backend)
+        if not tasks:
+            return []
+        (task,) = tasks
+        name = task.envelope.id
+        stored = self._rows.find(self._session.cursor(), [name]).get(name)
+        if stored is not None and _settled(stored, suspect, task):
+            if stored.state == State.RUNNING:
+                self._external.doubt(task, stored, suspect.verdict or WORKER_DIED, job)
+                stored = None
+            self._answer(task, stored, job)
+            return []
+        verdict = suspect.verdict
+        if not verdict and task.deaths and task.deaths + _crashes(stored) >= MOST_CRASHES:
+            verdict = WORKER_DIED
+            task.lost -= 1  # the last one is this one
+        if verdict is not None:
+            task.end(lost(verdict))
+            job.decided.add(task.index)
+        return [task]
+
+    def _answer(self, task: Task, stored: Stored | None, job: Job) -> None:
+        if stored is not None:
+            self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
+            job.counts[task.envelope.type, stored.state, stored.code] += 1
+        job.settled.add(task.index)
+
+
+def _crashes(stored: Stored | None) -> int:
+    return 0 if stored is None else stored.crashes
+
+
+def _settled(stored: Stored, suspect: Suspect, task: Task) -> bool:
+    """The dead worker had claimed it, or committed its row."""
+    if stored.state == State.RUNNING:
+        return stored.token == suspect.token
+    if task.claim is not None:
+        return stored.state != State.WAITING or stored.token != task.claim
+    return task.place == (stored.topic, stored.partition, stored.kafka_offset)

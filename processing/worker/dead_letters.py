@@ -1,0 +1,78 @@
+"""Messages that cannot become a request: kept as dead letters, told where they have an id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+import psycopg
+from structlog.stdlib import BoundLogger
+
+from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE
+from feedback.contract.states import MALFORMED
+from feedback.journal.rows import Letter, Rows
+from feedback.status.status import DEFAULT_TTL
+from feedback.status.store import StatusWrite
+from processing.handlers.outcomes import describe
+from processing.maintenance.refusals import malformed_status
+from processing.worker.chunk_run import Job
+from processing.worker.session import CommitUnclear, Session
+
+
+class Letters:
+    """Writes dead letters in a transaction of their own."""
+
+    def __init__(
+        self,
+        session: Session,
+        rows: Rows,
+        publish: Callable[[list[StatusWrite]], None],
+        log: BoundLogger,
+    ) -> None:
+        self._session = session
+        self._rows = rows
+        self._publish = publish
+        self._log = log
+
+    def write(self, letters: dict[int, Letter], job: Job) -> None:
+        """Keeps them all. Raises psycopg.OperationalError where the database is away."""
+        if not letters:
+            return
+        try:
+            self._keep(letters.values())
+        except psycopg.Error:
+            if self._session.lost:
+                raise
+            for letter in letters.values():
+                self._keep_alone(letter)
+        now = datetime.now(UTC)
+        kept = letters.values()
+        self._publish([w for letter in kept for w in malformed_status(letter, now, DEFAULT_TTL)])
+        for letter in letters.values():
+            job.counts[letter.record[TYPE] or "", "dead_letter", MALFORMED] += 1
+        job.settled.update(letters)
+
+    def _keep(self, letters: Iterable[Letter]) -> None:
+        session = self._session
+        session.begin()
+        try:
+            for letter in letters:
+                self._rows.add_letter(session.cursor(), letter)
+            session.commit()
+        except CommitUnclear as error:
+            raise psycopg.OperationalError(str(error)) from error
+        finally:
+            session.rollback()
+
+    def _keep_alone(self, letter: Letter) -> None:
+        try:
+            self._keep([letter])
+        except psycopg.Error as error:
+            if self._session.lost:
+                raise
+            place = letter.record[TOPIC], letter.record[PARTITION], letter.record[OFFSET]
+            self._log.error(
+                "a dead letter could not be kept: its message stands in the topic",
+                request_id=letter.request_id, place="/".join(map(str, place)), why=letter.error,
+                error=describe(error),
+            )  # fmt: skip

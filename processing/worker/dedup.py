@@ -1,0 +1,109 @@
+"""What to do about each request once its id was looked up. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from feedback.contract.states import CONFLICT, FINAL, State
+from feedback.journal.rows import Letter, Stored
+from processing.handlers.outcomes import safe_text
+from processing.worker.task import Task
+
+
+@dataclass(slots=True)
+class Sorted:
+    """Tasks by what comes next, each list in their order."""
+
+    answered: list[Task] = field(default_factory=list)
+    """The journal has their answer."""
+    conflicts: list[Task] = field(default_factory=list)
+    """Their id belongs to another request."""
+    ended: list[Task] = field(default_factory=list)
+    """Their outcome stands and need only be written."""
+    external: list[Task] = field(default_factory=list)
+    """To be claimed and run one by one."""
+    fresh: list[Task] = field(default_factory=list)
+    """To be run in this transaction."""
+    plain: list[Task] = field(default_factory=list)
+    """To be run outside of it: they have no effects."""
+    stale: list[Task] = field(default_factory=list)
+    """Claimed rows that are no longer this instance's."""
+    ousted: list[str] = field(default_factory=list)
+    """Types of rows that gave way to a newer one of these tasks."""
+
+    def without_start(self, keep: Callable[[list[int]], list[int]]) -> list[Task]:
+        """Keeps what ends here without a start from being recalled meanwhile.
+
+        Takes out and returns what was recalled before. `keep` returns the indices that were not.
+        """
+        lists = (self.answered, self.conflicts, self.ended, self.stale)
+        kept = set(keep([t.index for tasks in lists for t in tasks]))
+        gone = [t for tasks in lists for t in tasks if t.index not in kept]
+        if gone:
+            for tasks in lists:
+                tasks[:] = [t for t in tasks if t.index in kept]
+        return gone
+
+
+def sort_out(tasks: Iterable[Task], found: Mapping[str, Stored], decided: set[int]) -> Sorted:
+    """Notes what is stored on each task and says what comes next."""
+    result = Sorted()
+    for task in tasks:
+        task.stored = found.get(task.envelope.id)
+        if task.claim is not None:
+            if task.stored is None or not _ours(task.claim, task.stored):
+                result.stale.append(task)
+                continue
+            task.adopt(task.stored)
+        elif task.stored is not None and conflicts(task, task.stored):
+            result.conflicts.append(task)
+            continue
+        elif task.stored is not None and _stands(task, task.stored):
+            result.answered.append(task)
+            continue
+        if task.index in decided or _ended_before(task):
+            result.ended.append(task)
+        elif task.effect == "external":
+            result.external.append(task)
+        elif task.effect == "none":
+            result.plain.append(task)
+        else:
+            result.fresh.append(task)
+    return result
+
+
+def conflicts(task: Task, stored: Stored) -> bool:
+    """The same id with another payload, as far as both fingerprints are known."""
+    if task.handler is not None and stored.type != task.envelope.type:
+        return True
+    return (
+        task.fingerprint is not None
+        and stored.fingerprint is not None
+        and stored.fingerprint != task.fingerprint
+    )
+
+
+def conflict_letter(task: Task) -> Letter:
+    """The dead letter of a request whose id belongs to another one."""
+    e, stored = task.envelope, task.stored
+    error = f"request id {e.id!r} belongs to a request with another payload"
+    if stored is not None and stored.type != e.type:
+        error = f"request id {e.id!r} belongs to a request of type {stored.type!r}, not {e.type!r}"
+    return Letter(e.id, CONFLICT, safe_text(error), task.record)
+
+
+def _ours(claim: str, stored: Stored) -> bool:
+    return stored.state == State.WAITING and stored.token == claim
+
+
+def _stands(task: Task, stored: Stored) -> bool:
+    """The journal has an answer: nothing runs."""
+    if stored.state == State.IN_DOUBT:
+        return task.handler is None or task.handler.check is None or _ended_before(task)
+    return stored.state in FINAL or stored.state in (State.RUNNING, State.WAITING)
+
+
+def _ended_before(task: Task) -> bool:
+    """It ended without its handler: unknown type, invalid payload, expired, held back."""
+    return task.outcome is not None and task.started is None

@@ -1,0 +1,87 @@
+"""Requests with effect="none": pure computation, outside of any transaction."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from feedback.contract.states import State
+from feedback.status.store import StatusWrite
+from processing.handlers.outcomes import outcome_of
+from processing.worker.chunk_run import Job
+from processing.worker.crash_recovery import lost
+from processing.worker.effect_transaction import Segments
+from processing.worker.records import final_of, status_of
+from processing.worker.retry_decision import conclude
+from processing.worker.task import Task
+
+
+class Plain:
+    """Runs them; their results are in Redis only. A row is for what waits or is dead."""
+
+    def __init__(self, segments: Segments, publish: Callable[[list[StatusWrite]], None]) -> None:
+        self._segments = segments
+        self._publish = publish
+
+    def run_fresh(self, tasks: Sequence[Task], job: Job) -> list[Task]:
+        """Runs those of `tasks` that no row can know of; returns what needs the journal."""
+        mine = [t for t in tasks if t.outcome is None and _without_row(t)]
+        verdict = job.chunk.suspect.verdict if job.chunk.suspect else None
+        if mine and verdict:
+            for task in mine:
+                task.end(lost(verdict))
+            self._tell(mine, job)
+        elif mine:
+            self.run(mine, job)
+        return job.open(tasks)
+
+    def run(self, tasks: Sequence[Task], job: Job) -> list[Task]:
+        """Runs tasks; returns those whose end has to be written to the journal."""
+        for group in _groups(tasks):
+            self._run(group, job)
+        ran = job.open(tasks)
+        self._tell(ran, job)
+        return job.open(ran)
+
+    def _run(self, group: Sequence[Task], job: Job) -> None:
+        try:
+            _, recalled, _ = self._segments.run(group, job.work)
+        except BaseException as error:  # noqa: BLE001 - of user code: it ends these, not the worker
+            recalled = []
+            for task in group:
+                if task.outcome is None:
+                    task.end(outcome_of(error))
+        job.give_back(recalled)
+
+    def _tell(self, ran: Sequence[Task], job: Job) -> None:
+        now = datetime.now(UTC)
+        for task in ran:
+            conclude(task, now, random.random)
+        kept = [t for t in ran if t.stored or final_of(t).state in (State.WAITING, State.DEAD)]
+        job.decided.update(t.index for t in kept)
+        gone = [t for t in ran if t.index not in job.decided]
+        # No row says which run it is: the store takes the one after the standing status's.
+        self._publish([status_of(t, now, bump=final_of(t).state is State.FAILED) for t in gone])
+        job.settle(gone)
+
+
+def _without_row(task: Task) -> bool:
+    """Its copies need not be looked up: nothing of its type waits for another run."""
+    handler = task.handler
+    return (
+        handler is not None
+        and handler.effect == "none"
+        and task.claim is None
+        and handler.retries.attempts == 1
+        and handler.not_before is None
+    )
+
+
+def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
+    """Single handlers together, each batch handler for itself."""
+    found: dict[str, list[Task]] = {}
+    for task in tasks:
+        batch = task.handler is not None and task.handler.batch
+        found.setdefault(task.envelope.type if batch else "", []).append(task)
+    return list(found.values())

@@ -1,0 +1,236 @@
+"""Runs handlers inside the chunk's transaction, in segments with a savepoint each.
+
+A savepoint per request would cost a third of the throughput, none at all would let one exception
+undo the whole chunk. So requests run in segments; where one fails the segment is undone and run
+again with a savepoint for each request, and the transaction ends after it, which bounds the number
+of its subtransactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+
+from feedback.contract.states import TRANSACTION_ENDED, State
+from processing.handlers.outcomes import Outcome, outcome_of
+from processing.worker.calls import DONE, Calls
+from processing.worker.chunk_run import Work
+from processing.worker.session import Session, TransactionEnded
+from processing.worker.task import Task
+
+ENDED = Outcome(
+    State.FAILED,
+    TRANSACTION_ENDED,
+    reason="the handler ended the transaction that it shares with other requests",
+)
+
+
+class Broken(Exception):
+    """The transaction is gone, and one of these requests is to blame."""
+
+    def __init__(
+        self, culprits: Sequence[Task], xid: int, *, known: bool, before: Sequence[Task] = ()
+    ) -> None:
+        super().__init__(culprits[0].envelope.id)
+        self.culprits = list(culprits)
+        self.xid = xid
+        self.known = known
+        """All of the culprits did it; otherwise nobody knows which one."""
+        self.before = list(before)
+        """What ran in the same transaction before any culprit did."""
+
+
+class Segments:
+    """Runs tasks of handlers in one transaction after the other."""
+
+    def __init__(self, session: Session, calls: Calls, size: int) -> None:
+        self._session = session
+        self._calls = calls
+        self._size = size
+        self._sizes: dict[str, int] = {}
+        """Segment size of types that failed lately."""
+
+    def run(self, tasks: Sequence[Task], work: Work) -> tuple[list[Task], list[Task], list[Task]]:
+        """Runs tasks until all ran or a segment failed: (ran, recalled, left for later).
+
+        Raises Broken where a handler ended the transaction, psycopg.OperationalError where the
+        connection was lost otherwise.
+        """
+        ran: list[Task] = []
+        recalled: list[Task] = []
+        position, again = 0, False
+        while position < len(tasks):
+            segment = self._next_segment(tasks, position)
+            position += len(segment)
+            try:
+                failed = self._run_segment(segment, work, ran, recalled, again=again)
+            except Broken as broken:
+                broken.before = [*ran, *broken.before]
+                for task in broken.culprits:
+                    self._sizes[task.envelope.type] = 1
+                raise
+            again = True
+            if failed:
+                return ran, recalled, list(tasks[position:])
+        return ran, recalled, []
+
+    def _next_segment(self, tasks: Sequence[Task], position: int) -> Sequence[Task]:
+        first = tasks[position]
+        if first.handler is not None and first.handler.batch:
+            return tasks[position:]  # a batch is one segment; it never shares its list
+        size = min(
+            self._sizes.get(t.envelope.type, self._size)
+            for t in tasks[position : position + self._size]
+        )
+        return tasks[position : position + size]
+
+    def _run_segment(
+        self, segment: Sequence[Task], work: Work, ran: list[Task], recalled: list[Task],
+        *, again: bool,
+    ) -> bool:  # fmt: skip
+        if segment[0].handler is not None and segment[0].handler.batch:
+            self._run_batch(segment, work, ran, recalled, again=again)
+            return False
+        if not any(t.handler is not None and t.handler.wants_tx for t in segment):
+            for task in segment:
+                (ran if self._enter(task, work) else recalled).append(task)
+            work.finish()
+            return False
+        xid = self._session.savepoint(again=again)
+        done: list[Task] = []
+        gone: list[Task] = []
+        if self._try_together(segment, work, done, gone, xid):
+            ran += done
+            recalled += gone
+            for task in segment[:1]:
+                self._grow(task)
+            return False
+        recalled += gone
+        for task in segment:
+            self._sizes[task.envelope.type] = 1
+            if task not in gone:
+                (ran if self._run_alone(task, work) else recalled).append(task)
+        work.finish()
+        return True
+
+    def _try_together(
+        self, segment: Sequence[Task], work: Work, done: list[Task], gone: list[Task], xid: int
+    ) -> bool:
+        """Runs a segment under one savepoint; False where it was undone because one failed."""
+        for task in segment:
+            if not self._enter(task, work):
+                gone.append(task)
+                continue
+            self._check(task, xid, before=done)
+            if task.outcome is not DONE or not self._session.in_transaction:
+                work.finish()
+                self._back([*done, task], xid)
+                return False
+            done.append(task)
+        work.finish()
+        try:
+            self._session.release()
+        except TransactionEnded:
+            raise Broken(done, xid, known=False) from None
+        except psycopg.Error:
+            if self._session.lost:
+                raise
+            self._back(done, xid)  # a deferred constraint: find out whose
+            return False
+        return True
+
+    def _run_alone(self, task: Task, work: Work) -> bool:
+        """Runs one request under its own savepoint; False when it was recalled."""
+        xid = self._session.savepoint()
+        if not self._enter(task, work):
+            self._session.back()
+            return False
+        self._check(task, xid)
+        if task.outcome is DONE and self._session.in_transaction:
+            try:
+                self._session.release()
+                return True
+            except TransactionEnded:
+                raise Broken([task], xid, known=True) from None
+            except psycopg.Error as error:
+                if self._session.lost:
+                    raise
+                task.end(outcome_of(error))
+        elif task.outcome is DONE:
+            swallowed = "the handler went on after a database error and left the transaction broken"
+            task.end(outcome_of(RuntimeError(swallowed)))
+        self._back([task], xid)
+        return True
+
+    def _back(self, tasks: Sequence[Task], xid: int, *, known: bool = False) -> None:
+        """Undoes what these did since their savepoint."""
+        try:
+            self._session.back()
+        except TransactionEnded:
+            raise Broken(tasks, xid, known=known or len(tasks) == 1) from None
+
+    def _check(self, task: Task, xid: int, before: Sequence[Task] = ()) -> None:
+        """Raises Broken where the transaction is gone after a handler ran."""
+        if self._session.lost_by_handler():
+            raise Broken([task], xid, known=False, before=before)
+        if self._session.ended(xid):
+            raise Broken([task], xid, known=True, before=before)
+
+    def _enter(self, task: Task, work: Work) -> bool:
+        handler = task.handler
+        if handler is None or not work.start(task.index, task.timeout):
+            return False
+        self._calls.one(task, handler)
+        return True
+
+    def _run_batch(
+        self, segment: Sequence[Task], work: Work, ran: list[Task], recalled: list[Task],
+        *, again: bool,
+    ) -> None:  # fmt: skip
+        handler = segment[0].handler
+        if handler is None:
+            raise AssertionError("a batch without a handler")
+        timeout = min(task.timeout for task in segment)
+        mine = set(work.start_batch([t.index for t in segment], timeout))
+        tasks = [t for t in segment if t.index in mine]
+        recalled += [t for t in segment if t.index not in mine]
+        if not tasks:
+            return
+        xid = self._session.savepoint(again=again) if handler.wants_tx else 0
+        self._calls.batch(tasks, handler)
+        work.finish()
+        if handler.wants_tx:
+            self._settle_batch(tasks, xid)
+        ran += tasks
+
+    def _settle_batch(self, tasks: Sequence[Task], xid: int) -> None:
+        session = self._session
+        if session.lost_by_handler():
+            raise Broken(tasks, xid, known=False)
+        if session.ended(xid):
+            raise Broken(tasks, xid, known=True)
+        if session.in_transaction and any(t.outcome is DONE for t in tasks):
+            try:
+                session.release()
+                return
+            except TransactionEnded:
+                raise Broken(tasks, xid, known=True) from None
+            except psycopg.Error as error:
+                if session.lost:
+                    raise
+                for task in tasks:
+                    task.end(outcome_of(error))
+        elif any(t.outcome is DONE for t in tasks):
+            for task in tasks:
+                task.end(outcome_of(RuntimeError("the batch left the transaction broken")))
+        self._back(tasks, xid, known=True)
+
+    def _grow(self, task: Task) -> None:
+        """A type that failed gets larger segments again while it does not."""
+        size = self._sizes.get(task.envelope.type)
+        if size is not None:
+            if size * 2 >= self._size:
+                del self._sizes[task.envelope.type]
+            else:
+                self._sizes[task.envelope.type] = size * 2

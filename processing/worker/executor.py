@@ -1,0 +1,214 @@
+"""Runs a chunk: look up, answer duplicates, run handlers, journal, COMMIT, publish.
+
+    read -> look up ids in the journal -> answer what stands there, refuse conflicts
+         -> run handlers -> write rows -> COMMIT -> publish statuses -> report
+
+A chunk is one transaction where nothing goes wrong: `round.py` is that transaction,
+`transactions.py` says what is done where something does, `ending.py` how an end is written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import psycopg
+from structlog.stdlib import BoundLogger
+
+from feedback.contract.record import TOPIC
+from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, State
+from feedback.errors import Malformed
+from feedback.journal.coalescing import Coalescing
+from feedback.journal.rows import Letter, Rows
+from feedback.status.store import StatusWrite
+from processing.handlers.app import App
+from processing.handlers.decoder import Skip
+from processing.handlers.outcomes import Outcome, describe, safe_text
+from processing.worker.bisection import Transactions
+from processing.worker.calls import Calls
+from processing.worker.chunk_run import Chunk, Job, Report, Suspect, Work
+from processing.worker.crash_recovery import Suspects, note_crashes
+from processing.worker.dead_letters import Letters
+from processing.worker.effect_external import External
+from processing.worker.effect_none import Plain
+from processing.worker.effect_transaction import Segments
+from processing.worker.grouping import groups
+from processing.worker.parse import Limits, read_task
+from processing.worker.records import status_of
+from processing.worker.results_log import Results
+from processing.worker.session import Session
+from processing.worker.task import Task
+from processing.worker.transaction import Round
+
+__all__ = ["Chunk", "Executor", "ExecutorSettings", "Report", "Suspect"]
+
+IDLE_MARGIN = 60.0
+Publish = Callable[[list[StatusWrite]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSettings:
+    """How chunks are run. Times in seconds."""
+
+    ordering: Literal["key", "partition", "none"] = "key"
+    schema: str = "oncepool"
+    segment: int = 25
+    default_timeout: float = 300.0
+    max_payload: int = 1024 * 1024
+    lease: float = 60.0
+    lock_timeout: float = 30.0
+    statement_timeout: float = 0.0
+    prepare_threshold: int | None = 5
+    instance: str = "local"
+    """Whose claims of waiting rows it runs."""
+    results: bool = False
+    """Whether there is a results topic."""
+    results_duplicates: bool = False
+    """Whether resends that were answered go there, too."""
+
+
+class Executor:
+    """Runs chunks on one database connection."""
+
+    def __init__(
+        self,
+        app: App,
+        database_url: str,
+        publish: Publish,
+        settings: ExecutorSettings,
+        log: BoundLogger,
+    ) -> None:
+        self._app = app
+        self._publish = publish
+        self._settings = settings
+        self._log = log
+        self._limits = Limits(settings.default_timeout, settings.max_payload, settings.instance)
+        session = self._session = Session(
+            database_url,
+            lock_timeout=settings.lock_timeout,
+            statement_timeout=settings.statement_timeout,
+            # A handler that computes keeps its transaction idle, so its deadline comes first.
+            idle_timeout=_longest(app, settings.default_timeout) + IDLE_MARGIN,
+            prepare_threshold=settings.prepare_threshold,
+        )
+        rows = self._rows = Rows(settings.schema)
+        segments = Segments(session, Calls(session, publish), settings.segment)
+        results = Results(
+            settings.schema, wanted=settings.results, duplicates=settings.results_duplicates
+        )
+        external = External(session, rows, results, settings.lease, publish, log)
+        plain = self._plain = Plain(segments, publish)
+        self._letters = Letters(session, rows, publish, log)
+        self._suspects = Suspects(session, rows, external, publish)
+        coalescing = Coalescing(settings.schema)
+        runners = (segments, plain, external)
+        one = Round(app.handlers, session, rows, runners, coalescing, results, publish)
+        self._transactions = Transactions(session, one, publish, log)
+
+    @property
+    def backend(self) -> tuple[int, str] | None:
+        """The present database backend, (pid, start)."""
+        return self._session.backend
+
+    def connect(self) -> tuple[int, str] | None:
+        """Connects; returns the backend, or None where the database is away."""
+        try:
+            self._session.connect()
+        except psycopg.OperationalError as error:
+            self._log.error("database away", error=safe_text(error))
+        return self._session.backend
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        self._session.drop()
+
+    def run(self, chunk: Chunk, work: Work) -> Report:
+        """Runs a chunk to its end; never raises for what a request or the database does."""
+        job = Job(chunk, work)
+        tasks, letters = self._read(job)
+        rest = self._plain.run_fresh(tasks, job)
+        try:
+            self._run(rest, letters, job)
+        except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
+            if self._session.lost:
+                # Dead letters have nobody who sends them again: they wait for the database.
+                job.report.unclear += [i for i in letters if i not in job.settled]
+                self._database_away(error, job.open(rest), job)
+            else:
+                self._give_up(error, job.open(rest), job)
+        work.finish()
+        return job.finish(self._session.backend)
+
+    def _read(self, job: Job) -> tuple[list[Task], dict[int, Letter]]:
+        tasks: list[Task] = []
+        letters: dict[int, Letter] = {}
+        suspect = job.chunk.suspect
+        trusted = suspect is None or suspect.verdict is None
+        for index, record in enumerate(job.chunk.records):
+            try:
+                task = read_task(self._app, index, record, self._limits, trusted=trusted)
+            except Malformed as error:
+                letters[index] = Letter(error.id, MALFORMED, safe_text(error), record)
+                continue
+            except BaseException as error:  # noqa: BLE001 - nobody thought of it: this record's end
+                why = f"it could not be read: {describe(error)}"
+                letters[index] = Letter(None, MALFORMED, why, record)
+                continue
+            if isinstance(task, Skip):
+                job.counts["", "skipped", "skip"] += 1
+                continue
+            if suspect is not None:
+                note_crashes(task, suspect)
+            tasks.append(task)
+        return tasks, letters
+
+    def _run(self, tasks: list[Task], letters: dict[int, Letter], job: Job) -> None:
+        self._session.connect()
+        if job.chunk.suspect is not None:
+            tasks = self._suspects.settle(job.chunk.suspect, tasks, job)
+        self._letters.write(letters, job)
+        for group in groups(tasks, self._settings.ordering):
+            self._transactions.run(group, job)
+
+    def _give_up(self, error: BaseException, tasks: list[Task], job: Job) -> None:
+        """Something that nobody thought of, with the database at hand."""
+        self._log.error("unexpected", error=describe(error), exc_info=error)
+        if job.chunk.suspect is not None and isinstance(error, psycopg.OperationalError):
+            job.give_back(tasks)  # the dead worker's backend does not end: look again later
+            return
+        try:
+            for task in tasks:
+                self._transactions.fail([task], error, job)
+        except psycopg.OperationalError as away:
+            self._database_away(away, job.open(tasks), job)
+
+    def _database_away(self, error: BaseException, tasks: Sequence[Task], job: Job) -> None:
+        """Fresh requests are told to come again; whose COMMIT may have landed say nothing."""
+        self._log.error("database away", error=safe_text(error), requests=len(tasks))
+        self._session.drop()
+        job.report.database_up = False
+        if job.chunk.suspect is not None:
+            job.give_back(tasks)
+            return
+        # A call outside that was started is left to its lease: it may have happened. A waiting row
+        # that was claimed stays one: main has it given back when the database answers.
+        tasks = [t for t in tasks if t.effect != "external" or t.started is None]
+        # Whoever sends messages that a decoder reads does not know us, and won't send them again.
+        foreign = self._app.decoders
+        job.give_back([t for t in tasks if t.claim is not None or t.record[TOPIC] in foreign])
+        told = job.open(tasks)
+        for task in told:
+            task.stored = None
+            task.started = None
+            task.end(Outcome(State.FAILED, DATABASE_UNAVAILABLE, reason="the database is away"))
+        now = datetime.now(UTC)
+        self._publish([status_of(t, now, bump=True) for t in told])
+        job.settle(told)
+
+
+def _longest(app: App, default: float) -> float:
+    """Seconds of the longest run that any handler allows."""
+    own = [h.max_timeout or h.timeout or default for h in app.handlers.values()]
+    return max(own, default=default)

@@ -1,0 +1,173 @@
+"""The cursor that handlers get: it can do everything but end the worker's transaction.
+
+The statements of one chunk stand or fall together with its journal rows, so COMMIT, ROLLBACK and
+their kin are refused before they are sent, whether they come through the cursor or through its
+connection; so is libpq's own connection, which asks nobody. What slips through all the same is
+found out when the handler has returned (see `Session.ended`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, NoReturn
+
+import psycopg
+from psycopg import sql
+
+from processing.handlers.errors import OncepoolError
+
+_NOISE = re.compile(
+    r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\w*)\$.*?\$\1\$", re.DOTALL
+)
+_ENDS = re.compile(
+    r"(?:^|;)\s*(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION"
+    r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b)"
+    # The executor's own savepoint.
+    r"|(?:(?:ROLLBACK\s+(?:WORK\s+|TRANSACTION\s+)?TO|RELEASE)\s+)?(?:SAVEPOINT\s+)?oncepool)\b",
+    re.IGNORECASE,
+)
+_WAYS_ROUND = frozenset(
+    {"pgconn", "set_autocommit", "set_isolation_level", "set_read_only", "set_deferrable"}
+    | {f"tpc_{step}" for step in ("begin", "prepare", "commit", "rollback", "recover")}
+)
+"""Attributes of a connection that lead past the guard, or change what the worker relies on."""
+_MOST_KNOWN = 1000
+_known: dict[str, str] = {}
+"""Statements that were looked at and are harmless."""
+
+
+class TransactionControlRefused(OncepoolError):
+    """A handler tried to end the transaction that its request shares with others."""
+
+
+def ends_transaction(statement: str) -> bool:
+    """Whether a statement, or one of several, would begin or end a transaction."""
+    return _ENDS.search(_NOISE.sub(_blank, statement)) is not None
+
+
+def _blank(noise: re.Match[str]) -> str:
+    """A comment is white space; a quoted text stays one word that ends nothing."""
+    return " " if noise[0].startswith(("--", "/*")) else "''"
+
+
+def check(query: Any, connection: psycopg.Connection[Any]) -> Any:
+    """The query; raises TransactionControlRefused for one that would end the transaction.
+
+    Of equal texts always the same object: psycopg keeps what it knows of a statement as long as its
+    cursor gets that very object again.
+    """
+    if isinstance(query, str):
+        known = _known.get(query)
+        if known is not None:
+            return known
+        text = query
+    elif isinstance(query, bytes):
+        text = query.decode("utf-8", "replace")
+    elif isinstance(query, sql.Composable):
+        text = query.as_string(connection)
+    else:
+        text = str(query)
+    if text not in _known:
+        if ends_transaction(text):
+            _refuse(text.strip()[:60])
+        if len(_known) < _MOST_KNOWN:
+            _known[text] = text
+    return query
+
+
+def _refuse(what: str) -> NoReturn:
+    raise TransactionControlRefused(
+        f"{what!r} would end the transaction that this request shares with others and with its "
+        "journal row; leave it out: Oncepool commits when the handler has returned"
+    )
+
+
+class GuardedCursor(psycopg.Cursor[Any]):
+    """A psycopg cursor in the worker's transaction."""
+
+    def forget(self) -> None:
+        """Lets go of the last request's result."""
+        self._reset()
+
+    def execute(self, query: Any, *args: Any, **options: Any) -> GuardedCursor:
+        """As psycopg's; refuses transaction control."""
+        super().execute(check(query, self._conn), *args, **options)
+        return self
+
+    def executemany(self, query: Any, *args: Any, **options: Any) -> None:
+        """As psycopg's; refuses transaction control."""
+        super().executemany(check(query, self._conn), *args, **options)
+
+    def copy(self, statement: Any, *args: Any, **options: Any) -> Any:
+        """As psycopg's; refuses transaction control."""
+        return super().copy(check(statement, self._conn), *args, **options)
+
+    def stream(self, query: Any, *args: Any, **options: Any) -> Any:
+        """As psycopg's; refuses transaction control."""
+        return super().stream(check(query, self._conn), *args, **options)
+
+    @property
+    def connection(self) -> Any:
+        """The worker's connection, without what would end the transaction.
+
+        psycopg asks its cursors for it too, and gets the real one.
+        """
+        caller = sys._getframe(1).f_globals  # noqa: SLF001 - nothing else tells who asks
+        if caller.get("__name__", "").startswith("psycopg."):
+            return self._conn
+        return GuardedConnection(self._conn)
+
+
+class GuardedConnection:
+    """The worker's connection as a handler may see it. `transaction()` makes savepoints."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def cursor(self, **options: Any) -> GuardedCursor:
+        """Another cursor in the same transaction."""
+        return GuardedCursor(self._connection, **options)
+
+    def execute(self, query: Any, *args: Any, **options: Any) -> GuardedCursor:
+        """Runs a statement on a new cursor."""
+        return self.cursor().execute(query, *args, **options)
+
+    @property
+    def info(self) -> Any:
+        """As psycopg's, without libpq's own connection."""
+        return GuardedInfo(self._connection.info)
+
+    def commit(self) -> NoReturn:
+        """Refused."""
+        _refuse("connection.commit()")
+
+    def rollback(self) -> NoReturn:
+        """Refused."""
+        _refuse("connection.rollback()")
+
+    def close(self) -> NoReturn:
+        """Refused."""
+        _refuse("connection.close()")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _WAYS_ROUND:
+            _refuse(f"connection.{name}")
+        return getattr(self._connection, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "_connection":
+            _refuse(f"connection.{name} = {value!r}")
+        super().__setattr__(name, value)
+
+
+class GuardedInfo:
+    """What the connection says of itself."""
+
+    def __init__(self, info: psycopg.ConnectionInfo) -> None:
+        self._info = info
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "pgconn":
+            _refuse("connection.info.pgconn")
+        return getattr(self._info, name)

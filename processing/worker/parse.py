@@ -1,0 +1,144 @@
+"""From a record to the task that runs it: whose request it is, and whether it may start now."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from feedback.contract.envelope import Envelope, read
+from feedback.contract.fingerprint import fingerprint
+from feedback.contract.headers import LONGEST_DELAY, check_name
+from feedback.contract.record import DUE, OFFSET, PARTITION, TOPIC, Record
+from feedback.contract.states import (
+    COALESCING,
+    DELAYED,
+    EXPIRED,
+    INVALID_PAYLOAD,
+    UNKNOWN_TYPE,
+    State,
+)
+from feedback.errors import Malformed
+from feedback.journal.claims import claim_token
+from processing.handlers.app import App
+from processing.handlers.decoder import Skip, decode
+from processing.handlers.errors import InvalidPayload
+from processing.handlers.handler import Handler
+from processing.handlers.outcomes import Outcome, outcome_of, safe_text
+from processing.worker.task import Task
+
+
+@dataclass(slots=True)
+class Limits:
+    """What a request may be and take."""
+
+    default_timeout: float
+    max_payload: int
+    instance: str = "local"
+    """Whose claims records of waiting rows are."""
+
+
+def read_task(
+    app: App, index: int, record: Record, limits: Limits, *, trusted: bool = True
+) -> Task | Skip:
+    """The request of a record, parsed. Raises Malformed.
+
+    Whatever is wrong with a request that has an id and a type is its outcome, to be journaled. Not
+    `trusted` is a record whose fate is decided: no code of the user's sees it, as it may be what
+    killed its worker.
+    """
+    due = record[PARTITION] == DUE
+    decoder = None if due or not app.decoders else app.decoders.get(record[TOPIC])
+    if decoder is not None and not trusted:
+        raise Malformed(
+            f"a worker was lost while it had this message: the decoder of topic {record[TOPIC]!r}"
+            " was not run again"
+        )
+    envelope = read(record) if decoder is None else decode(decoder, record)
+    if isinstance(envelope, Skip):
+        return envelope
+    task = Task(index, record, envelope)
+    if due:
+        task.claim = claim_token(limits.instance, record[OFFSET])
+        envelope.not_before = None  # it is over, or its row would not be due
+    else:
+        task.decoded = decoder is not None
+    handler = app.handlers.get(envelope.type)
+    if handler is None:
+        reason = f"no handler of type {envelope.type!r} in this version of the consumer"
+        task.end(Outcome(State.FAILED, UNKNOWN_TYPE, reason=safe_text(reason)))
+        _delay(task, envelope.not_before)
+        return task
+    task.handler = handler
+    task.timeout = _timeout(handler, envelope, limits)
+    if not trusted:
+        if envelope.payload is not None and not handler.custom_fingerprint:
+            task.fingerprint = fingerprint(envelope.type, envelope.payload, envelope.content_type)
+        return task
+    _parse(task, handler, limits)
+    timed = envelope.expires_at is not None or envelope.not_before is not None
+    if task.outcome is None and (timed or handler.not_before or handler.coalesce):
+        try:
+            _hold(task, handler, envelope)
+        except BaseException as error:  # noqa: BLE001 - of functions of the user's
+            task.end(outcome_of(error))
+    return task
+
+
+def _timeout(handler: Handler, envelope: Envelope, limits: Limits) -> float:
+    own = handler.timeout or limits.default_timeout
+    if envelope.timeout is None:
+        return own
+    return min(envelope.timeout, handler.max_timeout or own)
+
+
+def _parse(task: Task, handler: Handler, limits: Limits) -> None:
+    payload = task.envelope.payload
+    try:
+        task.payload, task.fingerprint = handler.parse(payload, task.envelope.content_type)
+    except InvalidPayload as error:
+        task.fingerprint = error.fingerprint
+        task.end(outcome_of(error))
+    except BaseException as error:  # noqa: BLE001 - a validator of the user's that fails
+        task.end(outcome_of(error))
+    if payload is None:
+        task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason="the message has no value"))
+    elif len(payload) > limits.max_payload:
+        reason = f"{len(payload)} bytes of payload; at most {limits.max_payload} are taken"
+        task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason=reason))
+
+
+def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
+    """Ends what came too late, holds back what came too early or may give way to a newer one."""
+    if envelope.expires_at is not None and envelope.expires_at <= time.time():
+        task.end(Outcome(State.REJECTED, EXPIRED, reason="it expired before it was started"))
+        return
+    due = envelope.not_before
+    if due is None and handler.not_before is not None:
+        due = _timestamp(handler.not_before(task.payload))
+    if due is not None:
+        _delay(task, due)
+    elif handler.coalesce is not None:
+        reference = envelope.reference or handler.coalesce(task.payload)
+        if reference is not None:
+            task.reference = check_name("the reference", reference)
+            task.end(Outcome(State.WAITING, COALESCING))
+    if task.claim is not None:
+        # Only where nobody who knows its type has seen its row before: its row will tell.
+        task.first_hold, task.outcome = task.outcome, None
+
+
+def _delay(task: Task, due: float | None) -> None:
+    if due is not None and due > time.time():
+        task.end(Outcome(State.WAITING, DELAYED, due=datetime.fromtimestamp(due, UTC)))
+
+
+def _timestamp(due: datetime | None) -> float | None:
+    """What a type's own not_before= said. Raises ValueError."""
+    if due is None:
+        return None
+    if due.tzinfo is None:
+        raise ValueError(f"not_before= returned {due}, which has no time zone")
+    if due.timestamp() > time.time() + LONGEST_DELAY.total_seconds():
+        raise ValueError(f"not_before= returned {due}, more than ten years ahead")
+    return due.timestamp()

@@ -1,0 +1,181 @@
+"""How a run becomes a row, lines of the timeline, a status and a result record. Pure.
+
+A task says how its run ended (`outcome`), what becomes of the request then (`final`), which start
+this was (`run`) and how many starts before it died with their worker (`lost`); nothing else decides
+what the journal and the producer get.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from feedback.contract.cloudevents import is_structured
+from feedback.contract.envelope import JSON
+from feedback.contract.headers import OURS, headers_for
+from feedback.contract.record import HEADERS, Headers
+from feedback.contract.states import FOLLOW_UP, OK, WORKER_DIED, State
+from feedback.journal.coalescing import Waiter
+from feedback.journal.result_outbox import ResultRecord
+from feedback.journal.rows import Attempt, Row, Stored, headers_json
+from feedback.status.status import DEFAULT_TTL, encode_status, lifetime
+from feedback.status.store import StatusWrite
+from processing.handlers.follow_up import FollowUp
+from processing.handlers.handler import Handler
+from processing.handlers.outcomes import Outcome
+from processing.worker.task import Task
+
+LOST = "its worker died while it ran"
+_TIMELINE = frozenset({State.FAILED, State.IN_DOUBT, State.DEAD})
+"""States that a run that did not succeed ends in."""
+
+
+def row_of(task: Task, now: datetime) -> Row:
+    """Its row in the journal; `now` is the time of the end where no handler ran."""
+    final, e = final_of(task), task.envelope
+    keeps = final.state is not State.DONE
+    waits = final.state is State.WAITING
+    row = Row(
+        e.id, e.type, final.state, final.code, task.attempt, task.run, task.crashes,
+        task.fingerprint, task.result, final.error, final.reason, e.key, e.reference,
+        e.payload if keeps else None,
+        headers_json(_headers(task)) if keeps else None,
+        e.topic, e.partition, e.offset, task.produced_at, task.effect,
+        None if waits else ended_at(task, now), task.used,
+    )  # fmt: skip
+    if keeps:
+        # Also of what is dead: who retries it has to know what is newer.
+        row.coalesce_key = task.reference
+        row.not_before = final.due if waits else None
+        row.window_start = task.window_start if waits else None
+        row.superseded_by = task.superseded_by
+        row.status_ttl = None if task.handler is None else task.handler.status_ttl
+        row.own_fingerprint = not task.tells_fingerprint
+    return row
+
+
+def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> Row:
+    """The row of a request that this one asked for."""
+    return Row(
+        asked.id, asked.type, State.WAITING, FOLLOW_UP, 1, 0, 0, None, None, None, None,
+        asked.key, None, asked.payload, headers_json([]), task.envelope.topic, -1, -1, now,
+        "transaction", None, not_before=asked.due or now,
+    )  # fmt: skip
+
+
+def follow_up_status(row: Row, now: datetime) -> StatusWrite:
+    """The status of a request that another one asked for."""
+    value = encode_status(
+        row.id, row.type, State.WAITING, row.run, code=row.code, attempt=1, at=now,
+        retry_at=row.not_before,
+    )  # fmt: skip
+    return StatusWrite(row.id, value, lifetime(DEFAULT_TTL, row.not_before, now))
+
+
+def attempts_of(task: Task, now: datetime) -> list[Attempt]:
+    """The lines that this end adds to the request's timeline: its lost starts, then this one.
+
+    When a lost start began and ended nobody has noted, so both its times are `now`.
+    """
+    outcome, name = _outcome_of(task), task.envelope.id
+    lines = [
+        Attempt(name, run, WORKER_DIED, LOST, now, now)
+        for run in range(task.run - task.lost, task.run)
+    ]
+    if outcome.state in _TIMELINE:
+        text = outcome.error or outcome.reason
+        ended = ended_at(task, now)
+        started = ended if task.started is None else datetime.fromtimestamp(task.started, UTC)
+        lines.append(Attempt(name, task.run, outcome.code, text, started, ended))
+    return lines
+
+
+def result_record(task: Task) -> ResultRecord:
+    """What other systems learn of its end."""
+    final, e = final_of(task), task.envelope
+    return ResultRecord(e.id, e.type, final.state, final.code, task.result)
+
+
+def ended_at(task: Task, now: datetime) -> datetime:
+    """When its handler ended; `now` where none ran."""
+    if task.started is None:
+        return now
+    return datetime.fromtimestamp(task.started + task.seconds, UTC)
+
+
+def status_of(task: Task, now: datetime, *, bump: bool = False) -> StatusWrite:
+    """Its status as it ends here, or waits for its next attempt."""
+    final, e = final_of(task), task.envelope
+    value = encode_status(
+        e.id, e.type, final.state, task.run, code=final.code, attempt=task.attempt,
+        at=ended_at(task, now), fingerprint=task.told_fingerprint, result=task.result,
+        error=final.error, reason=final.reason, retry_at=final.due,
+        superseded_by=task.superseded_by,
+    )  # fmt: skip
+    return StatusWrite(e.id, value, lifetime(task.status_ttl, final.due, now), bump, e.reply_to)
+
+
+def ousted_status(waiter: Waiter, winner: str, now: datetime) -> StatusWrite:
+    """The status of a row whose place a newer request took."""
+    value = encode_status(
+        waiter.id, waiter.type, State.SUPERSEDED, waiter.run, code=State.SUPERSEDED.value,
+        attempt=waiter.attempt, at=now,
+        fingerprint=None if waiter.own_fingerprint else waiter.fingerprint,
+        superseded_by=winner,
+    )  # fmt: skip
+    return StatusWrite(waiter.id, value, waiter.status_ttl or DEFAULT_TTL)
+
+
+def running_status(task: Task, now: datetime) -> StatusWrite:
+    """Says that it runs."""
+    e = task.envelope
+    value = encode_status(
+        e.id, e.type, State.RUNNING, task.run, code=OK, attempt=task.attempt, at=now,
+        fingerprint=task.told_fingerprint,
+    )  # fmt: skip
+    return StatusWrite(e.id, value, task.status_ttl, reply_to=e.reply_to)
+
+
+def stored_status(
+    task: Task, stored: Stored, handler: Handler | None, now: datetime
+) -> StatusWrite:
+    """The status of the row that stands under its id; `handler` is the row's type's."""
+    tells = handler is None or not handler.custom_fingerprint
+    ttl = DEFAULT_TTL if handler is None else handler.status_ttl
+    value = encode_status(
+        stored.id, stored.type, State(stored.state), stored.run, code=stored.code,
+        attempt=stored.attempt, at=now,
+        fingerprint=stored.fingerprint if tells else None,
+        result=None if stored.result is None else stored.result.encode(),
+        error=stored.error, reason=stored.reason, superseded_by=stored.superseded_by,
+        retry_at=stored.not_before,
+    )  # fmt: skip
+    ttl = lifetime(ttl, stored.not_before, now)
+    return StatusWrite(stored.id, value, ttl, reply_to=task.envelope.reply_to)
+
+
+def final_of(task: Task) -> Outcome:
+    """What becomes of it."""
+    return _outcome_of(task) if task.final is None else task.final
+
+
+def _outcome_of(task: Task) -> Outcome:
+    if task.outcome is None:
+        raise AssertionError(f"request {task.envelope.id} has no outcome yet")
+    return task.outcome
+
+
+def _headers(task: Task) -> Headers | None:
+    """As a message would carry them whose value is the payload alone."""
+    given, e = task.record[HEADERS], task.envelope
+    if not task.decoded and not is_structured(dict(given or ()).get("content-type")):
+        return given
+    others = {name: value for name, value in e.headers.items() if name not in OURS}
+    if e.content_type != JSON:
+        others["content-type"] = e.content_type
+    expires = None if e.expires_at is None else datetime.fromtimestamp(e.expires_at, UTC)
+    return [
+        *headers_for(
+            e.id, e.type, time=datetime.fromtimestamp(max(0.0, e.time), UTC), expires=expires,
+            timeout=e.timeout, reference=e.reference, reply_to=e.reply_to, extra=others,
+        )
+    ]  # fmt: skip

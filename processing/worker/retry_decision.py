@@ -1,0 +1,59 @@
+"""From how a run ended to what becomes of its request: the end, or another attempt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from feedback.contract.states import UNKNOWN_TYPE, State
+from feedback.journal.coalescing import Arrival, Verdict
+from processing.handlers.outcomes import Outcome
+from processing.worker.attempts import UNKNOWN_TYPE_POLICY, decide
+from processing.worker.task import Task
+
+WINDOWS = 10
+"""The cap of a type's window, in windows, where it gives none."""
+
+
+def conclude(task: Task, now: datetime, draw: Callable[[], float]) -> None:
+    """Sets `final` and `used`. What a task says of its run (`outcome`) stays as it is."""
+    outcome = task.outcome
+    if outcome is None:
+        raise AssertionError(f"request {task.envelope.id} has no outcome yet")
+    task.used = task.used_before
+    if outcome.state is State.WAITING:
+        # Nothing was tried: it waits for its time, or was given back.
+        task.final = outcome if outcome.due is not None else replace(outcome, due=now)
+        return
+    if task.handler is not None and outcome.code != UNKNOWN_TYPE:
+        policy = task.handler.retries
+    else:
+        policy = UNKNOWN_TYPE_POLICY
+    task.final, task.used = decide(outcome, policy, task.used_before, now, draw)
+
+
+def arrivals(tasks: Sequence[Task]) -> list[Arrival]:
+    """Those that are about to wait under a reference, in their order of arrival."""
+    found = []
+    for task in sorted(tasks, key=lambda t: t.index):
+        if task.final is None or task.final.state is not State.WAITING or task.reference is None:
+            continue
+        window, cap = 0.0, 0.0
+        if task.held and task.handler is not None:
+            window = task.handler.window
+            cap = task.handler.window_cap or window * WINDOWS
+        key = (task.envelope.type, task.reference)
+        found.append(Arrival(task.envelope.id, key, task.produced_at, window, cap))
+    return found
+
+
+def follow(task: Task, verdict: Verdict) -> None:
+    """Applies the verdict on its reference to a task that was about to wait."""
+    name = task.envelope.id
+    if name in verdict.superseded:
+        task.final = Outcome(State.SUPERSEDED, State.SUPERSEDED.value)
+        task.superseded_by = verdict.superseded[name]
+    elif name in verdict.due and task.final is not None and task.final.due is not None:
+        due, task.window_start = verdict.due[name]
+        task.final = replace(task.final, due=max(due, task.final.due))

@@ -1,0 +1,231 @@
+"""The worker's connection to the journal's database, and its transactions, spelled out.
+
+The connection is in autocommit mode and BEGIN, savepoints and COMMIT are sent by hand: each is one
+round trip at most, and nothing happens behind the executor's back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import psycopg
+from psycopg import pq
+from psycopg.errors import error_from_result
+from psycopg.rows import tuple_row
+
+from processing.worker.guarded_cursor import GuardedCursor
+
+CONNECT_TIMEOUT = 5
+IN_TRANSACTION = pq.TransactionStatus.INTRANS
+GONE_WAIT = 0.02
+"""Seconds between two looks whether a backend has ended."""
+
+NAME = "oncepool worker"
+MARK = b"oncepool worker, in a transaction"
+"""The connection's name while a transaction of ours is open. The server reports every change of it,
+so that its end is seen without asking, though another one may have begun since."""
+_BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL application_name = '%b'" % MARK
+_SAVEPOINT = b"SAVEPOINT oncepool; SELECT pg_current_xact_id()"
+_DEFERRED = b"SET CONSTRAINTS ALL DEFERRED"
+_RELEASE = b"SET CONSTRAINTS ALL IMMEDIATE; RELEASE SAVEPOINT oncepool"
+_BACK = b"ROLLBACK TO SAVEPOINT oncepool; RELEASE SAVEPOINT oncepool"
+
+
+class CommitUnclear(Exception):
+    """The connection broke after COMMIT was sent: it may have landed."""
+
+
+class TransactionEnded(Exception):
+    """A handler ended the transaction in spite of the guard."""
+
+
+class Session:
+    """One connection; `connect` makes another when it is lost."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        lock_timeout: float,
+        statement_timeout: float,
+        idle_timeout: float,
+        prepare_threshold: int | None,
+    ) -> None:
+        self._url = url
+        self._prepare_threshold = prepare_threshold
+        self._options = {
+            "lock_timeout": lock_timeout,
+            "statement_timeout": statement_timeout,
+            "idle_in_transaction_session_timeout": idle_timeout,
+            "client_connection_check_interval": 10.0,
+        }
+        self._connection: psycopg.Connection[Any] | None = None
+        self.backend: tuple[int, str] | None = None
+        """(pid, start) of the server process behind the connection; None without one."""
+        self._cursors: dict[str, GuardedCursor] = {}
+        """By handler type; they belong to this connection."""
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """The connection. Raises OperationalError where there is none."""
+        if self._connection is None:
+            raise psycopg.OperationalError("not connected")
+        return self._connection
+
+    @property
+    def lost(self) -> bool:
+        """There is no connection that works."""
+        return self._connection is None or self._connection.closed
+
+    def lost_by_handler(self) -> bool:
+        """As `lost`; closes a connection that a handler left where nobody else can use it."""
+        if not self.lost and self.connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
+            self.connection.close()
+        return self.lost
+
+    def connect(self) -> None:
+        """Connects where that is not so yet. Raises OperationalError."""
+        if not self.lost:
+            return
+        self.drop()
+        connection = psycopg.connect(
+            self._url,
+            autocommit=True,
+            prepare_threshold=self._prepare_threshold,
+            connect_timeout=CONNECT_TIMEOUT,
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+            application_name=NAME,
+        )
+        for name, seconds in self._options.items():
+            connection.execute(f"SET {name} = '{int(seconds * 1000)}ms'")
+        row = connection.execute(
+            "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        ).fetchone()
+        self._connection = connection
+        self.backend = None if row is None else (row[0], row[1])
+
+    def drop(self) -> None:
+        """Closes the connection, whatever state it is in."""
+        connection, self._connection, self.backend = self._connection, None, None
+        self._cursors.clear()
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                connection.close()
+
+    def cursor(self) -> psycopg.Cursor[Any]:
+        """A cursor for the executor itself."""
+        return self.connection.cursor()
+
+    def handler_cursor(self, kind: str) -> GuardedCursor:
+        """The cursor of one handler: the same for all its requests, since a new one is dear.
+
+        Another one where the handler closed it or changed its rows.
+        """
+        cursor = self._cursors.get(kind)
+        if cursor is None or cursor.closed or cursor.row_factory is not tuple_row:
+            cursor = self._cursors[kind] = GuardedCursor(self.connection)
+        else:
+            cursor.forget()
+        return cursor
+
+    def forget_cursor(self, kind: str) -> None:
+        """A handler failed: what state it left its cursor in nobody knows."""
+        self._cursors.pop(kind, None)
+
+    @property
+    def in_transaction(self) -> bool:
+        """The transaction is open and healthy."""
+        return not self.lost and self.connection.pgconn.transaction_status == IN_TRANSACTION
+
+    def ended(self, xid: int) -> bool:
+        """Whether the transaction with this id is over, though another one may have begun."""
+        pgconn = self.connection.pgconn
+        if pgconn.transaction_status == pq.TransactionStatus.IDLE:
+            return True
+        if pgconn.parameter_status(b"application_name") == MARK or not self.in_transaction:
+            return False
+        # A handler may have changed the name, or a proxy may not tell: ask.
+        result = self._send(b"SELECT pg_current_xact_id_if_assigned()")
+        return int(result.get_value(0, 0) or 0) != xid
+
+    def begin(self) -> None:
+        """Starts a transaction."""
+        self._send(_BEGIN)
+
+    def commit(self) -> None:
+        """Commits. Raises CommitUnclear where nobody can say whether it landed."""
+        try:
+            result = self._send(b"COMMIT")
+        except psycopg.OperationalError as error:
+            if self.lost:
+                raise CommitUnclear(str(error)) from error
+            raise
+        if result.command_status != b"COMMIT":
+            raise psycopg.errors.InFailedSqlTransaction("COMMIT ended in a rollback")
+
+    def rollback(self) -> None:
+        """Rolls back what is open; a lost connection has nothing open."""
+        if not self.lost:
+            with contextlib.suppress(psycopg.OperationalError):
+                self._send(b"ROLLBACK")
+
+    def savepoint(self, *, again: bool = False) -> int:
+        """Sets the segment's savepoint; returns the transaction's id."""
+        if again:
+            self._send(_DEFERRED)
+        value = self._send(_SAVEPOINT).get_value(0, 0)
+        return int(value or 0)
+
+    def release(self) -> None:
+        """Checks deferred constraints and lets go of the savepoint.
+
+        Raises TransactionEnded where the savepoint is no more.
+        """
+        try:
+            self._send(_RELEASE)
+        except (
+            psycopg.errors.InvalidSavepointSpecification,
+            psycopg.errors.NoActiveSqlTransaction,
+        ) as error:
+            raise TransactionEnded(str(error)) from error
+
+    def back(self) -> None:
+        """Undoes what was done since the savepoint."""
+        try:
+            self._send(_BACK)
+        except (
+            psycopg.errors.InvalidSavepointSpecification,
+            psycopg.errors.NoActiveSqlTransaction,
+        ) as error:
+            raise TransactionEnded(str(error)) from error
+
+    def committed(self, xid: int) -> bool:
+        """Whether a transaction that ended was committed."""
+        row = self.cursor().execute("SELECT pg_xact_status(%s::text::xid8)", (xid,)).fetchone()
+        return row is not None and row[0] == "committed"
+
+    def end_backend(self, backend: tuple[int, str], timeout: float = 30.0) -> None:
+        """Ends another session's server process and waits until it is gone.
+
+        Raises OperationalError where it does not go.
+        """
+        cursor, end = self.cursor(), time.monotonic() + timeout
+        query = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid = %s AND backend_start = %s::timestamptz"
+        )
+        while cursor.execute(query, backend).fetchone() is not None:
+            if time.monotonic() > end:
+                raise psycopg.OperationalError(f"the backend {backend[0]} does not end")
+            time.sleep(GONE_WAIT)
+
+    def _send(self, statement: bytes) -> pq.abc.PGresult:
+        connection = self.connection
+        result = connection.pgconn.exec_(statement)
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            raise error_from_result(result, encoding="utf-8")
+        return result

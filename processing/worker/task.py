@@ -1,0 +1,185 @@
+"""One record of a chunk on its way through the executor."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from feedback.contract.envelope import Envelope
+from feedback.contract.record import Record
+from feedback.contract.states import RETRIED, UNKNOWN_TYPE, State
+from feedback.journal.rows import Stored
+from feedback.status.status import DEFAULT_TTL
+from processing.handlers.follow_up import FollowUp
+from processing.handlers.handler import Handler
+from processing.handlers.outcomes import Outcome
+from processing.handlers.request import Request
+from processing.pool.costs import kind_of
+
+_KEPT = frozenset({State.RUNNING, State.IN_DOUBT})
+"""States of a row under which the same run may go on."""
+
+
+class Task:
+    """A request, what the journal has of it, and how it ends."""
+
+    __slots__ = (
+        "claim", "claimed_run", "deaths", "decoded", "envelope", "final", "fingerprint",
+        "first_hold", "follow_ups", "handler", "index", "lost", "outcome", "payload", "record",
+        "reference", "result", "seconds", "started", "stored", "superseded_by", "timeout", "used",
+        "window_start",
+    )  # fmt: skip
+
+    def __init__(self, index: int, record: Record, envelope: Envelope) -> None:
+        self.index = index
+        self.record = record
+        self.envelope = envelope
+        self.handler: Handler | None = None
+        self.payload: Any = None
+        self.fingerprint: bytes | None = None
+        self.stored: Stored | None = None
+        self.claim: str | None = None
+        """The token under which its waiting row was claimed; None for a message."""
+        self.first_hold: Outcome | None = None
+        """What holds a claimed row back that nobody who knows its type has seen before."""
+        self.decoded = False
+        """Its record is no request by itself: a decoder or an envelope made it one."""
+        self.outcome: Outcome | None = None
+        """How its run ends; None until that is known."""
+        self.final: Outcome | None = None
+        """What becomes of the request then: perhaps another attempt."""
+        self.used = 0
+        """Attempts used up, with this one."""
+        self.reference: str | None = None
+        """Under which it coalesces; None where it does not."""
+        self.window_start: datetime | None = None
+        self.superseded_by: str | None = None
+        self.follow_ups: list[FollowUp] = []
+        self.result: bytes | None = None
+        self.timeout = 0.0
+        self.started: float | None = None
+        """Epoch seconds at which its handler was entered."""
+        self.seconds = 0.0
+        """What its handler took."""
+        self.lost = 0
+        """Starts before this one that ended with their worker and have no row."""
+        self.deaths = 0
+        """How many of its starts, this one among them, killed their worker."""
+        self.claimed_run: int | None = None
+        """The number of this start where a row has it already."""
+
+    @property
+    def effect(self) -> str:
+        """Where its effects are; a request without a handler has them nowhere but in its row."""
+        return "transaction" if self.handler is None else self.handler.effect
+
+    @property
+    def kind(self) -> str:
+        """What its duration is measured under."""
+        return kind_of(self.record)
+
+    @property
+    def run(self) -> int:
+        """The number of this start; without one, of the last start before."""
+        if self.claimed_run is not None:
+            return self.claimed_run
+        before = self.lost + (0 if self.stored is None else self.stored.run)
+        return before if self.held else before + 1
+
+    @property
+    def held(self) -> bool:
+        """It does not start yet: it waits for its time, or for newer ones of its reference."""
+        outcome = self.outcome
+        return outcome is not None and outcome.state is State.WAITING and self.started is None
+
+    @property
+    def used_before(self) -> int:
+        """Attempts that were used up before this one. A message of a failed request begins anew."""
+        stored = self.stored
+        if stored is None or (self.claim is None and stored.state not in _KEPT):
+            return 0
+        return stored.used
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self.used_before + 1
+
+    @property
+    def produced_at(self) -> datetime:
+        """The producer's time: of the row where there is one, else as its message says.
+
+        A time that is still to come is a wrong clock's: with it no later request of its reference
+        could ever be the newer one.
+        """
+        if self.stored is not None:
+            return self.stored.produced_at
+        return datetime.fromtimestamp(min(max(0.0, self.envelope.time), time.time()), UTC)
+
+    @property
+    def crashes(self) -> int:
+        """Deaths of workers while it ran, over all its runs."""
+        return self.deaths + (0 if self.stored is None else self.stored.crashes)
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Topic, partition, offset."""
+        e = self.envelope
+        return e.topic, e.partition, e.offset
+
+    def adopt(self, stored: Stored) -> None:
+        """A claimed row was found: its run is this one, its first message's place is its place."""
+        self.claimed_run = stored.run
+        self.lost = 0  # all of a claim's starts are one run
+        if self.first_hold is not None and _is_new(stored):
+            self.end(self.first_hold)
+        else:
+            self.reference = stored.coalesce_key
+            self.window_start = stored.window_start
+        e = self.envelope
+        if stored.partition is not None and stored.kafka_offset is not None:
+            e.partition, e.offset = stored.partition, stored.kafka_offset
+
+    def end(self, outcome: Outcome, result: bytes | None = None) -> None:
+        """Says how it ends, and forgets what an earlier try said."""
+        self.outcome = outcome
+        self.result = result
+        self.final = None
+
+    def request(self) -> Request[Any]:
+        """What the handler may see of it."""
+        e = self.envelope
+        deadline = datetime.fromtimestamp((self.started or time.time()) + self.timeout, UTC)
+        self.follow_ups = []
+        return Request(
+            e.id, e.type, e.key, self.attempt, e.headers, deadline, e.topic, e.partition, e.offset,
+            self.payload, None if self.effect == "none" else self.follow_ups,
+        )  # fmt: skip
+
+    @property
+    def status_ttl(self) -> int:
+        """Seconds that its status is kept."""
+        return DEFAULT_TTL if self.handler is None else self.handler.status_ttl
+
+    @property
+    def tells_fingerprint(self) -> bool:
+        """Whether producers can make the same fingerprint, and so compare it."""
+        return self.handler is None or not self.handler.custom_fingerprint
+
+    @property
+    def told_fingerprint(self) -> bytes | None:
+        """The fingerprint for its status."""
+        return self.fingerprint if self.tells_fingerprint else None
+
+
+def _is_new(stored: Stored) -> bool:
+    """A row of a request that was parked, asked for, retried as a message, or of an unknown type.
+
+    Whoever knows its type fills in the fingerprint. A time of its own is no matter of its type.
+    """
+    if stored.fingerprint is not None:
+        return False
+    if stored.code in (UNKNOWN_TYPE, RETRIED) or stored.not_before is None:
+        return True
+    return stored.not_before <= stored.produced_at

@@ -1,0 +1,167 @@
+"""One transaction of a chunk: look up, run what has to run, write, COMMIT, tell.
+
+What goes wrong is raised; `transactions.py` decides what is done then.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+
+from feedback.contract.states import CONFLICT, DUPLICATE, State
+from feedback.journal.coalescing import Coalescing
+from feedback.journal.rows import Row, Rows, Stored
+from feedback.status.store import StatusWrite
+from processing.handlers.handler import Handler
+from processing.worker.chunk_run import Job
+from processing.worker.dedup import Sorted, conflict_letter, sort_out
+from processing.worker.effect_external import External
+from processing.worker.effect_none import Plain
+from processing.worker.effect_transaction import Segments
+from processing.worker.follow_up_rows import write_follow_ups
+from processing.worker.records import (
+    attempts_of,
+    final_of,
+    ousted_status,
+    row_of,
+    status_of,
+    stored_status,
+)
+from processing.worker.results_log import Results
+from processing.worker.retry_decision import arrivals, conclude, follow
+from processing.worker.session import Session
+from processing.worker.task import Task
+
+
+class Round:
+    """Takes tasks of different ids through one transaction."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        session: Session,
+        rows: Rows,
+        runners: tuple[Segments, Plain, External],
+        coalescing: Coalescing,
+        results: Results,
+        publish: Callable[[list[StatusWrite]], None],
+    ) -> None:
+        self._handlers = handlers
+        self._session = session
+        self._rows = rows
+        self._segments, self._plain, self._external = runners
+        self._coalescing = coalescing
+        self._results = results
+        self._publish = publish
+
+    def run(self, tasks: Sequence[Task], job: Job) -> list[Task]:
+        """One transaction; returns what is left for the next one.
+
+        Raises Broken, Overtaken, CommitUnclear and what psycopg raises.
+        """
+        session = self._session
+        # Handlers that take no tx may wait for others: no transaction is kept open meanwhile.
+        apart = not any(t.handler is not None and t.handler.wants_tx for t in tasks)
+        if not apart:
+            session.begin()
+        cursor = session.cursor()
+        found = self._rows.find(cursor, [t.envelope.id for t in tasks])
+        fate = sort_out(tasks, found, job.decided)
+        recalled = fate.without_start(job.work.keep)
+        ran, more_recalled, left = self._segments.run(fate.fresh, job.work)
+        job.work.finish()
+        if apart:
+            session.begin()
+        fate.ended += ran
+        now = datetime.now(UTC)
+        for task in fate.ended:
+            conclude(task, now, random.random)
+        writes = self._write(cursor, fate, now, job)
+        session.commit()
+        self._tell(fate, writes, now, job)
+        job.give_back([*recalled, *more_recalled])
+        left += self._plain.run(fate.plain, job)
+        return left + self._external.run(fate.external, job)
+
+    def _write(
+        self, cursor: psycopg.Cursor[Any], fate: Sorted, now: datetime, job: Job
+    ) -> list[StatusWrite]:
+        """Journal rows, in the order that all chunks keep: locks, coalescing, COPY, updates.
+
+        Returns statuses of requests that are not the chunk's, to be published after COMMIT.
+        """
+        rows, ended = self._rows, fate.ended
+        if fate.answered:
+            rows.add_resends(cursor, [t.envelope.id for t in fate.answered])
+        writes = self._coalesce(cursor, ended, now, fate)
+        if new := [row_of(t, now) for t in ended if t.stored is None and _needs_row(t)]:
+            rows.insert(cursor, new)
+        changed: list[tuple[Row, Stored]] = []
+        for task in ended:
+            if task.stored is not None and _needs_row(task):
+                changed.append((row_of(task, now), task.stored))
+            elif task.stored is not None:
+                # Its result is in its status alone: that goes first.
+                self._publish([status_of(task, now)])
+                rows.delete(cursor, row_of(task, now), task.stored)
+        rows.update(cursor, changed)
+        writes += write_follow_ups(rows, cursor, ended, now, job)
+        for task in fate.conflicts:
+            rows.add_letter(cursor, conflict_letter(task))
+        if attempts := [line for t in ended for line in attempts_of(t, now)]:
+            rows.add_attempts(cursor, attempts)
+        self._results.add(cursor, ended, fate.answered)
+        return writes
+
+    def _coalesce(
+        self, cursor: psycopg.Cursor[Any], ended: Sequence[Task], now: datetime, fate: Sorted
+    ) -> list[StatusWrite]:
+        """Of what waits for one reference the newest stays; statuses of rows that gave way."""
+        coming = arrivals(ended)
+        if not coming:
+            return []
+        verdict = self._coalescing.settle(cursor, coming, now)
+        for task in ended:
+            follow(task, verdict)
+        self._results.add_ousted(cursor, verdict.ousted)
+        fate.ousted = [waiter.type for waiter, _ in verdict.ousted]
+        return [ousted_status(waiter, winner, now) for waiter, winner in verdict.ousted]
+
+    def _tell(self, fate: Sorted, writes: list[StatusWrite], now: datetime, job: Job) -> None:
+        """After COMMIT: publish, count."""
+        writes += [status_of(t, now, bump=_without_row(t)) for t in fate.ended]
+        for task in fate.answered:
+            writes += self._standing(task, now)
+            job.counts[task.envelope.type, task.stored.state if task.stored else "", DUPLICATE] += 1
+        for task in fate.conflicts:
+            # Its own status may have expired: whoever sent another payload sees what stands there.
+            writes += self._standing(task, now)
+            job.counts[task.envelope.type, "dead_letter", CONFLICT] += 1
+        self._publish(writes)
+        for kind in fate.ousted:
+            job.counts[kind, State.SUPERSEDED, State.SUPERSEDED.value] += 1
+        for task in fate.ended:
+            job.wait_until(final_of(task).due, now)
+        job.settle(fate.ended)
+        for others in (fate.answered, fate.conflicts, fate.stale):
+            job.settled.update(t.index for t in others)
+
+    def _standing(self, task: Task, now: datetime) -> list[StatusWrite]:
+        """The status of the row under its id, which may be of another type."""
+        if task.stored is None:
+            return []
+        return [stored_status(task, task.stored, self._handlers.get(task.stored.type), now)]
+
+
+def _needs_row(task: Task) -> bool:
+    """Pure computation has a row only while it waits or is dead."""
+    return task.effect != "none" or final_of(task).state in (State.WAITING, State.DEAD)
+
+
+def _without_row(task: Task) -> bool:
+    """A failure of which no row says which run it was."""
+    return task.stored is None and not _needs_row(task) and final_of(task).state is State.FAILED

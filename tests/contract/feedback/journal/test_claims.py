@@ -1,0 +1,498 @@
+"""Claiming rows of the waiting queue and giving them back, on real PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedback.contract.record import DUE, OFFSET, PARTITION, TYPE
+from feedback.journal.claims import (
+    LEASE,
+    Haul,
+    Want,
+    claim,
+    claim_token,
+    due_channel,
+    hold,
+    release,
+    renew,
+    share_out,
+)
+from feedback.journal.queries import query
+from stack import Stack
+from tests.support.waiting_rows import WaitingRows
+
+
+@pytest.fixture
+def other(stack: Stack) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """A second connection."""
+    with psycopg.connect(stack.database, autocommit=True) as connection:
+        yield connection
+
+
+def take(
+    rows: WaitingRows,
+    most: int = 100,
+    order: int = 1,
+    who: str = "a",
+    after: str = "",
+    **more: object,
+) -> Haul:
+    want = Want(order, most, **more)  # type: ignore[arg-type]
+    return claim(rows.connection, who, want, schema=rows.schema, after=after)
+
+
+def ids(haul: Haul) -> list[str]:
+    return [(claimed.record[6] or [])[0][1].decode() for claimed in haul.rows]  # type: ignore[union-attr]
+
+
+# A claim
+
+
+def test_a_claim_takes_what_is_due_and_leaves_the_rest(rows: WaitingRows) -> None:
+    rows.add("later", due_in=30)
+    rows.add("another type", due_in=40, type="another")
+    rows.add("done", state="done")
+    rows.add("now")
+    haul = take(rows)
+    assert ids(haul) == ["now"]
+    assert haul.due_in == pytest.approx(40, abs=3)
+    state, token, run, crashes, due_in = rows.columns(
+        "now", "state", "token", "run", "crashes", "due_in"
+    )
+    assert (state, token, run, crashes) == ("waiting", "a:1", 1, 0)
+    assert due_in == pytest.approx(LEASE, abs=2)
+    assert rows.columns("now", "lease_until = due_at") == (True,)
+    assert rows.columns("later", "token", "run") == (None, 0)
+    assert take(rows, order=2).rows == []
+
+
+def test_a_record_is_what_the_message_was(rows: WaitingRows) -> None:
+    stored = [
+        ("ce_type", b"elsewhere"), ("ce_id", b"another"), ("ce_notbefore", b"2026-01-01T00:00:00Z"),
+        ("ce_reference", b"r"), ("x", b"\xff"), ("empty", None),
+    ]  # fmt: skip
+    rows.add("id-1", type="pay", key=b"k", payload=b'{"n":1}', headers=stored)
+    [produced] = rows.columns("id-1", "(extract(epoch FROM produced_at) * 1000)::float8")
+    [claimed] = take(rows, order=7).rows
+    topic, partition, offset, timestamp, key, value, headers, kind = claimed.record
+    assert (topic, partition, offset, kind) == ("requests", DUE, 7, "pay")
+    assert (key, value) == (b"k", b'{"n":1}')
+    assert abs(timestamp - produced) <= 1
+    assert headers == [
+        ("ce_id", b"id-1"), ("ce_type", b"pay"), ("ce_reference", b"r"), ("x", b"\xff"),
+        ("empty", None),
+    ]  # fmt: skip
+    assert claimed.verdict is None
+
+
+def test_those_that_are_due_first_go_first(rows: WaitingRows) -> None:
+    for name, due_in in (("c", -1), ("a", -3), ("d", -0.5), ("b", -2)):
+        rows.add(name, due_in=due_in, type="one" if name in "ad" else "two")
+    assert ids(take(rows, 3)) == ["a", "b", "c"]
+    assert ids(take(rows, 3, order=2)) == ["d"]
+
+
+def test_types_share_a_claim_and_one_alone_has_it_all(rows: WaitingRows) -> None:
+    rows.add_many(1000, types=2)
+    rows.add(*[f"rare-{n}" for n in range(3)], type="rare")
+    kinds = Counter(claimed.record[TYPE] for claimed in take(rows, 103).rows)
+    assert kinds == {"t0": 50, "t1": 50, "rare": 3}
+    rows.query(f"UPDATE {rows.schema}.requests SET type = 't0' WHERE token IS NULL")
+    assert len(take(rows, 90, order=2).rows) == 90
+
+
+def test_limits_and_paused_types(rows: WaitingRows) -> None:
+    rows.add_many(100, types=4)
+    haul = take(rows, 100, limits={"t0": 2, "t1": 0}, paused=["t2"])
+    kinds = Counter(claimed.record[TYPE] for claimed in haul.rows)
+    assert kinds["t0"] == 2
+    assert set(kinds) == {"t0", "t3"}
+
+
+def test_nothing_waits(rows: WaitingRows) -> None:
+    assert take(rows) == Haul([], [], None, "")
+
+
+def test_a_type_behind_thousands_of_others_comes_round(rows: WaitingRows) -> None:
+    rows.add_types(2500)
+    rows.add("last", due_in=-3600, type="zz.real")
+    first = take(rows)
+    assert (ids(first), first.after) == ([], "made.up.2000")
+    second = take(rows, order=2, after=first.after)
+    assert ids(second) == ["last"]
+    # It came to the end, and went on from the beginning for as many as were left of its bound.
+    assert second.after == "made.up.1499"
+    rows.add("first", type="a.real")
+    assert ids(take(rows, order=3, after="made.up.2400")) == ["first"]
+
+
+def test_a_walk_that_comes_to_the_end_of_few_types_begins_anew(rows: WaitingRows) -> None:
+    rows.add("a", type="a")
+    rows.add("b", type="b", due_in=30)
+    rows.add("c", type="c", due_in=-3600)
+    for order, after in enumerate(("", "b", "c", "gone"), 1):
+        haul = take(rows, order=order, after=after)
+        assert (ids(haul), haul.after) == (["c", "a"], "")
+        assert haul.due_in == pytest.approx(30, abs=3)
+        rows.query(f"UPDATE {rows.schema}.requests SET due_at = not_before, token = NULL")
+
+
+@given(
+    st.integers(0, 50),
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 20), max_size=8),
+)
+def test_shares_are_fair_and_use_what_there_is(n: int, room: dict[str, int]) -> None:
+    shares = share_out(n, room)
+    assert sum(shares.values()) == min(n, sum(room.values()))
+    for name, share in shares.items():
+        assert 0 < share <= room[name]
+    for name, most in room.items():
+        if shares.get(name, 0) < most:
+            assert max(shares.values(), default=0) <= shares.get(name, 0) + 1
+
+
+# Two instances
+
+
+def test_two_instances_claim_distinct_rows(
+    stack: Stack, rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    rows.add_many(4000)
+    taken: dict[str, list[str]] = {"a": [], "b": []}
+
+    def drain(who: str, connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        order, misses = 0, 0
+        while misses < 3:
+            order += 1
+            haul = claim(connection, who, Want(order, 100), schema=rows.schema)
+            misses = 0 if haul.rows else misses + 1
+            taken[who] += ids(haul)
+
+    threads = [
+        threading.Thread(target=drain, args=args) for args in (("a", rows.connection), ("b", other))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    both = taken["a"] + taken["b"]
+    assert len(both) == len(set(both)) >= 2000
+    assert min(len(part) for part in taken.values()) > 0
+    tokens = rows.query(
+        f"SELECT split_part(token, ':', 1), count(*) FROM {rows.schema}.requests"
+        " WHERE token IS NOT NULL GROUP BY 1"
+    )
+    assert dict(tokens) == {who: len(part) for who, part in taken.items()}
+
+
+def test_a_row_that_somebody_holds_is_left(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    rows.add("held", "free")
+    with other.transaction():
+        other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'held' FOR UPDATE".encode())
+        assert ids(take(rows)) == ["free"]
+    assert ids(take(rows, order=2)) == ["held"]
+
+
+def test_what_was_cancelled_between_is_not_claimed(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    rows.add("x")
+    haul: list[Haul] = []
+    with other.transaction():
+        other.execute(
+            f"UPDATE {rows.schema}.requests SET state = 'cancelled', due_at = NULL".encode()
+        )
+        haul.append(take(rows))
+    haul.append(take(rows, order=2))
+    assert [ids(h) for h in haul] == [[], []]
+    assert rows.states() == {"x": "cancelled"}
+
+
+# Leases
+
+
+def test_an_expired_claim_is_due_again_and_its_crash_counted(rows: WaitingRows) -> None:
+    rows.add("x")
+    take(rows)
+    rows.expire("x")
+    [again] = take(rows, order=1, who="b").rows
+    assert again.verdict is None
+    assert rows.columns("x", "token", "run", "crashes") == ("b:1", 2, 1)
+    rows.expire("x")
+    [last] = take(rows, order=2).rows
+    assert last.verdict == "worker_died"
+    assert rows.columns("x", "token", "run", "crashes") == ("a:2", 3, 2)
+
+
+def test_renewing_keeps_a_claim_and_only_its_own(rows: WaitingRows) -> None:
+    rows.add("mine", "lost", "given back")
+    take(rows, order=5)
+    rows.expire("mine", "lost")
+    rows.query(f"UPDATE {rows.schema}.requests SET token = 'b:1' WHERE id = 'lost'")
+    rows.query(f"UPDATE {rows.schema}.requests SET token = NULL WHERE id = 'given back'")
+    pairs = [("mine", 5), ("lost", 5), ("given back", 5), ("nobody", 5)]
+    assert renew(rows.connection, "a", pairs, schema=rows.schema) == 1
+    assert rows.columns("mine", "due_in")[0] == pytest.approx(LEASE, abs=2)
+    assert rows.columns("lost", "due_in")[0] < 0
+    assert renew(rows.connection, "a", [], schema=rows.schema) == 0
+
+
+def test_of_two_claims_of_one_row_the_later_one_counts(rows: WaitingRows) -> None:
+    rows.add("x")
+    take(rows, order=9)
+    rows.expire("x")
+    take(rows, order=10)
+    pairs = [("x", 10), ("x", 9)]
+    assert renew(rows.connection, "a", pairs, schema=rows.schema) == 1
+    release(rows.connection, "a", [("x", 9)], schema=rows.schema)
+    assert rows.columns("x", "token") == ("a:10",)
+
+
+def test_what_is_given_back_is_due_at_once_and_counts_no_crash(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    other.execute(f'LISTEN "{due_channel(rows.schema)}"'.encode())
+    rows.add("x", "y", "other's")
+    take(rows)
+    rows.query(f"UPDATE {rows.schema}.requests SET token = 'b:1' WHERE id = 'other''s'")
+    pairs = [("x", 1), ("y", 1), ("other's", 1)]
+    assert release(rows.connection, "a", pairs, schema=rows.schema) == []
+    assert rows.columns("x", "token", "lease_until") == (None, None)
+    assert [n.channel for n in other.notifies(timeout=10, stop_after=1)] == [
+        due_channel(rows.schema)
+    ]
+    assert sorted(ids(take(rows, order=2))) == ["x", "y"]
+    assert rows.columns("x", "run", "crashes") == (2, 0)
+
+
+def test_calls_outside_are_held_by_their_chunks(rows: WaitingRows) -> None:
+    rows.add("x", "y", "waits")
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET state = 'running', token = 'a-' || id,"
+        " due_at = NULL, lease_until = now() WHERE id IN ('x', 'y')"
+    )
+    take(rows)
+    assert hold(rows.connection, ["a-x", "a-z", "a:1"], 60.0, schema=rows.schema) == 1
+    assert hold(rows.connection, [], 60.0, schema=rows.schema) == 0
+    later = "lease_until > now() + interval '50 s'"
+    assert (rows.columns("x", later), rows.columns("y", later)) == ((True,), (False,))
+
+
+def test_given_back_before_its_time_it_waits_for_it(rows: WaitingRows) -> None:
+    rows.add("x")
+    take(rows)
+    rows.query(f"UPDATE {rows.schema}.requests SET not_before = now() + interval '1 hour'")
+    release(rows.connection, "a", [("x", 1)], schema=rows.schema)
+    assert rows.columns("x", "due_in")[0] > 3000
+
+
+def test_the_channel_of_a_long_name_fits(rows: WaitingRows) -> None:
+    assert due_channel("oncepool") == "oncepool_due"
+    longest = due_channel("s" * 63)
+    rows.query("SELECT pg_notify(%s, '')", longest)
+    assert len(longest) == 63
+
+
+def test_no_two_claims_share_a_token() -> None:
+    tokens = {claim_token(who, n) for who in ("a", "b") for n in range(20)}
+    assert len(tokens) == 40
+
+
+# References
+
+
+def reference(rows: WaitingRows, *names: str, key: str = "k", **more: Any) -> None:
+    rows.add(*names, coalesce_key=key, code="coalescing", **more)
+
+
+def test_a_reference_that_runs_has_the_next_wait_behind_it(rows: WaitingRows) -> None:
+    reference(rows, "first")
+    assert ids(take(rows)) == ["first"]
+    reference(rows, "next", produced_in=-1)
+    reference(rows, "elsewhere", key="another")
+    assert ids(take(rows, order=2)) == ["elsewhere"]
+    rows.query(f"UPDATE {rows.schema}.requests SET state = 'done', token = NULL WHERE id = 'first'")
+    assert ids(take(rows, order=3)) == ["next"]
+    started = rows.query(f"SELECT coalesce_key, request_id FROM {rows.schema}.coalesced ORDER BY 1")
+    assert started == [("another", "elsewhere"), ("k", "next")]
+
+
+def test_an_expired_claim_gives_way_to_a_newer_one(rows: WaitingRows) -> None:
+    reply = [("ce_replyto", b"me")]
+    reference(rows, "old", headers=reply)
+    take(rows)
+    rows.expire("old")
+    reference(rows, "new", produced_in=-1)
+    haul = take(rows, order=2)
+    assert ids(haul) == ["new"]
+    [lost] = haul.superseded
+    assert (lost.id, lost.by, lost.headers) == ("old", "new", reply)
+    assert rows.columns("old", "state", "superseded_by", "token", "due_at") == (
+        "superseded", "new", None, None,
+    )  # fmt: skip
+
+
+def test_an_expired_claim_gives_way_to_one_whose_window_is_still_open(rows: WaitingRows) -> None:
+    reference(rows, "old")
+    take(rows)
+    rows.expire("old")
+    reference(rows, "new", produced_in=-1, due_in=20)
+    haul = take(rows, order=2)
+    assert (ids(haul), [s.id for s in haul.superseded]) == ([], ["old"])
+    assert rows.columns("new", "token") == (None,)
+
+
+def test_an_expired_claim_that_is_the_newest_runs_again(rows: WaitingRows) -> None:
+    reference(rows, "newest", produced_in=-1)
+    take(rows)
+    reference(rows, "older", produced_in=-10)
+    rows.expire("newest")
+    assert ids(take(rows, order=2)) == ["newest"]
+    assert rows.columns("older", "state", "token") == ("waiting", None)
+
+
+def test_given_back_it_gives_way_to_a_newer_one_or_takes_an_older_ones_place(
+    rows: WaitingRows,
+) -> None:
+    reference(rows, "a1", key="a")
+    reference(rows, "b1", key="b", produced_in=-1)
+    take(rows)
+    reference(rows, "a2", key="a", produced_in=-2)
+    reference(rows, "b0", key="b", produced_in=-20)
+    lost = release(rows.connection, "a", [("a1", 1), ("b1", 1)], schema=rows.schema)
+    assert {(s.id, s.by) for s in lost} == {("a1", "a2"), ("b0", "b1")}
+    assert rows.states() == {
+        "a1": "superseded", "a2": "waiting", "b0": "superseded", "b1": "waiting",
+    }  # fmt: skip
+
+
+def test_of_two_claims_of_a_reference_at_once_one_is_given_back(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    """An expired one is claimed again while a newer one arrives and is claimed by another."""
+    reference(rows, "old")
+    take(rows)
+    rows.expire("old")
+    hauls: dict[str, Haul] = {}
+
+    def claim_new() -> None:
+        hauls["b"] = claim(other, "b", Want(1, 10), schema=rows.schema)
+
+    thread = threading.Thread(target=claim_new)
+    with rows.connection.transaction():
+        hauls["a"] = take(rows, order=2)
+        with psycopg.connect(other.info.dsn, password=other.info.password) as third:
+            adding = WaitingRows.__new__(WaitingRows)
+            adding.schema, adding.connection = rows.schema, third
+            adding._offsets = rows._offsets
+            reference(adding, "new", produced_in=-1)
+        thread.start()
+        time.sleep(0.3)  # it waits for the lock of the reference by then, or has not begun
+    thread.join(30)
+    assert ids(hauls["a"]) == ["old"]
+    assert ids(hauls["b"]) == []
+    assert rows.columns("new", "token", "state") == (None, "waiting")
+
+
+# Size
+
+
+def test_a_large_table_is_never_scanned(rows: WaitingRows) -> None:
+    rows.add_many(100_000)
+    rows.query(f"UPDATE {rows.schema}.requests SET coalesce_key = id WHERE type = 't2'")
+    rows.query(f"VACUUM ANALYZE {rows.schema}.requests")
+    claimed = [("r1", 1), ("r2", 1)]
+    values = {
+        "types": ["t0", "t1"], "shares": [50, 50], "token": "x:1", "lease": LEASE,
+        "ids": [name for name, _ in claimed], "tokens": ["x:1", "x:1"], "after": "", "most": 2000,
+    }  # fmt: skip
+    names = (
+        "due_types", "claim_due", "start_coalesced", "claimed_in_vain", "renew_claims",
+        "lock_claims", "supersede_claims", "supersede_older", "release_claims",
+    )  # fmt: skip
+    for name in names:
+        plan = rows.explain(query(name, rows.schema), values)
+        assert '"Node Type":"Seq Scan"' not in plan, (name, plan)
+        if name not in ("due_types", "claim_due"):
+            # What is looked up by its reference must not be found among all that wait.
+            assert "requests_due" not in plan, (name, plan)
+    begun = time.monotonic()
+    for order in range(10):
+        assert len(take(rows, 500, order=order).rows) == 500
+    assert (time.monotonic() - begun) / 10 < 0.25
+
+
+def test_orders_are_kept_apart(rows: WaitingRows) -> None:
+    rows.add("x", "y")
+    one, two = take(rows, 1, order=1), take(rows, 1, order=2)
+    places = [(c.record[PARTITION], c.record[OFFSET]) for c in (*one.rows, *two.rows)]
+    assert places == [(DUE, 1), (DUE, 2)]
+
+
+def test_what_is_superseded_on_the_way_has_a_result_record_where_asked_for(
+    rows: WaitingRows,
+) -> None:
+    reference(rows, "old")
+    reference(rows, "given back", key="b")
+    take(rows)
+    rows.expire("old")
+    reference(rows, "new", produced_in=-1)
+    reference(rows, "newer", key="b", produced_in=-1)
+    claim(rows.connection, "a", Want(2, 10), schema=rows.schema, results=True)
+    release(rows.connection, "a", [("given back", 1)], schema=rows.schema, results=True)
+    records = rows.query(f"SELECT request_id, state FROM {rows.schema}.results ORDER BY id")
+    assert records == [("old", "superseded"), ("given back", "superseded")]
+
+
+def test_an_older_one_does_not_run_after_a_newer_one_that_was_started(rows: WaitingRows) -> None:
+    """The older one's instance was killed; while its lease ran the newer one took its turn."""
+    rows.add("old", "new")
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET coalesce_key = 'k', produced_at = now() -"
+        " (CASE id WHEN 'old' THEN interval '9 s' ELSE interval '1 s' END),"
+        " token = CASE id WHEN 'old' THEN 'dead:1' END"
+    )
+    newest = f"INSERT INTO {rows.schema}.coalesced SELECT produced_at, type, 'k', id"
+    rows.query(f"{newest} FROM {rows.schema}.requests WHERE id = 'new'")
+    rows.query(f"UPDATE {rows.schema}.requests SET state = 'done', due_at = NULL WHERE id = 'new'")
+    haul = take(rows)
+    assert ids(haul) == []
+    assert [(lost.id, lost.by) for lost in haul.superseded] == [("old", "new")]
+    assert rows.columns("old", "state", "superseded_by", "token") == ("superseded", "new", None)
+
+
+def test_what_somebody_has_locked_for_a_moment_is_given_back_all_the_same(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    rows.add("x")
+    take(rows)
+    other.autocommit = False
+    other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'x' FOR UPDATE".encode())
+    threading.Timer(0.1, other.rollback).start()
+    release(rows.connection, "a", [("x", 1)], schema=rows.schema)
+    assert rows.columns("x", "token") == (None,)
+
+
+def test_what_somebody_is_finishing_is_not_waited_for(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    rows.add("x", "y")
+    take(rows)
+    other.autocommit = False
+    other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'x' FOR UPDATE".encode())
+    assert release(rows.connection, "a", [("x", 1), ("y", 1)], schema=rows.schema) == []
+    assert rows.columns("y", "token") == (None,)
+    other.rollback()
+    assert rows.columns("x", "token") == ("a:1",)
+    assert release(rows.connection, "a", [], schema=rows.schema) == []

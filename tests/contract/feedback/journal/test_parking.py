@@ -1,0 +1,160 @@
+"""Parking on real PostgreSQL: new rows, and failed ones that were sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from feedback.journal.claims import Want, claim
+from feedback.journal.parking import Parcel, Parked, columns_of, park
+from feedback.journal.queries import query
+from feedback.journal.rows import headers_json
+from stack import Stack
+from tests.support.moves import forbidden_moves, watch_moves
+from tests.support.waiting_rows import WaitingRows
+
+AT = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def rows(rows: WaitingRows, stack: Stack, schema: str) -> Iterator[WaitingRows]:
+    watch_moves(stack.database, schema)
+    yield rows
+    # How a test wrote its rows is none.
+    assert [m for m in forbidden_moves(stack.database, schema) if m[0] is not None] == []
+
+
+def parcel(name: str, *headers: tuple[str, bytes], **changes: Any) -> Parcel:
+    made = Parcel(
+        name, "pay", "requests", 0, 77, AT, None, 0, 0, b"other key", None, b'{"n": 2}',
+        headers_json([("ce_id", name.encode()), ("ce_type", b"pay"), *headers]),
+    )  # fmt: skip
+    return made._replace(**changes)
+
+
+def parked(rows: WaitingRows, *parcels: Parcel, results: bool = False) -> Parked:
+    return park(rows.connection, parcels, "parked", schema=rows.schema, results=results)
+
+
+def failed(rows: WaitingRows, *names: str, **more: Any) -> None:
+    """As a run leaves them that failed for good."""
+    rows.add(
+        *names,
+        **{
+            "type": "pay", "state": "failed", "code": "handler_error", "run": 3, "attempt": 2,
+            "used": 2, "error": "boom", "fingerprint": b"f", "key": b"k", "payload": b'{"n": 1}',
+            "finished_at": AT, **more,
+        },
+    )  # fmt: skip
+    rows.query(f"UPDATE {rows.schema}.requests SET due_at = NULL, not_before = NULL"
+               " WHERE state = 'failed'")  # fmt: skip
+
+
+def test_a_failed_one_that_was_sent_again_waits_with_what_its_row_says(rows: WaitingRows) -> None:
+    stored = [("ce_source", b"s"), ("ce_expirytime", b"2026-01-01T00:00:00Z"), ("x", b"1")]
+    failed(rows, "a", headers=stored)
+    again = parcel("a", ("ce_replyto", b"me"), ("x", b"2"))
+    assert parked(rows, again, parcel("new")) == Parked({"a": 4, "new": 0}, [])
+    assert rows.columns("a", "state", "code", "attempt", "used", "run", "crashes") == (
+        "waiting", "parked", 1, 0, 4, 0,
+    )  # fmt: skip
+    assert rows.columns("a", "finished_at", "error", "token", "lease_until", "due_at <= now()") == (
+        None, None, None, None, True,
+    )  # fmt: skip
+    assert rows.columns("a", "topic", "partition", "kafka_offset") == ("requests", 0, 77)
+    # A payload that differs must never run under its id; how long and for whom is the resend's.
+    assert rows.columns("a", "payload", "key", "fingerprint") == (b'{"n": 1}', b"k", b"f")
+    haul = claim(rows.connection, "i", Want(1, 9), schema=rows.schema)
+    [record] = [row.record for row in haul.rows if row.record[5] != again.payload]
+    assert record[5:7] == (
+        b'{"n": 1}',
+        [("ce_id", b"a"), ("ce_type", b"pay"), ("ce_source", b"s"), ("x", b"1"),
+         ("ce_replyto", b"me")],
+    )  # fmt: skip
+    assert rows.columns("a", "run", "crashes") == (5, 0)
+
+
+def test_other_rows_and_what_this_very_message_wrote_are_left(rows: WaitingRows) -> None:
+    for state in ("waiting", "running", "in_doubt", "dead", "cancelled", "done", "superseded"):
+        failed(rows, state, state=state)
+    failed(rows, "other type", type="another")
+    failed(rows, "no payload", payload=None)
+    failed(rows, "same message")
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET partition = 0, kafka_offset = 77"
+        " WHERE id = 'same message'"
+    )
+    before = rows.query(f"SELECT * FROM {rows.schema}.requests ORDER BY id")
+    names = [name for (name,) in rows.query(f"SELECT id FROM {rows.schema}.requests")]
+    assert parked(rows, *map(parcel, names)) == Parked({}, [])
+    assert rows.query(f"SELECT * FROM {rows.schema}.requests ORDER BY id") == before
+
+
+def test_starts_that_died_count_and_a_time_that_was_named_holds(rows: WaitingRows) -> None:
+    failed(rows, "a", "b", crashes=1)
+    hour = datetime.now(UTC) + timedelta(hours=1)
+    suspect, later = parcel("a", run=2, crashes=1), parcel("b", not_before=hour)
+    assert parked(rows, suspect, later).runs == {"a": 6, "b": 4}
+    assert rows.columns("a", "crashes", "due_at <= now()") == (2, True)
+    assert rows.columns("b", "crashes", "due_at", "not_before") == (1, hour, hour)
+
+
+def test_a_failed_one_gives_way_to_a_newer_one_of_its_reference(rows: WaitingRows) -> None:
+    for name in ("waits", "runs", "ran"):
+        failed(rows, f"old-{name}", coalesce_key=name, produced_in=-60)
+    rows.add("waits", coalesce_key="waits", produced_in=-1, type="pay")
+    rows.add("runs", coalesce_key="runs", produced_in=-1, type="pay", token="x:1")
+    rows.query(
+        f"INSERT INTO {rows.schema}.coalesced VALUES (now(), 'pay', 'ran', 'ran')"
+    )  # fmt: skip
+    names = [f"old-{name}" for name in ("ran", "runs", "waits")]
+    found = parked(rows, *map(parcel, names), results=True)
+    assert found.runs == {}
+    lost = sorted((s.id, s.by, s.run) for s in found.superseded)
+    assert lost == [("old-ran", "ran", 4), ("old-runs", "runs", 4), ("old-waits", "waits", 4)]
+    assert {rows.columns(name, "state", "token", "due_at") for name in names} == {
+        ("superseded", None, None)
+    }
+    assert rows.states()["waits"] == "waiting"
+    noted = rows.query(f"SELECT request_id, state FROM {rows.schema}.results ORDER BY 1")
+    assert noted == [(name, "superseded") for name in names]
+
+
+def test_an_older_one_of_its_reference_gives_way_to_it(rows: WaitingRows) -> None:
+    failed(rows, "newest", "older", coalesce_key="k", produced_in=-5)
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET produced_at = now() - interval '1 s'"
+        " WHERE id = 'newest'"
+    )
+    rows.add("oldest", coalesce_key="k", produced_in=-60, type="pay")
+    found = parked(rows, parcel("newest"), parcel("older"))
+    assert found.runs == {"newest": 4}
+    assert {(s.id, s.by) for s in found.superseded} == {("older", "newest"), ("oldest", "newest")}
+    assert rows.columns("newest", "state", "coalesce_key", "token") == ("waiting", "k", None)
+    assert rows.columns("newest", "due_at <= now()") == (True,)
+
+
+def test_what_another_copy_holds_is_left_to_it(rows: WaitingRows, stack: Stack) -> None:
+    failed(rows, "held", "free")
+    with psycopg.connect(stack.database) as other:
+        other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'held' FOR UPDATE".encode())
+        assert parked(rows, parcel("held"), parcel("free")).runs == {"free": 4}
+    assert rows.states() == {"held": "failed", "free": "waiting"}
+
+
+def test_rows_are_found_by_their_ids_in_a_large_table(rows: WaitingRows) -> None:
+    rows.add_many(50_000)
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET state = 'failed', due_at = NULL WHERE type = 't0'"
+    )
+    rows.query(f"VACUUM ANALYZE {rows.schema}.requests")
+    many = [parcel(f"r{n}", type="t0") for n in range(3, 1500, 3)]
+    values = {**columns_of(many), "code": "parked", "token": "x"}
+    for name in ("lock_failed", "revive"):
+        plan = rows.explain(query(name, rows.schema), values)
+        assert '"Node Type":"Seq Scan"' not in plan, (name, plan)
+    assert len(parked(rows, *many).runs) == len(many)

@@ -1,0 +1,117 @@
+"""Pruning on real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from feedback.operations import prune as pruning
+from feedback.operations.prune import prunable, prune
+from tests.support.journal import Journal
+
+NOW = datetime.now(UTC)
+OLD = NOW - timedelta(days=40)
+BEFORE = NOW - timedelta(days=30)
+GONE = ["done", "rejected", "superseded", "cancelled", "failed"]
+KEPT = ["waiting", "running", "in_doubt", "dead"]
+
+
+def pruned(journal: Journal) -> dict[str, int]:
+    deleted: Counter[str] = Counter()
+    for step in prune(journal.connection, BEFORE, schema=journal.schema, sleep=lambda _: None):
+        deleted.update(step.deleted)
+    return {table: n for table, n in deleted.items() if n}
+
+
+def ids(journal: Journal, table: str, column: str = "request_id") -> list[object]:
+    rows = journal.rows(f"SELECT {column} AS id FROM {{s}}.{table} ORDER BY 1")
+    return [row["id"] for row in rows]
+
+
+def test_what_ended_long_ago_goes_and_the_rest_stays(journal: Journal) -> None:
+    for state in GONE + KEPT:
+        journal.put(f"old-{state}", state, created_at=OLD, finished_at=OLD)
+        journal.put(f"new-{state}", state, created_at=OLD)
+    assert prunable(journal.connection, BEFORE, schema=journal.schema)["requests"] == 5
+
+    assert pruned(journal) == {"requests": 5}
+
+    left = [f"new-{state}" for state in GONE + KEPT] + [f"old-{state}" for state in KEPT]
+    assert ids(journal, "requests", "id") == sorted(left)
+
+
+def test_what_belongs_to_a_request_goes_with_it(journal: Journal) -> None:
+    for name, state, ended in (("a", "done", OLD), ("b", "dead", OLD), ("c", "done", NOW)):
+        journal.put(name, state, finished_at=ended)
+    for name in ("a", "b", "c", "without-row"):
+        journal.insert(
+            "attempts", request_id=name, run=1, code="timeout", started_at=OLD, ended_at=OLD
+        )
+        journal.insert(
+            "transitions", request_id=name, run=1, action="retry", from_state="dead",
+            to_state="waiting", who="ann", at=OLD,
+        )  # fmt: skip
+    journal.insert(
+        "attempts", request_id="new-without-row", run=1, code="x", started_at=OLD, ended_at=NOW
+    )
+
+    assert pruned(journal) == {"requests": 1, "attempts": 2, "transitions": 2}
+
+    assert ids(journal, "attempts") == ["b", "c", "new-without-row"]
+    assert ids(journal, "transitions") == ["b", "c"]
+
+
+def test_old_counters_references_and_retried_letters_go(journal: Journal) -> None:
+    for n, moment in enumerate((OLD, NOW)):
+        journal.insert("counters", minute=moment, n=1, type="a", state="done", code="ok")
+        journal.insert(
+            "coalesced", type="a", coalesce_key=str(n), produced_at=moment, request_id=str(n)
+        )
+        journal.insert(
+            "dead_letters", topic="t", partition=0, kafka_offset=n, produced_at=OLD, at=OLD,
+            reason="malformed", retried_at=moment,
+        )  # fmt: skip
+    journal.insert(
+        "dead_letters", topic="t", partition=0, kafka_offset=9, produced_at=OLD, at=OLD,
+        reason="malformed",
+    )  # fmt: skip
+
+    counted = prunable(journal.connection, BEFORE, schema=journal.schema)
+    assert counted == {"requests": 0, "dead_letters": 1, "coalesced": 1, "counters": 1}
+    assert pruned(journal) == {"dead_letters": 1, "coalesced": 1, "counters": 1}
+    assert ids(journal, "coalesced") == ["1"]
+    assert ids(journal, "dead_letters", "kafka_offset") == [1, 9]
+
+
+def test_it_goes_page_range_by_page_range(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning, "PAGES", 3)
+    journal.run(
+        "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
+        " produced_at, finished_at) SELECT 'r' || n, 'a', 'done', 'ok', 'none', 't', 0, n, now(),"
+        " CASE WHEN n %% 2 = 0 THEN %s ELSE now() END FROM generate_series(1, 2000) n",
+        OLD,
+    )
+
+    steps = list(prune(journal.connection, BEFORE, schema=journal.schema, sleep=lambda _: None))
+
+    per_step = [step.deleted["requests"] for step in steps]
+    assert sum(per_step) == 1000
+    assert max(per_step) < 200, "bounded"
+    assert max(step.pages for step in steps) == 3
+    assert len(ids(journal, "requests", "id")) == 1000
+
+
+def test_a_row_that_is_locked_is_left_for_the_next_time(journal: Journal) -> None:
+    journal.put("a", "done", finished_at=OLD)
+    journal.put("b", "failed", finished_at=OLD)
+    with psycopg.connect(journal.url) as resend:
+        resend.execute(f"SELECT FROM {journal.schema}.requests WHERE id = 'b' FOR UPDATE")
+        assert pruned(journal) == {"requests": 1}
+
+    assert ids(journal, "requests", "id") == ["b"]
+    assert pruned(journal) == {"requests": 1}

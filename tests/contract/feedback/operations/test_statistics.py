@@ -1,0 +1,90 @@
+"""Figures of the journal as a whole, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from feedback.operations.statistics import Figures, figures
+from tests.support.journal import Journal
+
+NOW = datetime.now(UTC)
+
+
+def ago(**span: float) -> datetime:
+    return datetime.now(UTC) - timedelta(**span)
+
+
+def look(journal: Journal) -> Figures:
+    return figures(journal.connection, schema=journal.schema)
+
+
+def count(journal: Journal, kind: str, state: str, code: str, n: int, at: datetime) -> None:
+    minute = at.replace(second=0, microsecond=0)
+    journal.insert("counters", minute=minute, type=kind, state=state, code=code, n=n)
+
+
+def test_an_empty_journal(journal: Journal) -> None:
+    assert look(journal) == Figures([], 0, 0, 0)
+
+
+def test_what_waits_by_type_with_its_age_and_how_late_it_is(journal: Journal) -> None:
+    journal.put("late", "waiting", created_at=ago(minutes=9), due_at=ago(minutes=2))
+    journal.put("soon", "waiting", created_at=ago(minutes=3), due_at=ago(minutes=-2))
+    journal.put("far", "waiting", type="z", created_at=NOW, due_at=ago(days=-2))
+    journal.put("done", "done")
+
+    pay, other = look(journal).types
+
+    assert (pay["type"], pay["waiting"], pay["due"]) == ("payment.create", 2, 1)
+    assert 540 <= pay["oldest"] < 700
+    assert 120 <= pay["overdue"] < 280
+    assert (other["type"], other["waiting"], other["due"]) == ("z", 1, 0)
+    assert other["overdue"] == 0
+    assert other["done_day"] == 0
+
+
+def test_what_somebody_has_to_look_at(journal: Journal) -> None:
+    for n in range(3):
+        journal.put(f"dead-{n}", "dead")
+    journal.put("doubt", "in_doubt", effect="external")
+    place = {"produced_at": NOW, "partition": 0, "topic": "t", "reason": "malformed"}
+    journal.insert("dead_letters", kafka_offset=1, **place)
+    journal.insert("dead_letters", kafka_offset=2, retried_at=NOW, **place)
+
+    found = look(journal)
+
+    assert (found.dead, found.in_doubt, found.messages) == (3, 1, 1)
+
+
+def test_what_ended_by_type_and_how_fast(journal: Journal) -> None:
+    count(journal, "a", "done", "ok", 60, ago(minutes=1))
+    count(journal, "a", "rejected", "no_funds", 60, ago(minutes=1))
+    count(journal, "a", "done", "duplicate", 600, ago(minutes=1))
+    count(journal, "a", "waiting", "retry", 600, ago(minutes=1))
+    count(journal, "a", "done", "ok", 7, ago(hours=3))
+    count(journal, "a", "done", "ok", 1000, ago(hours=25))
+    count(journal, "a", "lost", "at_commit", 4, ago(hours=5))
+    count(journal, "b", "failed", "handler_error", 1, ago(hours=2))
+
+    a, b = look(journal).types
+
+    assert (a["done_hour"], a["done_day"], a["lost"]) == (60, 67, 4)
+    # 120 within the last minute and what has passed of this one; a slow test may fall beyond it.
+    assert a["rate"] == 0 or 1.0 <= a["rate"] <= 2.0
+    assert (b["done_hour"], b["done_day"], b["rate"]) == (0, 0, 0)
+    assert b["oldest"] is None
+
+
+def test_many_rows_that_wait_are_counted_from_the_index(journal: Journal) -> None:
+    journal.run(
+        "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
+        " produced_at, due_at) SELECT 'r' || n, 't', 'waiting', 'delayed', 'transaction', 't', 0,"
+        " n, now(), now() + interval '1 day' FROM generate_series(1, 20000) AS n"
+    )
+    journal.run("VACUUM ANALYZE {s}.requests")
+    plan = journal.rows(
+        "EXPLAIN SELECT type, count(*), min(created_at), min(due_at) FROM {s}.requests"
+        " WHERE state = 'waiting' GROUP BY type"
+    )
+    assert any("Index Only Scan" in row["QUERY PLAN"] for row in plan), plan
+    assert look(journal).types[0]["waiting"] == 20000

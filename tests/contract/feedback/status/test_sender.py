@@ -1,0 +1,82 @@
+"""The sender with a real server that is stopped or hangs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from feedback.backoff import Breaker
+from feedback.contract.states import State
+from feedback.status.sender import StatusSender
+from feedback.status.status import encode_status
+from feedback.status.store import RedisStatusStore, StatusWrite
+from tests.support import eventually
+from tests.support.private_valkey import PrivateValkey
+
+AT = datetime(2030, 5, 1, tzinfo=UTC)
+CHUNKS = 400
+
+
+def chunk(number: int) -> list[StatusWrite]:
+    return [
+        StatusWrite(
+            f"{number}-{row}",
+            encode_status(f"{number}-{row}", "t", State.DONE, 1, code="ok", attempt=1, at=AT),
+            60,
+        )
+        for row in range(25)
+    ]
+
+
+@pytest.fixture
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
+    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
+    yield server
+    server.resume()
+    server.stop()
+
+
+@pytest.mark.parametrize("fault", ["stopped", "paused"])
+def test_a_server_that_is_away_costs_put_nothing(valkey: PrivateValkey, fault: str) -> None:
+    store = RedisStatusStore(valkey.url)
+    sender = StatusSender(store, breaker=Breaker(0.05, 0.2))
+    sender.put(chunk(0))
+    assert sender.flush(10)
+    if fault == "stopped":
+        valkey.stop()
+    else:
+        valkey.pause()
+    sender.put(chunk(1))
+    eventually(lambda: sender.stats().open)  # the fault has taken effect
+    longest = 0.0
+    for number in range(2, CHUNKS):
+        statuses = chunk(number)
+        start = time.perf_counter()
+        sender.put(statuses)
+        longest = max(longest, time.perf_counter() - start)
+    assert longest < 0.1  # less than any time-out: no put ever waited for the server
+    assert sender.stats().queued + sender.dropped == (CHUNKS - 1) * 25
+    assert sender.stats().queued <= 10_000
+    if fault == "stopped":
+        valkey.start()
+    else:
+        valkey.resume()
+    last = f"{CHUNKS - 1}-24"
+    eventually(lambda: sender.stats().written >= sender.stats().queued and not sender.stats().open)
+    assert sender.flush(10)
+    assert store.read([last])[0] is not None
+    sender.close()
+    store.close()
+
+
+def test_while_it_hangs_a_flush_ends_with_its_time_out(valkey: PrivateValkey) -> None:
+    sender = StatusSender(RedisStatusStore(valkey.url, timeout=0.2))
+    valkey.pause()
+    sender.put(chunk(0))
+    start = time.monotonic()
+    assert not sender.close(5)
+    assert time.monotonic() - start < 4
+    assert sender.dropped == 25

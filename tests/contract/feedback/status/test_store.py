@@ -1,0 +1,490 @@
+"""One suite for every status store: what producers and workers may rely on."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from feedback.contract.states import RANK, State
+from feedback.errors import StoreUnavailable
+from feedback.status.status import Status, encode_status
+from feedback.status.store import (
+    MemoryStatusStore,
+    RedisStatusStore,
+    StatusStore,
+    StatusWrite,
+    hinted_ids,
+)
+from stack import Stack
+from tests.support import eventually
+from tests.support.private_valkey import PrivateValkey
+
+AT = datetime(2030, 5, 1, 12, 0, tzinfo=UTC)
+_numbers = itertools.count()
+
+
+@dataclass
+class Part:
+    """A store and what the suite does to it."""
+
+    store: StatusStore
+    forget: Callable[[], None]
+    pass_seconds: Callable[[float], None]
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
+    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def part(request: pytest.FixtureRequest) -> Iterator[Part]:
+    if request.param == "memory":
+        now = [0.0]
+        store = MemoryStatusStore(lambda: now[0])
+
+        def move(seconds: float) -> None:
+            now[0] += seconds
+
+        yield Part(store, store.forget, move)
+        return
+    stack: Stack = request.getfixturevalue("stack")
+    redis_store = RedisStatusStore(stack.redis, request.getfixturevalue("prefix"))
+    with redis.Redis.from_url(stack.redis) as client:
+
+        def forget() -> None:
+            for key in client.scan_iter(f"{redis_store.prefix}:*"):
+                client.delete(key)
+
+        yield Part(redis_store, forget, time.sleep)
+    redis_store.close()
+
+
+@pytest.fixture
+def store(part: Part) -> StatusStore:
+    return part.store
+
+
+def write(
+    id: str,
+    state: State,
+    run: int = 1,
+    *,
+    code: str = "ok",
+    bump: bool = False,
+    ttl: int = 60,
+    reply_to: str | None = None,
+) -> StatusWrite:
+    value = encode_status(id, "t", state, run, code=code, attempt=1, at=AT)
+    return StatusWrite(id, value, ttl, bump, reply_to)
+
+
+def standing(store: StatusStore, id: str) -> tuple[str, int, str] | None:
+    status = store.read([id])[0]
+    return None if status is None else (status.state, status.run, status.code)
+
+
+def fresh_id() -> str:
+    return f"id {next(_numbers)}"
+
+
+def test_what_was_written_is_read_in_the_order_asked_for(store: StatusStore) -> None:
+    store.write([write("a", State.DONE), write("ü b", State.RUNNING)])
+    read = store.read(["ü b", "unknown", "a", "a"])
+    assert [status and (status.id, status.state) for status in read] == [
+        ("ü b", "running"),
+        None,
+        ("a", "done"),
+        ("a", "done"),
+    ]
+    assert store.read([]) == []
+    store.write([])
+
+
+def test_more_than_one_slice(store: StatusStore) -> None:
+    ids = [f"n{number}" for number in range(1_203)]
+    store.write([write(name, State.DONE) for name in ids])
+    assert [status and status.id for status in store.read(ids)] == ids
+
+
+def test_values_beyond_a_slice_of_bytes(store: StatusStore) -> None:
+    result = b'"' + b"x" * 700_000 + b'"'
+    writes = [
+        StatusWrite(
+            name,
+            encode_status(name, "t", State.DONE, 1, code="ok", attempt=1, at=AT, result=result),
+            60,
+        )
+        for name in ("a", "b", "c")
+    ]
+    store.write(writes)
+    assert [len(status.result) for status in store.read(["a", "b", "c"]) if status] == [700_000] * 3
+
+
+@pytest.mark.parametrize(
+    "first, second, expected",
+    [
+        (("done", 1), ("running", 1), ("done", 1)),
+        (("done", 1), ("running", 2), ("done", 1)),
+        (("done", 1), ("rejected", 2), ("done", 1)),
+        (("running", 2), ("failed", 1), ("running", 2)),
+        (("running", 2), ("done", 1), ("done", 1)),  # final wins whatever the run
+        (("failed", 1), ("accepted", 0), ("failed", 1)),
+        (("accepted", 0), ("accepted", 0), ("accepted", 0)),
+        (("dead", 1), ("running", 2), ("running", 2)),  # reopened
+        (("dead", 1), ("cancelled", 1), ("dead", 1)),
+        (("dead", 1), ("waiting", 1), ("dead", 1)),
+        (("dead", 1), ("done", 1), ("done", 1)),
+        (("failed", 1), ("failed", 2), ("failed", 2)),
+        (("in_doubt", 1), ("waiting", 2), ("waiting", 2)),
+    ],
+)
+def test_which_status_stands(
+    store: StatusStore,
+    first: tuple[str, int],
+    second: tuple[str, int],
+    expected: tuple[str, int],
+) -> None:
+    name = fresh_id()
+    for state, run in (first, second):
+        store.write([write(name, State(state), run)])
+    assert standing(store, name) == (*expected, "ok")
+
+
+@pytest.mark.parametrize(
+    "first, expected",
+    [
+        (None, ("failed", 1)),
+        (("accepted", 0), ("failed", 1)),
+        (("running", 3), ("failed", 4)),
+        (("failed", 3), ("failed", 4)),
+        (("failed", 99_999), ("failed", 99_999)),
+        (("waiting", 3), ("waiting", 3)),
+        (("in_doubt", 3), ("in_doubt", 3)),
+        (("dead", 3), ("dead", 3)),
+        (("cancelled", 3), ("cancelled", 3)),
+        (("done", 3), ("done", 3)),
+    ],
+)
+def test_a_bump_takes_the_next_run_number(
+    store: StatusStore, first: tuple[str, int] | None, expected: tuple[str, int]
+) -> None:
+    name = fresh_id()
+    if first is not None:
+        store.write([write(name, State(first[0]), first[1])])
+    store.write([write(name, State.FAILED, 1, code="database_unavailable", bump=True)])
+    found = standing(store, name)
+    assert found is not None
+    assert found[:2] == expected
+
+
+@pytest.mark.parametrize("code", ["database_unavailable", "shutdown"])
+@pytest.mark.parametrize("state", ["waiting", "failed", "in_doubt", "dead", "done"])
+def test_the_journal_is_heard_after_failures_it_never_saw(
+    store: StatusStore, code: str, state: str
+) -> None:
+    name = fresh_id()
+    for _ in range(5):  # an outage, sent again again and again
+        store.write([write(name, State.FAILED, 1, code=code, bump=True)])
+    assert standing(store, name) == ("failed", 5, code)
+    store.write([write(name, State.RUNNING, 1)])
+    assert standing(store, name) == ("failed", 5, code)
+    store.write([write(name, State(state), 1)])
+    assert standing(store, name) == (state, 1, "ok")
+
+
+steps = st.tuples(
+    st.sampled_from(State),
+    st.integers(0, 3),
+    st.sampled_from(["ok", "shutdown", "database_unavailable"]),
+    st.booleans(),
+)
+
+
+def expected_after(history: list[tuple[State, int, str, bool]]) -> tuple[str, int, str]:
+    """The rules once more, over tuples instead of text."""
+    kept: tuple[State, int, str] | None = None
+    for state, run, code, bump in history:
+        if kept is None:
+            kept = state, run, code
+            continue
+        old_rank, old_run, new_rank = RANK[kept[0]], kept[1], RANK[state]
+        if old_rank == 9:
+            continue
+        if bump:
+            if kept[0] in (State.ACCEPTED, State.RUNNING, State.FAILED):
+                kept = state, old_run + 1, code
+            continue
+        unseen = kept[0] == State.FAILED and kept[2] != "ok" and new_rank >= 3
+        higher = run > old_run or (run == old_run and new_rank > old_rank and old_rank != 8)
+        if new_rank == 9 or higher or unseen:
+            kept = state, run, code
+    assert kept is not None
+    return kept[0].value, kept[1], kept[2]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(steps, min_size=1, max_size=7))
+def test_any_history_ends_as_the_rules_say(
+    store: StatusStore, history: list[tuple[State, int, str, bool]]
+) -> None:
+    name = fresh_id()
+    # One batch: what stands between the writes must count too.
+    store.write(
+        [write(name, state, run, code=code, bump=bump) for state, run, code, bump in history]
+    )
+    assert standing(store, name) == expected_after(history)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_whatever_the_order_of_arrival_the_latest_stands(
+    store: StatusStore, data: st.DataObject
+) -> None:
+    # One final state at most: the journal lets one of them win.
+    final = data.draw(st.sampled_from([None, State.DONE, State.REJECTED, State.SUPERSEDED]))
+    states = st.sampled_from([state for state in State if RANK[state] <= 5])
+    ways = data.draw(st.lists(st.tuples(st.integers(0, 3), states), min_size=1, max_size=5))
+    order = data.draw(st.permutations([*ways, *([(1, final)] if final else [])]))
+    name = fresh_id()
+    for run, state in order:
+        store.write([write(name, state, run)])
+    latest = (1, final) if final else max(ways, key=lambda way: (way[0], RANK[way[1]]))
+    assert standing(store, name) == (latest[1], latest[0], "ok")
+
+
+def test_a_final_status_never_changes_under_racing_writers(store: StatusStore) -> None:
+    name = fresh_id()
+    seen: set[tuple[str, int, str] | None] = set()
+
+    def race(number: int) -> None:
+        for run in range(50):
+            state = State.DONE if run == 25 else State.RUNNING
+            store.write([write(name, state, run, code=f"w{number}")])
+            status = store.read([name])[0]
+            if status is not None and status.final:
+                seen.add((status.state, status.run, status.code))
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 1
+
+
+def test_a_status_ends_with_its_time_to_live(part: Part) -> None:
+    part.store.write([write("short", State.DONE, ttl=1), write("long", State.DONE, ttl=60)])
+    part.pass_seconds(1.1)
+    assert standing(part.store, "short") is None
+    assert standing(part.store, "long") == ("done", 1, "ok")
+
+
+def test_a_refused_write_does_not_prolong_the_life_of_what_stands(part: Part) -> None:
+    part.store.write([write("a", State.DONE, ttl=1), write("a", State.RUNNING, ttl=60)])
+    part.pass_seconds(1.1)
+    assert standing(part.store, "a") is None
+
+
+@pytest.mark.parametrize("ttl", [0, -5, 10**18])
+def test_an_odd_time_to_live_is_bounded(store: StatusStore, ttl: int) -> None:
+    store.write([write("a", State.DONE, ttl=ttl)])
+    assert standing(store, "a") == ("done", 1, "ok")
+
+
+def test_after_everything_was_lost_statuses_are_written_again(part: Part) -> None:
+    part.store.write([write("a", State.DONE)])
+    part.forget()
+    assert part.store.read(["a"]) == [None]
+    part.store.write([write("a", State.RUNNING, 2)])
+    assert standing(part.store, "a") == ("running", 2, "ok")
+
+
+def test_each_channel_gets_one_hint_with_its_lines(store: StatusStore) -> None:
+    hints, others = store.subscribe("mine"), store.subscribe("theirs")
+    store.write(
+        [
+            write("a b", State.DONE, reply_to="mine"),
+            write("c", State.DONE, reply_to="theirs"),
+            write("d", State.FAILED, reply_to="mine"),
+            write("e", State.DONE),
+        ]
+    )
+    message = eventually(lambda: hints.receive(0.1))
+    assert message is not None
+    assert hinted_ids(message) == ["a b", "d"]
+    assert Status.decode(message.split(b"\n")[1].removeprefix(b"d ")).state == "failed"
+    assert hinted_ids(eventually(lambda: others.receive(0.1)) or b"") == ["c"]
+    assert hints.receive(0.01) is None
+    hints.close()
+    others.close()
+    store.write([write("f", State.DONE, reply_to="mine")])
+
+
+def test_a_hint_comes_for_a_status_that_stands_already(store: StatusStore) -> None:
+    # A resend's producer waits on another channel than the first one's.
+    store.write([write("a", State.DONE, reply_to="first")])
+    hints = store.subscribe("second")
+    store.write([write("a", State.DONE, reply_to="second")])
+    assert hinted_ids(eventually(lambda: hints.receive(0.1)) or b"") == ["a"]
+    hints.close()
+
+
+# What only a server can do.
+
+
+@pytest.fixture
+def own(tmp_path: object, valkey: PrivateValkey) -> Iterator[RedisStatusStore]:
+    store = RedisStatusStore(valkey.url, f"test{next(_numbers)}")
+    yield store
+    store.close()
+
+
+def test_the_key_and_value_of_the_contract(own: RedisStatusStore, valkey: PrivateValkey) -> None:
+    own.write([write("a", State.DONE, ttl=77)])
+    with valkey.client() as client:
+        key = f"{own.prefix}:status:a"
+        assert client.get(key) == write("a", State.DONE).value
+        assert 75 <= client.ttl(key) <= 77
+
+
+def test_a_server_that_forgot_the_script_gets_it_again(
+    own: RedisStatusStore, valkey: PrivateValkey
+) -> None:
+    with valkey.client() as client:
+        for run in range(3):
+            client.script_flush()
+            own.write([write("a", State.RUNNING, run), write("b", State.RUNNING, run)])
+    assert standing(own, "a") == standing(own, "b") == ("running", 2, "ok")
+
+
+@pytest.mark.parametrize("foreign", [b"", b"x", b"{}", b'{"v": "000019"}'])
+def test_a_foreign_value_is_nothing_and_is_replaced(
+    own: RedisStatusStore, valkey: PrivateValkey, foreign: bytes
+) -> None:
+    with valkey.client() as client:
+        client.set(f"{own.prefix}:status:a", foreign)
+    assert own.read(["a"]) == [None]
+    own.write([write("a", State.RUNNING)])
+    assert standing(own, "a") == ("running", 1, "ok")
+
+
+def test_a_key_of_another_kind_is_replaced(own: RedisStatusStore, valkey: PrivateValkey) -> None:
+    with valkey.client() as client:
+        client.rpush(f"{own.prefix}:status:a", "x")
+    own.write([write("a", State.RUNNING)])
+    assert standing(own, "a") == ("running", 1, "ok")
+
+
+def test_no_memory_is_an_error_not_a_silent_loss(
+    own: RedisStatusStore, valkey: PrivateValkey
+) -> None:
+    with valkey.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(StoreUnavailable, match="refused 3 of 3"):
+                own.write([write(name, State.DONE) for name in "abc"])
+        finally:
+            client.config_set("maxmemory", 0)
+    own.write([write("a", State.DONE)])
+    assert standing(own, "a") == ("done", 1, "ok")
+
+
+def test_a_channel_that_may_not_be_published_to_costs_no_status(valkey: PrivateValkey) -> None:
+    with valkey.client() as client:
+        client.acl_setuser(
+            "limited", enabled=True, passwords=["+pw"], categories=["+@all"], keys=["*"],
+            reset_channels=True,
+        )  # fmt: skip
+    store = RedisStatusStore(valkey.url.replace("//", "//limited:pw@"), f"test{next(_numbers)}")
+    store.write([write("a", State.DONE, reply_to="forbidden"), write("b", State.DONE)])
+    assert standing(store, "b") == ("done", 1, "ok")
+    store.close()
+
+
+def test_a_server_that_is_away_and_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
+    server = PrivateValkey(tmp_path_factory.mktemp("away"))
+    store = RedisStatusStore(server.url)
+    hints = store.subscribe("mine")
+    store.write([write("a", State.DONE)])
+    try:
+        server.stop()
+        for attempt in (
+            lambda: store.write([write("a", State.DONE)]),
+            lambda: store.read(["a"]),
+            lambda: store.subscribe("mine"),
+            lambda: hints.receive(0.5),
+        ):
+            with pytest.raises(StoreUnavailable):
+                attempt()
+        hints.close()
+        server.start()
+        store.write([write("a", State.RUNNING)])
+        assert standing(store, "a") == ("running", 1, "ok")
+    finally:
+        store.close()
+        server.stop()
+
+
+def test_a_server_that_hangs_costs_a_bounded_time_and_replies_stay_in_step(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    server = PrivateValkey(tmp_path_factory.mktemp("hangs"))
+    store = RedisStatusStore(server.url, timeout=0.1)
+    try:
+        store.write([write("a", State.DONE), write("b", State.RUNNING)])
+        server.pause()
+        start = time.monotonic()
+        for attempt in (
+            lambda: store.write([write("c", State.DONE)]),
+            lambda: store.read(["a", "b"]),
+            lambda: store.subscribe("mine"),
+        ):
+            with pytest.raises(StoreUnavailable):
+                attempt()
+        assert time.monotonic() - start < 2
+        server.resume()
+        for _ in range(20):
+            read = store.read(["b", "a"])
+            assert [status and status.id for status in read] == ["b", "a"]
+    finally:
+        server.resume()
+        store.close()
+        server.stop()
+
+
+def test_many_threads_share_a_few_connections(valkey: PrivateValkey) -> None:
+    store = RedisStatusStore(valkey.url, f"test{next(_numbers)}", max_connections=4)
+    store.write([write("a", State.DONE)])
+    answers: list[object] = []
+
+    def ask() -> None:
+        for _ in range(5):
+            answers.extend(store.read(["a"]))
+
+    threads = [threading.Thread(target=ask) for _ in range(60)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 300
+    assert None not in answers
+    with valkey.client() as client:
+        assert len(client.client_list()) < 20
+    store.close()
+
+
+def test_a_url_that_is_none() -> None:
+    with pytest.raises(ValueError):
+        RedisStatusStore("http://localhost")

@@ -1,0 +1,167 @@
+"""One suite for every store of limits: what instances and operators may rely on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import redis
+
+from feedback.errors import InvalidLimit, StoreUnavailable
+from processing.cluster.instances import connect
+from processing.cluster.limits import (
+    Limits,
+    LimitsStore,
+    MemoryLimitsStore,
+    RedisLimitsStore,
+    Setting,
+    TypeLimit,
+)
+from stack import Stack
+
+WORKERS, ALL_WORKERS = Setting("workers"), Setting("workers_total")
+PAY = "payment.create"
+
+
+@dataclass
+class Part:
+    """A store, and the same one as somebody else sees it."""
+
+    store: LimitsStore
+    other: LimitsStore
+
+
+@pytest.fixture(params=["memory", "redis"])
+def part(request: pytest.FixtureRequest) -> Iterator[Part]:
+    if request.param == "memory":
+        store = MemoryLimitsStore()
+        yield Part(store, store)
+        return
+    stack: Stack = request.getfixturevalue("stack")
+    prefix: str = request.getfixturevalue("prefix")
+    with connect(stack.redis) as client, connect(stack.redis) as another:
+        yield Part(RedisLimitsStore(client, prefix), RedisLimitsStore(another, prefix))
+        client.delete(f"{prefix}:limits")
+
+
+def test_nothing_is_limited_where_nothing_was_set(part: Part) -> None:
+    assert part.store.read() == Limits()
+
+
+def test_what_was_set_is_read_by_others(part: Part) -> None:
+    part.store.change(
+        {
+            WORKERS: 6,
+            ALL_WORKERS: 24,
+            Setting("total", PAY): 8,
+            Setting("instance", PAY): 2,
+            Setting("paused", "a:b ü"): 1,
+        }
+    )
+    types = {PAY: TypeLimit(total=8, instance=2), "a:b ü": TypeLimit(paused=True)}
+    assert part.other.read() == Limits(6, 24, types)
+
+
+def test_one_figure_leaves_the_others(part: Part) -> None:
+    part.store.change({Setting("total", PAY): 8, WORKERS: 2})
+    part.other.change({Setting("instance", PAY): 2})
+    part.other.change({Setting("total", PAY): 9})
+    assert part.store.read() == Limits(2, None, {PAY: TypeLimit(total=9, instance=2)})
+
+
+def test_taken_away_is_as_never_set(part: Part) -> None:
+    settings = {Setting("total", PAY): 8, Setting("paused", PAY): 1, WORKERS: 3}
+    part.store.change(settings)
+    part.store.change(dict.fromkeys(settings))
+    part.store.change(dict.fromkeys(settings))
+    assert part.store.read() == Limits()
+
+
+def test_one_change_may_set_and_take_away(part: Part) -> None:
+    part.store.change({Setting("total", PAY): 8})
+    part.store.change({Setting("total", PAY): None, Setting("instance", PAY): 1})
+    assert part.store.read().types == {PAY: TypeLimit(instance=1)}
+
+
+def test_an_empty_change_changes_nothing(part: Part) -> None:
+    part.store.change({})
+    assert part.store.read() == Limits()
+
+
+@pytest.mark.parametrize(
+    "setting,figure,message",
+    [
+        (Setting("total", PAY), 0, "from 1 to 1000000; to run none of a type, pause it"),
+        (Setting("instance", PAY), -2, "a whole number"),
+        (Setting("total", PAY), 1_000_001, "a whole number"),
+        (Setting("total", PAY), True, "a whole number"),
+        (Setting("total", PAY), 2.5, "a whole number"),
+        (Setting("paused", PAY), 2, "from 1 to 1"),
+        (WORKERS, 0, "from 1 to 1024"),
+        (WORKERS, 1025, "from 1 to 1024"),
+        (Setting("total"), 3, "'total' limits no instance as a whole: workers, workers_total"),
+        (Setting("workers", PAY), 3, "'workers' limits no type: total, instance, paused"),
+        (Setting("total", ""), 3, "type is empty"),
+        (Setting("total", "x" * 201), 3, "at most 200"),
+        (Setting("total", "a\nb"), None, "control character"),
+    ],
+)
+def test_what_can_not_stand_is_refused_whole(
+    part: Part, setting: Setting, figure: int, message: str
+) -> None:
+    with pytest.raises(InvalidLimit, match=message.replace("(", r"\(")):
+        part.store.change({ALL_WORKERS: 4, setting: figure})
+    assert part.store.read() == Limits()
+
+
+def test_two_who_set_at_once_lose_nothing(part: Part) -> None:
+    def change(store: LimitsStore, kind: str) -> None:
+        for n in range(1, 51):
+            store.change({Setting("total", kind): n})
+
+    threads = [
+        threading.Thread(target=change, args=(store, kind))
+        for store, kind in ((part.store, "a"), (part.other, "b"))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert part.store.read().types == {"a": TypeLimit(total=50), "b": TypeLimit(total=50)}
+
+
+def test_away_is_said() -> None:
+    memory = MemoryLimitsStore()
+    memory.available = False
+    stores: list[LimitsStore] = [memory]
+    with connect("redis://127.0.0.1:1/0") as client:
+        stores.append(RedisLimitsStore(client, "p"))
+        for store in stores:
+            with pytest.raises(StoreUnavailable):
+                store.read()
+            with pytest.raises(StoreUnavailable):
+                store.change({WORKERS: 2})
+
+
+def test_what_others_wrote_into_the_hash_limits_nothing_and_is_named(
+    stack: Stack, prefix: str
+) -> None:
+    with redis.Redis.from_url(stack.redis) as client:
+        client.hset(
+            f"{prefix}:limits",
+            mapping={"workers": "many", "total:": "3", "nonsense": "1", "total:a": "4", b"\xff": 1},
+        )
+        read = RedisLimitsStore(client, prefix).read()
+        assert read.types == {"a": TypeLimit(total=4)}
+        assert read.workers is None
+        assert set(read.unread) == {"workers", "total:", "nonsense", "�"}
+        client.delete(f"{prefix}:limits")
+
+
+def test_another_kind_of_key_is_said(stack: Stack, prefix: str) -> None:
+    with redis.Redis.from_url(stack.redis) as client:
+        client.set(f"{prefix}:limits", "x", ex=60)
+        with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
+            RedisLimitsStore(client, prefix).read()

@@ -1,0 +1,116 @@
+"""Frames between processes, the slot that they share, and a worker's inbox."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from processing.ipc.channel import BlockingChannel, Channel, ChannelClosed, encode, socket_pair
+from processing.ipc.progress import Slot
+from processing.worker.inbox import Inbox
+from tests.support.waiting import eventually
+
+Pair = tuple[Channel, BlockingChannel]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket_pair()
+    main, child = Channel(ours), BlockingChannel(theirs)
+    yield main, child
+    main.close()
+    child.close()
+
+
+def test_frames_arrive_whole_and_in_order(pair: Pair) -> None:
+    main, child = pair
+    for n in range(100):
+        main.send(("chunk", n, [("t", 0, n, 0, b"k", b"v", [], None)]))
+    assert [child.receive() for _ in range(100)] == [
+        ("chunk", n, [("t", 0, n, 0, b"k", b"v", [], None)]) for n in range(100)
+    ]
+    assert child.receive(0.0) is None
+
+
+def test_main_never_blocks_and_the_rest_follows(pair: Pair) -> None:
+    main, child = pair
+    big = b"x" * 8_000_000
+    main.send(("big", big))
+    assert main.backlog > 0
+    got: list[object] = []
+    reader = threading.Thread(target=lambda: got.append(child.receive()))
+    reader.start()
+    eventually(lambda: main.flush() or main.backlog == 0)
+    reader.join(10)
+    assert got == [("big", big)]
+
+
+def test_what_a_dead_process_sent_is_still_read(pair: Pair) -> None:
+    main, child = pair
+    main.send(("never read",))
+    child.send(("report", 1))
+    child.send(("report", 2))
+    child.close()
+    assert main.drain() == [("report", 1), ("report", 2)]
+    with pytest.raises(ChannelClosed):
+        main.receive()
+    with pytest.raises(ChannelClosed):
+        main.send(("late",))
+
+
+def test_a_truncated_frame_is_the_end(pair: Pair) -> None:
+    main, child = pair
+    os.write(child.fileno(), encode(("report", 1))[:-2])
+    child.close()
+    assert main.drain() == []
+
+
+def test_a_slot_shows_what_runs_to_who_opens_it() -> None:
+    slot, descriptor = Slot.create()
+    worker = Slot.open(descriptor)
+    os.close(descriptor)
+    assert slot.read() is None
+    worker.set(7, 3, 100.0, 2.0)
+    running = slot.read()
+    assert running is not None
+    assert (running.chunk, running.index, running.deadline, running.started) == (7, 3, 102.0, 100.0)
+    worker.set(8, None, 100.0, None)
+    running = slot.read()
+    assert running is not None
+    assert (running.chunk, running.index, running.deadline) == (8, None, None)
+    worker.clear()
+    assert slot.read() is None
+    worker.close()
+    slot.close()
+
+
+def test_recall_takes_what_was_not_started_the_later_chunk_first(pair: Pair) -> None:
+    main, child = pair
+    slot, descriptor = Slot.create()
+    os.close(descriptor)
+    orphaned = threading.Event()
+    inbox = Inbox(child, slot, orphaned.set)
+    main.send(("chunk", 1, "t", ["a", "b", "c"], None))
+    main.send(("chunk", 2, "t", ["d"], None))
+    work = inbox.next()
+    assert work is not None
+    assert work.start(0, None)
+    main.send(("recall",))
+    frames: list[tuple[object, ...]] = []
+    eventually(lambda: frames.extend(main.receive()) or len(frames) == 2)
+    assert frames == [("returned", 2, [0]), ("returned", 1, [1, 2])]
+    assert work.start(0, None)
+    assert not work.start(1, None)
+    assert work.start_batch([0, 1, 2], 1.0) == [0]
+    inbox.finished(work)
+    later = inbox.next()
+    assert later is not None
+    assert later.recalled_whole
+    main.send(("stop",))
+    assert inbox.next() is None
+    assert inbox.leaving
+    main.close()
+    assert orphaned.wait(10)

@@ -1,0 +1,214 @@
+"""Rows of the waiting queue through real workers and a real clerk, without Kafka."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from feedback.journal.claims import LEASE
+from tests.support.waiting import eventually
+from tests.support.waiting_rows import WaitingRows
+from tests.support.workers import Workers
+
+Make = Callable[..., Workers]
+
+
+def add(rows: WaitingRows, workers: Workers, *ids: str, do: str = "", **more: Any) -> None:
+    """Waiting rows of the app's type."""
+    payload = orjson.dumps({"table": workers.table, "do": do})
+    rows.add(*ids, type="fragile", payload=payload, **more)
+
+
+def names(word: str, count: int) -> list[str]:
+    return [f"{word}-{n}" for n in range(count)]
+
+
+def done(workers: Workers) -> set[str]:
+    return {name for name, state in workers.states().items() if state == ("done", "ok")}
+
+
+def turn_for(workers: Workers, seconds: float) -> None:
+    """Turns for a time, in which something must not happen."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        workers.turn()
+
+
+def running(workers: Workers) -> bool:
+    return any(look is not None for look in workers.supervisor._looks().values())
+
+
+def child(workers: Workers) -> int:
+    """The clerk's pid."""
+    clerk = workers.supervisor.clerk._child
+    assert clerk is not None
+    return clerk.pid
+
+
+def test_due_rows_run_beside_fresh_requests(make: Make, rows: WaitingRows) -> None:
+    workers = make(workers=2)
+    add(rows, workers, *names("due", 600))
+    workers.start()
+    workers.submit(*names("fresh", 300))
+    wanted = {*names("due", 600), *names("fresh", 300)}
+    workers.until(lambda: done(workers) == wanted)
+    workers.until(lambda: workers.supervisor.in_hand == 0)
+    assert rows.columns("due-5", "run", "attempt", "crashes", "token", "due_in", "payload") == (
+        1, 1, 0, None, None, None,
+    )  # fmt: skip
+    workers.check_effects()
+
+
+def test_a_row_that_becomes_due_runs_then(make: Make, rows: WaitingRows) -> None:
+    workers = make()
+    workers.start()
+    add(rows, workers, "soon", due_in=2.0)
+    turn_for(workers, 1.0)
+    assert workers.states()["soon"] == ("waiting", "delayed")
+    workers.until(lambda: done(workers) == {"soon"})
+    workers.check_effects()
+
+
+def test_a_row_that_kills_two_workers_is_dead(make: Make, rows: WaitingRows) -> None:
+    workers = make()
+    workers.start()
+    workers.warm()
+    add(rows, workers, *names("good", 5))
+    add(rows, workers, "bad", do="exit")
+    workers.until(lambda: workers.states()["bad"] == ("dead", "worker_died"))
+    workers.until(lambda: done(workers) == set(names("good", 5)))
+    assert rows.columns("bad", "crashes", "token", "due_in") == (2, None, None)
+    workers.finish()
+    assert workers.supervisor.stats().deaths == 2
+    workers.check_effects()
+
+
+def test_crashes_of_a_row_count_over_instances(make: Make, rows: WaitingRows) -> None:
+    """It killed one instance, whose lease has run out; its worker's death here is the second."""
+    workers = make()
+    workers.start()
+    workers.warm()
+    add(rows, workers, "bad", do="exit", token="elsewhere:7", run=1)
+    add(rows, workers, "worse", do="exit", token="elsewhere:8", run=2, crashes=1)
+    workers.until(
+        lambda: {workers.states()[n] for n in ("bad", "worse")} == {("dead", "worker_died")}
+    )
+    assert rows.columns("worse", "crashes", "run")[0] == 2
+    workers.finish()
+    # The second is not run again at all.
+    assert workers.supervisor.stats().deaths == 1
+    workers.check_effects()
+
+
+def test_a_worker_that_is_killed_loses_no_claimed_row(make: Make, rows: WaitingRows) -> None:
+    workers = make(workers=2)
+    workers.start()
+    workers.warm()
+    ids = names("id", 300)
+    add(rows, workers, *ids, do="sleep 0.005")
+    workers.until(lambda: 20 < len(done(workers)) < 250)
+    os.kill(workers.pids[0], signal.SIGKILL)
+    workers.until(lambda: done(workers) == set(ids))
+    workers.check_effects()
+    [crashes] = rows.query(f"SELECT sum(crashes)::int FROM {rows.schema}.requests")[0]
+    assert crashes <= 1
+
+
+def test_a_clerk_that_dies_doubts_no_work_in_hand(make: Make, rows: WaitingRows) -> None:
+    workers = make()
+    workers.start()
+    workers.warm()
+    ids = names("id", 12)
+    add(rows, workers, *ids, do="sleep 0.4")
+    workers.until(lambda: running(workers))
+    dead = child(workers)
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET due_at = now() + interval '4 s' WHERE token IS NOT NULL"
+    )
+    os.kill(dead, signal.SIGKILL)
+    workers.until(lambda: workers.supervisor.clerk.alive and child(workers) != dead)
+
+    def leases() -> list[float]:
+        wanted = (
+            "SELECT extract(epoch FROM lease_until - now())::float8"
+            f" FROM {rows.schema}.requests WHERE token IS NOT NULL"
+        )
+        return [left for (left,) in rows.query(wanted)]
+
+    # The new one has been told what is in hand.
+    workers.until(lambda: not leases() or min(leases()) > LEASE - 10)
+    workers.until(lambda: done(workers) == set(ids))
+    [crashes] = rows.query(f"SELECT sum(crashes)::int FROM {rows.schema}.requests")[0]
+    assert crashes == 0
+    add(rows, workers, "later")
+    workers.until(lambda: "later" in done(workers))
+    workers.check_effects()
+
+
+def test_at_shutdown_claimed_rows_are_given_back_and_fresh_ones_parked(
+    make: Make, rows: WaitingRows
+) -> None:
+    workers = make()
+    workers.start()
+    workers.warm(20)
+    due, fresh = names("due", 6), names("fresh", 6)
+    add(rows, workers, *due, do="sleep 0.5")
+    workers.until(lambda: running(workers))
+    workers.submit(*fresh, do="sleep 0.5")
+    workers.supervisor.stop_claims()
+    workers.supervisor.refuse_unstarted("shutdown")
+    workers.until(lambda: workers.supervisor.in_hand == 0 and not workers.pids, 10)
+    workers.supervisor.close(5)
+    finished = done(workers)
+    assert 1 <= len(finished) <= 2
+    left = {*due, *fresh} - finished
+    states = workers.states()
+    assert {states[name][0] for name in left} == {"waiting"}
+    assert {states[name] for name in left & set(fresh)} == {("waiting", "parked")}
+    for name in left:
+        assert rows.columns(name, "token", "crashes", "due_at <= now()") == (None, 0, True)
+    # Redis gets its statuses after the row's commit.
+    eventually(lambda: workers.status("fresh-5") == ("waiting", "parked"))
+    another = make()
+    another.start()
+    another.until(lambda: done(another) == {*due, *fresh})
+    another.check_effects()
+
+
+def test_what_is_killed_at_the_end_is_parked_or_given_back(make: Make, rows: WaitingRows) -> None:
+    workers = make(workers=2)
+    workers.start()
+    add(rows, workers, "due", do="hang")
+    workers.until(lambda: running(workers))
+    workers.submit("fresh", do="hang")
+    workers.until(lambda: sum(map(bool, workers.supervisor._looks().values())) == 2)
+    workers.supervisor.stop_claims()
+    workers.supervisor.refuse_unstarted("shutdown")
+    workers.supervisor.terminate()
+    workers.supervisor.kill()
+    workers.until(lambda: workers.supervisor.in_hand == 0, 10)
+    assert workers.states() == {"due": ("waiting", "delayed"), "fresh": ("waiting", "parked")}
+    assert rows.columns("fresh", "crashes", "run", "token") == (0, 1, None)
+    # Its kill is no crash, and its worker's session is gone before another may have it.
+    eventually(lambda: rows.columns("due", "crashes", "run", "token") == (0, 1, None))
+    assert workers.query(f"SELECT * FROM {workers.table}") == []
+
+
+def test_paused_types_are_given_back_and_parked(make: Make, rows: WaitingRows) -> None:
+    workers = make()
+    workers.start()
+    pool = workers.supervisor._pool
+    pool.limit({"workers": None, "paused": ["fragile"], "types": {}})
+    workers.submit("fresh")
+    add(rows, workers, "due")
+    workers.until(lambda: workers.supervisor.in_hand == 0 and len(workers.states()) == 2)
+    turn_for(workers, 1.5)
+    assert set(workers.states().values()) == {("waiting", "parked"), ("waiting", "delayed")}
+    assert rows.query(f"SELECT count(token)::int FROM {rows.schema}.requests") == [(0,)]
+    pool.limit({"workers": None, "paused": [], "types": {}})
+    workers.until(lambda: done(workers) == {"fresh", "due"})

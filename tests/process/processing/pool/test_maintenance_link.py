@@ -1,0 +1,133 @@
+"""What the main process handed over is answered for, whatever happens to its clerk."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from feedback.contract.record import Record
+from feedback.status.store import RedisStatusStore
+from processing.logs import get_logger
+from processing.maintenance.settings import ClerkSettings
+from processing.pool import maintenance_link as clerk_link
+from processing.pool.maintenance_link import ClerkLink
+from stack import Stack
+from tests.support.proxy import Proxy
+
+
+class Link:
+    """A link and the loop that turns it."""
+
+    def __init__(self, settings: ClerkSettings) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.link = ClerkLink(asdict(settings), self.selector, get_logger("test"))
+        self.link.start()
+
+    def turn_until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+        end = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < end, "it does not come"
+            for key, mask in self.selector.select(0.05):
+                key.data(mask)
+            self.link.step(time.monotonic(), database_up=self.link.database_up)
+
+
+@pytest.fixture
+def proxy(stack: Stack) -> Iterator[Proxy]:
+    address = urlsplit(stack.database)
+    with Proxy(address.hostname or "127.0.0.1", address.port or 5432) as made:
+        yield made
+
+
+@pytest.fixture
+def link(stack: Stack, schema: str, prefix: str, proxy: Proxy) -> Iterator[Link]:
+    address = urlsplit(stack.database)
+    user, at, _ = address.netloc.rpartition("@")
+    url = address._replace(netloc=f"{user}{at}127.0.0.1:{proxy.port}").geturl()
+    log = {"log_format": "json", "level": "info"}
+    made = Link(ClerkSettings("here-1", url, schema, stack.redis, prefix, log))
+    yield made
+    made.link.close(5)
+    made.selector.close()
+
+
+def test_the_next_clerk_answers_for_what_a_dead_one_had_not(
+    link: Link, stack: Stack, schema: str, prefix: str, proxy: Proxy
+) -> None:
+    link.turn_until(lambda: link.link.ready is not None)
+    proxy.cut()
+    link.link.send(("probe",))
+    link.turn_until(lambda: not link.link.database_up)
+    named = [("ce_id", b"r-1"), ("ce_type", b"t")]
+    link.link.refuse(
+        "database_unavailable",
+        [
+            ("requests", 0, 1, 1_700_000_000_000, None, b"{}", [("ce_type", b"t")], "t"),
+            ("requests", 0, 2, 1_700_000_000_000, None, b"{}", named, "t"),
+        ],
+    )
+    link.turn_until(lambda: link.link.refusing == 1)
+
+    child = link.link._child
+    assert child is not None
+    child.signal(signal.SIGKILL)
+    link.turn_until(lambda: link.link._child is not child)
+    proxy.mend()
+
+    link.turn_until(lambda: link.link.refusing == 0)
+    with psycopg.connect(stack.database) as database:
+        found = database.execute(f"SELECT kafka_offset FROM {schema}.dead_letters").fetchall()
+    assert found == [(1,)]
+    store = RedisStatusStore(stack.redis, prefix, timeout=5.0)
+    (status,) = store.read(["r-1"])
+    assert status is not None
+    assert status.code == "database_unavailable"
+    store.close()
+
+
+def test_what_was_to_be_parked_is_handed_to_the_next_clerk(
+    link: Link, stack: Stack, schema: str
+) -> None:
+    link.turn_until(link.link.is_new)
+    clerk = link.link._child
+    assert clerk is not None
+    clerk.signal(signal.SIGSTOP)
+    records: list[Record] = [
+        ("requests", 0, n, 0, None, b"{}", [("ce_id", b"p-%d" % n), ("ce_type", b"pay")], "pay")
+        for n in range(1200)
+    ]
+    link.link.park("parked", records)
+    link.link.park_suspects("parked", [(records[0], (1, 1), None)])
+    assert link.link.refusing == 1201
+    clerk.signal(signal.SIGKILL)
+    link.turn_until(link.link.is_new)
+    link.turn_until(lambda: link.link.refusing == 0)
+    with psycopg.connect(stack.database) as database:
+        found = database.execute(
+            f"SELECT code, count(*) FROM {schema}.requests WHERE state = 'waiting' GROUP BY 1"
+        ).fetchall()
+    assert found == [("parked", 1200)]
+
+
+def test_a_clerk_that_hangs_is_replaced(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clerk_link, "SILENCE", 0.5)
+    link.turn_until(link.link.is_new)
+    link.link.send(("beat", {}))
+    link.turn_until(lambda: link.link._asked is None)
+    hung = link.link._child
+    assert hung is not None
+    hung.signal(signal.SIGSTOP)
+    link.link.send(("beat", {}))
+    named = [("ce_id", b"p"), ("ce_type", b"pay")]
+    link.link.park("parked", [("requests", 0, 1, 0, None, b"{}", named, "pay")])
+    assert link.link.refusing_bytes > 0
+    link.turn_until(lambda: link.link.refusing == 0)
+    assert link.link._child is not hung
+    assert link.link.refusing_bytes == 0

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer.config.librdkafka import FORBIDDEN
+from consumer.config.masking import mask_url
+from consumer.config.reference import reference
+from consumer.config.settings import Settings, load_settings, variable
+from consumer.errors import ConfigError
+
+ROOT = Path(__file__).parents[4]
+
+
+def load(
+    arguments: dict[str, Any] | None = None,
+    environ: dict[str, str] | None = None,
+    toml: str | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    if toml is not None and folder is not None:
+        (folder / "oncepool.toml").write_text(toml)
+    return load_settings(arguments, environ=environ or {}, folder=folder or Path("/nonexistent"))
+
+
+def test_arguments_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
+    toml = 'workers = 3\ngrace = 7\n[kafka]\ngroup = "of-the-file"\n'
+    environ = {"ONCEPOOL_WORKERS": "4", "ONCEPOOL_GRACE": "8"}
+
+    settings = load({"workers": "5"}, environ, toml, tmp_path)
+
+    assert (settings.workers, settings.grace, settings.kafka_group) == (5, 8.0, "of-the-file")
+    assert settings.ordering == "key"
+    assert settings.source("workers") == "argument"
+    assert settings.source("grace") == "environment ONCEPOOL_GRACE"
+    assert settings.source("kafka_group") == str(tmp_path / "oncepool.toml")
+    assert settings.source("ordering") == "default"
+
+
+def test_an_argument_that_is_none_was_not_given() -> None:
+    settings = load({"workers": None}, {"ONCEPOOL_WORKERS": "4"})
+
+    assert settings.workers == 4
+
+
+def test_the_file_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "oncepool.toml").write_text("workers = 1")
+    (tmp_path / "other.toml").write_text("workers = 2")
+    (tmp_path / "third.toml").write_text("workers = 3")
+    environ = {"ONCEPOOL_CONFIG": str(tmp_path / "other.toml")}
+
+    def workers(environ: dict[str, str], config: Path | None = None) -> int:
+        return load_settings(environ=environ, config=config, folder=tmp_path).workers
+
+    assert workers({}) == 1
+    assert workers(environ) == 2
+    assert workers(environ, tmp_path / "third.toml") == 3
+
+
+def test_a_named_file_that_is_missing_or_no_toml_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no\.toml: the configuration file can't be read"):
+        load_settings(environ={}, config=tmp_path / "no.toml")
+    (tmp_path / "bad.toml").write_text("workers = = 2")
+    with pytest.raises(ConfigError, match=r"bad\.toml: this is not TOML: .*line 1"):
+        load_settings(environ={}, config=tmp_path / "bad.toml")
+
+
+def test_tables_are_flattened(tmp_path: Path) -> None:
+    toml = """
+    [kafka]
+    topics = ["a", "b"]
+    [kafka.properties]
+    client.id = "shop"
+    "socket.keepalive.enable" = true
+    [database]
+    url = "postgresql://h/db"
+    [worker]
+    max_rss = "200MiB"
+    """
+
+    settings = load(toml=toml, folder=tmp_path)
+
+    assert settings.kafka_topics == ["a", "b"]
+    assert settings.kafka_properties == {"client.id": "shop", "socket.keepalive.enable": True}
+    assert settings.database_url == "postgresql://h/db"
+    assert settings.worker_max_rss == 200 * 2**20
+
+
+@pytest.mark.parametrize(
+    "toml,message",
+    [
+        ("worker = 3", "worker: there is no such setting; did you mean workers?"),
+        ("[kafka]\ntopic_names = 3", "kafka.topic_names: .* did you mean kafka_topic"),
+        ("[zzzzqqq]\na = 3", r"zzzzqqq: there is no such setting; remove it"),
+        ('kafka_group = "a"\n[kafka]\ngroup = "b"', "kafka_group is given twice"),
+    ],
+)
+def test_unknown_names_in_the_file_are_refused_with_the_nearest(
+    tmp_path: Path, toml: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(toml=toml, folder=tmp_path)
+
+
+def test_unknown_variables_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"ONCEPOOL_WORKER: .* did you mean ONCEPOOL_WORKERS"):
+        load(environ={"ONCEPOOL_WORKER": "3"})
+
+
+def test_unknown_arguments_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"argument worker: .* did you mean workers"):
+        load({"worker": 3})
+
+
+@pytest.mark.parametrize(
+    "name", ["ONCEPOOL_STACK", "ONCEPOOL_STACK_DATA", "ONCEPOOL_JSON", "ONCEPOOL_TEST_X", "PATH"]
+)
+def test_variables_of_other_parts_are_left_alone(name: str) -> None:
+    load(environ={name: "x"})
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert load(environ={"ONCEPOOL_HEALTH_PORT": ""}).health_port is None
+
+
+@pytest.mark.parametrize(
+    "name,value,message",
+    [
+        ("workers", "0", r"workers = '0' \(from environment ONCEPOOL_WORKERS\): .*greater"),
+        ("workers", "many", "workers = 'many' .*integer"),
+        ("grace", "0", "grace = '0' .*greater than 0"),
+        ("grace", "-1", "grace = '-1' .*greater than 0"),
+        ("grace", "inf", "grace = 'inf' .*finite"),
+        ("max_in_hand", "0", "max_in_hand = '0' .*greater than or equal to 1"),
+        ("ordering", "random", "'key', 'partition' or 'none'"),
+        ("kafka_topics", "a,a", "a is named twice"),
+        ("kafka_properties", "{", "not JSON"),
+        ("kafka_properties", '{"a": [1]}', "a has to be text, a number or a boolean"),
+        ("kafka_properties", "[1]", "dictionary"),
+        ("app", "shop", "should match pattern"),
+        ("database_schema", 'x"; DROP', "should match pattern"),
+        ("database_url", "mysql://h/db", "neither postgresql://"),
+        ("redis_url", "http://h", "none of redis://"),
+        ("max_payload", "lots", "max_payload = 'lots'"),
+    ],
+)
+def test_value_errors_say_setting_value_source_and_what_is_allowed(
+    name: str, value: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(environ={variable(name): value})
+
+
+def test_all_wrong_values_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(environ={"ONCEPOOL_WORKERS": "0", "ONCEPOOL_GRACE": "x"})
+
+    assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({"kafka_properties": {name: "x"}})
+
+    assert f"{name} can't be set: {FORBIDDEN[name]}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (
+            {"kafka_properties": {"heartbeat.interval.ms": 1}},
+            'heartbeat.interval.ms .*needs kafka_protocol = "classic"',
+        ),
+        (
+            {"kafka_properties": {"group.remote.assignor": "x"}, "kafka_protocol": "classic"},
+            "group.remote.assignor can't be set: the classic protocol",
+        ),
+        (
+            {"kafka_protocol": "consumer", "kafka_assignor": "range"},
+            "kafka_assignor has no meaning .* the broker assigns",
+        ),
+        (
+            {"kafka_protocol": "consumer", "kafka_session_timeout": 10},
+            "kafka_session_timeout has no meaning",
+        ),
+        ({"max_payload": 11, "max_in_hand_bytes": 10}, "such request would never fit"),
+        ({"worker_memory_limit": "1MiB"}, "could not even load its libraries"),
+        (
+            {"worker_memory_limit": "200MiB", "worker_max_rss": "200MiB"},
+            "would meet the limit before it is replaced",
+        ),
+        ({"sweep_interval": 61}, "expired claims would stay unnoticed"),
+        (
+            {"kafka_topics": "a,b", "kafka_results_topic": "b"},
+            "would come back as requests; give it a topic of its own",
+        ),
+        (
+            {"kafka_topic": "c", "kafka_results_topic": "c"},
+            "would come back as requests; give it a topic of its own",
+        ),
+        ({"results_duplicates": True}, "set kafka_results_topic"),
+    ],
+)
+def test_combinations_that_do_not_go_together_are_explained(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(arguments)
+
+
+def test_classic_properties_are_allowed_with_the_classic_protocol() -> None:
+    load({"kafka_protocol": "classic", "kafka_properties": {"heartbeat.interval.ms": 1000}})
+
+
+SECRETS = {
+    "sasl.password": "s1-hidden",
+    "ssl.key.password": "s2-hidden",
+    "ssl.keystore.password": "s3-hidden",
+    "sasl.oauthbearer.client.secret": "s4-hidden",
+    "ssl.key.pem": "s5-hidden",
+    "sasl.oauthbearer.config": "s6-hidden",
+    "sasl.oauthbearer.assertion.private.key.passphrase": "s7-hidden",
+}
+
+
+def test_secrets_are_masked_wherever_a_value_is_shown() -> None:
+    settings = load(
+        {
+            "kafka_properties": {**SECRETS, "sasl.username": "shop"},
+            "database_url": "postgresql://shop:s8-hidden@h/db?sslpassword=s9-hidden",
+            "redis_url": "redis://:s10-hidden@h/0",
+        }
+    )
+
+    shown = repr(settings) + str(settings) + "".join(str(settings.shown(n)) for n in FIELDS)
+    assert "hidden" not in shown
+    assert "shop" in shown
+    assert settings.kafka_properties["sasl.password"] == "s1-hidden"
+
+
+def test_secrets_are_masked_in_errors() -> None:
+    environ = {
+        "ONCEPOOL_DATABASE_URL": "mysql://shop:hidden@h/db",
+        "ONCEPOOL_REDIS_URL": "http://:hidden@h",
+        "ONCEPOOL_KAFKA_PROPERTIES": '{"sasl.password": "hidden"',
+    }
+    with pytest.raises(ConfigError) as caught:
+        load(environ=environ)
+
+    assert "hidden" not in str(caught.value)
+    assert "shop:***@h" in str(caught.value)
+
+
+FIELDS = tuple(Settings.model_fields)
+# A password in a URL has these encoded.
+PLAIN = st.text(
+    st.characters(exclude_characters="@/?# \t\r\n'", exclude_categories=("Cs",)), min_size=1
+)
+
+
+@given(password=PLAIN)
+def test_no_password_survives_masking(password: str) -> None:
+    masked = mask_url(f"postgresql://user:{password}@host:5432/db")
+
+    assert masked == "postgresql://user:***@host:5432/db"
+
+
+def test_a_libpq_string_is_masked() -> None:
+    assert mask_url("host=h password='a b' dbname=d") == "host=h password=*** dbname=d"
+    assert mask_url("host=h password=ab dbname=d") == "host=h password=*** dbname=d"
+
+
+@given(
+    workers=st.one_of(st.none(), st.integers(1, 1024)),
+    in_environment=st.one_of(st.none(), st.integers(1, 1024)),
+    in_file=st.one_of(st.none(), st.integers(1, 1024)),
+)
+def test_the_first_source_that_has_a_value_wins(
+    workers: int | None,
+    in_environment: int | None,
+    in_file: int | None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("config")
+    environ = {} if in_environment is None else {"ONCEPOOL_WORKERS": str(in_environment)}
+    toml = "" if in_file is None else f"workers = {in_file}"
+
+    settings = load({"workers": workers}, environ, toml, folder)
+
+    given_values = [v for v in (workers, in_environment, in_file) if v is not None]
+    if given_values:
+        assert settings.workers == given_values[0]
+    else:
+        assert settings.source("workers") == "default"
+
+
+def test_what_a_command_needs_is_named_with_its_ways() -> None:
+    with pytest.raises(ConfigError, match="database_url: set ONCEPOOL_DATABASE_URL") as caught:
+        load().require("database_url", "kafka_topics", "kafka_group")
+
+    assert "kafka_topics" in str(caught.value)
+    assert "kafka_group" not in str(caught.value)
+
+
+def test_requests_are_sent_to_the_first_topic_unless_one_is_named() -> None:
+    assert load({"kafka_topics": "a,b"}).send_topic == "a"
+    assert load({"kafka_topics": "a,b", "kafka_topic": "c"}).send_topic == "c"
+    assert load().send_topic == ""
+
+
+def test_settings_made_from_values_read_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONCEPOOL_WORKERS", "77")
+
+    assert Settings(workers=2).workers == 2
+    assert Settings().workers != 77
+
+
+def test_the_reference_page_is_what_the_settings_say() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+    assert page == reference(), "run: python -m consumer.config.reference > docs/configuration.md"
+    assert all(f"`{variable(name)}`" in page for name in FIELDS)
+    assert all(Settings.model_fields[name].description for name in FIELDS)

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consumer.intake import loop as loop_module
+from consumer.intake.events import Answered, ConnectionLost, Polled, Revoked, Trouble
+from consumer.intake.flow_control import HOLD, Flow
+from consumer.intake.loop import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT, Loop
+from processing.logs import get_logger
+from tests.support.consumer_records import records
+from tests.support.fake_kafka import FakeKafka
+from tests.support.fake_pool import FakePool
+from tests.support.waiting import eventually
+
+A = ("t", 0)
+
+
+class Bench:
+    def __init__(self, max_requests: int = 100, max_bytes: int = 1 << 20) -> None:
+        self.now = 100.0
+        self.kafka = FakeKafka()
+        self.pool = FakePool()
+        self.loop = Loop(
+            self.kafka, self.pool, Flow(max_requests, max_bytes), "me", get_logger("test"),
+            clock=lambda: self.now,
+        )  # fmt: skip
+        self.loop.start()
+        self.loop.turn()
+
+    def arrive(self, *offsets: int) -> None:
+        self.kafka.events.append(Polled(records(A, offsets)))
+
+    def turns(self, count: int = 3) -> None:
+        for _ in range(count):
+            self.loop.turn()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def offsets(pool: FakePool) -> list[int]:
+    return [record[2] for record in pool.submitted]
+
+
+def test_a_single_request_is_committed_in_the_turn_it_comes_and_goes_on_confirmation(
+    bench: Bench,
+) -> None:
+    bench.arrive(7)
+    bench.loop.turn()
+    assert bench.kafka.commits == [({A: 8}, "1;me-1;")]
+    assert offsets(bench.pool) == []
+    bench.loop.turn()
+    assert offsets(bench.pool) == [7]
+
+
+def test_it_waits_where_there_is_most_to_wait_for(bench: Bench) -> None:
+    bench.loop.turn()
+    assert bench.kafka.waits[-1] == (100, IDLE_WAIT)
+    bench.kafka.silent = True
+    bench.arrive(1)
+    bench.turns(2)
+    assert bench.kafka.waits[-1][1] == 0.0, "a young commit is looked at again and again"
+    bench.now += 0.1
+    bench.loop.turn()
+    assert bench.kafka.waits[-1][1] == COMMIT_WAIT
+    bench.now += 5
+    bench.loop.turn()
+    assert bench.kafka.waits[-1][1] == BUSY_WAIT
+
+
+def test_while_records_wait_for_workers_it_waits_for_those(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(bench.pool, "step", waited.append)
+    bench.arrive(1)
+    bench.turns(2)
+    bench.loop.turn()
+    assert waited[-1] == PENDING_WAIT
+    assert bench.kafka.waits[-1][1] == 0.0
+    bench.kafka.silent = True
+    bench.arrive(2)
+    bench.turns(2)
+    assert waited[-1] == COMMIT_WAIT
+
+
+def test_only_what_fits_is_polled_and_partitions_are_paused_in_between(bench: Bench) -> None:
+    bench.pool.per_step = 0
+    bench.arrive(*range(60))
+    bench.turns()
+    assert bench.kafka.waits[-1][0] == 40
+    bench.arrive(*range(60, 100))
+    bench.turns()
+    polls = len(bench.kafka.waits)
+    bench.turns()
+    assert len(bench.kafka.waits) == polls, "full for a moment: nothing is polled"
+    assert bench.kafka.paused == {A: False}
+    bench.now += HOLD
+    bench.turns()
+    assert bench.kafka.paused == {A: True}
+    assert len(bench.kafka.waits) > polls, "polling goes on while paused"
+    assert bench.loop.stats().paused == ("full",)
+    polls = len(bench.kafka.waits)
+    bench.turns()
+    assert len(bench.kafka.waits) > polls, "polling goes on"
+    bench.pool.per_step = 25
+    bench.loop.turn()
+    bench.loop.turn()
+    assert bench.kafka.paused == {A: False}
+    assert bench.pool.most_in_hand <= 100
+
+
+def test_a_partition_that_is_assigned_while_paused_is_paused(bench: Bench) -> None:
+    bench.pool.database_up = False
+    bench.loop.turn()
+    assert bench.kafka.paused == {A: True}
+    bench.kafka.paused.clear()
+    bench.kafka.events += [Revoked((A,), lost=False)]
+    bench.loop.turn()
+    bench.kafka.subscribe()
+    bench.loop.turn()
+    assert bench.kafka.paused == {A: True}
+    bench.pool.database_up = True
+    bench.turns(2)
+    assert bench.kafka.paused == {A: False}
+
+
+def test_nothing_is_committed_while_the_database_is_away(bench: Bench) -> None:
+    bench.pool.database_up = False
+    bench.arrive(1)
+    bench.turns()
+    assert bench.kafka.commits == []
+    bench.pool.database_up = True
+    bench.turns()
+    assert offsets(bench.pool) == [1]
+
+
+def test_messages_that_are_not_ours_or_not_new_are_counted_and_left(bench: Bench) -> None:
+    bench.arrive(3)
+    bench.arrive(3, 4)
+    bench.kafka.events.append(Polled(records(("t", 9), [1, 2])))
+    bench.turns()
+    assert offsets(bench.pool) == [3, 4]
+    counts = bench.loop.stats().counts
+    assert (counts["drop:stale"], counts["drop:unowned"]) == (1, 2)
+
+
+def test_an_unclear_commit_is_read_back(bench: Bench) -> None:
+    bench.kafka.error = "REQUEST_TIMED_OUT"
+    bench.kafka.found = {A: (3, "1;me-1;")}
+    bench.arrive(1, 2)
+    bench.turns()
+    assert offsets(bench.pool) == [1, 2]
+    assert bench.kafka.calls == ["subscribe", "committed"]
+
+
+def test_a_commit_that_is_refused_at_once_is_an_answer_too(bench: Bench) -> None:
+    bench.kafka.refuse = "_WAIT_COORD"
+    bench.kafka.found = {A: (-1001, "")}
+    bench.arrive(1)
+    bench.turns()
+    bench.kafka.refuse = None
+    bench.now += 1
+    bench.turns()
+    assert offsets(bench.pool) == [1]
+
+
+def test_a_lost_connection_leaves_and_joins_the_group(bench: Bench) -> None:
+    bench.kafka.silent = True
+    bench.arrive(1)
+    bench.turns()
+    bench.kafka.events += [ConnectionLost("x"), Answered("1;me-1;", None, {})]
+    bench.kafka.silent = False
+    bench.turns(1)
+    assert offsets(bench.pool) == [1]
+    assert bench.kafka.calls == ["subscribe", "unsubscribe"]
+    bench.turns()
+    assert bench.kafka.calls == ["subscribe", "unsubscribe", "subscribe", "committed"]
+    bench.kafka.found = {A: (2, "1;me-1;")}
+    bench.arrive(2)
+    bench.now += 1
+    bench.turns()
+    assert offsets(bench.pool) == [1, 2]
+
+
+def test_a_group_that_cannot_be_left_is_fatal(bench: Bench) -> None:
+    bench.kafka.stays_assigned = True
+    bench.kafka.events.append(ConnectionLost("x"))
+    bench.arrive(1)
+    bench.loop.turn()
+    bench.kafka.events.insert(0, ConnectionLost("x"))
+    bench.turns()
+    assert bench.loop.fatal is None
+    bench.now += loop_module.REJOIN_LIMIT + 1
+    bench.loop.turn()
+    assert "not left" in (bench.loop.fatal or "")
+
+
+@pytest.mark.parametrize(
+    "trouble, fatal",
+    [
+        (Trouble("_ALL_BROKERS_DOWN", "1/1", fatal=False), False),
+        (Trouble("UNKNOWN_TOPIC_OR_PART", "t", fatal=False), False),
+        (Trouble("_FATAL", "the end", fatal=True), True),
+        (Trouble("_AUTO_OFFSET_RESET", "no offset", fatal=False), True),
+        (Trouble("TOPIC_AUTHORIZATION_FAILED", "t", fatal=False), True),
+    ],
+)
+def test_what_no_waiting_heals_is_fatal(bench: Bench, trouble: Trouble, fatal: bool) -> None:
+    bench.kafka.events.append(trouble)
+    bench.loop.turn()
+    assert (bench.loop.fatal is not None) == fatal
+
+
+def test_a_fatal_answer_is_fatal(bench: Bench) -> None:
+    bench.kafka.error = "FENCED_INSTANCE_ID"
+    bench.arrive(1)
+    bench.turns()
+    assert "FENCED_INSTANCE_ID" in (bench.loop.fatal or "")
+
+
+def test_stopping_settles_the_open_commit_and_leaves_the_rest_to_others(bench: Bench) -> None:
+    bench.kafka.silent = True
+    bench.arrive(1)
+    bench.turns()
+    bench.arrive(2)
+    bench.turns()
+    assert bench.loop.stats().held == 2
+    bench.loop.stop_intake()
+    assert not bench.loop.settled
+    bench.kafka.events.append(Answered("1;me-1;", None, {}))
+    bench.turns()
+    assert bench.loop.settled
+    assert offsets(bench.pool) == [1]
+    assert len(bench.kafka.commits) == 1
+    bench.loop.leave()
+    eventually(lambda: bench.loop.left)
+
+
+def test_leaving_may_hang_while_the_pool_goes_on(bench: Bench) -> None:
+    bench.kafka.close_hangs.clear()
+    bench.loop.leave()
+    assert bench.loop.leaving
+    assert not bench.loop.left
+    steps, polls = bench.pool.steps, len(bench.kafka.waits)
+    bench.turns()
+    assert (bench.pool.steps, len(bench.kafka.waits)) == (steps + 3, polls)
+    bench.kafka.close_hangs.set()
+    eventually(lambda: bench.loop.left)
+
+
+def test_a_commit_without_an_answer_is_given_up_and_complained_about(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def warning(event: str, **_: Any) -> None:
+        said.append(event)
+
+    monkeypatch.setattr(bench.loop, "_log", type("Log", (), {"warning": staticmethod(warning)}))
+    bench.kafka.silent = True
+    bench.arrive(1)
+    bench.turns()
+    bench.now += loop_module.SLOW_COMMIT + 1
+    bench.turns()
+    assert said == ["a commit waits for its answer"]
+    bench.loop.abandon()
+    assert bench.loop.settled
+    assert bench.loop.stats().counts["drop:undecided"] == 1

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from consumer.config.settings import Settings
+from consumer.intake.events import Polled
+from consumer.service import service as service_module
+from consumer.service.service import EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED, Service
+from consumer.service.signals import Signals
+from processing.logs import get_logger
+from tests.support.consumer_records import records
+from tests.support.fake_kafka import FakeKafka
+from tests.support.fake_pool import FakeSupervisor
+
+A = ("t", 0)
+GRACE = 1.0
+
+
+class Bench:
+    """A service whose pool runs a script: functions by the number of the step they come after."""
+
+    def __init__(self, signals: Signals) -> None:
+        self.kafka = FakeKafka()
+        self.pool = FakeSupervisor()
+        self.signals = signals
+        self.script: dict[int, Callable[[], Any]] = {}
+        self.steps = 0
+        step = self.pool.step
+
+        def scripted(timeout: float) -> None:
+            self.steps += 1
+            if action := self.script.pop(self.steps, None):
+                action()
+            step(min(timeout, 0.01))
+
+        self.pool.step = scripted  # type: ignore[method-assign]
+
+    def run(self, grace: float = GRACE) -> int:
+        settings = Settings(grace=grace)
+        self.service = Service(
+            settings, "me", self.pool, self.kafka, self.signals, get_logger("test")
+        )
+        return self.service.run()
+
+    def arrive(self, *offsets: int) -> None:
+        self.kafka.events.append(Polled(records(A, offsets)))
+
+    def beats(self) -> list[dict[str, Any]]:
+        return [frame[1] for frame in self.pool.clerk.frames if frame[0] == "beat"]
+
+
+@pytest.fixture
+def signals() -> Iterator[Signals]:
+    signals = Signals()
+    yield signals
+    signals.restore()
+
+
+@pytest.fixture
+def bench(signals: Signals) -> Bench:
+    return Bench(signals)
+
+
+def term() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_it_starts_the_clerk_then_workers_then_joins_and_ends_in_order(bench: Bench) -> None:
+    bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
+    assert bench.run() == EXIT_CLEAN
+    assert bench.pool.calls == ["clerk", "workers", "submit", "refuse shutdown", "close"]
+    assert bench.kafka.calls == ["subscribe", "close"]
+    assert len(bench.pool.submitted) == 2
+    assert bench.pool.refused == []
+
+
+def test_what_is_in_hand_runs_to_its_end_within_the_grace(bench: Bench) -> None:
+    bench.pool.per_step = 0
+    bench.script = {
+        5: lambda: bench.arrive(0, 1),
+        20: term,
+        40: lambda: setattr(bench.pool, "per_step", None),
+    }
+    assert bench.run(grace=30) == EXIT_CLEAN
+    assert bench.pool.refused == []
+    assert "terminate" not in bench.pool.calls
+
+
+def test_what_has_not_started_at_ninety_percent_is_refused(bench: Bench) -> None:
+    bench.pool.per_step = 0
+    bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
+    started = time.monotonic()
+    assert bench.run() == EXIT_CLEAN
+    assert 0.9 * GRACE <= time.monotonic() - started < 2 * GRACE + 1
+    assert [r[2] for r in bench.pool.refused] == [0, 1]
+
+
+def test_workers_that_do_not_end_are_asked_and_then_killed(bench: Bench) -> None:
+    bench.pool.stubborn = True
+    bench.script = {5: lambda: bench.arrive(0), 20: term}
+    assert bench.run() == EXIT_KILLED
+    assert bench.pool.calls[-4:] == ["refuse shutdown", "terminate", "kill", "close"]
+
+
+def test_what_was_lost_at_a_commit_is_told_and_counted_once(bench: Bench) -> None:
+    bench.kafka.silent = True
+    bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
+    bench.run()
+    told = [frame[1] for frame in bench.pool.clerk.frames if frame[0] == "counts"]
+    assert told == [{("a.b", "lost", "at_commit"): 2}]
+
+
+def test_each_further_signal_is_the_next_phase(bench: Bench) -> None:
+    bench.pool.stubborn = True
+    bench.script = {5: lambda: bench.arrive(0), 20: term, 25: term, 30: term, 35: term}
+    started = time.monotonic()
+    assert bench.run(grace=60) == EXIT_KILLED
+    assert time.monotonic() - started < 5
+    assert bench.pool.calls[-4:] == ["refuse shutdown", "terminate", "kill", "close"]
+
+
+def test_an_open_commit_is_settled_before_the_group_is_left(bench: Bench) -> None:
+    bench.kafka.silent = True
+    order: list[str] = []
+
+    def answer() -> None:
+        order.append(f"left: {'close' in bench.kafka.calls}")
+        from consumer.intake.events import Answered
+
+        bench.kafka.events.append(Answered(bench.kafka.commits[0][1], None, {}))
+
+    bench.script = {5: lambda: bench.arrive(0), 12: term, 30: answer}
+    assert bench.run(grace=30) == EXIT_CLEAN
+    assert order == ["left: False"]
+    assert len(bench.pool.submitted) == 1
+    assert bench.kafka.calls[-1] == "close"
+
+
+def test_a_commit_that_is_not_answered_is_given_up_at_ninety_percent(bench: Bench) -> None:
+    bench.kafka.silent = True
+    bench.script = {5: lambda: bench.arrive(0), 12: term}
+    assert bench.run() == EXIT_CLEAN
+    assert bench.pool.submitted == []
+    assert bench.service.counts["drop:undecided"] == 1
+
+
+def test_a_group_that_cannot_be_left_ends_with_three(bench: Bench) -> None:
+    bench.kafka.close_hangs.clear()
+    bench.script = {5: term}
+    assert bench.run() == EXIT_KILLED
+    assert bench.service.stuck
+    bench.kafka.close_hangs.set()
+
+
+@pytest.mark.parametrize("schema", ["missing", "too_new"])
+def test_a_journal_that_cannot_be_used_is_fatal_before_anything_else(
+    bench: Bench, schema: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.pool.schema = {"schema": schema, "detail": "run `oncepool migrate`"}
+    assert bench.run() == EXIT_FATAL
+    assert "oncepool migrate" in capsys.readouterr().err
+    assert bench.pool.calls == ["clerk", "refuse shutdown", "close"]
+    assert "subscribe" not in bench.kafka.calls
+
+
+def test_an_unreachable_database_keeps_intake_closed(bench: Bench) -> None:
+    bench.pool.schema = {"schema": "unreachable", "detail": "refused"}
+    bench.pool.database_up = False
+    bench.script = {5: lambda: bench.arrive(0), 20: term}
+    assert bench.run() == EXIT_CLEAN
+    assert bench.kafka.commits == []
+    assert bench.service.counts["drop:stopping"] == 1
+
+
+def test_an_app_that_cannot_be_imported_is_printed_and_nothing_is_consumed(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.pool.workers_start = False
+    trace = "Traceback ...\nModuleNotFoundError: No module named 'shop'"
+    bench.script = {3: lambda: setattr(bench.pool, "fatal", trace)}
+    assert bench.run() == EXIT_FATAL
+    assert trace in capsys.readouterr().err
+    assert "subscribe" not in bench.kafka.calls
+
+
+def test_a_fatal_error_of_the_pool_refuses_what_is_in_hand_at_once(bench: Bench) -> None:
+    bench.pool.per_step = 0
+    bench.script = {
+        5: lambda: bench.arrive(0),
+        20: lambda: setattr(bench.pool, "fatal", "no worker can start"),
+    }
+    started = time.monotonic()
+    assert bench.run(grace=60) == EXIT_FATAL
+    assert time.monotonic() - started < 5
+    assert len(bench.pool.refused) == 1
+
+
+def test_a_fatal_error_of_kafka_drains_and_ends_with_one(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from consumer.intake.events import Trouble
+
+    bench.script = {
+        5: lambda: bench.kafka.events.append(Trouble("_FATAL", "fenced", fatal=True)),
+    }
+    assert bench.run() == EXIT_FATAL
+    assert "fenced" in capsys.readouterr().err
+    assert "submit" not in bench.pool.calls
+
+
+def test_a_signal_during_the_start_ends_it(bench: Bench) -> None:
+    bench.pool.workers_start = False
+    bench.script = {4: term}
+    assert bench.run() == EXIT_CLEAN
+    assert "subscribe" not in bench.kafka.calls
+    assert bench.pool.calls == ["clerk", "workers", "refuse shutdown", "close"]
+
+
+def test_the_clerk_hears_how_it_stands(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "BEAT_EVERY", 0.0)
+    bench.script = {5: lambda: bench.arrive(0), 30: term}
+    bench.run()
+    beats = bench.beats()
+    assert {"joined": True, "assigned": 1, "stopping": False}.items() <= beats[20].items()
+    assert beats[-1]["stopping"] is True
+
+
+def test_a_signal_is_readable_and_counted_once(signals: Signals) -> None:
+    assert signals.take() == 0
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGINT)
+    assert signals.last == "SIGINT"
+    assert os.read(signals.fileno(), 1) == b"\0"
+    assert signals.take() == 2
+    assert signals.take() == 0
+
+
+def test_the_watchdog_ends_a_process_whose_main_thread_is_stuck() -> None:
+    code = (
+        "import threading, time\n"
+        "from consumer.service.watchdog import Watchdog\n"
+        "end = time.monotonic() + 0.2\n"
+        "Watchdog(lambda: end, 3)\n"
+        "threading.Event().wait(60)\n"
+    )
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=30, check=False
+    )
+    assert done.returncode == 3
+    assert b"stuck" in done.stderr
+    assert time.monotonic() - started < 20
+
+
+def test_a_dismissed_watchdog_does_nothing() -> None:
+    code = (
+        "import time\n"
+        "from consumer.service.watchdog import Watchdog\n"
+        "end = time.monotonic() + 0.2\n"
+        "Watchdog(lambda: end, 3).dismiss()\n"
+        "time.sleep(0.5)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], timeout=30, check=False)
+    assert done.returncode == 0

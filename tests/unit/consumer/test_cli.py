@@ -1,0 +1,348 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from consumer import cli
+from consumer.admin.checks import Finding
+from consumer.commands import check as check_command
+from consumer.commands import run as run_command
+from consumer.commands import send as send_command
+from consumer.config.loader import OTHER_PREFIXES, OTHER_VARIABLES
+from consumer.config.settings import Settings, variable
+from feedback.errors import OncepoolError
+
+ROOT = Path(__file__).parents[3]
+
+WITHOUT_TWIN = {
+    "stack up broker_property",  # a list of pairs
+    "stack down delete",  # a forgotten variable must not delete anything
+    "dead-letters retry everything",  # the same
+    "dead-letters drop everything",
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in Settings.model_fields:
+        monkeypatch.delenv(variable(name), raising=False)
+
+
+def oncepool(*arguments: str, **options: Any) -> Result:
+    return CliRunner().invoke(cli.app, arguments, **options)
+
+
+def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command with its whole name."""
+    group = typer.main.get_command(cli.app) if group is None else group
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if hasattr(command, "list_commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def test_every_option_has_an_environment_twin_that_the_settings_know() -> None:
+    known = {variable(name) for name in Settings.model_fields} | OTHER_VARIABLES.keys()
+    for name, command in commands():
+        for option in command.params:
+            if option.name == "help" or option.param_type_name != "option":
+                continue
+            if f"{name} {option.name}" in WITHOUT_TWIN:
+                continue
+            twin = option.envvar
+            assert twin, f"{name} --{option.name} has no environment variable"
+            assert twin in known or twin.startswith(OTHER_PREFIXES), f"{twin} would be refused"
+
+
+def test_every_variable_that_is_told_of_is_an_options() -> None:
+    used = {option.envvar for _, command in commands() for option in command.params}
+
+    assert OTHER_VARIABLES.keys() - used <= {"ONCEPOOL_STACK"}
+
+
+def test_every_command_is_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+
+    for name, _ in commands():
+        assert f"`oncepool {name}" in page or name.startswith("stack"), name
+
+
+def test_reading_commands_take_json() -> None:
+    reading = {"check", "status", "requests list", "requests show", "stats", "topics create"}
+    reading |= {"dead-letters list", "dead-letters show"}
+    reading |= {"limits show", "limits set", "limits pause", "limits resume"}
+    with_json = {name for name, c in commands() if any("--json" in p.opts for p in c.params)}
+
+    assert reading <= with_json
+
+
+def test_the_program_itself_loads_no_client_and_no_command() -> None:
+    code = (
+        "import sys, consumer.cli\n"
+        "heavy = {'confluent_kafka', 'psycopg', 'redis', 'pydantic', 'stack.commands'}\n"
+        "print(sorted(heavy & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_python_m_consumer_is_the_same_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "consumer", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert "Usage: oncepool" in done.stdout
+
+
+def test_wrong_usage_is_exit_code_2() -> None:
+    assert oncepool("no-such-command").exit_code == 2
+    assert oncepool("status").exit_code == 2
+    assert oncepool("send", "a", "{}", "--file", "x").exit_code == 2
+
+
+def test_a_missing_setting_is_named_with_its_ways_and_exit_code_1() -> None:
+    result = oncepool("migrate")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("oncepool: needed and not set: database_url")
+    assert "ONCEPOOL_DATABASE_URL" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_wrong_setting_is_exit_code_1(tmp_path: Path) -> None:
+    (tmp_path / "oncepool.toml").write_text("worker = 1")
+
+    result = oncepool("check")
+
+    assert result.exit_code == 1
+    assert "did you mean workers?" in result.stderr
+
+
+# check
+
+
+@pytest.fixture
+def findings(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+    found = [Finding("kafka", "ok", "1 broker(s) answer")]
+    monkeypatch.setattr(check_command, "run_checks", lambda _settings: found)
+    return found
+
+
+def checked(*arguments: str, **environ: str) -> dict[str, Any]:
+    result = oncepool("check", "--json", *arguments, env=environ)
+    answer: dict[str, Any] = orjson.loads(result.stdout)
+    answer["exit_code"] = result.exit_code
+    answer["settings"] = {s["name"]: s for s in answer["settings"]}
+    return answer
+
+
+def test_check_names_the_true_source_of_each_value(findings: list[Finding], tmp_path: Path) -> None:
+    (tmp_path / "oncepool.toml").write_text("grace = 5\nworkers = 9\nmax_in_hand = 7\n")
+
+    settings = checked("--workers", "2", ONCEPOOL_WORKERS="3", ONCEPOOL_GRACE="4")["settings"]
+
+    assert settings["workers"] == {"name": "workers", "value": 2, "source": "argument"}
+    assert settings["grace"]["source"] == "environment ONCEPOOL_GRACE"
+    assert settings["grace"]["value"] == 4.0
+    assert settings["max_in_hand"]["source"] == str(tmp_path / "oncepool.toml")
+    assert settings["ordering"]["source"] == "default"
+    assert settings.keys() == Settings.model_fields.keys()
+
+
+def test_an_argument_equal_to_the_environments_value_is_still_an_argument(
+    findings: list[Finding],
+) -> None:
+    assert (
+        checked("--workers", "3", ONCEPOOL_WORKERS="3")["settings"]["workers"]["source"]
+        == "argument"
+    )
+
+
+def test_check_takes_the_app_by_position(findings: list[Finding]) -> None:
+    settings = checked("shop.requests:app")["settings"]
+
+    assert settings["app"]["value"] == "shop.requests:app"
+    assert settings["app"]["source"] == "argument"
+
+
+def test_check_masks_secrets(findings: list[Finding]) -> None:
+    result = oncepool("check", "--database-url", "postgresql://u:hidden@h/d")
+
+    assert "hidden" not in result.output
+    assert "u:***@h" in result.output
+
+
+def test_checks_exit_code_says_whether_something_is_wrong(findings: list[Finding]) -> None:
+    assert checked()["exit_code"] == 0
+
+    findings.append(Finding("redis", "warning", "maxmemory-policy is allkeys-lru", "change it"))
+    assert checked()["exit_code"] == 0
+
+    findings.append(Finding("database", "wrong", "no answer", "start it"))
+    answer = checked()
+    assert answer["exit_code"] == 1
+    assert answer["ok"] is False
+    assert answer["checks"][-1] == {
+        "check": "database",
+        "state": "wrong",
+        "detail": "no answer",
+        "advice": "start it",
+    }
+
+
+# run
+
+
+NEEDED = {
+    "ONCEPOOL_APP": "a:b",
+    "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": "k:1",
+    "ONCEPOOL_KAFKA_TOPICS": "t",
+    "ONCEPOOL_DATABASE_URL": "postgresql://h/d",
+    "ONCEPOOL_REDIS_URL": "redis://h",
+}
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_run_ends_with_the_services_code(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    seen: list[Settings] = []
+
+    def run_service(settings: Settings) -> int:
+        seen.append(settings)
+        return code
+
+    monkeypatch.setattr("consumer.service.service.run_service", run_service)
+    monkeypatch.setattr(run_command, "configure", lambda *_: None)
+
+    result = oncepool("run", "shop:app", "--workers", "2", env=NEEDED)
+
+    assert result.exit_code == code
+    assert (seen[0].app, seen[0].workers) == ("shop:app", 2)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_run_needs_all_services_and_the_app(name: str) -> None:
+    result = oncepool("run", env={k: v for k, v in NEEDED.items() if k != name})
+
+    assert result.exit_code == 1
+    assert name in result.stderr
+
+
+# send
+
+
+class FakeClient:
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, bytes, dict[str, Any]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, type_: str, payload: bytes, **options: Any) -> str:
+        self.sent.append((type_, payload, options))
+        return str(options.get("request_id", f"made-{len(self.sent)}"))
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    made = FakeClient()
+    monkeypatch.setattr(send_command, "client_from", lambda _settings: made)
+    return made
+
+
+def test_send_prints_the_id(client: FakeClient) -> None:
+    result = oncepool("send", "a", '{"n": 1}', "--id", "x", "--key", "k", "--delay", "2")
+
+    assert result.stdout == "x\n"
+    assert client.sent == [("a", b'{"n": 1}', {"request_id": "x", "key": "k", "delay": 2.0})]
+
+
+def test_what_no_consumer_takes_is_refused_in_a_line(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise ValueError("delay=400000000.0 lies more than ten years ahead")
+
+    monkeypatch.setattr(client, "submit", refuse)
+    result = oncepool("send", "a", "--delay", "400000000")
+
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "oncepool: delay=400000000.0 lies more than ten years ahead\n",
+    )
+
+
+def test_options_can_come_from_the_environment(client: FakeClient) -> None:
+    oncepool("send", "a", env={"ONCEPOOL_SEND_ID": "x", "ONCEPOOL_SEND_KEY": "k"})
+
+    assert client.sent == [("a", b"{}", {"request_id": "x", "key": "k"})]
+
+
+def test_send_reads_standard_input(client: FakeClient) -> None:
+    result = oncepool("send", "a", "-", "--json", input='{"n":\n 1}')
+
+    assert orjson.loads(result.stdout) == {"id": "made-1"}
+    assert client.sent[0][1] == b'{"n":\n 1}'
+
+
+def test_send_a_request_a_line(client: FakeClient, tmp_path: Path) -> None:
+    (tmp_path / "lines.jsonl").write_text('{"n": 1}\n\n{"n": 2}\n')
+
+    result = oncepool("send", "a", "--file", "lines.jsonl", "--id", "batch", "--json")
+
+    assert orjson.loads(result.stdout) == [{"id": "batch-1"}, {"id": "batch-3"}]
+    assert [payload for _, payload, _ in client.sent] == [b'{"n": 1}', b'{"n": 2}']
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (("{oops",), "PAYLOAD is not JSON"),
+        (("--file", "bad.jsonl"), "line 2 of bad.jsonl is not JSON"),
+        (("--file", "missing"), "missing can't be read"),
+    ],
+)
+def test_send_refuses_what_is_not_json_before_anything_is_sent(
+    client: FakeClient, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "bad.jsonl").write_text("{}\nno\n")
+
+    result = oncepool("send", "a", *arguments)
+
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert client.sent == []
+
+
+def test_an_error_of_ours_is_a_message_not_a_traceback(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> str:
+        raise OncepoolError("the queue is full")
+
+    monkeypatch.setattr(client, "submit", broken)
+
+    result = oncepool("send", "a")
+
+    assert (result.exit_code, result.stderr) == (1, "oncepool: the queue is full\n")

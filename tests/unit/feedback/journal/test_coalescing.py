@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedback.journal.coalescing import Arrival, Started, Waiter, judge
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+KEY = ("stock.count", "sku-1")
+
+
+def arrival(
+    id: str, second: int = 0, key: tuple[str, str] = KEY, window: float = 10, cap: float = 25
+) -> Arrival:
+    return Arrival(id, key, NOW + timedelta(seconds=second), window, cap)
+
+
+def waiter(id: str, second: int = 0, since: float = 0) -> Waiter:
+    start = NOW - timedelta(seconds=since)
+    return Waiter(id, *KEY, NOW + timedelta(seconds=second), start, 1, 1, None, False, None)
+
+
+def test_the_newest_waits_and_the_others_are_superseded() -> None:
+    verdict = judge([arrival("b", 2), arrival("a", 1), arrival("x", 0, ("t", "y"))], [], {}, NOW)
+    assert set(verdict.due) == {"b", "x"}
+    assert verdict.superseded == {"a": "b"}
+    assert verdict.ousted == []
+
+
+def test_a_newer_one_ousts_what_waits_and_an_older_one_does_not() -> None:
+    old = waiter("old", 1)
+    verdict = judge([arrival("new", 2)], [old], {}, NOW)
+    assert (verdict.ousted, set(verdict.due)) == ([(old, "new")], {"new"})
+    verdict = judge([arrival("late", 0)], [old], {}, NOW)
+    assert (verdict.ousted, verdict.due, verdict.superseded) == ([], {}, {"late": "old"})
+
+
+def test_of_equal_times_the_later_arrival_wins() -> None:
+    verdict = judge([arrival("a"), arrival("b")], [waiter("w")], {}, NOW)
+    assert set(verdict.due) == {"b"}
+    assert verdict.superseded == {"a": "b"}
+    assert [loser.id for loser, _ in verdict.ousted] == ["w"]
+
+
+def test_what_is_older_than_a_started_one_has_lost() -> None:
+    started = {KEY: Started("s", NOW + timedelta(seconds=5))}
+    verdict = judge([arrival("late", 4)], [], started, NOW)
+    assert verdict.superseded == {"late": "s"}
+    verdict = judge([arrival("next", 6)], [], started, NOW)
+    assert set(verdict.due) == {"next"}
+    again = judge([arrival("s", 5)], [], started, NOW)
+    assert set(again.due) == {"s"}, "the started one itself may wait for its next attempt"
+
+
+def test_the_window_restarts_up_to_its_cap() -> None:
+    due, since = judge([arrival("a")], [], {}, NOW).due["a"]
+    assert (due, since) == (NOW + timedelta(seconds=10), NOW)
+    due, since = judge([arrival("b")], [waiter("a", since=9)], {}, NOW).due["b"]
+    assert (due, since) == (NOW + timedelta(seconds=10), NOW - timedelta(seconds=9))
+    due, _ = judge([arrival("c")], [waiter("b", since=20)], {}, NOW).due["c"]
+    assert due == NOW + timedelta(seconds=5)
+    due, _ = judge([arrival("d")], [waiter("c", since=99)], {}, NOW).due["d"]
+    assert due == NOW, "never in the past"
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=5), max_size=6))
+def test_one_waits_for_each_reference_and_it_is_the_newest_that_ever_came(
+    chunks: list[list[tuple[int, int]]],
+) -> None:
+    """A model that keeps but one thing: the newest so far of each reference."""
+    newest: dict[int, tuple[int, str]] = {}
+    rows: dict[int, Waiter] = {}
+    losers: dict[str, str] = {}
+    number = 0
+    for chunk in chunks:
+        arrivals = []
+        for reference, second in chunk:
+            number += 1
+            name = f"r{number}"
+            arrivals.append(arrival(name, second, ("t", str(reference))))
+            if reference not in newest or newest[reference][0] <= second:
+                newest[reference] = (second, name)
+        verdict = judge(arrivals, rows.values(), {}, NOW)
+        losers |= verdict.superseded | {w.id: by for w, by in verdict.ousted}
+        for one in arrivals:
+            assert (one.id in verdict.due) != (one.id in verdict.superseded)
+            if one.id in verdict.due:
+                reference = int(one.key[1])
+                rows[reference] = Waiter(
+                    one.id, *one.key, one.produced_at, NOW, 1, 1, None, False, None
+                )
+    assert {reference: row.id for reference, row in rows.items()} == {
+        reference: name for reference, (_, name) in newest.items()
+    }
+    assert not losers.keys() & {row.id for row in rows.values()}
+    assert len(losers) + len(rows) == number

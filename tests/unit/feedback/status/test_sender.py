@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedback.backoff import Breaker
+from feedback.contract.states import State
+from feedback.errors import StoreUnavailable
+from feedback.status.sender import SenderStats, StatusSender
+from feedback.status.status import encode_status
+from feedback.status.store import MemoryStatusStore, StatusWrite
+from tests.support import eventually
+
+AT = datetime(2030, 5, 1, tzinfo=UTC)
+
+
+def write(name: str, size: int = 0) -> StatusWrite:
+    value = encode_status(name, "t", State.DONE, 1, code="ok", attempt=1, at=AT, error="x" * size)
+    return StatusWrite(name, value, 60)
+
+
+class Gate(MemoryStatusStore):
+    """A store whose writes wait at a gate, and which remembers what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.at_gate = threading.Event()
+        self.batches: list[list[str]] = []
+
+    def write(self, writes: Sequence[StatusWrite]) -> None:
+        self.at_gate.set()
+        assert self.gate.wait(10)
+        self.batches.append([write.id for write in writes])
+        super().write(writes)
+
+
+@pytest.fixture
+def store() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def sender(store: Gate) -> Iterator[StatusSender]:
+    sender = StatusSender(store, max_queue=5, max_bytes=10_000, breaker=Breaker(0.02, 0.05))
+    yield sender
+    store.gate.set()
+    sender.close()
+
+
+def hold(store: Gate, sender: StatusSender) -> None:
+    """The thread has taken a first status and waits at the gate."""
+    store.gate.clear()
+    sender.put([write("first")])
+    assert store.at_gate.wait(10)
+
+
+def test_what_is_put_is_written(sender: StatusSender, store: Gate) -> None:
+    sender.put([write("a"), write("b")])
+    sender.put([])
+    assert sender.flush(10)
+    assert [status and status.id for status in store.read(["a", "b"])] == ["a", "b"]
+    assert sender.stats() == SenderStats(queued=0, written=2, dropped=0, failures=0, open=False)
+
+
+def test_what_comes_during_a_write_goes_out_together(sender: StatusSender, store: Gate) -> None:
+    hold(store, sender)
+    for name in "abc":
+        sender.put([write(name)])
+    store.gate.set()
+    assert sender.flush(10)
+    assert store.batches == [["first"], ["a", "b", "c"]]
+
+
+def test_a_full_queue_drops_its_oldest(sender: StatusSender, store: Gate) -> None:
+    hold(store, sender)
+    sender.put([write(name) for name in "abcd"])
+    sender.put([write(name) for name in "efg"])
+    assert sender.stats().queued == 6
+    store.gate.set()
+    assert sender.flush(10)
+    assert store.batches[1:] == [["c", "d", "e", "f", "g"]]
+    assert sender.dropped == 2
+
+
+def test_large_values_fill_the_queue_too(sender: StatusSender, store: Gate) -> None:
+    hold(store, sender)
+    for name in "abc":
+        sender.put([write(name, 4_500)])
+    store.gate.set()
+    assert sender.flush(10)
+    assert store.batches[1:] == [["b", "c"]]
+    assert sender.dropped == 1
+
+
+def test_put_does_not_wait_for_the_store(sender: StatusSender, store: Gate) -> None:
+    hold(store, sender)
+    start = time.perf_counter()
+    for _ in range(1_000):
+        sender.put([write("a")])
+    assert time.perf_counter() - start < 1
+    assert not sender.flush(0.01)
+
+
+def test_with_the_store_away_statuses_wait_and_come_later(
+    sender: StatusSender, store: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "oncepool")
+    store.available = False
+    sender.put([write("a"), write("b"), write("c")])
+    eventually(lambda: sender.stats().failures >= 3)
+    assert sender.stats().open
+    assert sender.stats().queued == 3
+    store.available = True
+    eventually(lambda: sender.stats().written == 3)
+    assert not sender.stats().open
+    probes = [batch for batch in store.batches[1:-1] if batch != ["a"]]
+    assert not probes  # one status at a time until the store was back
+    assert store.batches[-1] == ["b", "c"]
+    # Said once, not at every try.
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_put_back_statuses_are_the_oldest(sender: StatusSender, store: Gate) -> None:
+    hold(store, sender)
+    store.available = False
+    sender.put([write(name) for name in "abcde"])
+    store.gate.set()
+    eventually(lambda: sender.stats().failures)
+    assert sender.dropped == 1  # "first" came back into a full queue
+    store.available = True
+    eventually(lambda: sender.stats().written == 5)
+
+
+def test_flush_tries_at_once_and_does_not_sit_out_an_outage(store: Gate) -> None:
+    sender = StatusSender(store, breaker=Breaker(1_000, 1_000))
+    store.available = False
+    sender.put([write("a")])
+    eventually(lambda: sender.stats().failures)
+    assert not sender.flush(1_000)
+    assert sender.stats().failures == 2
+    store.available = True
+    assert sender.flush(10)
+    assert sender.close()
+
+
+def test_catching_up_waits_for_the_store_but_not_for_one_that_is_away(
+    sender: StatusSender, store: Gate
+) -> None:
+    hold(store, sender)
+    start = time.monotonic()
+    sender.catch_up(0.05)
+    assert time.monotonic() - start >= 0.05
+    threading.Timer(0.05, store.gate.set).start()
+    sender.catch_up(10)
+    assert sender.stats().queued == 0
+    store.available = False
+    sender.put([write("later")])
+    eventually(lambda: sender.stats().open)
+    start = time.monotonic()
+    sender.catch_up(10)
+    assert time.monotonic() - start < 5
+
+
+def test_a_status_that_cannot_be_written_is_dropped_alone(
+    sender: StatusSender, store: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold(store, sender)
+    broken = write("a")._replace(id="broken\udc80", reply_to="channel")
+    sender.put([write("a"), broken, write("b")])
+    store.gate.set()
+    eventually(lambda: sender.stats().written == 3)
+    assert sender.dropped == 1
+    assert "broken" in caplog.text
+    sender.put([write("c")])
+    assert sender.flush(10)
+
+
+def test_closing_ends_the_thread_and_drops_what_comes_later(store: Gate) -> None:
+    sender = StatusSender(store)
+    sender.put([write("a")])
+    assert sender.close(10)
+    assert not sender._thread.is_alive()
+    sender.put([write("b")])
+    assert sender.stats() == SenderStats(queued=0, written=1, dropped=1, failures=0, open=False)
+    assert sender.close()
+
+
+def test_closing_with_the_store_away_is_quick_and_counts(store: Gate) -> None:
+    sender = StatusSender(store)
+    store.available = False
+    sender.put([write("a"), write("b")])
+    start = time.monotonic()
+    assert not sender.close(10)
+    assert time.monotonic() - start < 5
+    assert sender.dropped == 2
+    assert not sender._thread.is_alive()
+
+
+def test_a_breaker_pauses_longer_and_longer() -> None:
+    breaker = Breaker(jitter=lambda: 1.0)
+    assert breaker.pause(0.0) == 0.0
+    now, pauses = 0.0, []
+    for _ in range(7):
+        breaker.failed(now)
+        pauses.append(breaker.pause(now))
+        now += pauses[-1]
+        assert breaker.pause(now) == 0.0
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    breaker.succeeded()
+    assert not breaker.open
+    breaker.failed(now)
+    assert breaker.pause(now) == 1
+
+
+@given(st.floats(0, 1), st.integers(1, 12))
+def test_jitter_takes_away_half_of_a_pause_at_most(jitter: float, failures: int) -> None:
+    breaker = Breaker(jitter=lambda: jitter)
+    for _ in range(failures):
+        breaker.failed(100.0)
+    full = min(2.0 ** (failures - 1), 30.0)
+    assert full / 2 <= breaker.pause(100.0) + 1e-9
+    assert breaker.pause(100.0) <= full + 1e-9
+
+
+def test_the_error_of_a_store_is_not_swallowed_by_the_protocol() -> None:
+    store = MemoryStatusStore()
+    store.available = False
+    with pytest.raises(StoreUnavailable):
+        store.write([write("a")])
+    with pytest.raises(StoreUnavailable):
+        store.subscribe("channel")

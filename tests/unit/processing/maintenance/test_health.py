@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from processing.maintenance.health import Health
+from processing.maintenance.health_server import HealthServer
+
+Get = Callable[..., tuple[int, str]]
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def health(clock: Clock) -> Health:
+    return Health(10.0, clock)
+
+
+@pytest.fixture
+def well(health: Health) -> Health:
+    health.beat({"joined": True, "assigned": 3})
+    health.database(up=True, detail="answers")
+    health.redis(up=True, detail="answers")
+    return health
+
+
+def test_a_new_instance_lives_but_is_not_ready(health: Health) -> None:
+    assert health.live().ok
+    assert not health.ready().ok
+
+
+def test_ready_once_joined_and_the_database_is_up(well: Health) -> None:
+    assert well.ready().ok
+
+
+def test_a_main_process_that_no_longer_beats_is_not_alive(well: Health, clock: Clock) -> None:
+    clock.now += 10.1
+    well.turn()
+
+    assert not well.live().ok
+    assert [i.name for i in well.live().items if not i.ok] == ["main"]
+    assert not well.ready().ok
+
+
+def test_a_clerk_that_no_longer_turns_is_not_alive(well: Health, clock: Clock) -> None:
+    clock.now += 10.1
+    well.beat({"joined": True})
+
+    assert [i.name for i in well.live().items if not i.ok] == ["clerk"]
+
+
+def test_ready_while_idle_or_without_partitions(well: Health) -> None:
+    well.beat({"joined": True, "assigned": 0, "paused": True, "in_hand": 0})
+
+    assert well.ready().ok
+
+
+def test_not_ready_while_stopping_without_the_database_or_before_joining(well: Health) -> None:
+    well.beat({"joined": True, "stopping": True})
+    assert not well.ready().ok
+    assert well.live().ok
+
+    well.beat({"joined": False})
+    assert not well.ready().ok
+
+    well.beat({"joined": True})
+    well.database(up=False, detail="connection refused")
+    assert not well.ready().ok
+    assert well.live().ok
+
+
+def test_redis_is_only_reported(well: Health) -> None:
+    well.redis(up=False, detail="connection refused")
+
+    answer = well.ready()
+
+    assert answer.ok
+    assert "[!] redis: connection refused" in answer.as_text()
+
+
+@pytest.fixture
+def get(well: Health) -> Iterator[Get]:
+    server = HealthServer("127.0.0.1", 0, well)
+
+    def ask(path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        body = response.read().decode()
+        connection.close()
+        return response.status, body
+
+    yield ask
+    server.close()
+
+
+def test_endpoints_answer_200_and_503(get: Get, well: Health) -> None:
+    assert get("/livez") == (200, "ok\n")
+    assert get("/readyz") == (200, "ok\n")
+
+    well.database(up=False, detail="refused")
+
+    assert get("/livez") == (200, "ok\n")
+    assert get("/readyz") == (503, "failed\n")
+
+
+def test_verbose_lists_as_text_or_json(get: Get, well: Health) -> None:
+    well.database(up=False, detail="refused")
+
+    status, text = get("/readyz?verbose")
+    assert status == 503
+    assert "[-] database: refused" in text.splitlines()
+    assert "[+] group: joined, 3 partition(s)" in text.splitlines()
+
+    status, body = get("/readyz?verbose", accept="application/json")
+    answer = json.loads(body)
+    assert answer["ok"] is False
+    assert {c["name"]: c["ok"] for c in answer["checks"]}["database"] is False
+    assert json.loads(get("/livez", accept="application/json")[1]) == {"ok": True}
+
+
+def test_other_paths_are_404_and_head_has_no_body(get: Get) -> None:
+    assert get("/metrics")[0] == 404
+    assert get("/livez", method="HEAD") == (200, "")
+
+
+def test_a_taken_port_is_refused(well: Health) -> None:
+    server = HealthServer("127.0.0.1", 0, well)
+    try:
+        with pytest.raises(OSError, match="in use"):
+            HealthServer("127.0.0.1", server.port, well)
+    finally:
+        server.close()
+
+
+def test_closing_lets_go_of_the_port_and_the_thread(well: Health) -> None:
+    before = threading.active_count()
+    server = HealthServer("127.0.0.1", 0, well)
+    server.close()
+    again = HealthServer("127.0.0.1", server.port, well)
+    again.close()
+
+    assert threading.active_count() <= before + 2

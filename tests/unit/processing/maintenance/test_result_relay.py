@@ -1,0 +1,192 @@
+"""Sending result records: when, and what is made of the brokers' answers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import orjson
+import pytest
+from confluent_kafka import KafkaError
+
+from feedback.backoff import Breaker
+from feedback.errors import ConfigurationError
+from feedback.journal.result_outbox import ResultRecord, StoredResult
+from processing.maintenance.result_producer import ResultProducer, connect
+from processing.maintenance.result_relay import AT_ONCE, LONGEST, SHORTEST, Pace
+from tests.support.fake_result_producer import FakeProducer, Verdict, never
+
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
+FATAL = KafkaError(KafkaError._FATAL, "epoch lost", fatal=True)
+
+
+def batch(*sizes: int) -> list[StoredResult]:
+    return [
+        StoredResult(
+            number,
+            datetime(2030, 1, 1, tzinfo=UTC),
+            ResultRecord(f"r-{number}", "t", "done", "ok", orjson.dumps("x" * size)),
+        )
+        for number, size in enumerate(sizes)
+    ]
+
+
+def larger_than(limit: int) -> Verdict:
+    return lambda values: TOO_LARGE if sum(map(len, values)) > limit else None
+
+
+def test_what_the_broker_confirms_has_arrived() -> None:
+    fake = FakeProducer(never)
+
+    delivery = ResultProducer("results", lambda: fake).deliver(batch(1, 1, 1))
+
+    assert (delivery.arrived, delivery.trouble, delivery.shortened) == ([0, 1, 2], None, [])
+    assert [m["key"] for m in fake.sent] == [b"r-0", b"r-1", b"r-2"]
+    assert {m["topic"] for m in fake.sent} == {"results"}
+
+
+def test_what_is_not_confirmed_has_not_arrived() -> None:
+    delivery = ResultProducer("results", lambda: FakeProducer(lambda _: TIMED_OUT)).deliver(
+        batch(1, 1)
+    )
+
+    assert delivery.arrived == []
+    assert delivery.trouble == TIMED_OUT.str()
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["refused here", "refused by the broker"])
+def test_a_result_too_large_is_left_out_of_its_record(at_once: bool) -> None:
+    fake = FakeProducer(larger_than(500), refuse_at_once=at_once)
+
+    delivery = ResultProducer("results", lambda: fake).deliver(batch(10, 1000, 10))
+
+    assert sorted(delivery.arrived) == [0, 1, 2]
+    assert (delivery.trouble, delivery.shortened) == (None, ["r-1"])
+    last = {m["key"]: orjson.loads(m["value"]) for m in fake.sent}
+    assert last[b"r-1"]["result_omitted"] is True
+    assert "result" not in last[b"r-1"]
+    assert last[b"r-0"]["result"] == last[b"r-2"]["result"] == "x" * 10
+
+
+def test_records_too_large_only_together_keep_their_results() -> None:
+    fake = FakeProducer(larger_than(500))
+
+    delivery = ResultProducer("results", lambda: fake).deliver(batch(200, 200, 200))
+
+    assert sorted(delivery.arrived) == [0, 1, 2]
+    assert delivery.shortened == []
+
+
+def test_what_finds_no_room_goes_later() -> None:
+    fake = FakeProducer(never)
+    fake.room = 2
+
+    delivery = ResultProducer("results", lambda: fake).deliver(batch(1, 1, 1))
+
+    assert delivery.arrived == [0, 1]
+    assert delivery.trouble is not None
+
+
+def test_a_producer_that_is_done_for_is_replaced() -> None:
+    fakes = [FakeProducer(lambda _: FATAL), FakeProducer(never)]
+    left = iter(fakes)
+    producer = ResultProducer("results", lambda: next(left))
+
+    assert producer.deliver(batch(1)).arrived == []
+    assert producer.deliver(batch(1)).arrived == [0]
+
+
+def test_a_report_that_comes_late_changes_nothing() -> None:
+    class Late(FakeProducer):
+        def flush(self, timeout: float) -> int:
+            return len(self._open)
+
+    fake = Late(never)
+    delivery = ResultProducer("results", lambda: fake).deliver(batch(1))
+    FakeProducer.flush(fake, 0)
+
+    assert delivery.arrived == []
+
+
+def test_asks_whether_a_broker_answers() -> None:
+    fake = FakeProducer(never)
+    producer = ResultProducer("results", lambda: fake)
+    assert producer.reachable()
+
+    fake.reachable = False
+
+    assert not producer.reachable()
+
+
+def test_properties_that_do_not_fit_are_told_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="producer of result records"):
+        connect({"bootstrap.servers": "localhost:1", "max.in.flight": 100})
+
+
+def test_a_transactional_id_meant_for_others_is_not_taken() -> None:
+    connect({"bootstrap.servers": "localhost:1", "transactional.id": "x", "acks": "1"})
+
+
+# When
+
+
+def steady() -> Pace:
+    return Pace(0.0, Breaker(0.5, 10.0, jitter=lambda: 1.0))
+
+
+def test_looks_at_once_at_the_start() -> None:
+    assert steady().pause(0.0) == 0.0
+
+
+def test_looks_twice_a_second_while_records_come() -> None:
+    pace = steady()
+    for now in (0.0, 1.0, 2.0):
+        pace.worked(3, now)
+        assert pace.pause(now) == SHORTEST
+
+
+def test_a_full_batch_has_more_behind_it() -> None:
+    pace = steady()
+    pace.worked(AT_ONCE, 1.0)
+
+    assert pace.pause(1.0) == 0.0
+
+
+def test_looks_less_often_when_nothing_comes_and_more_when_it_does_again() -> None:
+    pace = steady()
+    pauses = []
+    for now in range(6):
+        pace.worked(0, float(now))
+        pauses.append(pace.pause(float(now)))
+    assert pauses == [0.5, 1.0, 2.0, 4.0, LONGEST, LONGEST]
+
+    pace.worked(1, 10.0)
+
+    assert pace.pause(10.0) == SHORTEST
+
+
+def test_is_woken() -> None:
+    pace = steady()
+    for now in range(6):
+        pace.worked(0, float(now))
+
+    pace.wake(6.0)
+
+    assert pace.pause(6.0) == 0.0
+
+
+def test_is_not_woken_while_a_service_is_away() -> None:
+    pace = steady()
+    pauses = []
+    for now in range(7):
+        pace.failed(float(now))
+        pace.wake(float(now))
+        pauses.append(pace.pause(float(now)))
+
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert pace.away
+
+    pace.worked(1, 20.0)
+
+    assert not pace.away
+    assert pace.pause(20.0) == SHORTEST

@@ -1,0 +1,103 @@
+"""Records that an instance will not start, as waiting rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from feedback.contract.record import Record
+from feedback.journal.claims import Superseded, stored_headers
+from feedback.status.status import Status
+from processing.ipc.wakeup import Waker
+from processing.maintenance.unstarted import parked_statuses, parking, superseded_statuses
+
+AT = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def message(name: str, *headers: tuple[str, bytes | None], topic: str = "requests") -> Record:
+    pairs: list[tuple[str, bytes | None]] = [
+        ("ce_id", name.encode()), ("ce_type", b"pay"), *headers,
+    ]  # fmt: skip
+    return (topic, 2, 7, 1_700_000_000_123, b"k", b"{}", pairs, "pay")
+
+
+def test_a_parcel_is_what_the_message_said() -> None:
+    hour = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    headers: Any = [
+        ("ce_time", b"2026-05-01T00:00:00Z"), ("ce_notbefore", hour.isoformat().encode()),
+        ("ce_reference", b"r"), ("x", None),
+    ]  # fmt: skip
+    [parcel] = parking([message("a", *headers)], []).parcels
+    assert (parcel.id, parcel.type, parcel.topic, parcel.partition, parcel.offset) == (
+        "a", "pay", "requests", 2, 7,
+    )  # fmt: skip
+    assert (parcel.produced_at, parcel.not_before) == (AT, hour)
+    assert (parcel.run, parcel.crashes, parcel.reference) == (0, 0, "r")
+    kept = stored_headers(orjson.loads(parcel.headers))
+    assert kept == message("a", *headers)[6]
+
+
+def test_the_messages_own_time_where_the_producer_gave_none() -> None:
+    [parcel] = parking([message("a")], []).parcels
+    assert parcel.produced_at == datetime.fromtimestamp(1_700_000_000.123, UTC)
+
+
+def test_of_two_messages_of_one_id_the_first_is_parked() -> None:
+    found = parking([message("a", ("n", b"1")), message("a", ("n", b"2")), message("b")], [])
+    assert [p.id for p in found.parcels] == ["a", "b"]
+    assert found.rest == [message("a", ("n", b"2"))]
+
+
+def test_what_is_no_request_here_is_left_over() -> None:
+    broken: Record = ("requests", 0, 1, 0, None, b"{}", [("ce_type", b"pay")], "pay")
+    foreign = message("x", topic="foreign")
+    found = parking([broken, foreign, message("a")], [], ["foreign"])
+    assert found.rest == [broken, foreign]
+    assert list(found.records) == ["a"]
+
+
+def test_suspects_bring_their_starts_and_crashes() -> None:
+    found = parking([message("a"), message("b")], [(2, 1), (0, 0)])
+    assert [(p.run, p.crashes) for p in found.parcels] == [(2, 1), (0, 0)]
+
+
+def test_the_status_lives_until_it_is_due_and_as_long_again_as_any() -> None:
+    hour = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    records = [
+        message("now", ("ce_replyto", b"me")),
+        message("later", ("ce_notbefore", hour.isoformat().encode())),
+    ]
+    found = parking(records, [])
+    at = hour - timedelta(minutes=10)
+    now, later = parked_statuses(found.parcels, found.records, "parked", at, 60)
+    assert (now.ttl, later.ttl, now.reply_to, later.reply_to) == (60, 660, "me", None)
+    status = Status.decode(now.value)
+    assert (status.state, status.code, status.v, status.retry_at) == (
+        "waiting", "parked", "000003", at,
+    )  # fmt: skip
+    assert Status.decode(later.value).retry_at == hour
+
+
+def test_the_status_of_a_superseded_row_names_the_winner() -> None:
+    rows = [
+        Superseded("a", "pay", 3, 2, "b", None, [("ce_replyto", b"me")]),
+        Superseded("c", "pay", 1, 1, "d", 5, []),
+    ]
+    one, two = superseded_statuses(rows, AT, 60)
+    assert (one.ttl, one.reply_to, two.ttl, two.reply_to) == (60, "me", 5, None)
+    status = Status.decode(one.value)
+    assert (status.state, status.superseded_by, status.run) == ("superseded", "b", 3)
+
+
+def test_a_wake_before_the_wait_is_not_lost_and_counts_once() -> None:
+    waker = Waker()
+    for _ in range(100_000):
+        waker.wake()
+    assert waker.wait(None, None) is False
+    assert waker.wait(None, 0.0) is False
+    other = Waker()
+    assert waker.wait(other._ours.fileno(), 0.0) is False
+    other.wake()
+    assert waker.wait(other._ours.fileno(), None) is True

@@ -1,0 +1,198 @@
+"""How many due rows are wanted, and what is known of those in hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from feedback.contract.record import DUE, Record
+from processing.pool.demand import FIRST, HOLD, RENEW_EVERY, REPLACE_AFTER, Wants, is_due, pair_of
+
+MIB = 2**20
+
+
+def due(name: str, order: int = 1, size: int = 2) -> Record:
+    headers: Any = [("ce_id", name.encode()), ("ce_type", b"quick")]
+    return ("topic", DUE, order, 0, None, b"x" * size, headers, "quick")
+
+
+def dues(n: int, order: int = 1, size: int = 2) -> list[Record]:
+    return [due(f"{order}-{i}", order, size) for i in range(n)]
+
+
+def ask(wants: Wants, now: float = 0.0, running: int = 0, **limits: Any) -> int | None:
+    """How many rows are asked for now."""
+    frame = wants.next(running, limits.get("limits", {}), limits.get("paused", ()), now)
+    return None if frame is None else frame[2]
+
+
+def test_a_due_record_is_told_from_one_of_a_partition() -> None:
+    assert is_due(due("x"))
+    assert not is_due(("topic", 0, 1, 0, None, b"", [], None))
+    assert pair_of(due("ä", 7)) == ("ä", 7)
+
+
+def test_no_rows_are_wanted_where_none_may_be() -> None:
+    assert ask(Wants(0, MIB, 4)) is None
+
+
+def test_one_want_is_open_until_its_rows_come() -> None:
+    wants = Wants(1000, MIB, 4)
+    assert ask(wants) == FIRST
+    assert ask(wants, 5.0) is None
+    wants.came(1, dues(10), 5.0)
+    assert ask(wants, 5.1) == FIRST - 10
+
+
+def test_exactly_one_refill_below_half_of_the_mark() -> None:
+    wants = Wants(100, MIB, 4)
+    ask(wants)
+    records = dues(100)
+    wants.came(1, records, 0.0)
+    wants.went(records[:50])
+    assert ask(wants, 1.0) is None
+    wants.went(records[50:51])
+    assert ask(wants, 1.0) == 51
+    wants.went(records[51:])
+    assert ask(wants, 1.0) is None
+
+
+def test_rows_that_run_do_not_wait_but_count_in_all() -> None:
+    wants = Wants(100, MIB, 4)
+    ask(wants)
+    wants.came(1, dues(80), 0.0)
+    assert ask(wants, 1.0, running=80) == 20
+
+
+def test_the_mark_follows_what_is_done_in_two_seconds() -> None:
+    wants = Wants(5000, 64 * MIB, 2)
+    now, order = 0.0, 0
+    wanted = []
+    for _ in range(8):
+        most = ask(wants, now)
+        assert most is not None
+        wanted.append(most)
+        order += 1
+        records = dues(most, order)
+        wants.came(order, records, now)
+        now += most / 1000  # a thousand a second
+        wants.went(records)
+    assert wanted[:3] == [100, 400, 1600]
+    assert wanted[-1] == 1000 * HOLD
+    for _ in range(8):
+        most = ask(wants, now) or 0
+        order += 1
+        records = dues(most, order)
+        wants.came(order, records, now)
+        now += most  # one a second
+        wants.went(records)
+    assert ask(wants, now) == 4
+
+
+def test_large_rows_come_in_small_numbers() -> None:
+    wants = Wants(5000, 10 * MIB, 2)
+    ask(wants)
+    wants.came(1, dues(5, size=MIB), 0.0)
+    assert ask(wants, 0.0) == 4
+    wants.came(2, dues(4, 2, size=MIB), 0.0)
+    assert ask(wants, 0.0) is None
+    one = Wants(100, 10, 2)
+    ask(one)
+    records = dues(1, size=MIB)
+    one.came(1, records, 0.0)
+    one.went(records)
+    assert ask(one, 1.0) == 1
+
+
+def test_changed_limits_replace_an_open_want_but_not_at_once() -> None:
+    wants = Wants(100, MIB, 2)
+    assert wants.next(0, {"a": 2}, {"b"}, 0.0) == ("want", 1, 100, {"a": 2}, ["b"])
+    assert ask(wants, 9.0, limits={"a": 2}, paused={"b"}) is None
+    assert ask(wants, REPLACE_AFTER / 2, limits={"a": 1}) is None
+    assert wants.next(0, {}, set(), REPLACE_AFTER) == ("want", 2, 100, {}, [])
+    wants.came(1, dues(3), 1.0)
+    assert ask(wants, 1.0) is None  # the second is still open
+
+
+def test_closing_and_a_new_clerk() -> None:
+    wants = Wants(100, MIB, 2)
+    assert wants.close() is None
+    ask(wants)
+    assert wants.close() == ("want", 2, 0, {}, [])
+    assert wants.close() is None
+    assert ask(wants) == 100
+    wants.forget()
+    assert ask(wants) == 100
+
+
+def test_leases_are_renewed_every_fifteen_seconds() -> None:
+    wants = Wants(100, MIB, 2)
+    assert wants.renewal(0.0) is None
+    wants.came(1, [due("a"), due("b")], 0.0)
+    assert wants.renewal(RENEW_EVERY - 1) is None
+    assert wants.renewal(RENEW_EVERY) == ("renew", [("a", 1), ("b", 1)])
+    assert wants.renewal(RENEW_EVERY + 1) is None
+    wants.went([due("a")])
+    assert wants.renewal(2 * RENEW_EVERY) == ("renew", [("b", 1)])
+
+
+class Hand(RuleBasedStateMachine):
+    """Rows come and go; what is in hand is never above the bound."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wants = Wants(50, MIB, 2)
+        self.now = 0.0
+        self.wanted: tuple[int, int] | None = None
+        self.hand: list[Record] = []
+
+    @rule(seconds=st.floats(0, 3))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(running=st.integers(0, 50))
+    def ask(self, running: int) -> None:
+        frame = self.wants.next(min(running, len(self.hand)), {}, (), self.now)
+        if frame is not None:
+            assert self.wanted is None
+            assert frame[2] >= 1
+            self.wanted = (frame[1], frame[2])
+
+    @rule(part=st.floats(0, 1))
+    def come(self, part: float) -> None:
+        if self.wanted is not None:
+            order, most = self.wanted
+            records = dues(max(1, int(part * most)), order)
+            self.wants.came(order, records, self.now)
+            self.hand += records
+            self.wanted = None
+
+    @rule(n=st.integers(0, 30))
+    def go(self, n: int) -> None:
+        gone, self.hand = self.hand[:n], self.hand[n:]
+        self.wants.went(gone)
+
+    @invariant()
+    def bounded(self) -> None:
+        assert len(self.wants) == len(self.hand) <= 50
+        assert sorted(self.wants.pairs) == sorted(map(pair_of, self.hand))
+
+    @invariant()
+    def never_dry(self) -> None:
+        if not self.hand and self.wanted is None:
+            self.ask(0)
+            assert self.wanted is not None
+
+
+Hand.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestHand = Hand.TestCase
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_small_bound_still_takes_rows(most: int) -> None:
+    wants = Wants(most, MIB, 4)
+    assert ask(wants) == most

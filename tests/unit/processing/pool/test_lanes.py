@@ -1,0 +1,437 @@
+"""The queue in front of the workers, against a simple model of what may run when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from feedback.contract.record import KEY, OFFSET, TYPE, Record
+from processing.pool.costs import Costs
+from processing.pool.lanes import Chunk, Lanes, Suspicion
+
+SUSPICION = Suspicion(None, 1, (4711, "then"), "token")
+
+
+def record(offset: int, key: bytes | None = None, kind: str = "quick", size: int = 10) -> Record:
+    return ("topic", 0, offset, 0, key, b"x" * size, [], kind)
+
+
+def known_costs() -> Costs:
+    costs = Costs()
+    costs.observe("quick", 1, 0.0001)
+    costs.observe("slow", 1, 1.0)
+    return costs
+
+
+def lanes_of(*records: Record, ordering: str = "key") -> Lanes:
+    lanes = Lanes(ordering, known_costs())  # type: ignore[arg-type]
+    lanes.submit(records)
+    return lanes
+
+
+def take(lanes: Lanes, number: int = 1, worker: int = 1, limit: int = 500) -> Chunk:
+    chunk = Chunk(number, worker)
+    if not lanes.take_quick(chunk, limit):
+        lanes.take_alone(chunk)
+    return chunk
+
+
+def offsets(chunk: Chunk) -> list[int]:
+    return [r[OFFSET] for r in chunk.records]
+
+
+def test_a_key_in_flight_holds_back_only_its_own_records() -> None:
+    lanes = lanes_of(record(1, b"a"), record(2, b"a"), record(3, b"b"), record(4, b"a"))
+    first = take(lanes, 1, worker=1, limit=1)
+    assert offsets(first) == [1]
+    assert offsets(take(lanes, 2, worker=2)) == [3]
+    assert not take(lanes, 3, worker=3).records
+    lanes.release(first)
+    assert offsets(take(lanes, 4, worker=3)) == [2, 4]
+
+
+def test_records_without_a_key_have_no_order() -> None:
+    lanes = lanes_of(record(1), record(2), record(3))
+    assert offsets(take(lanes, 1, worker=1, limit=1)) == [1]
+    assert offsets(take(lanes, 2, worker=2)) == [2, 3]
+
+
+def test_partition_order_binds_records_without_a_key() -> None:
+    lanes = lanes_of(record(1), record(2), ordering="partition")
+    take(lanes, 1, worker=1, limit=1)
+    assert not take(lanes, 2, worker=2).records
+
+
+def test_what_waits_for_a_chunk_may_follow_in_the_next_chunk_of_the_same_worker() -> None:
+    lanes = lanes_of(*(record(n, b"hot") for n in range(6)))
+    first = take(lanes, 1, worker=1, limit=2)
+    assert not take(lanes, 2, worker=2).records
+    second = Chunk(3, 1)
+    assert lanes.take_quick(second, 2, [first])
+    assert offsets(second) == [2, 3]
+    lanes.release(first)
+    assert not take(lanes, 4, worker=2).records
+    lanes.release(second)
+    assert offsets(take(lanes, 5, worker=2)) == [4, 5]
+
+
+def test_a_slow_kind_goes_alone_and_does_not_cut_the_others() -> None:
+    lanes = lanes_of(record(1, b"a"), record(2, b"b", "slow"), record(3, b"c"))
+    assert offsets(take(lanes, 1)) == [1, 3]
+    alone = take(lanes, 2, worker=2)
+    assert offsets(alone) == [2]
+    assert alone.alone
+
+
+def test_an_unmeasured_kind_goes_alone_until_it_is_known_to_be_quick() -> None:
+    costs = Costs()
+    lanes = Lanes("key", costs)
+    lanes.submit([record(n, b"%d" % n, "new") for n in range(4)] + [record(4, None, "new")])
+    assert len(take(lanes, 1).records) == 1
+    costs.observe("new", 1, 0.001)
+    chunk = take(lanes, 2)
+    assert len(chunk.records) == 4
+
+
+def test_a_chunk_is_cut_where_it_would_take_too_long_or_grow_too_large() -> None:
+    costs = Costs()
+    costs.observe("ten-ms", 1, 0.01)
+    lanes = Lanes("key", costs)
+    lanes.submit([record(n, None, "ten-ms") for n in range(20)])
+    assert len(take(lanes, 1).records) == 5
+    lanes = lanes_of(*(record(n, size=400_000) for n in range(4)))
+    assert len(take(lanes, 1).records) == 2
+    lanes = lanes_of(record(1, size=3_000_000), record(2))
+    assert offsets(take(lanes, 1)) == [1]
+
+
+def test_recalled_records_go_elsewhere_unless_their_lane_still_runs() -> None:
+    lanes = lanes_of(record(1, b"a"), record(2, b"b"), record(3, b"a"))
+    chunk = take(lanes, 1, worker=1)
+    lanes.take_back(chunk, [1, 2], [chunk])
+    assert offsets(take(lanes, 2, worker=2)) == [2]
+    lanes.release(chunk)
+    assert offsets(take(lanes, 3, worker=2)) == [3]
+
+
+def test_a_dead_workers_records_come_back_first_one_by_one_and_in_order() -> None:
+    lanes = lanes_of(*(record(n, b"a") for n in range(4)))
+    chunk = take(lanes, 1, worker=1, limit=2)
+    lanes.put_back(chunk, {0: SUSPICION, 1: SUSPICION})
+    seen = []
+    while (again := take(lanes, 10 + len(seen), worker=2)).records:
+        seen.append((offsets(again), again.suspicion))
+        lanes.release(again)
+    assert seen == [([0], SUSPICION), ([1], SUSPICION), ([2, 3], None)]
+
+
+def test_suspects_stay_while_the_database_is_away() -> None:
+    lanes = lanes_of(record(1, b"a"), record(2))
+    chunk = take(lanes, 1)
+    lanes.put_back(chunk, {0: SUSPICION, 1: SUSPICION})
+    assert not lanes.take_alone(Chunk(2, 2), suspects=False)
+    assert lanes.take_alone(Chunk(3, 2))
+
+
+def test_empty_gives_up_everything_but_suspects() -> None:
+    lanes = lanes_of(
+        record(1, b"a"),
+        record(2, b"a"),
+        record(3, b"b", "slow"),
+        record(4, None, "slow"),
+        record(5),
+    )
+    chunk = take(lanes, 1, limit=1)
+    take(lanes, 2, worker=2)
+    lanes.put_back(chunk, {0: SUSPICION})
+    left = {r[OFFSET] for r in lanes.empty()}
+    assert left == {2, 3, 4}
+    assert len(lanes) == 1
+    again = take(lanes, 3, worker=3)
+    assert offsets(again) == [1]
+    lanes.release(again)
+    lanes.submit([record(6, b"a")])
+    assert offsets(take(lanes, 4)) == [6]
+
+
+def limited(lanes: Lanes, most: int, *chunks: Chunk, in_chunk: int = 500) -> None:
+    lanes.limit({"few": most}, {"few": in_chunk}, chunks)
+
+
+def quick_few() -> Costs:
+    costs = known_costs()
+    costs.observe("few", 1, 0.0001)
+    return costs
+
+
+@pytest.mark.parametrize("key", [None, b"a"])
+def test_a_limited_type_holds_up_nothing_else(key: bytes | None) -> None:
+    lanes = Lanes("key", quick_few())
+    limited(lanes, 2)
+    keys = [None if key is None else b"%d" % n for n in range(6)]
+    lanes.submit([record(n, keys[n], "few") for n in range(6)])
+    lanes.submit([record(n) for n in range(6, 9)])
+    first = take(lanes, 1)
+    assert sorted(offsets(first)) == [0, 1, 6, 7, 8]
+    assert not take(lanes, 2, worker=2).records
+    lanes.take_back(first, [i for i, r in enumerate(first.records) if r[OFFSET] == 1], [first])
+    second = take(lanes, 3, worker=2)
+    assert len(second.records) == 1
+    lanes.release(first)
+    third = take(lanes, 4, worker=3)
+    assert len(third.records) == 1
+    lanes.release(second)
+    lanes.release(third)
+    assert len(take(lanes, 5).records) == 2
+
+
+def test_a_limited_type_that_goes_alone_goes_side_by_side_up_to_its_limit() -> None:
+    lanes = lanes_of(*(record(n, b"%d" % n, "few") for n in range(5)))
+    limited(lanes, 3)
+    lanes.submit([record(9, None, "slow")])
+    chunks = [take(lanes, n, worker=n) for n in range(6)]
+    assert sorted(o for c in chunks for o in offsets(c)) == [0, 1, 2, 9]
+
+
+def test_what_may_run_is_spread_over_chunks() -> None:
+    lanes = Lanes("none", quick_few())
+    limited(lanes, 4, in_chunk=2)
+    lanes.submit([record(n, None, "few") for n in range(9)])
+    assert [offsets(take(lanes, n, worker=n)) for n in range(3)] == [[0, 1], [2, 3], []]
+
+
+def test_a_key_waits_behind_its_limited_record() -> None:
+    lanes = Lanes("key", quick_few())
+    limited(lanes, 1)
+    lanes.submit([record(0, b"a", "few"), record(1, b"b", "few"), record(2, b"b"), record(3, b"c")])
+    first = take(lanes, 1)
+    assert offsets(first) == [3, 0]
+    assert not take(lanes, 2, worker=2).records
+    lanes.release(first)
+    assert offsets(take(lanes, 3, worker=2)) == [1, 2]
+
+
+def test_a_limit_counts_what_is_in_flight_when_it_comes_and_lets_go_when_it_goes() -> None:
+    lanes = Lanes("key", quick_few())
+    lanes.submit([record(n, None, "few") for n in range(6)])
+    first = take(lanes, 1, limit=3)
+    limited(lanes, 2, first)
+    assert lanes.in_flight == {"few": 3}
+    assert not take(lanes, 2, worker=2).records
+    lanes.limit({}, {}, [first])
+    assert offsets(take(lanes, 3, worker=2)) == [3, 4, 5]
+
+
+def test_a_suspect_of_a_paused_type_is_settled_all_the_same() -> None:
+    lanes = lanes_of(record(0, b"a", "few"), record(1, b"b", "few"))
+    chunks = [take(lanes, n, worker=n) for n in range(2)]
+    limited(lanes, 0, *chunks)
+    for chunk in chunks:
+        lanes.put_back(chunk, {0: SUSPICION})
+    again = take(lanes, 5)
+    assert offsets(again) == [0]
+    assert not take(lanes, 6, worker=2).records
+    lanes.release(again)
+    assert offsets(take(lanes, 7, worker=2)) == [1]
+
+
+def test_excess_is_what_came_last() -> None:
+    lanes = Lanes("key", quick_few())
+    limited(lanes, 1)
+    keys = [None, b"a", b"a", None, b"b"]
+    lanes.submit([record(n, keys[n], "few") for n in range(5)])
+    assert offsets(take(lanes, 1, worker=1)) == [0]
+    assert lanes.waiting == {"few": 3}
+    assert [r[OFFSET] for r in lanes.take_excess({"few": 1})] == [4, 3]
+    assert [r[OFFSET] for r in lanes.take_excess({"few": 0})] == [1, 2]
+    assert len(lanes) == 0
+    lanes.submit([record(5, b"a")])
+    assert offsets(take(lanes, 2, worker=2)) == [5]
+
+
+class LanesModel(RuleBasedStateMachine):
+    """Random events; in every state order per key holds and no record is lost or doubled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.costs = known_costs()
+        self.lanes = Lanes("key", self.costs)
+        self.next_offset = 0
+        self.next_chunk = 0
+        self.next_worker = 3
+        self.workers: dict[int, list[Chunk]] = {0: [], 1: [], 2: []}
+        self.submitted: dict[bytes | None, list[int]] = defaultdict(list)
+        self.finished: dict[bytes | None, list[int]] = defaultdict(list)
+        self.given_up: set[int] = set()
+        self.most: dict[str, int] = {}
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        return [chunk for chunks in self.workers.values() for chunk in chunks]
+
+    def in_flight(self, kind: str) -> int:
+        return sum(r[TYPE] == kind for c in self.chunks for _, r in c.remaining())
+
+    @rule(kind=st.sampled_from(["quick", "slow", "new"]), most=st.none() | st.integers(0, 3))
+    def limit(self, kind: str, most: int | None) -> None:
+        self.most.pop(kind, None)
+        if most is not None:
+            self.most[kind] = most
+        self.lanes.limit(dict(self.most), {k: max(1, n // 2) for k, n in self.most.items()},
+                         self.chunks)  # fmt: skip
+
+    @rule(kind=st.sampled_from(["quick", "slow", "new"]), allowed=st.integers(0, 2))
+    def give_up_excess(self, kind: str, allowed: int) -> None:
+        excess = self.lanes.take_excess({kind: allowed})
+        assert {r[TYPE] for r in excess} <= {kind} & self.most.keys()
+        assert self.lanes.waiting.get(kind, 0) <= allowed
+        self.given_up |= {r[OFFSET] for r in excess}
+
+    @rule(
+        keys=st.lists(st.sampled_from([None, b"a", b"b", b"c"]), max_size=12),
+        kinds=st.lists(st.sampled_from(["quick", "slow", "new"]), min_size=12, max_size=12),
+    )
+    def submit(self, keys: list[bytes | None], kinds: list[str]) -> None:
+        records = []
+        for key, kind in zip(keys, kinds, strict=False):
+            records.append(record(self.next_offset, key, kind))
+            self.submitted[key].append(self.next_offset)
+            self.next_offset += 1
+        self.lanes.submit(records)
+
+    @rule(index=st.integers(0, 2), limit=st.integers(1, 4), alone_first=st.booleans())
+    def take(self, index: int, limit: int, alone_first: bool) -> None:
+        worker = sorted(self.workers)[index]
+        in_flight = self.workers[worker]
+        before = {kind: self.in_flight(kind) for kind in self.most}
+        chunk = Chunk(self.next_chunk, worker)
+        self.next_chunk += 1
+        if not in_flight:
+            taken = (
+                (alone_first and self.lanes.take_alone(chunk))
+                or self.lanes.take_quick(chunk, limit)
+                or self.lanes.take_alone(chunk)
+            )
+        else:
+            may = len(in_flight) < 2 and not in_flight[0].alone
+            taken = may and self.lanes.take_quick(chunk, limit, in_flight)
+        if taken:
+            in_flight.append(chunk)
+        for kind, most in self.most.items():
+            least = 1 if chunk.suspicion is not None else 0
+            assert self.in_flight(kind) <= max(most, least, before[kind])
+        self.check_order()
+
+    @invariant()
+    def what_is_limited_is_counted(self) -> None:
+        counted = {kind: n for kind, n in self.lanes.in_flight.items() if n}
+        found = {kind: n for kind in self.most if (n := self.in_flight(kind))}
+        assert counted == found
+
+    def check_order(self) -> None:
+        """What runs of a key runs in one worker, after what came before it."""
+        for key in (b"a", b"b", b"c"):
+            at = [
+                (worker, [r[OFFSET] for c in chunks for _, r in c.remaining() if r[KEY] == key])
+                for worker, chunks in self.workers.items()
+            ]
+            running = [(worker, found) for worker, found in at if found]
+            assert len(running) <= 1
+            if running:
+                found = running[0][1]
+                unfinished = [
+                    o
+                    for o in self.submitted[key]
+                    if o not in self.finished[key] and o not in self.given_up
+                ]
+                assert found == unfinished[: len(found)]
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
+        chunk = self.workers[worker].pop(0)
+        for _, done in chunk.remaining():
+            self.finished[done[KEY]].append(done[OFFSET])
+        self.lanes.release(chunk)
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(data=st.data(), started=st.integers(0, 3))
+    def recall(self, data: st.DataObject, started: int) -> None:
+        worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
+        chunks = self.workers[worker]
+        for position in range(len(chunks) - 1, -1, -1):
+            first = started if position == 0 else 0
+            left = [i for i, _ in chunks[position].remaining()][first:]
+            self.lanes.take_back(chunks[position], left, chunks)
+        self.check_order()
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
+        chunks = self.workers.pop(worker)
+        self.workers[self.next_worker] = []
+        self.next_worker += 1
+        for unstarted in chunks[:0:-1]:
+            same = unstarted.suspicion
+            self.lanes.put_back(unstarted, {0: same} if same else {})
+        self.lanes.put_back(chunks[0], {i: SUSPICION for i, _ in chunks[0].remaining()})
+
+    @rule()
+    def learn(self) -> None:
+        self.costs.observe("new", 3, 0.001)
+
+    @rule()
+    def unlearn(self) -> None:
+        self.costs.observe("new", 3, 3.0)
+
+    @rule()
+    def empty(self) -> None:
+        self.given_up |= {r[OFFSET] for r in self.lanes.empty()}
+
+    @invariant()
+    def nothing_is_lost_or_doubled(self) -> None:
+        in_flight = sum(
+            len(list(c.remaining())) for chunks in self.workers.values() for c in chunks
+        )
+        finished = [o for done in self.finished.values() for o in done]
+        assert len(finished) == len(set(finished))
+        total = in_flight + len(finished) + len(self.given_up) + len(self.lanes)
+        assert total == self.next_offset
+
+    def teardown(self) -> None:
+        """Everything comes to its end, without a deadlock between lanes."""
+        self.lanes.limit({}, {}, self.chunks)
+        self.limit("slow", 1)
+        self.limit("quick", None)
+        self.limit("new", 2)
+        for _ in range(4 * self.next_offset + 10):
+            for chunks in self.workers.values():
+                while chunks:
+                    chunk = chunks.pop(0)
+                    for _, done in chunk.remaining():
+                        self.finished[done[KEY]].append(done[OFFSET])
+                    self.lanes.release(chunk)
+            if not len(self.lanes):
+                break
+            for index in range(3):
+                self.take(index, 4, alone_first=False)
+        assert not len(self.lanes)
+        for key in (b"a", b"b", b"c"):
+            expected = [o for o in self.submitted[key] if o not in self.given_up]
+            assert self.finished[key] == expected
+
+
+LanesModel.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestLanesModel = LanesModel.TestCase
+
+
+@pytest.mark.parametrize("ordering", ["key", "none"])
+def test_taking_is_fair_to_arrival(ordering: str) -> None:
+    lanes = lanes_of(*(record(n) for n in range(10)), ordering=ordering)
+    assert offsets(take(lanes, 1)) == list(range(10))

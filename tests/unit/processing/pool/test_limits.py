@@ -1,0 +1,181 @@
+"""Caps of types in one instance, and what the pool makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from feedback.contract.record import OFFSET, Record
+from processing.cluster.quota import Portion, Share
+from processing.pool.limits import Caps
+from processing.pool.pool import Pool, PoolSettings, Send, Spawn
+
+BACKEND = (4711, "2026-01-01 00:00:00+00")
+
+
+def given(
+    workers: int | None = None, *paused: str, **types: tuple[int | None, int | None, int | None]
+) -> dict[str, Any]:
+    shares = {kind: Share(*share) for kind, share in types.items()}
+    return Portion(workers, shares, paused).plain()
+
+
+def test_the_handlers_own_limit_holds_until_operators_set_another() -> None:
+    caps = Caps()
+    assert caps.app({"pay": 4})
+    assert not caps.app({"pay": 4})
+    assert caps.most == {"pay": 4}
+    assert caps.limits(given(pay=(9, None, None)))
+    assert caps.most == {"pay": 9}
+    caps.limits(given(pay=(None, 3, 5)))
+    assert caps.most == {"pay": 3}
+    caps.limits(given(pay=(2, 3, 5)))
+    assert caps.most == {"pay": 2}
+    caps.limits(given())
+    assert caps.most == {"pay": 4}
+
+
+def test_a_change_of_workers_alone_changes_no_cap() -> None:
+    caps = Caps()
+    assert not caps.limits(given(3))
+    assert caps.workers == 3
+
+
+def test_none_starts_here_of_what_is_paused_or_falls_to_others_but_what_is_soon_due_waits() -> None:
+    caps = Caps()
+    caps.limits(given(None, "a", b=(None, 0, 0), c=(None, 0, 2)))
+    assert caps.most == {"a": 0, "b": 0, "c": 0}
+    assert caps.elsewhere == {"a", "b"}
+
+
+def test_what_may_run_at_once_is_the_share_or_what_still_runs_and_only_of_what_is_shared() -> None:
+    caps = Caps()
+    caps.limits(given(a=(None, 2, 2), b=(5, None, None)))
+    assert caps.at_once({"a": 6, "b": 1}) == {"a": 6}
+    assert caps.at_once({}) == {"a": 2}
+
+
+def test_what_may_run_is_spread_over_the_workers() -> None:
+    caps = Caps()
+    caps.app({"a": 8, "b": 1})
+    assert [caps.in_chunk("a", workers) for workers in (1, 3, 4, 99)] == [8, 3, 2, 1]
+    assert caps.in_chunk("b", 4) == 1
+
+
+# The pool
+
+
+def record(offset: int, kind: str = "few", key: bytes | None = None) -> Record:
+    return ("topic", 0, offset, 0, key, b"{}", [], kind)
+
+
+def pool_with(workers: int, **settings: Any) -> Pool:
+    pool = Pool(PoolSettings(workers=workers, instance="i", **settings))
+    pool.costs.observe("quick", 1, 0.0001)
+    pool.costs.observe("few", 1, 0.0001)
+    start(pool, 0.0)
+    return pool
+
+
+def start(pool: Pool, now: float) -> None:
+    for action in pool.plan(now):
+        if isinstance(action, Spawn):
+            pool.ready(action.worker, BACKEND)
+
+
+def sent(actions: list[Any]) -> list[tuple[int, int, list[int]]]:
+    """Worker, chunk and offsets."""
+    return [
+        (a.worker, a.frame[1], [r[OFFSET] for r in a.frame[3]])
+        for a in actions
+        if isinstance(a, Send) and a.frame[0] == "chunk"
+    ]
+
+
+def done(pool: Pool, worker: int, chunk: int) -> None:
+    plain = {"returned": [], "unclear": [], "times": {}, "counts": {}, "database_up": True}
+    pool.report(worker, chunk, {**plain, "backend": BACKEND})
+
+
+def test_never_more_than_the_cap_is_in_flight_and_others_run_on() -> None:
+    pool = pool_with(2)
+    pool.limit_by_app({"few": 3})
+    pool.submit([record(n) for n in range(20)])
+    pool.submit([record(n, "quick") for n in range(100, 110)])
+    in_flight: dict[int, tuple[int, list[int]]] = {}
+    finished: list[int] = []
+    for turn in range(100):
+        for worker, chunk, offsets in sent(pool.plan(float(turn))):
+            in_flight[chunk] = worker, offsets
+        few = [o for _, offsets in in_flight.values() for o in offsets if o < 100]
+        assert len(few) <= 3
+        if not in_flight:
+            break
+        chunk = min(in_flight)
+        worker, offsets = in_flight.pop(chunk)
+        finished += offsets
+        done(pool, worker, chunk)
+    assert sorted(finished) == [*range(20), *range(100, 110)]
+    assert pool.in_hand == 0
+
+
+def test_what_is_paused_is_given_up_at_once_and_what_waits_beyond_ten_caps_too() -> None:
+    pool = pool_with(1, max_in_hand=2000)
+    pool.submit([record(0), record(1, "quick")])
+    pool.limit(given(None, "few"))
+    pool.submit([record(n) for n in range(2, 5)])
+    ((worker, chunk, offsets),) = sent(pool.plan(1.0))
+    assert offsets == [1]
+    assert sorted(r[OFFSET] for r in pool.take_excess()) == [0, 2, 3, 4]
+    done(pool, worker, chunk)
+    assert pool.in_hand == 0
+
+    pool.limit(given(few=(20, None, None)))
+    pool.submit([record(n) for n in range(300)])
+    ((worker, chunk, offsets),) = sent(pool.plan(2.0))
+    assert offsets == list(range(20))
+    assert [r[OFFSET] for r in pool.take_excess()] == list(range(299, 219, -1))
+    assert pool.take_excess() == []
+    assert pool.in_hand == 220
+
+
+def test_limited_types_together_fill_a_quarter_of_the_pool_at_most() -> None:
+    pool = pool_with(1, max_in_hand=400)
+    pool.costs.observe("rare", 1, 0.0001)
+    pool.limit(given(few=(20, None, None), rare=(2, None, None)))
+    pool.submit([record(n, kind) for n in range(200) for kind in ("few", "rare")])
+    pool.plan(1.0)
+    pool.take_excess()
+    assert pool.lanes.waiting == {"few": 50, "rare": 50}
+
+
+def test_what_was_not_given_up_yet_runs_where_the_type_is_resumed() -> None:
+    pool = pool_with(1)
+    pool.limit(given(None, "few"))
+    pool.submit([record(0)])
+    pool.limit(given())
+    assert [offsets for _, _, offsets in sent(pool.plan(1.0))] == [[0]]
+
+
+def test_workers_are_resized_and_the_configured_number_comes_back() -> None:
+    pool = pool_with(3)
+    assert pool.limit(given(1)) == [Send(1, ("stop",)), Send(2, ("stop",))]
+    for number in (1, 2):
+        pool.died(number, "exit code 0", None, 1.0)
+    assert pool.limit(given(1)) == []
+    assert pool.limit(given(2)) == []
+    assert pool.plan(2.0) == [Spawn(3)]
+    pool.limit(given())
+    assert pool.plan(3.0) == [Spawn(4)]
+    assert pool.stats().workers_wanted == 3
+
+
+def test_records_of_a_worker_that_leaves_run_elsewhere() -> None:
+    pool = pool_with(2)
+    pool.submit([record(n, "quick") for n in range(4)])
+    chunks = sent(pool.plan(1.0))
+    assert pool.limit(given(1)) == [Send(1, ("stop",))]
+    pool.returned(1, chunks[1][1], [1])
+    done(pool, *chunks[1][:2])
+    pool.died(1, "exit code 0", None, 1.0)
+    done(pool, *chunks[0][:2])
+    assert [offsets for _, _, offsets in sent(pool.plan(2.0))] == [[chunks[1][2][1]]]

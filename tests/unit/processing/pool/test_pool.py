@@ -1,0 +1,410 @@
+"""The pool's decisions, with workers that exist only on paper."""
+
+from __future__ import annotations
+
+import random
+import signal
+from typing import Any
+
+import pytest
+
+from feedback.contract.record import OFFSET, Record
+from processing.ipc.progress import Running
+from processing.pool.pool import DatabaseLost, Died, Fatal, Pool, PoolSettings, Send, Signal, Spawn
+from processing.pool.restart_backoff import BLAMED_CAP, Respawn
+
+BACKEND = (4711, "2026-01-01 00:00:00+00")
+
+
+def record(offset: int, key: bytes | None = None, kind: str = "quick") -> Record:
+    return ("topic", 0, offset, 0, key, b"{}", [], kind)
+
+
+def report(**fields: Any) -> dict[str, Any]:
+    plain = {
+        "returned": [],
+        "unclear": [],
+        "times": {},
+        "counts": {},
+        "database_up": True,
+        "backend": BACKEND,
+    }
+    return {**plain, **fields}
+
+
+def pool_with(workers: int, *, measured: bool = True) -> Pool:
+    pool = Pool(PoolSettings(workers=workers, instance="i"))
+    if measured:
+        pool.costs.observe("quick", 1, 0.0001)
+        pool.costs.observe("slow", 1, 1.0)
+    for action in pool.plan(0.0):
+        assert isinstance(action, Spawn)
+        pool.ready(action.worker, BACKEND)
+    return pool
+
+
+def sends(actions: list[Any]) -> list[tuple[int, list[int]]]:
+    """Who gets which offsets."""
+    return [
+        (a.worker, [r[OFFSET] for r in a.frame[3]])
+        for a in actions
+        if isinstance(a, Send) and a.frame[0] == "chunk"
+    ]
+
+
+def running(chunk: int, index: int | None = 0, **fields: Any) -> Running:
+    return Running(chunk, index, fields.get("deadline"), fields.get("started", 0.0))
+
+
+def test_starts_as_many_workers_as_wanted_and_replaces_one_that_left() -> None:
+    pool = Pool(PoolSettings(workers=2))
+    assert pool.plan(0.0) == [Spawn(0), Spawn(1)]
+    assert pool.plan(0.0) == []
+    pool.ready(0, BACKEND)
+    pool.leave(0)
+    assert pool.plan(0.1) == [Spawn(2)]
+    assert pool.died(0, "exit code 0", None, 0.2) == []
+    assert pool.plan(0.3) == []
+
+
+def test_free_workers_share_what_waits() -> None:
+    pool = pool_with(2)
+    pool.submit([record(n) for n in range(5)])
+    assert sends(pool.plan(1.0)) == [(0, [0, 1, 2]), (1, [3, 4])]
+    assert pool.in_hand == 5
+
+
+def test_a_busy_worker_gets_a_second_chunk_only_of_a_good_size() -> None:
+    pool = pool_with(1)
+    pool.submit([record(n) for n in range(10)])
+    pool.plan(1.0)
+    pool.submit([record(n) for n in range(10, 20)])
+    assert sends(pool.plan(1.1)) == []
+    pool.submit([record(n) for n in range(20, 400)])
+    assert [len(o) for _, o in sends(pool.plan(1.2))] == [390]
+    pool.submit([record(n) for n in range(400, 900)])
+    assert sends(pool.plan(1.3)) == []
+
+
+def test_nothing_is_sent_behind_a_request_that_goes_alone() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0, None, "slow")])
+    pool.plan(1.0)
+    pool.submit([record(n) for n in range(1, 300)])
+    assert sends(pool.plan(1.1)) == []
+
+
+def test_reports_free_what_was_in_hand_and_teach_the_costs() -> None:
+    pool = pool_with(1, measured=False)
+    pool.submit([record(0), record(1)])
+    assert sends(pool.plan(1.0)) == [(0, [0])]
+    counts = {("quick", "done", "ok"): 1}
+    pool.report(0, 0, report(times={"quick": (1, 0.001)}, counts=counts))
+    assert pool.in_hand == 1
+    assert pool.in_hand_bytes > 0
+    assert dict(pool.counts) == counts
+    assert pool.costs.mean("quick") == pytest.approx(0.001)
+    pool.plan(1.1)
+    pool.report(0, 1, report())
+    assert (pool.in_hand, pool.in_hand_bytes) == (0, 0)
+
+
+def test_a_report_for_another_chunk_than_the_first_is_refused() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0)])
+    pool.plan(1.0)
+    with pytest.raises(AssertionError, match="not its first"):
+        pool.report(0, 99, report())
+
+
+def test_recalled_records_run_in_another_worker() -> None:
+    pool = pool_with(2)
+    pool.submit([record(n, b"a") for n in range(3)] + [record(3, b"b")])
+    assert sends(pool.plan(1.0)) == [(0, [0, 1]), (1, [3])]
+    pool.report(1, 1, report())
+    pool.submit([record(4, b"c"), record(5, b"d")])
+    assert sends(pool.plan(1.1)) == [(1, [4, 5])]
+    pool.returned(1, 2, [1])
+    pool.report(1, 2, report(returned=[1]))
+    assert sends(pool.plan(1.2)) == [(1, [5])]
+    assert pool.in_hand == 4
+
+
+def test_a_late_request_has_what_waits_behind_it_called_back_once() -> None:
+    pool = pool_with(2)
+    pool.submit([record(n) for n in range(10)])
+    pool.plan(1.0)
+    looks = {0: running(0, started=1.0), 1: None}
+    assert pool.tick(looks, 1.1) == []
+    assert pool.tick(looks, 1.3) == [Send(0, ("recall",))]
+    assert pool.tick(looks, 1.4) == []
+    pool.submit([record(n) for n in range(10, 600)])
+    assert 0 not in [worker for worker, _ in sends(pool.plan(1.5))]
+
+
+def test_an_overdue_request_is_asked_to_stop_then_killed_and_its_verdict_is_timeout() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0, b"a"), record(1, b"b"), record(2, b"c")])
+    pool.plan(1.0)
+    late = running(0, 1, deadline=2.0, started=1.0)
+    assert pool.tick({0: late}, 1.9) == []
+    assert pool.tick({0: late}, 2.0) == [Signal(0, signal.SIGTERM, "timeout")]
+    assert pool.tick({0: late}, 3.0) == []
+    assert pool.tick({0: late}, 4.0) == [Signal(0, signal.SIGKILL, "timeout")]
+    died = pool.died(0, "signal SIGKILL", late, 4.1)
+    assert isinstance(died[0], Died)
+    assert died[0].culprit is not None
+    assert died[0].culprit[OFFSET] == 1
+    verdicts = {}
+    for spawned in pool.plan(5.0):
+        assert isinstance(spawned, Spawn)
+        pool.ready(spawned.worker, (1, "new"))
+        while frames := [a.frame for a in pool.plan(5.0) if isinstance(a, Send)]:
+            _, number, _, records, suspect = frames[0]
+            assert len(records) == 1
+            verdicts[records[0][OFFSET]] = suspect
+            pool.report(spawned.worker, number, report())
+    assert verdicts == {
+        0: (None, BACKEND, "i-0", 0),
+        1: ("timeout", BACKEND, "i-0", 1),
+        2: (None, BACKEND, "i-0", 0),
+    }
+    assert pool.in_hand == 0
+
+
+def test_a_request_that_heeds_the_signal_is_not_killed() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0), record(1)])
+    pool.plan(1.0)
+    pool.tick({0: running(0, 0, deadline=2.0)}, 2.0)
+    nxt = running(0, 1, deadline=9.0, started=3.0)
+    assert pool.tick({0: nxt}, 9.0 - 1.0) == []
+    assert pool.tick({0: nxt}, 9.0) == [Signal(0, signal.SIGTERM, "timeout")]
+
+
+def kill_and_restart(pool: Pool, now: float, look: Running | None) -> tuple[Any, ...] | None:
+    """The only worker dies; returns the suspect of the next chunk that its successor gets."""
+    (number,) = pool.workers
+    pool.died(number, "signal SIGSEGV", look, now)
+    (spawn,) = pool.plan(now + 100)
+    assert isinstance(spawn, Spawn)
+    pool.ready(spawn.worker, BACKEND)
+    (send,) = pool.plan(now + 100)
+    assert isinstance(send, Send)
+    suspect: tuple[Any, ...] | None = send.frame[4]
+    return suspect
+
+
+def test_a_request_that_kills_two_workers_is_dead() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0, b"a")])
+    pool.plan(1.0)
+    assert kill_and_restart(pool, 1.0, running(0)) == (None, BACKEND, "i-0", 1)
+    assert kill_and_restart(pool, 200.0, running(1)) == ("worker_died", BACKEND, "i-1", 2)
+    # The worker that stores the verdict dies too: the verdict stays.
+    assert kill_and_restart(pool, 400.0, None) == ("worker_died", BACKEND, "i-2", 3)
+
+
+def test_a_death_while_no_request_runs_blames_nobody() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0, b"a"), record(1, b"b")])
+    pool.plan(1.0)
+    for crash in range(2):
+        suspect = kill_and_restart(pool, 1.0 + 200 * crash, None)
+        assert suspect is not None
+        assert suspect[0] is None
+
+
+def test_a_request_that_always_dies_in_its_commit_is_counted_once_it_is_alone() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0, b"a")])
+    pool.plan(1.0)
+    kill_and_restart(pool, 1.0, None)
+    assert kill_and_restart(pool, 200.0, None) == ("worker_died", BACKEND, "i-1", 2)
+
+
+def test_a_chunk_that_the_dead_worker_had_not_begun_is_not_suspect() -> None:
+    pool = pool_with(1)
+    pool.submit([record(n) for n in range(700)])
+    assert [len(o) for _, o in sends(pool.plan(1.0))] == [500, 200]
+    died = pool.died(0, "signal SIGKILL", running(0, 3), 1.0)
+    assert isinstance(died[0], Died)
+    assert died[0].suspects == 500
+
+
+def test_an_unclear_commit_makes_a_suspect_of_the_old_backend() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0), record(1)])
+    pool.plan(1.0)
+    lost = report(unclear=[1], database_up=False, backend=None)
+    assert pool.report(0, 0, lost) == [DatabaseLost()]
+    assert pool.in_hand == 1
+    assert pool.plan(1.1) == []
+    assert pool.take_unstarted() == []
+    pool.database_up = True
+    (send,) = pool.plan(1.2)
+    assert isinstance(send, Send)
+    assert send.frame[4] == (None, BACKEND, "i-0", 0)
+
+
+def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0)])
+    pool.plan(1.0)
+    kill_and_restart(pool, 1.0, running(0))
+    (number,) = pool.workers
+    pool.report(number, 1, report(returned=[0], database_up=False, backend=None))
+    pool.database_up = True
+    (send,) = pool.plan(200.0)
+    assert isinstance(send, Send)
+    assert send.frame[4] == (None, BACKEND, "i-0", 1)
+
+
+def test_while_the_database_is_away_the_rest_can_be_given_up() -> None:
+    pool = pool_with(1)
+    pool.submit([record(n) for n in range(3)])
+    pool.database_up = False
+    assert pool.plan(1.0) == []
+    assert [r[OFFSET] for r in pool.take_unstarted()] == [0, 1, 2]
+    assert (pool.in_hand, pool.in_hand_bytes) == (0, 0)
+
+
+def test_stop_sends_nothing_new_and_terminate_gives_the_verdict_shutdown() -> None:
+    pool = pool_with(2)
+    pool.submit([record(0), record(1)])
+    pool.plan(1.0)
+    assert pool.stop() == [Send(0, ("stop",)), Send(1, ("stop",))]
+    assert pool.stop() == []
+    pool.submit([record(2)])
+    assert pool.plan(1.0) == []
+    look = running(0, 0)
+    assert pool.terminate({0: look}, 2.0) == [
+        Signal(0, signal.SIGTERM, "shutdown"),
+        Signal(1, signal.SIGTERM, "shutdown"),
+    ]
+    pool.died(0, "signal SIGKILL", look, 3.0)
+    assert len(pool.lanes) == 2
+
+
+def test_a_worker_that_does_not_start_is_killed_and_many_of_them_are_fatal() -> None:
+    pool = Pool(PoolSettings(workers=1, start_timeout=10.0))
+    now = 0.0
+    for _ in range(5):
+        (spawn,) = pool.plan(now)
+        assert isinstance(spawn, Spawn)
+        assert pool.tick({}, now + 9.0) == []
+        kill = Signal(spawn.worker, signal.SIGKILL, "did not start in time")
+        assert pool.tick({}, now + 11.0) == [kill]
+        pool.died(spawn.worker, "signal SIGKILL", None, now + 11.0)
+        now += 100.0
+    (fatal,) = pool.plan(now)
+    assert isinstance(fatal, Fatal)
+
+
+def respawn_delays(pool: Pool, deaths: int, requests: int) -> list[float]:
+    """Seconds until the next worker after each death with so many requests in hand."""
+    now, delays = 1.0, []
+    for death in range(deaths):
+        pool.submit([record(death * requests + n) for n in range(requests)])
+        pool.plan(now)
+        (number,) = pool.workers
+        pool.died(number, "signal SIGSEGV", None, now)
+        died_at = now
+        while not (spawned := [a for a in pool.plan(now) if isinstance(a, Spawn)]):
+            now += 0.25
+        delays.append(now - died_at)
+        pool.ready(spawned[0].worker, BACKEND)
+    return delays
+
+
+def test_respawns_slow_down_while_workers_die_one_after_the_other() -> None:
+    assert respawn_delays(pool_with(1), 6, requests=0) == [0, 0, 0, 0.5, 1.0, 2.0]
+
+
+def test_requests_that_kill_their_workers_do_not_hold_up_the_others_for_long() -> None:
+    respawn = Respawn()
+    delays = []
+    for death in range(8):
+        respawn.died(float(death), blamed=True)
+        delays.append(next(n / 4 for n in range(99) if respawn.may(death + n / 4)))
+    assert delays == [0, 0, 0, 0.5, 1.0, 2.0, 2.0, 2.0]
+    assert max(respawn_delays(pool_with(1), 5, requests=1)) <= BLAMED_CAP
+    assert respawn_delays(pool_with(1), 8, requests=0)[-2:] == [4.0, 8.0]
+
+
+def test_resize_lets_the_last_ones_go_and_starts_the_missing() -> None:
+    pool = pool_with(2)
+    assert pool.resize(1) == [Send(1, ("stop",))]
+    pool.died(1, "exit code 0", None, 1.0)
+    assert pool.plan(1.0) == []
+    pool.resize(3)
+    assert len(pool.plan(1.0)) == 2
+
+
+def test_stats_count_each_record_once() -> None:
+    pool = pool_with(2)
+    pool.submit([record(n, b"a") for n in range(4)])
+    pool.plan(1.0)
+    stats = pool.stats()
+    assert (stats.workers, stats.workers_free, stats.queued, stats.running) == (2, 1, 2, 2)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_every_record_ends_once(seed: int) -> None:  # noqa: C901 - a simulator
+    """Random arrivals, reports, recalls, deaths and outages; then the pool drains."""
+    rng = random.Random(seed)
+    pool = pool_with(3, measured=False)
+    now, offset = 1.0, 0
+    ended: list[Record] = []
+    crashed: dict[int, int] = {}
+
+    def finish(number: int) -> None:
+        chunk = pool.workers[number].chunks[0]
+        left = dict(chunk.remaining())
+        up = rng.random() > 0.05
+        unclear = [] if up else [i for i in left if rng.random() < 0.3]
+        ended.extend(r for i, r in left.items() if i not in unclear)
+        times = {"new": (1, 0.001)}
+        pool.report(number, chunk.number, report(unclear=unclear, database_up=up, times=times))
+
+    def die(number: int) -> None:
+        chunks = pool.workers[number].chunks
+        look = None
+        if chunks and rng.random() < 0.7 and (left := dict(chunks[0].remaining())):
+            index = rng.choice(list(left))
+            look = running(chunks[0].number, index)
+            crashed[left[index][OFFSET]] = crashed.get(left[index][OFFSET], 0) + 1
+        pool.died(number, "signal SIGKILL", look, now)
+
+    def recall(number: int) -> None:
+        for chunk in reversed(pool.workers[number].chunks):
+            left = [i for i, _ in chunk.remaining()]
+            pool.returned(number, chunk.number, left[1:])
+
+    for step in range(600):
+        now += 5.0
+        if step < 400 and rng.random() < 0.3:
+            new = [record(offset + n, rng.choice([None, b"a", b"b"]), "new") for n in range(30)]
+            offset += 30
+            pool.submit(new)
+        busy = [n for n, w in pool.workers.items() if w.chunks]
+        event = rng.random()
+        if busy and event < 0.7:
+            finish(rng.choice(busy))
+        elif busy and event < 0.75 and step < 400:
+            die(rng.choice(busy))
+        elif busy and event < 0.85:
+            recall(rng.choice(busy))
+        elif rng.random() < 0.5:
+            pool.database_up = True
+        for action in pool.plan(now):
+            if isinstance(action, Spawn):
+                pool.ready(action.worker, BACKEND)
+    pool.database_up = True
+    while pool.in_hand:
+        for number in [n for n, w in pool.workers.items() if w.chunks]:
+            finish(number)
+        pool.database_up = True
+        pool.plan(now)
+    assert sorted(r[OFFSET] for r in ended) == list(range(offset))
+    assert (pool.in_hand, pool.in_hand_bytes) == (0, 0)

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from consumer.intake.logs import librdkafka_logger
+from processing.logs import RateLimited, bound, configure, get_logger
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_json_where_the_output_is_no_terminal() -> None:
+    stream = io.StringIO()
+    configure("auto", "info", process="worker-2", stream=stream)
+
+    get_logger("oncepool.worker").info("ready", pid=7)
+
+    (line,) = lines(stream)
+    assert list(line)[:3] == ["timestamp", "level", "message"]
+    assert line["message"] == "ready"
+    assert line["process"] == "worker-2"
+    assert line["logger"] == "oncepool.worker"
+    assert line["pid"] == 7
+
+
+def test_readable_in_a_terminal() -> None:
+    stream = Terminal()
+    configure("auto", "info", stream=stream)
+
+    get_logger("a").info("ready", pid=7)
+
+    assert "ready" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+def test_bound_fields_are_in_everything_that_is_logged_inside() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream=stream)
+
+    with bound(request_id="r-1", type="payment.create"):
+        get_logger("a").info("ours")
+        logging.getLogger("users.code").info("theirs %s", 1)
+    get_logger("a").info("outside")
+
+    ours, theirs, outside = lines(stream)
+    assert ours["request_id"] == theirs["request_id"] == "r-1"
+    assert theirs["message"] == "theirs 1"
+    assert theirs["type"] == "payment.create"
+    assert "request_id" not in outside
+
+
+def test_one_level_for_both_ways_of_logging() -> None:
+    stream = io.StringIO()
+    configure("json", "warning", stream=stream)
+
+    get_logger("a").info("no")
+    logging.getLogger("b").info("no")
+    get_logger("a").warning("yes")
+    logging.getLogger("b").warning("yes")
+
+    assert [line["message"] for line in lines(stream)] == ["yes", "yes"]
+
+
+def test_librdkafkas_lines_are_ours() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream=stream)
+
+    librdkafka_logger().error("FAIL [rdkafka#consumer-1]: connection refused")
+
+    assert lines(stream)[0]["logger"] == "librdkafka"
+
+
+def test_tracebacks_do_not_show_local_variables() -> None:
+    for log_format in ("json", "console"):
+        stream = io.StringIO()
+        configure(log_format, "info", stream=stream)
+        secret = "hid" + "den"
+        try:
+            int("x")
+        except ValueError:
+            get_logger("a").exception("failed")
+
+        assert "ValueError: invalid" in stream.getvalue()
+        assert secret not in stream.getvalue()
+
+
+def test_what_json_cannot_hold_does_not_fail_a_line() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream=stream)
+
+    get_logger("a").info("odd", value=object(), table={1: b"\xff"})
+
+    assert lines(stream)[0]["message"] == "odd"
+
+
+def test_configuring_again_replaces_the_first() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    log = get_logger("a")
+    configure("json", "info", process="one", stream=first)
+    log.info("x")
+    configure("json", "info", process="two", stream=second)
+    log.info("y")
+
+    assert [line["process"] for line in lines(first)] == ["one"]
+    assert [line["process"] for line in lines(second)] == ["two"]
+
+
+class Spy:
+    def __init__(self) -> None:
+        self.lines = []
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **fields: self.lines.append((level, event, fields))
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_flood_becomes_a_trickle_and_says_what_was_left_out() -> None:
+    spy, clock = Spy(), Clock()
+    log = RateLimited(spy, lines=2, clock=clock)
+
+    for n in range(10):
+        log.warning("commit failed", n=n)
+    log.info("another event")
+    assert [e for _, e, _ in spy.lines] == ["commit failed", "commit failed", "another event"]
+
+    clock.now = 1.0
+    log.warning("commit failed", n=10)
+
+    assert spy.lines[3:] == [
+        ("warning", "lines left out", {"of": "commit failed", "left_out": 8}),
+        ("warning", "commit failed", {"n": 10}),
+    ]
+
+
+def test_flush_tells_of_a_flood_that_is_over() -> None:
+    spy, clock = Spy(), Clock()
+    log = RateLimited(spy, lines=1, clock=clock)
+    for _ in range(3):
+        log.error("x")
+
+    log.flush()
+    assert len(spy.lines) == 1
+    clock.now = 1.0
+    log.flush()
+    log.flush()
+
+    assert spy.lines[1:] == [("error", "lines left out", {"of": "x", "left_out": 2})]

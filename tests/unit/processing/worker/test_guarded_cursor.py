@@ -1,0 +1,99 @@
+"""What a handler's cursor and its connection refuse before anything is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from processing.worker.guarded_cursor import (
+    GuardedConnection,
+    TransactionControlRefused,
+    ends_transaction,
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COMMIT",
+        "commit;",
+        "SELECT 1; ROLLBACK",
+        "/* x */ END",
+        "-- x\nABORT",
+        "BEGIN",
+        "START  TRANSACTION",
+        "PREPARE TRANSACTION 'x'",
+        "ROLLBACK WORK",
+        "RELEASE oncepool",
+        "RELEASE SAVEPOINT oncepool",
+        "ROLLBACK TO oncepool",
+        "SAVEPOINT oncepool",
+    ],
+)
+def test_what_ends_the_transaction_or_the_executors_savepoint(statement: str) -> None:
+    assert ends_transaction(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 'COMMIT'",
+        "SELECT ';COMMIT'",
+        "INSERT INTO commits VALUES (1)",
+        "SAVEPOINT mine",
+        "ROLLBACK TO SAVEPOINT mine",
+        "RELEASE mine",
+        "SAVEPOINT oncepool_kit",
+        "GRANT SELECT ON t TO oncepool",
+        "SELECT * FROM oncepool.requests",
+        "DO $$ BEGIN PERFORM 1; END $$",
+    ],
+)
+def test_what_does_not(statement: str) -> None:
+    assert not ends_transaction(statement)
+
+
+class _Info:
+    server_version = 180000
+    pgconn = "libpq"
+
+
+class _Connection:
+    """Enough of a psycopg connection."""
+
+    pgconn = "libpq"
+    info = _Info()
+    autocommit = True
+
+    def tpc_commit(self) -> None:
+        """Never reached."""
+
+    def notifies(self) -> str:
+        return "notifies"
+
+
+@pytest.fixture
+def guarded() -> Any:
+    connection: psycopg.Connection[Any] = _Connection()  # type: ignore[assignment]
+    return GuardedConnection(connection)
+
+
+def test_ways_round_the_guard_are_refused(guarded: Any) -> None:
+    for name in ("pgconn", "tpc_commit", "set_autocommit"):
+        with pytest.raises(TransactionControlRefused, match=name):
+            getattr(guarded, name)
+    for call in (guarded.commit, guarded.rollback, guarded.close):
+        with pytest.raises(TransactionControlRefused):
+            call()
+    with pytest.raises(TransactionControlRefused, match="autocommit"):
+        guarded.autocommit = False
+    with pytest.raises(TransactionControlRefused, match="pgconn"):
+        _ = guarded.info.pgconn
+
+
+def test_the_rest_of_the_connection_is_there(guarded: Any) -> None:
+    assert guarded.notifies() == "notifies"
+    assert guarded.info.server_version == 180000
+    assert guarded.autocommit is True

@@ -1,0 +1,194 @@
+"""Calling: submit, wait, send again."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from feedback import (
+    Client,
+    DeliveryFailed,
+    QueueFull,
+    WaitTimeout,
+)
+from feedback.contract.fingerprint import fingerprint
+from feedback.contract.states import State
+from feedback.status.store import MemoryStatusStore
+from tests.support import eventually
+from tests.support.client import AnsweringConsumer, FakeProducer, answering
+
+
+def test_a_call_returns_the_answer(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    answering(producer, [lambda name: consumer.say(name, State.DONE, result=b'{"n":1}')])
+    status = client.call("t", {"a": 1}, timeout=10, key="k", run_timeout=3)
+    assert status.result == {"n": 1}
+    assert (producer.envelopes()[0].key, producer.envelopes()[0].timeout) == (b"k", 3)
+    assert len(producer.sent) == 1
+
+
+def test_a_call_sends_the_same_message_again(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    def silent(name: str) -> None: ...
+
+    answering(producer, [silent, silent, silent, lambda name: consumer.say(name, State.DONE)])
+    assert client.call("t", 1, timeout=10, resend_after=0.1).state == "done"
+    assert len(producer.sent) == 4
+    first = {name: value for name, value in producer.sent[0].items() if name != "on_delivery"}
+    for again in producer.sent[1:]:
+        assert {name: value for name, value in again.items() if name != "on_delivery"} == first
+
+
+def test_accepted_is_no_news_and_running_is(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    def run_and_finish(id: str) -> None:
+        for run in range(1, 6):
+            consumer.say(id, State.RUNNING, run)
+            time.sleep(0.15)
+        consumer.say(id, State.DONE, 6)
+
+    answering(producer, [lambda name: None, run_and_finish])
+    assert client.call("t", 1, timeout=10, resend_after=0.4).state == "done"
+    assert len(producer.sent) == 2  # once for silence, and not while it was at work
+
+
+def test_a_request_that_waits_is_not_sent_again_before_it_is_due(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    retry_at = datetime.now(UTC) + timedelta(seconds=60)
+    answering(producer, [lambda name: consumer.say(name, State.WAITING, retry_at=retry_at)])
+    with pytest.raises(WaitTimeout) as caught:
+        client.call("t", 1, timeout=0.6, resend_after=0.1)
+    assert caught.value.status is not None
+    assert caught.value.status.state == "waiting"
+    assert len(producer.sent) == 1
+
+
+@pytest.mark.parametrize("code", ["shutdown", "database_unavailable"])
+def test_a_call_sends_again_after_a_consumer_could_not_run_it(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer, code: str
+) -> None:
+    answering(
+        producer,
+        [
+            lambda name: consumer.say(name, State.FAILED, 1, code=code),
+            lambda name: consumer.say(name, State.FAILED, 2, code=code),
+            lambda name: consumer.say(name, State.DONE, 1),
+        ],
+    )
+    start = time.monotonic()
+    # The gaps are 1 s doubling, but never longer than resend_after.
+    assert client.call("t", 1, timeout=20, resend_after=0.2).state == "done"
+    assert 0.35 < time.monotonic() - start < 5
+    assert len(producer.sent) == 3
+
+
+def test_a_refusal_is_heard_once_and_a_second_later(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    sent: list[float] = []
+
+    def refuse(name: str) -> None:
+        sent.append(time.monotonic())
+        consumer.say(name, State.FAILED, code="shutdown")
+
+    def look_again(name: str) -> None:
+        sent.append(time.monotonic())
+        client._waits.wake(name)
+
+    answering(producer, [refuse, look_again])
+    with pytest.raises(WaitTimeout) as caught:
+        client.call("t", 1, timeout=3.5, resend_after=60)
+    assert len(producer.sent) == 2  # the old refusal is no answer to the second send
+    assert 0.9 < sent[1] - sent[0] < 2
+    assert caught.value.status is not None
+    assert caught.value.status.code == "shutdown"
+
+
+def test_after_refusals_the_journals_failure_answers_though_its_run_is_lower(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    answering(
+        producer,
+        [
+            lambda name: consumer.say(name, State.FAILED, 5, code="database_unavailable"),
+            lambda name: consumer.say(name, State.FAILED, 1, code="handler_error", error="no"),
+        ],
+    )
+    status = client.call("t", 1, timeout=10, resend_after=0.1)
+    assert (status.code, status.run, status.error) == ("handler_error", 1, "no")
+
+
+@pytest.mark.parametrize("state", ["failed", "in_doubt", "dead", "rejected", "cancelled"])
+def test_a_call_returns_every_other_settled_state(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer, state: str
+) -> None:
+    answering(producer, [lambda name: consumer.say(name, State(state), code="some_code")])
+    assert client.call("t", 1, timeout=10).state == state
+    assert len(producer.sent) == 1
+
+
+def test_a_call_ignores_a_failure_from_before(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    consumer.say("a", State.FAILED, 2, code="handler_error", fingerprint=fingerprint("t", b"1"))
+    answering(producer, [lambda name: consumer.say(name, State.FAILED, 3, code="handler_error")])
+    assert client.call("t", 1, request_id="a", timeout=10).run == 3
+
+
+def test_a_call_that_was_not_delivered_raises(client: Client, producer: FakeProducer) -> None:
+    producer.error = "timed out"
+    with pytest.raises(DeliveryFailed):
+        client.call("t", 1, timeout=10)
+
+
+def test_a_resend_that_fails_changes_nothing_for_the_first(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    def fail_the_next(id: str) -> None:
+        eventually(lambda: client.status(id))
+        producer.error = "timed out"
+
+    def answer(id: str) -> None:
+        eventually(lambda: not producer._unreported())
+        consumer.say(id, State.DONE)
+
+    answering(producer, [fail_the_next, answer])
+    assert client.call("t", 1, timeout=10, resend_after=0.2).state == "done"
+    client.flush()
+
+
+@pytest.mark.parametrize(
+    "options", [{"timeout": 0}, {"timeout": -1}, {"timeout": 5, "resend_after": 0}]
+)
+def test_a_call_needs_time(client: Client, producer: FakeProducer, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        client.call("t", 1, **options)
+    assert not producer.sent
+
+
+def test_a_call_without_a_time_out_takes_that_of_its_type(
+    store: MemoryStatusStore, producer: FakeProducer
+) -> None:
+    with Client(producer, store, "requests", answer_timeouts={"t": 0.3}) as client:
+        with pytest.raises(WaitTimeout):
+            client.call("t", 1)
+        assert len(producer.sent) == 3  # at once, after 0.1 s and after 0.2 s
+
+
+def test_a_call_is_bounded_also_when_the_queue_is_full(
+    client: Client, producer: FakeProducer
+) -> None:
+    client._queue_timeout = 60
+    producer.confirming.clear()
+    producer.room = 0
+    start = time.monotonic()
+    with pytest.raises(QueueFull):
+        client.call("t", 1, timeout=0.2)
+    assert time.monotonic() - start < 5

@@ -1,0 +1,106 @@
+"""Closing a client."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from feedback import (
+    Client,
+    ClientClosed,
+    DeliveryFailed,
+)
+from feedback.client.message import draft
+from feedback.status.store import MemoryStatusStore
+from tests.support import eventually
+from tests.support.client import FakeProducer, begin
+
+
+def test_closing_waits_for_deliveries_and_statuses(
+    store: MemoryStatusStore, producer: FakeProducer
+) -> None:
+    with Client(producer, store, "requests") as client:
+        ids = [client.submit("t", number) for number in range(50)]
+    assert all(status and status.state == "accepted" for status in store.read(ids))
+
+
+def test_nothing_can_be_done_with_a_closed_client(client: Client) -> None:
+    client.close()
+    client.close()
+    for attempt in (
+        lambda: client.submit("t", 1),
+        lambda: client.status("a"),
+        lambda: client.statuses(["a"]),
+        lambda: client.wait("a", 1),
+        lambda: client.call("t", 1, timeout=1),
+        client.flush,
+    ):
+        with pytest.raises(ClientClosed):
+            attempt()
+    # Also where a thread was past the first look when another closed the client.
+    message, submission = draft("t", 1, topic="requests", reply_to=None)
+    with pytest.raises(ClientClosed):
+        client._deliveries.send(message, submission, 1.0)
+
+
+def test_closing_ends_waits_of_other_threads(
+    client: Client, producer: FakeProducer, pool: ThreadPoolExecutor
+) -> None:
+    request_id = client.submit("t", 1)
+    wait = begin(pool, client.wait, request_id, 60)
+    call = begin(pool, client.call, "t", 2, timeout=60)
+    eventually(lambda: len(client._waits._watches) == 2)
+    client.close()
+    for future in (wait, call):
+        with pytest.raises(ClientClosed):
+            future.result(5)
+    assert not [t for t in threading.enumerate() if t.name in ("waits", "hints", "deliveries")]
+
+
+def test_closing_raises_what_nobody_asked_about(
+    store: MemoryStatusStore, producer: FakeProducer
+) -> None:
+    producer.error = "timed out"
+    with pytest.raises(DeliveryFailed) as caught, Client(producer, store, "requests") as client:
+        request_id = client.submit("t", 1)
+    assert list(caught.value.failures) == [request_id]
+
+
+def test_an_error_in_the_block_is_not_hidden_by_a_failed_delivery(
+    store: MemoryStatusStore, producer: FakeProducer
+) -> None:
+    producer.error = "timed out"
+
+    def fail() -> None:
+        with Client(producer, store, "requests") as client:
+            client.submit("t", 1)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError) as caught:
+        fail()
+    assert "was not confirmed" in caught.value.__notes__[0]
+
+
+def test_closing_gives_up_what_is_not_confirmed_in_time(
+    client: Client, producer: FakeProducer
+) -> None:
+    producer.confirming.clear()
+    request_id = client.submit("t", 1)
+    start = time.monotonic()
+    with pytest.raises(DeliveryFailed) as caught:
+        client.close(0.1)
+    assert time.monotonic() - start < 3
+    assert caught.value.failures == {request_id: "purged"}
+
+
+def test_closing_with_the_store_away_is_quick(
+    client: Client, producer: FakeProducer, store: MemoryStatusStore
+) -> None:
+    store.available = False
+    client.submit("t", 1)
+    start = time.monotonic()
+    client.close()
+    assert time.monotonic() - start < 5

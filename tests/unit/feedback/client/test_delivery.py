@@ -1,0 +1,91 @@
+"""Deliveries that fail, and who hears of it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from feedback import (
+    Client,
+    DeliveryFailed,
+)
+from feedback.contract.states import State
+from feedback.errors import DeliveryPending
+from tests.support import eventually
+from tests.support.client import AnsweringConsumer, FakeProducer, begin, waiting
+
+
+def test_a_failed_delivery_is_raised_by_the_next_wait_for_it(
+    client: Client, producer: FakeProducer
+) -> None:
+    producer.error = "timed out"
+    first, second = client.submit("t", 1), client.submit("t", 2)
+    with pytest.raises(DeliveryFailed) as caught:
+        client.wait(first, 10)
+    assert caught.value.failures == {first: "timed out"}
+    with pytest.raises(DeliveryFailed) as caught:  # who was told is not told again
+        client.flush()
+    assert caught.value.failures == {second: "timed out"}
+    client.flush()
+    assert client.status(first) is None  # never accepted
+
+
+def test_a_failed_delivery_ends_a_wait_that_runs(
+    client: Client, producer: FakeProducer, pool: ThreadPoolExecutor
+) -> None:
+    producer.confirming.clear()
+    producer.error = "timed out"
+    request_id = client.submit("t", 1)
+    wait = begin(pool, client.wait, request_id, 30)
+    eventually(lambda: waiting(client, request_id))
+    producer.confirming.set()
+    with pytest.raises(DeliveryFailed):
+        wait.result(10)
+
+
+def test_sent_again_with_success_a_failure_is_forgotten(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    producer.error = "timed out"
+    client.submit("t", 1, request_id="a")
+    eventually(lambda: client._deliveries._failures)
+    producer.error = None
+    client.submit("t", 1, request_id="a")
+    client.flush()
+    consumer.say("a", State.DONE)
+    assert client.wait("a", 5).state == "done"
+
+
+def test_an_answer_counts_more_than_a_delivery_report(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    # It did arrive: only the broker's reply was lost.
+    producer.error = "timed out"
+    producer.confirming.clear()
+    client.submit("t", 1, request_id="a")
+    consumer.say("a", State.DONE)
+    assert client.wait("a", 5).state == "done"
+
+
+def test_many_failures_are_counted_beyond_what_is_listed(
+    client: Client, producer: FakeProducer
+) -> None:
+    producer.error = "timed out"
+    producer.room = 2_000
+    ids = [client.submit("t", number) for number in range(1_200)]
+    eventually(lambda: client._deliveries._more == 200)
+    with pytest.raises(DeliveryFailed):
+        client.wait(ids[-1], 5)
+    with pytest.raises(DeliveryFailed, match="and 1198 others") as caught:
+        client.flush()
+    assert len(caught.value.failures) == 1_000
+    assert caught.value.more == 199
+
+
+def test_flush_says_when_time_runs_out(client: Client, producer: FakeProducer) -> None:
+    producer.confirming.clear()
+    client.submit("t", 1)
+    with pytest.raises(DeliveryPending) as caught:
+        client.flush(0.05)
+    assert caught.value.count == 1

@@ -1,0 +1,80 @@
+"""What answers a submission, and what does not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from feedback.client.pending import Submission, Submissions
+from feedback.contract.states import State
+from feedback.errors import Conflict
+from feedback.status.status import Status
+
+AT = datetime(2030, 5, 1, tzinfo=UTC)
+
+
+def status(state: State, run: int = 1, **fields: Any) -> Status:
+    return Status("a", "t", state, fields.pop("code", "ok"), 1, run, fields.pop("at", AT), **fields)
+
+
+def submission(**fields: Any) -> Submission:
+    return Submission("a", "t", **{"fingerprint": "ff", **fields})
+
+
+@pytest.mark.parametrize("state", State)
+def test_settled_states_answer(state: State) -> None:
+    found = status(state, fingerprint="ff")
+    assert submission().answer(found) is (found if found.settled else None)
+
+
+def test_nothing_answers_nothing() -> None:
+    assert submission().answer(None) is None
+
+
+def test_another_fingerprint_is_a_conflict_as_soon_as_a_consumer_has_spoken() -> None:
+    for state in State:
+        found = status(state, fingerprint="ee")
+        if state is State.ACCEPTED:
+            assert submission().answer(found) is None
+            continue
+        with pytest.raises(Conflict) as caught:
+            submission().answer(found)
+        assert caught.value.status is found
+
+
+def test_without_a_fingerprint_on_either_side_nothing_is_compared() -> None:
+    assert submission().answer(status(State.DONE)) is not None
+    assert submission(fingerprint=None).answer(status(State.DONE, fingerprint="ee")) is not None
+
+
+def test_a_failure_from_before_the_send_is_no_answer() -> None:
+    before = status(State.FAILED, 3)
+    mine = submission(before=before)
+    assert mine.answer(before) is None
+    assert mine.answer(status(State.FAILED, 2)) is None
+    assert mine.answer(status(State.FAILED, 4)) is not None
+    # Other states stand, whenever they came.
+    assert mine.answer(status(State.IN_DOUBT, 1)) is not None
+    assert mine.answer(status(State.DONE, 1)) is not None
+
+
+def test_after_failures_that_the_journal_never_saw_a_lower_run_answers() -> None:
+    before = status(State.FAILED, 5, code="database_unavailable")
+    mine = submission(before=before)
+    assert mine.answer(before) is None
+    assert mine.answer(status(State.FAILED, 1, code="handler_error")) is not None
+    later = status(State.FAILED, 5, code="database_unavailable", at=AT + timedelta(seconds=1))
+    assert mine.answer(later) is not None
+
+
+def test_only_the_latest_submissions_are_remembered() -> None:
+    known = Submissions(limit=2)
+    for name in "aba":
+        known.add(Submission(name, "t", None))
+    latest = Submission("c", "t", None)
+    known.add(latest)
+    assert known.get("b") is None
+    assert known.get("a") is not None
+    assert known.get("c") is latest

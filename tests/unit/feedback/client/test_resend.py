@@ -1,0 +1,69 @@
+"""When a call sends again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedback.client.resend import ResendTimer
+
+
+def test_a_call_without_news_sends_again_after_its_pause() -> None:
+    timer = ResendTimer(100.0, 20.0)
+    assert timer.due == 120.0
+    timer.sent(120.0)
+    assert timer.due == 140.0
+
+
+def test_after_refusals_the_gaps_double_from_one_second_to_thirty() -> None:
+    timer, now, gaps = ResendTimer(0.0, 60.0), 0.0, []
+    for _ in range(7):
+        timer.refused(now + 0.01)
+        gaps.append(timer.due - now)
+        now = timer.due
+        timer.sent(now)
+    assert gaps == pytest.approx([1, 2, 4, 8, 16, 30, 30])
+
+
+def test_a_refusal_that_comes_late_is_sent_again_at_once() -> None:
+    timer = ResendTimer(0.0, 60.0)
+    timer.refused(10.0)
+    assert timer.due == 10.0
+
+
+def test_no_gap_is_longer_than_the_pause_asked_for() -> None:
+    timer = ResendTimer(0.0, 0.2)
+    timer.refused(0.01)
+    assert timer.due == pytest.approx(0.2)
+
+
+def test_news_start_the_pause_anew() -> None:
+    timer = ResendTimer(0.0, 10.0)
+    timer.heard(5.0)
+    assert timer.due == 15.0
+    timer.heard(6.0, quiet_for=100.0)
+    assert timer.due == 116.0
+    timer.heard(7.0, quiet_for=-50.0)
+    assert timer.due == 116.0
+
+
+@given(
+    st.floats(0.01, 100),
+    st.lists(st.tuples(st.sampled_from(["sent", "heard", "refused"]), st.floats(0, 50))),
+)
+def test_resends_keep_their_distance(after: float, events: list[tuple[str, float]]) -> None:
+    now, gap = 0.0, 1.0
+    timer = ResendTimer(now, after)
+    last = now
+    for event, pause in events:
+        now += pause
+        if event == "sent":
+            now = max(now, timer.due)
+            assert now - last >= min(after, gap) - 1e-6
+            last, gap = now, min(gap * 2, 30.0)
+            timer.sent(now)
+        elif event == "heard":
+            timer.heard(now)
+        else:
+            timer.refused(now)

@@ -1,0 +1,70 @@
+"""A client from settings, and what it refuses of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from feedback import (
+    Client,
+)
+from feedback.errors import ConfigurationError
+from feedback.status.store import Hints, MemoryStatusStore
+
+ENVIRONMENT = {
+    "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": "localhost:1",
+    "ONCEPOOL_KAFKA_TOPICS": " orders , payments",
+    "ONCEPOOL_REDIS_URL": "redis://localhost:1/0",
+    "ONCEPOOL_REDIS_PREFIX": "shop",
+}
+
+
+def test_a_client_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client.from_env(ENVIRONMENT) as client:
+        assert client._topic == "orders"
+        assert client._store.prefix == "shop"  # type: ignore[attr-defined]
+        assert (client._channel or "").startswith("shop:hints:")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ONCEPOOL_KAFKA_TOPIC", "others")
+    monkeypatch.delenv("ONCEPOOL_REDIS_PREFIX")
+    with Client.from_env(hints=False) as client:
+        assert client._topic == "others"
+        assert client._store.prefix == "oncepool"  # type: ignore[attr-defined]
+        assert client._channel is None
+
+
+def test_what_is_missing_in_the_environment_is_named() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Client.from_env({"ONCEPOOL_KAFKA_TOPICS": ","})
+    for name in ("KAFKA_BOOTSTRAP_SERVERS", "KAFKA_TOPIC ", "KAFKA_TOPICS", "REDIS_URL"):
+        assert f"ONCEPOOL_{name}" in str(caught.value)
+    with pytest.raises(ConfigurationError) as caught:
+        Client.from_env({}, kafka="a", topic="b")
+    assert str(caught.value) == "not set in the environment: ONCEPOOL_REDIS_URL"
+
+
+@pytest.mark.parametrize(
+    "properties, message",
+    [
+        ({"bootstrap.servers": "a", "transactional.id": "x"}, "transactional.id"),
+        ({"delivery.report.only.error": True}, "accepted"),
+        ({"no.such.property": 1}, "no.such.property"),
+    ],
+)
+def test_kafka_properties_that_do_not_work(
+    store: MemoryStatusStore, properties: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Client(properties, store, "requests")
+
+
+def test_kafka_properties_of_ones_own(store: MemoryStatusStore) -> None:
+    with Client({"bootstrap.servers": "localhost:1", "linger.ms": 50}, store, "requests"):
+        pass
+
+
+def test_hints_may_be_any_object_with_its_methods(store: MemoryStatusStore) -> None:
+    hints: Hints = store.subscribe("channel")
+    hints.close()

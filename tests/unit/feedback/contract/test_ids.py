@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+import pytest
+
+from feedback.contract import ids
+from feedback.contract.ids import uuid7
+
+
+def test_an_id_is_a_uuid_of_version_7_with_the_time_in_front() -> None:
+    before = time.time_ns() // 1_000_000
+    made = uuid7()
+    assert (made.version, made.variant) == (7, uuid.RFC_4122)
+    assert before - 1_000 <= made.int >> 80 <= time.time_ns() // 1_000_000 + 1_000
+
+
+def test_ids_of_a_process_are_in_order_and_unique_over_threads() -> None:
+    made: list[list[uuid.UUID]] = [[] for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda mine=mine: mine.extend(uuid7() for _ in range(5_000)))
+        for mine in made
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(mine == sorted(mine) for mine in made)
+    assert len({one for mine in made for one in mine}) == 20_000
+
+
+def test_a_clock_set_back_and_a_full_counter_keep_the_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
+    monkeypatch.setattr(ids, "_last_ms", (1 << 40) + 7)
+    monkeypatch.setattr(ids, "_counter", (1 << 42) - 2)
+    made = [uuid7() for _ in range(4)]
+    assert made == sorted(set(made))
+    assert [one.int >> 80 for one in made] == [(1 << 40) + 7] + [(1 << 40) + 8] * 3
+    assert all(one.version == 7 for one in made)

@@ -7,7 +7,6 @@ Connections are in autocommit mode. Due times are compared with the database's c
 
 from __future__ import annotations
 
-import base64
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from feedback.contract.record import DUE, Headers, Record
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED, State
 from feedback.journal.queries import query
 from feedback.journal.result_outbox import ResultRecord, add_results
+from feedback.journal.rows import stored_headers
 from feedback.journal.walk import first_due
 
 Connection: TypeAlias = psycopg.Connection[Any]
@@ -249,13 +249,6 @@ def settle(
 def notify(connection: Connection, *, schema: str) -> None:
     """Wakes the clerks of all instances, when the transaction commits."""
     connection.execute("SELECT pg_notify(%s, '')", [due_channel(schema)])
-
-
-def stored_headers(pairs: Iterable[Sequence[Any]] | None) -> Headers:
-    """The headers of a row, [[name, value in base64 or null], ...], as a message has them."""
-    return [
-        (name, None if value is None else base64.b64decode(value)) for name, value in pairs or ()
-    ]
 
 
 def _headers(text: str | None) -> Headers:

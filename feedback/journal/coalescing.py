@@ -53,7 +53,7 @@ class Started(NamedTuple):
 
 
 @dataclass(slots=True)
-class Verdict:
+class CoalescingDecision:
     """What becomes of arrivals and of those that waited before them."""
 
     due: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
@@ -69,9 +69,9 @@ def judge(
     waiters: Iterable[Waiter],
     started: dict[Key, Started],
     now: datetime,
-) -> Verdict:
+) -> CoalescingDecision:
     """Who waits and who is superseded. Pure. Arrivals stand in their order of arrival."""
-    verdict = Verdict()
+    verdict = CoalescingDecision()
     standing = {(w.type, w.coalesce_key): w for w in waiters}
     rivals: dict[Key, list[Arrival]] = {}
     for arrival in arrivals:
@@ -129,7 +129,7 @@ class Coalescing:
 
     def settle(
         self, cursor: psycopg.Cursor[Any], arrivals: Sequence[Arrival], now: datetime
-    ) -> Verdict:
+    ) -> CoalescingDecision:
         """Judges arrivals and marks the rows that lost; the arrivals' own rows are the caller's.
 
         Its locks are taken in the order of keys. A UniqueViolation of ``requests_coalescing`` when

@@ -32,7 +32,7 @@ _END: Final = (
 _GONE_WAIT: Final = 0.01
 
 
-class Parcel(NamedTuple):
+class ParkedRequest(NamedTuple):
     """A request as its waiting row keeps it. `headers` is JSON as rows keep them."""
 
     id: str
@@ -52,7 +52,7 @@ class Parcel(NamedTuple):
     headers: bytes
 
 
-class Parked(NamedTuple):
+class ParkResult(NamedTuple):
     """What a park did."""
 
     runs: dict[str, int]
@@ -63,19 +63,19 @@ class Parked(NamedTuple):
 
 def park(
     connection: Connection,
-    parcels: Sequence[Parcel],
+    parcels: Sequence[ParkedRequest],
     code: str,
     *,
     schema: str,
     results: bool = False,
-) -> Parked:
+) -> ParkResult:
     """Writes waiting rows, and lets failed ones wait that were sent again. Each id may come once.
 
     What another copy of a request holds up is tried in halves, and left in the end: that copy runs.
     `results`: what is superseded on the way gets a result record.
     """
     if not parcels:
-        return Parked({}, [])
+        return ParkResult({}, [])
     try:
         with connection.transaction():
             connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
@@ -84,20 +84,27 @@ def park(
             runs |= dict(connection.execute(query("park", schema), values).fetchall())
             if runs:
                 notify(connection, schema=schema)
-        return Parked(runs, superseded)
+        return ParkResult(runs, superseded)
     except (errors.LockNotAvailable, errors.UniqueViolation):
         if len(parcels) == 1:
-            return Parked({}, [])
+            return ParkResult({}, [])
         middle = len(parcels) // 2
         halves = [
             park(connection, half, code, schema=schema, results=results)
             for half in (parcels[:middle], parcels[middle:])
         ]
-        return Parked(halves[0].runs | halves[1].runs, halves[0].superseded + halves[1].superseded)
+        return ParkResult(
+            halves[0].runs | halves[1].runs, halves[0].superseded + halves[1].superseded
+        )
 
 
 def _revive(
-    connection: Connection, parcels: Sequence[Parcel], code: str, schema: str, *, results: bool
+    connection: Connection,
+    parcels: Sequence[ParkedRequest],
+    code: str,
+    schema: str,
+    *,
+    results: bool,
 ) -> tuple[list[Superseded], dict[str, int]]:
     ids = [parcel.id for parcel in parcels]
     locked = {name for name, _ in connection.execute(query("lock_failed", schema), {"ids": ids})}
@@ -112,7 +119,7 @@ def _revive(
     return superseded, {name: run for name, run, _ in revived if name not in gone}
 
 
-def columns_of(parcels: Sequence[Parcel]) -> dict[str, list[Any]]:
+def columns_of(parcels: Sequence[ParkedRequest]) -> dict[str, list[Any]]:
     """The values of the statements, a list a column."""
     return {
         "ids": [p.id for p in parcels],

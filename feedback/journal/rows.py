@@ -1,33 +1,22 @@
-"""What the executor reads and writes in the journal, inside its own transactions.
-
-Rows of new ids are written by one binary COPY, sorted by id; ids that have a row that is not final
-are finished by an UPDATE guarded by its run number, state and token.
-"""
+"""Shapes of what stands in the journal: a request's row, a run that failed, a dead letter."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
-import psycopg
-from psycopg import sql
-from psycopg.types.json import Jsonb
 
 from feedback.contract.record import Headers, Record
 from feedback.contract.states import State
-from feedback.journal.queries import query
+from feedback.status.status import encode_status
 
 
-class Overtaken(Exception):
-    """A guarded UPDATE missed its row: another copy of the request moved it meanwhile."""
-
-
-class Stored(NamedTuple):
-    """A row of the journal as the look-up finds it."""
+class StoredRequest(NamedTuple):
+    """A row of the journal as the look-up finds it. `result` is JSON text."""
 
     id: str
     type: str
@@ -36,7 +25,7 @@ class Stored(NamedTuple):
     attempt: int
     run: int
     crashes: int
-    fingerprint: bytes | None
+    fingerprint: bytes | None  # None: its writer could not make one
     result: str | None
     error: str | None
     reason: str | None
@@ -51,10 +40,30 @@ class Stored(NamedTuple):
     coalesce_key: str | None
     produced_at: datetime
     status_ttl: int | None
+    created_at: datetime
+    finished_at: datetime | None
+
+    def status(self, *, with_fingerprint: bool) -> bytes:
+        """Its status; without the fingerprint where producers cannot make the same one."""
+        return encode_status(
+            self.id,
+            self.type,
+            State(self.state),
+            self.run,
+            code=self.code,
+            attempt=self.attempt,
+            at=self.finished_at or self.created_at,
+            fingerprint=self.fingerprint if with_fingerprint else None,
+            result=None if self.result is None else self.result.encode(),
+            error=self.error,
+            reason=self.reason,
+            retry_at=self.not_before,
+            superseded_by=self.superseded_by,
+        )
 
 
 @dataclass(slots=True)
-class Row:
+class RequestRow:
     """A row to write. `result` and `headers` are JSON bytes."""
 
     id: str
@@ -88,7 +97,7 @@ class Row:
     own_fingerprint: bool = False
 
 
-class Attempt(NamedTuple):
+class FailedRun(NamedTuple):
     """A run that did not succeed, for the request's timeline."""
 
     request_id: str
@@ -99,43 +108,13 @@ class Attempt(NamedTuple):
     ended_at: datetime
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A message that can't become a request, or conflicts with a stored one."""
 
     request_id: str | None
     reason: str
     error: str
     record: Record
-
-
-COLUMNS = (
-    "id", "type", "state", "code", "attempt", "run", "crashes", "fingerprint", "result", "error",
-    "reason", "key", "reference", "payload", "headers", "topic", "partition", "kafka_offset",
-    "produced_at", "effect", "finished_at",
-)  # fmt: skip
-# What is finished for good leaves these as they are by default, and a column costs.
-OPEN_COLUMNS = (
-    *COLUMNS, "used", "not_before", "due_at", "window_start", "coalesce_key", "superseded_by",
-    "status_ttl", "own_fingerprint",
-)  # fmt: skip
-TYPES = (
-    "text", "text", "text", "text", "int4", "int4", "int4", "bytea", "jsonb", "text",
-    "text", "bytea", "text", "bytea", "jsonb", "text", "int4", "int8",
-    "timestamptz", "text", "timestamptz",
-)  # fmt: skip
-OPEN_TYPES = (
-    *TYPES, "int4", "timestamptz", "timestamptz", "timestamptz", "text", "text", "int4", "bool",
-)  # fmt: skip
-CLOSED = frozenset({State.DONE, State.REJECTED})
-_NAMES = tuple(name for name in OPEN_COLUMNS if name != "due_at")
-
-
-def _same(data: Any) -> Any:
-    return data
-
-
-def _jsonb(data: bytes | None) -> Jsonb | None:
-    return None if data is None else Jsonb(data, dumps=_same)
 
 
 def headers_json(headers: Headers | None) -> bytes:
@@ -148,166 +127,8 @@ def headers_json(headers: Headers | None) -> bytes:
     )
 
 
-class Rows:
-    """The executor's statements, for one schema."""
-
-    def __init__(self, schema: str) -> None:
-        def copy(columns: Sequence[str]) -> sql.Composed:
-            names = sql.SQL(", ").join(map(sql.Identifier, columns))
-            table = sql.Identifier(schema, "requests")
-            return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)
-
-        self._copy, self._copy_open = copy(COLUMNS), copy(OPEN_COLUMNS)
-        self._schema = schema
-
-    def _text(self, name: str) -> str:
-        return query(name, self._schema)
-
-    def find(self, cursor: psycopg.Cursor[Any], ids: Sequence[str]) -> dict[str, Stored]:
-        """The rows of these ids."""
-        cursor.execute(self._text("find_rows"), (list(ids),))
-        return {row[0]: Stored(*row) for row in cursor.fetchall()}
-
-    def insert(self, cursor: psycopg.Cursor[Any], rows: Iterable[Row]) -> None:
-        """Writes rows of new ids. Raises UniqueViolation where an id has a row by now."""
-        closed: list[Row] = []
-        still_open: list[Row] = []
-        for row in sorted(rows, key=_id_of):
-            (closed if row.state in CLOSED else still_open).append(row)
-        if closed:
-            with cursor.copy(self._copy) as copy:
-                copy.set_types(TYPES)
-                for row in closed:
-                    copy.write_row(_values(row))
-        if still_open:
-            with cursor.copy(self._copy_open) as copy:
-                copy.set_types(OPEN_TYPES)
-                for row in still_open:
-                    copy.write_row(
-                        (
-                            *_values(row), row.used, row.not_before, row.not_before,
-                            row.window_start, row.coalesce_key, row.superseded_by,
-                            row.status_ttl, row.own_fingerprint,
-                        )
-                    )  # fmt: skip
-
-    def insert_missing(self, cursor: psycopg.Cursor[Any], rows: Iterable[Row]) -> set[str]:
-        """Writes rows that wait, of ids that may have one already; the ids that had none."""
-        written = set()
-        for row in sorted(rows, key=_id_of):
-            cursor.execute(self._text("insert_missing_row"), _fields(row))
-            if cursor.rowcount == 1:
-                written.add(row.id)
-        return written
-
-    def update(self, cursor: psycopg.Cursor[Any], changes: Iterable[tuple[Row, Stored]]) -> None:
-        """Finishes rows that are not final. Raises Overtaken where one has moved meanwhile."""
-        together: list[tuple[Row, Stored]] = []
-        for row, was in sorted(changes, key=lambda change: change[0].id):
-            if row.state == State.DONE and was.state == State.WAITING:
-                together.append((row, was))
-            else:
-                self._change(cursor, self._text("update_row"), row, was)
-        if together:
-            self._finish_together(cursor, together)
-
-    def delete(self, cursor: psycopg.Cursor[Any], row: Row, was: Stored) -> None:
-        """Removes a row that need not be kept. Raises Overtaken where it has moved meanwhile."""
-        self._change(cursor, self._text("delete_row"), row, was)
-
-    def _change(self, cursor: psycopg.Cursor[Any], statement: str, row: Row, was: Stored) -> None:
-        cursor.execute(statement, {**_fields(row), **_guard(was)})
-        if cursor.rowcount != 1:
-            raise Overtaken(row.id)
-
-    def _finish_together(
-        self, cursor: psycopg.Cursor[Any], changes: Sequence[tuple[Row, Stored]]
-    ) -> None:
-        rows = [row for row, _ in changes]
-        cursor.execute(self._text("lock_rows"), ([row.id for row in rows],))
-        cursor.execute(
-            self._text("finish_rows"),
-            {
-                "ids": [row.id for row in rows],
-                "runs": [was.run for _, was in changes],
-                "tokens": [was.token for _, was in changes],
-                "codes": [row.code for row in rows],
-                "attempts": [row.attempt for row in rows],
-                "used": [row.used for row in rows],
-                "crashes": [row.crashes for row in rows],
-                "fingerprints": [row.fingerprint for row in rows],
-                "results": [row.result and row.result.decode() for row in rows],
-                "ends": [row.finished_at for row in rows],
-            },
-        )
-        if cursor.rowcount != len(rows):
-            raise Overtaken(f"one of {len(rows)} claimed rows")
-
-    def add_attempts(self, cursor: psycopg.Cursor[Any], attempts: Sequence[Attempt]) -> None:
-        """Keeps runs that did not succeed; one that is kept already stays as it is."""
-        if len(attempts) == 1:
-            cursor.execute(self._text("add_attempt"), attempts[0])
-        elif attempts:
-            cursor.executemany(self._text("add_attempt"), attempts)
-
-    def add_resends(self, cursor: psycopg.Cursor[Any], ids: Sequence[str]) -> None:
-        """Counts that these ids were sent again and answered."""
-        named = (sorted(set(ids)),)
-        cursor.execute(self._text("lock_rows"), named)
-        cursor.execute(self._text("add_resends"), named)
-
-    def add_letter(self, cursor: psycopg.Cursor[Any], letter: Letter) -> None:
-        """Keeps a dead letter; the same message a second time, or conflict, changes nothing."""
-        topic, partition, offset, timestamp, key, value, headers, _ = letter.record
-        produced = datetime.fromtimestamp(max(0, timestamp) / 1000, UTC)
-        cursor.execute(
-            self._text("add_letter"),
-            {
-                "id": letter.request_id, "reason": letter.reason, "detail": letter.error,
-                "topic": topic, "partition": partition, "offset": offset, "produced": produced,
-                "key": key, "headers": _jsonb(headers_json(headers)), "payload": value,
-            },
-        )  # fmt: skip
-
-    def claim(
-        self, cursor: psycopg.Cursor[Any], row: Row, was: Stored | None, token: str, lease: float
-    ) -> bool:
-        """Claims a request with external effects; False where another copy was quicker."""
-        fields = {**_fields(row), "token": token, "lease": lease}
-        if was is None:
-            cursor.execute(self._text("claim_external"), fields)
-        else:
-            cursor.execute(self._text("claim_external_again"), {**fields, **_guard(was)})
-        return cursor.rowcount == 1
-
-    def finish_claim(self, cursor: psycopg.Cursor[Any], row: Row, token: str) -> None:
-        """Writes the final row of a claim. Raises Overtaken where the token is not the row's."""
-        cursor.execute(self._text("finish_external"), {**_fields(row), "token": token})
-        if cursor.rowcount != 1:
-            raise Overtaken(row.id)
-
-
-def _id_of(row: Row) -> str:
-    return row.id
-
-
-def _values(r: Row) -> tuple[Any, ...]:
-    """In the order of COLUMNS."""
-    return (
-        r.id, r.type, r.state, r.code, r.attempt, r.run, r.crashes, r.fingerprint,
-        _jsonb(r.result), r.error, r.reason, r.key, r.reference, r.payload,
-        _jsonb(r.headers), r.topic, r.partition, r.kafka_offset, r.produced_at,
-        r.effect, r.finished_at,
-    )  # fmt: skip
-
-
-def _fields(row: Row) -> dict[str, Any]:
-    fields = {name: getattr(row, name) for name in _NAMES}
-    fields["result"], fields["headers"] = _jsonb(row.result), _jsonb(row.headers)
-    fields["due_at"] = row.not_before
-    return fields
-
-
-def _guard(was: Stored) -> dict[str, Any]:
-    """What a row must still be like to be changed."""
-    return {"was_run": was.run, "was_state": was.state, "was_token": was.token}
+def stored_headers(pairs: Iterable[Sequence[Any]] | None) -> Headers:
+    """The headers of a row, [[name, value in base64 or null], ...], as a message has them."""
+    return [
+        (name, None if value is None else base64.b64decode(value)) for name, value in pairs or ()
+    ]

@@ -17,9 +17,9 @@ from feedback.contract.envelope import Envelope, read
 from feedback.contract.record import Headers
 from feedback.contract.states import CONFLICT
 from feedback.errors import Malformed
-from feedback.journal.claims import notify, stored_headers
+from feedback.journal.claims import notify
 from feedback.journal.queries import query
-from feedback.journal.rows import headers_json
+from feedback.journal.rows import headers_json, stored_headers
 from feedback.operations.explanations import Refusal
 from feedback.operations.repair import Letter, as_record
 from feedback.operations.requests import SCHEMA, Connection, Row, pattern, show_request

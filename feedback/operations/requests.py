@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 
 from feedback.contract.states import WORKER_DIED, State
 from feedback.journal.queries import query
-from feedback.journal.standing import Standing
+from feedback.journal.writer import JournalWriter
 from feedback.status.status import Status
 
 Connection: TypeAlias = psycopg.Connection[Any]
@@ -100,8 +100,8 @@ def get_status(connection: Connection, id: str, *, schema: str = SCHEMA) -> Stat
 
     With the stored fingerprint, which producers cannot compare where the type makes its own.
     """
-    row = connection.execute(query("look_up", schema), [id]).fetchone()
-    return None if row is None else Status.decode(Standing(*row).status(with_fingerprint=True))
+    row = JournalWriter(schema).find(connection.cursor(), [id]).get(id)
+    return None if row is None else Status.decode(row.status(with_fingerprint=True))
 
 
 def stats(connection: Connection, since: datetime, *, schema: str = SCHEMA) -> list[Row]:

@@ -16,8 +16,9 @@ from psycopg import errors
 from feedback.contract.fingerprint import parse_json
 from feedback.contract.headers import reply_channel
 from feedback.contract.states import State
-from feedback.journal.claims import notify, stored_headers
+from feedback.journal.claims import notify
 from feedback.journal.queries import query
+from feedback.journal.rows import stored_headers
 from feedback.operations.explanations import Refusal, explain
 from feedback.operations.requests import SCHEMA, Connection
 from feedback.status.status import DEFAULT_TTL, encode_status, lifetime

@@ -21,9 +21,7 @@ from feedback.contract.states import DUPLICATE
 from feedback.journal import claims as due
 from feedback.journal.claims import LOCK_BRIEFLY, Superseded, Want
 from feedback.journal.parking import end_backends, park
-from feedback.journal.queries import query
-from feedback.journal.rows import Rows
-from feedback.journal.standing import Standing
+from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.ipc.channel import Frame
 from processing.maintenance.claim_timing import Refill
@@ -238,8 +236,8 @@ class QueueDesk:
         if not ids:
             return set()
         ttl, schema = self._settings.status_ttl, self._settings.schema
-        text = query("look_up", schema)
-        found = [Standing(*row) for row in connection.execute(text, ["\x1f".join(ids)])]
+        writer = JournalWriter(schema)
+        found = list(writer.find(connection.cursor(), ids).values())
         # Whether its producer can make the fingerprint only a version that knows the type can say.
         self._publish(
             [StatusWrite(row.id, row.status(with_fingerprint=False), ttl) for row in found]
@@ -249,7 +247,7 @@ class QueueDesk:
             self._count(Counter((row.type, row.state, DUPLICATE) for row in found))
             with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(LOCK_BRIEFLY)
-                Rows(schema).add_resends(connection.cursor(), names)
+                writer.add_resends(connection.cursor(), names)
         return set(names)
 
     def _next_part(self) -> Part | None:

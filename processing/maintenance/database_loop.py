@@ -20,7 +20,7 @@ from feedback.contract.states import PARKED, SHUTDOWN
 from feedback.errors import OncepoolError, SchemaTooNew
 from feedback.journal.migrations import check_schema, migrate
 from feedback.journal.result_outbox import add_results
-from feedback.journal.rows import Letter
+from feedback.journal.rows import DeadLetter
 from feedback.operations import requests as operators
 from feedback.status.store import StatusWrite
 from processing.ipc.channel import ChannelClosed, Frame
@@ -94,7 +94,7 @@ class Desk:
         with self._changed:
             self._counters.add(counts, time.time())
 
-    def keep(self, part: int, letters: Sequence[Letter]) -> None:
+    def keep(self, part: int, letters: Sequence[DeadLetter]) -> None:
         """Keeps dead letters as soon as the database can be reached; then says ``refused``."""
         if letters:
             self._letters.put(part, letters)

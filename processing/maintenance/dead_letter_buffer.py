@@ -12,7 +12,8 @@ from structlog.stdlib import BoundLogger
 
 from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE
 from feedback.contract.states import MALFORMED
-from feedback.journal.rows import Letter, Rows
+from feedback.journal.rows import DeadLetter
+from feedback.journal.writer import JournalWriter
 
 AT_ONCE = 100
 
@@ -21,15 +22,15 @@ class Letterbox:
     """Filled by one thread, emptied by another."""
 
     def __init__(self, schema: str, log: BoundLogger) -> None:
-        self._rows = Rows(schema)
+        self._rows = JournalWriter(schema)
         self._log = log
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[int, Letter]] = deque()
+        self._waiting: deque[tuple[int, DeadLetter]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, part: int, letters: Sequence[Letter]) -> None:
+    def put(self, part: int, letters: Sequence[DeadLetter]) -> None:
         """Takes letters that belong to one part of what the main process handed over."""
         with self._lock:
             self._waiting.extend((part, letter) for letter in letters)
@@ -61,21 +62,21 @@ class Letterbox:
         for _, letter in self._waiting:
             self._log.error("a dead letter is lost: the database stayed away", **_facts(letter))
 
-    def _keep(self, connection: psycopg.Connection[Any], letters: Sequence[Letter]) -> None:
+    def _keep(self, connection: psycopg.Connection[Any], letters: Sequence[DeadLetter]) -> None:
         with connection.transaction(), connection.cursor() as cursor:
             for letter in letters:
                 self._rows.add_letter(cursor, letter)
         for letter in letters:
             self._log.warning("a message was put away as a dead letter", **_facts(letter))
 
-    def _keep_alone(self, connection: psycopg.Connection[Any], letter: Letter) -> None:
+    def _keep_alone(self, connection: psycopg.Connection[Any], letter: DeadLetter) -> None:
         try:
             self._keep(connection, [letter])
         except psycopg.DataError as error:
             self._log.error("a dead letter could not be kept", error=str(error), **_facts(letter))
 
 
-def _facts(letter: Letter) -> dict[str, Any]:
+def _facts(letter: DeadLetter) -> dict[str, Any]:
     record = letter.record
     return {
         "request_id": letter.request_id,

@@ -15,7 +15,7 @@ from feedback.contract.envelope import read
 from feedback.contract.record import TOPIC, TYPE, Record
 from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, SHUTDOWN, State
 from feedback.errors import Malformed
-from feedback.journal.rows import Letter
+from feedback.journal.rows import DeadLetter
 from feedback.status.status import encode_status
 from feedback.status.store import StatusWrite
 
@@ -32,7 +32,7 @@ class Refused:
     writes: list[StatusWrite] = field(default_factory=list)
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """(type, state, code) -> requests that were answered so."""
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[DeadLetter] = field(default_factory=list)
     """Messages that cannot become a request, or whose decoder had not run."""
 
 
@@ -44,12 +44,12 @@ def refusals(
     for record in records:
         if record[TOPIC] in decoded:
             why = f"its decoder had not run when the consumer gave it up ({code})"
-            result.letters.append(Letter(None, MALFORMED, why, record))
+            result.letters.append(DeadLetter(None, MALFORMED, why, record))
             continue
         try:
             envelope = read(record)
         except Malformed as error:
-            letter = Letter(error.id, MALFORMED, str(error), record)
+            letter = DeadLetter(error.id, MALFORMED, str(error), record)
             result.letters.append(letter)
             result.writes += malformed_status(letter, at, ttl)
             continue
@@ -64,7 +64,7 @@ def refusals(
     return result
 
 
-def malformed_status(letter: Letter, at: datetime, ttl: int) -> list[StatusWrite]:
+def malformed_status(letter: DeadLetter, at: datetime, ttl: int) -> list[StatusWrite]:
     """`failed/malformed` for a message whose id at least is valid."""
     if letter.request_id is None:
         return []

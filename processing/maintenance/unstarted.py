@@ -17,7 +17,7 @@ from feedback.contract.record import HEADERS, TOPIC, VALUE, Record
 from feedback.contract.states import State
 from feedback.errors import Malformed
 from feedback.journal.claims import Superseded
-from feedback.journal.parking import Parcel
+from feedback.journal.parking import ParkedRequest
 from feedback.journal.rows import headers_json
 from feedback.status.status import encode_status, lifetime
 from feedback.status.store import StatusWrite
@@ -29,7 +29,7 @@ REASON = "the consumer stopped before it was this request's turn; another one ru
 class Parking:
     """What is to be done about some records."""
 
-    parcels: list[Parcel] = field(default_factory=list)
+    parcels: list[ParkedRequest] = field(default_factory=list)
     records: dict[str, Record] = field(default_factory=dict)
     """Id -> the record of its parcel."""
     rest: list[Record] = field(default_factory=list)
@@ -55,7 +55,7 @@ def parking(
 
 
 def parked_statuses(
-    parcels: Iterable[Parcel], records: dict[str, Record], code: str, at: datetime, ttl: int
+    parcels: Iterable[ParkedRequest], records: dict[str, Record], code: str, at: datetime, ttl: int
 ) -> list[StatusWrite]:
     """`waiting` for those that have a row now."""
     writes = []
@@ -86,11 +86,11 @@ def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> l
     ]  # fmt: skip
 
 
-def _parcel(record: Record, envelope: Envelope, run: int, crashes: int) -> Parcel:
+def _parcel(record: Record, envelope: Envelope, run: int, crashes: int) -> ParkedRequest:
     e, pairs = envelope, record[HEADERS] or []
     if is_structured(dict(pairs).get("content-type")):
         pairs = list(unfold(dict(pairs), record[VALUE])[0].items())
-    return Parcel(
+    return ParkedRequest(
         e.id, e.type, e.topic, e.partition, e.offset, _utc(max(0.0, e.time)),
         None if e.not_before is None else _utc(e.not_before), run, crashes, e.key,
         e.reference, e.payload, headers_json(pairs),

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from feedback.contract.states import MOST_CRASHES, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED, State
-from feedback.journal.rows import Rows, Stored
+from feedback.journal.rows import StoredRequest
+from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import Outcome
 from processing.worker.chunk_run import Job, Suspect
@@ -40,7 +41,7 @@ class Suspects:
     def __init__(
         self,
         session: Session,
-        rows: Rows,
+        rows: JournalWriter,
         external: External,
         publish: Callable[[list[StatusWrite]], None],
     ) -> None:
@@ -73,18 +74,18 @@ class Suspects:
             job.decided.add(task.index)
         return [task]
 
-    def _answer(self, task: Task, stored: Stored | None, job: Job) -> None:
+    def _answer(self, task: Task, stored: StoredRequest | None, job: Job) -> None:
         if stored is not None:
             self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
             job.counts[task.envelope.type, stored.state, stored.code] += 1
         job.settled.add(task.index)
 
 
-def _crashes(stored: Stored | None) -> int:
+def _crashes(stored: StoredRequest | None) -> int:
     return 0 if stored is None else stored.crashes
 
 
-def _settled(stored: Stored, suspect: Suspect, task: Task) -> bool:
+def _settled(stored: StoredRequest, suspect: Suspect, task: Task) -> bool:
     """The dead worker had claimed it, or committed its row."""
     if stored.state == State.RUNNING:
         return stored.token == suspect.token

@@ -10,7 +10,8 @@ from structlog.stdlib import BoundLogger
 
 from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE
 from feedback.contract.states import MALFORMED
-from feedback.journal.rows import Letter, Rows
+from feedback.journal.rows import DeadLetter
+from feedback.journal.writer import JournalWriter
 from feedback.status.status import DEFAULT_TTL
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import describe
@@ -25,7 +26,7 @@ class Letters:
     def __init__(
         self,
         session: Session,
-        rows: Rows,
+        rows: JournalWriter,
         publish: Callable[[list[StatusWrite]], None],
         log: BoundLogger,
     ) -> None:
@@ -34,7 +35,7 @@ class Letters:
         self._publish = publish
         self._log = log
 
-    def write(self, letters: dict[int, Letter], job: Job) -> None:
+    def write(self, letters: dict[int, DeadLetter], job: Job) -> None:
         """Keeps them all. Raises psycopg.OperationalError where the database is away."""
         if not letters:
             return
@@ -52,7 +53,7 @@ class Letters:
             job.counts[letter.record[TYPE] or "", "dead_letter", MALFORMED] += 1
         job.settled.update(letters)
 
-    def _keep(self, letters: Iterable[Letter]) -> None:
+    def _keep(self, letters: Iterable[DeadLetter]) -> None:
         session = self._session
         session.begin()
         try:
@@ -64,7 +65,7 @@ class Letters:
         finally:
             session.rollback()
 
-    def _keep_alone(self, letter: Letter) -> None:
+    def _keep_alone(self, letter: DeadLetter) -> None:
         try:
             self._keep([letter])
         except psycopg.Error as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from feedback.contract.states import CONFLICT, FINAL, State
-from feedback.journal.rows import Letter, Stored
+from feedback.journal.rows import DeadLetter, StoredRequest
 from processing.handlers.outcomes import safe_text
 from processing.worker.task import Task
 
@@ -46,7 +46,9 @@ class Sorted:
         return gone
 
 
-def sort_out(tasks: Iterable[Task], found: Mapping[str, Stored], decided: set[int]) -> Sorted:
+def sort_out(
+    tasks: Iterable[Task], found: Mapping[str, StoredRequest], decided: set[int]
+) -> Sorted:
     """Notes what is stored on each task and says what comes next."""
     result = Sorted()
     for task in tasks:
@@ -73,7 +75,7 @@ def sort_out(tasks: Iterable[Task], found: Mapping[str, Stored], decided: set[in
     return result
 
 
-def conflicts(task: Task, stored: Stored) -> bool:
+def conflicts(task: Task, stored: StoredRequest) -> bool:
     """The same id with another payload, as far as both fingerprints are known."""
     if task.handler is not None and stored.type != task.envelope.type:
         return True
@@ -84,20 +86,20 @@ def conflicts(task: Task, stored: Stored) -> bool:
     )
 
 
-def conflict_letter(task: Task) -> Letter:
+def conflict_letter(task: Task) -> DeadLetter:
     """The dead letter of a request whose id belongs to another one."""
     e, stored = task.envelope, task.stored
     error = f"request id {e.id!r} belongs to a request with another payload"
     if stored is not None and stored.type != e.type:
         error = f"request id {e.id!r} belongs to a request of type {stored.type!r}, not {e.type!r}"
-    return Letter(e.id, CONFLICT, safe_text(error), task.record)
+    return DeadLetter(e.id, CONFLICT, safe_text(error), task.record)
 
 
-def _ours(claim: str, stored: Stored) -> bool:
+def _ours(claim: str, stored: StoredRequest) -> bool:
     return stored.state == State.WAITING and stored.token == claim
 
 
-def _stands(task: Task, stored: Stored) -> bool:
+def _stands(task: Task, stored: StoredRequest) -> bool:
     """The journal has an answer: nothing runs."""
     if stored.state == State.IN_DOUBT:
         return task.handler is None or task.handler.check is None or _ended_before(task)

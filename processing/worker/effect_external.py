@@ -15,7 +15,8 @@ import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.states import OK, SHUTDOWN, TIMEOUT, State
-from feedback.journal.rows import Overtaken, Rows, Stored
+from feedback.journal.rows import StoredRequest
+from feedback.journal.writer import JournalWriter, Overtaken
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import Done, NotDone, Outcome, describe, outcome_of
 from processing.worker.calls import DONE
@@ -34,7 +35,7 @@ class External:
     def __init__(
         self,
         session: Session,
-        rows: Rows,
+        rows: JournalWriter,
         results: Results,
         lease: float,
         publish: Callable[[list[StatusWrite]], None],
@@ -63,7 +64,7 @@ class External:
             job.work.finish()
         return again
 
-    def doubt(self, task: Task, stored: Stored, code: str, job: Job) -> None:
+    def doubt(self, task: Task, stored: StoredRequest, code: str, job: Job) -> None:
         """A claim whose worker died: it may or may not have happened."""
         task.stored = stored
         task.claimed_run = stored.run

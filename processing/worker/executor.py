@@ -21,7 +21,8 @@ from feedback.contract.record import TOPIC
 from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, State
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Coalescing
-from feedback.journal.rows import Letter, Rows
+from feedback.journal.rows import DeadLetter
+from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip
@@ -93,7 +94,7 @@ class Executor:
             idle_timeout=_longest(app, settings.default_timeout) + IDLE_MARGIN,
             prepare_threshold=settings.prepare_threshold,
         )
-        rows = self._rows = Rows(settings.schema)
+        rows = self._rows = JournalWriter(settings.schema)
         segments = Segments(session, Calls(session, publish), settings.segment)
         results = Results(
             settings.schema, wanted=settings.results, duplicates=settings.results_duplicates
@@ -141,20 +142,20 @@ class Executor:
         work.finish()
         return job.finish(self._session.backend)
 
-    def _read(self, job: Job) -> tuple[list[Task], dict[int, Letter]]:
+    def _read(self, job: Job) -> tuple[list[Task], dict[int, DeadLetter]]:
         tasks: list[Task] = []
-        letters: dict[int, Letter] = {}
+        letters: dict[int, DeadLetter] = {}
         suspect = job.chunk.suspect
         trusted = suspect is None or suspect.verdict is None
         for index, record in enumerate(job.chunk.records):
             try:
                 task = read_task(self._app, index, record, self._limits, trusted=trusted)
             except Malformed as error:
-                letters[index] = Letter(error.id, MALFORMED, safe_text(error), record)
+                letters[index] = DeadLetter(error.id, MALFORMED, safe_text(error), record)
                 continue
             except BaseException as error:  # noqa: BLE001 - nobody thought of it: this record's end
                 why = f"it could not be read: {describe(error)}"
-                letters[index] = Letter(None, MALFORMED, why, record)
+                letters[index] = DeadLetter(None, MALFORMED, why, record)
                 continue
             if isinstance(task, Skip):
                 job.counts["", "skipped", "skip"] += 1
@@ -164,7 +165,7 @@ class Executor:
             tasks.append(task)
         return tasks, letters
 
-    def _run(self, tasks: list[Task], letters: dict[int, Letter], job: Job) -> None:
+    def _run(self, tasks: list[Task], letters: dict[int, DeadLetter], job: Job) -> None:
         self._session.connect()
         if job.chunk.suspect is not None:
             tasks = self._suspects.settle(job.chunk.suspect, tasks, job)

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from feedback.contract.states import State
-from feedback.journal.rows import Rows
+from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.worker.chunk_run import Job
 from processing.worker.records import final_of, follow_up_row, follow_up_status
@@ -17,7 +17,7 @@ from processing.worker.task import Task
 
 
 def write_follow_ups(
-    rows: Rows, cursor: psycopg.Cursor[Any], ended: Sequence[Task], now: datetime, job: Job
+    rows: JournalWriter, cursor: psycopg.Cursor[Any], ended: Sequence[Task], now: datetime, job: Job
 ) -> list[StatusWrite]:
     """Writes what requests that are done asked for; their statuses."""
     asked = [

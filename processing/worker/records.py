@@ -16,7 +16,7 @@ from feedback.contract.record import HEADERS, Headers
 from feedback.contract.states import FOLLOW_UP, OK, WORKER_DIED, State
 from feedback.journal.coalescing import Waiter
 from feedback.journal.result_outbox import ResultRecord
-from feedback.journal.rows import Attempt, Row, Stored, headers_json
+from feedback.journal.rows import FailedRun, RequestRow, StoredRequest, headers_json
 from feedback.status.status import DEFAULT_TTL, encode_status, lifetime
 from feedback.status.store import StatusWrite
 from processing.handlers.follow_up import FollowUp
@@ -29,12 +29,12 @@ _TIMELINE = frozenset({State.FAILED, State.IN_DOUBT, State.DEAD})
 """States that a run that did not succeed ends in."""
 
 
-def row_of(task: Task, now: datetime) -> Row:
+def row_of(task: Task, now: datetime) -> RequestRow:
     """Its row in the journal; `now` is the time of the end where no handler ran."""
     final, e = final_of(task), task.envelope
     keeps = final.state is not State.DONE
     waits = final.state is State.WAITING
-    row = Row(
+    row = RequestRow(
         e.id, e.type, final.state, final.code, task.attempt, task.run, task.crashes,
         task.fingerprint, task.result, final.error, final.reason, e.key, e.reference,
         e.payload if keeps else None,
@@ -53,16 +53,16 @@ def row_of(task: Task, now: datetime) -> Row:
     return row
 
 
-def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> Row:
+def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> RequestRow:
     """The row of a request that this one asked for."""
-    return Row(
+    return RequestRow(
         asked.id, asked.type, State.WAITING, FOLLOW_UP, 1, 0, 0, None, None, None, None,
         asked.key, None, asked.payload, headers_json([]), task.envelope.topic, -1, -1, now,
         "transaction", None, not_before=asked.due or now,
     )  # fmt: skip
 
 
-def follow_up_status(row: Row, now: datetime) -> StatusWrite:
+def follow_up_status(row: RequestRow, now: datetime) -> StatusWrite:
     """The status of a request that another one asked for."""
     value = encode_status(
         row.id, row.type, State.WAITING, row.run, code=row.code, attempt=1, at=now,
@@ -71,21 +71,21 @@ def follow_up_status(row: Row, now: datetime) -> StatusWrite:
     return StatusWrite(row.id, value, lifetime(DEFAULT_TTL, row.not_before, now))
 
 
-def attempts_of(task: Task, now: datetime) -> list[Attempt]:
+def attempts_of(task: Task, now: datetime) -> list[FailedRun]:
     """The lines that this end adds to the request's timeline: its lost starts, then this one.
 
     When a lost start began and ended nobody has noted, so both its times are `now`.
     """
     outcome, name = _outcome_of(task), task.envelope.id
     lines = [
-        Attempt(name, run, WORKER_DIED, LOST, now, now)
+        FailedRun(name, run, WORKER_DIED, LOST, now, now)
         for run in range(task.run - task.lost, task.run)
     ]
     if outcome.state in _TIMELINE:
         text = outcome.error or outcome.reason
         ended = ended_at(task, now)
         started = ended if task.started is None else datetime.fromtimestamp(task.started, UTC)
-        lines.append(Attempt(name, task.run, outcome.code, text, started, ended))
+        lines.append(FailedRun(name, task.run, outcome.code, text, started, ended))
     return lines
 
 
@@ -136,7 +136,7 @@ def running_status(task: Task, now: datetime) -> StatusWrite:
 
 
 def stored_status(
-    task: Task, stored: Stored, handler: Handler | None, now: datetime
+    task: Task, stored: StoredRequest, handler: Handler | None, now: datetime
 ) -> StatusWrite:
     """The status of the row that stands under its id; `handler` is the row's type's."""
     tells = handler is None or not handler.custom_fingerprint

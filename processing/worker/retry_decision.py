@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from feedback.contract.states import UNKNOWN_TYPE, State
-from feedback.journal.coalescing import Arrival, Verdict
+from feedback.journal.coalescing import Arrival, CoalescingDecision
 from processing.handlers.outcomes import Outcome
 from processing.worker.attempts import UNKNOWN_TYPE_POLICY, decide
 from processing.worker.task import Task
@@ -48,7 +48,7 @@ def arrivals(tasks: Sequence[Task]) -> list[Arrival]:
     return found
 
 
-def follow(task: Task, verdict: Verdict) -> None:
+def follow(task: Task, verdict: CoalescingDecision) -> None:
     """Applies the verdict on its reference to a task that was about to wait."""
     name = task.envelope.id
     if name in verdict.superseded:

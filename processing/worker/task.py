@@ -9,7 +9,7 @@ from typing import Any
 from feedback.contract.envelope import Envelope
 from feedback.contract.record import Record
 from feedback.contract.states import RETRIED, UNKNOWN_TYPE, State
-from feedback.journal.rows import Stored
+from feedback.journal.rows import StoredRequest
 from feedback.status.status import DEFAULT_TTL
 from processing.handlers.follow_up import FollowUp
 from processing.handlers.handler import Handler
@@ -38,7 +38,7 @@ class Task:
         self.handler: Handler | None = None
         self.payload: Any = None
         self.fingerprint: bytes | None = None
-        self.stored: Stored | None = None
+        self.stored: StoredRequest | None = None
         self.claim: str | None = None
         """The token under which its waiting row was claimed; None for a message."""
         self.first_hold: Outcome | None = None
@@ -128,7 +128,7 @@ class Task:
         e = self.envelope
         return e.topic, e.partition, e.offset
 
-    def adopt(self, stored: Stored) -> None:
+    def adopt(self, stored: StoredRequest) -> None:
         """A claimed row was found: its run is this one, its first message's place is its place."""
         self.claimed_run = stored.run
         self.lost = 0  # all of a claim's starts are one run
@@ -173,7 +173,7 @@ class Task:
         return self.fingerprint if self.tells_fingerprint else None
 
 
-def _is_new(stored: Stored) -> bool:
+def _is_new(stored: StoredRequest) -> bool:
     """A row of a request that was parked, asked for, retried as a message, or of an unknown type.
 
     Whoever knows its type fills in the fingerprint. A time of its own is no matter of its type.

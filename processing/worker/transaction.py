@@ -14,7 +14,8 @@ import psycopg
 
 from feedback.contract.states import CONFLICT, DUPLICATE, State
 from feedback.journal.coalescing import Coalescing
-from feedback.journal.rows import Row, Rows, Stored
+from feedback.journal.rows import RequestRow, StoredRequest
+from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.handlers.handler import Handler
 from processing.worker.chunk_run import Job
@@ -44,7 +45,7 @@ class Round:
         self,
         handlers: Mapping[str, Handler],
         session: Session,
-        rows: Rows,
+        rows: JournalWriter,
         runners: tuple[Segments, Plain, External],
         coalescing: Coalescing,
         results: Results,
@@ -100,7 +101,7 @@ class Round:
         writes = self._coalesce(cursor, ended, now, fate)
         if new := [row_of(t, now) for t in ended if t.stored is None and _needs_row(t)]:
             rows.insert(cursor, new)
-        changed: list[tuple[Row, Stored]] = []
+        changed: list[tuple[RequestRow, StoredRequest]] = []
         for task in ended:
             if task.stored is not None and _needs_row(task):
                 changed.append((row_of(task, now), task.stored))

@@ -1,15 +1,5 @@
 -- Statements of operators and of the clerk; the executor's are in feedback/journal/rows.py. {schema} is the quoted name of its schema.
 
--- name: look_up
--- Ids hold no control characters, so one joins them: a text is several times cheaper to send than
--- an array. Result columns as in feedback.standing.Standing.
-SELECT id, type, state, code, attempt, run, crashes, fingerprint, result::text, error, reason,
-       superseded_by, not_before, created_at, finished_at, effect, token,
-       coalesce(lease_until < clock_timestamp(), false),
-       topic, partition, kafka_offset, produced_at
-FROM {schema}.requests
-WHERE id = ANY (string_to_array(%s, E'\x1f'))
-
 -- name: sweep_expired_claims
 WITH expired AS (
     SELECT id, created_at FROM {schema}.requests

@@ -1,11 +1,11 @@
--- The executor's statements, for feedback/journal/rows.py. {schema} is the quoted name of its schema.
+-- The executor's statements, for feedback/journal/writer.py. {schema} is the quoted name of its schema.
 
 -- name: find_rows
--- Result columns as in feedback.rows.Stored.
+-- The ids come as one text, joined. Result columns as in feedback.journal.rows.StoredRequest.
 SELECT id, type, state, code, attempt, run, crashes, fingerprint, result::text, error, reason,
        superseded_by, token, topic, partition, kafka_offset, used, not_before, window_start,
-       coalesce_key, produced_at, status_ttl
-FROM {schema}.requests WHERE id = ANY (%s)
+       coalesce_key, produced_at, status_ttl, created_at, finished_at
+FROM {schema}.requests WHERE id = ANY (string_to_array(%s, E'\x1f'))
 
 -- name: update_row
 UPDATE {schema}.requests

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from feedback.journal.claims import Want, claim
-from feedback.journal.parking import Parcel, Parked, columns_of, park
+from feedback.journal.parking import ParkedRequest, ParkResult, columns_of, park
 from feedback.journal.queries import query
 from feedback.journal.rows import headers_json
 from stack import Stack
@@ -28,15 +28,15 @@ def rows(rows: WaitingRows, stack: Stack, schema: str) -> Iterator[WaitingRows]:
     assert [m for m in forbidden_moves(stack.database, schema) if m[0] is not None] == []
 
 
-def parcel(name: str, *headers: tuple[str, bytes], **changes: Any) -> Parcel:
-    made = Parcel(
+def parcel(name: str, *headers: tuple[str, bytes], **changes: Any) -> ParkedRequest:
+    made = ParkedRequest(
         name, "pay", "requests", 0, 77, AT, None, 0, 0, b"other key", None, b'{"n": 2}',
         headers_json([("ce_id", name.encode()), ("ce_type", b"pay"), *headers]),
     )  # fmt: skip
     return made._replace(**changes)
 
 
-def parked(rows: WaitingRows, *parcels: Parcel, results: bool = False) -> Parked:
+def parked(rows: WaitingRows, *parcels: ParkedRequest, results: bool = False) -> ParkResult:
     return park(rows.connection, parcels, "parked", schema=rows.schema, results=results)
 
 
@@ -58,7 +58,7 @@ def test_a_failed_one_that_was_sent_again_waits_with_what_its_row_says(rows: Wai
     stored = [("ce_source", b"s"), ("ce_expirytime", b"2026-01-01T00:00:00Z"), ("x", b"1")]
     failed(rows, "a", headers=stored)
     again = parcel("a", ("ce_replyto", b"me"), ("x", b"2"))
-    assert parked(rows, again, parcel("new")) == Parked({"a": 4, "new": 0}, [])
+    assert parked(rows, again, parcel("new")) == ParkResult({"a": 4, "new": 0}, [])
     assert rows.columns("a", "state", "code", "attempt", "used", "run", "crashes") == (
         "waiting", "parked", 1, 0, 4, 0,
     )  # fmt: skip
@@ -90,7 +90,7 @@ def test_other_rows_and_what_this_very_message_wrote_are_left(rows: WaitingRows)
     )
     before = rows.query(f"SELECT * FROM {rows.schema}.requests ORDER BY id")
     names = [name for (name,) in rows.query(f"SELECT id FROM {rows.schema}.requests")]
-    assert parked(rows, *map(parcel, names)) == Parked({}, [])
+    assert parked(rows, *map(parcel, names)) == ParkResult({}, [])
     assert rows.query(f"SELECT * FROM {rows.schema}.requests ORDER BY id") == before
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from pydantic import BaseModel, field_validator
 
-from feedback.journal.rows import Overtaken, Rows
+from feedback.journal.writer import JournalWriter, Overtaken
 from processing import App, Done, Reject, Request
 from processing.handlers.decoder import Message
 from processing.worker import executor as execution
@@ -292,15 +292,15 @@ def test_a_chunk_that_deadlocks_is_taken_in_halves(
 def test_what_is_overtaken_again_and_again_ends_in_the_end(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Rows.insert
+    real = JournalWriter.insert
 
-    def insert(self: Rows, cursor: Any, rows: Any) -> None:
+    def insert(self: JournalWriter, cursor: Any, rows: Any) -> None:
         rows = list(rows)
         if any(row.id == "bad" and row.state == "done" for row in rows):
             raise Overtaken("bad")
         real(self, cursor, rows)
 
-    monkeypatch.setattr(Rows, "insert", insert)
+    monkeypatch.setattr(JournalWriter, "insert", insert)
     bench.run(*(bench.record(name, "pay", {}) for name in ("a", "bad", "c")))
     assert bench.rows()["bad"] == ("failed", "handler_error")
     assert bench.effects() == ["a", "c"]

@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 
 from feedback.contract.record import Record
-from feedback.journal.claims import Superseded, stored_headers
+from feedback.journal.claims import Superseded
+from feedback.journal.rows import stored_headers
 from feedback.status.status import Status
 from processing.ipc.wakeup import Waker
 from processing.maintenance.unstarted import parked_statuses, parking, superseded_statuses

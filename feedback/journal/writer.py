@@ -1,0 +1,228 @@
+"""What the executor reads and writes in the journal, inside its own transactions.
+
+Rows of new ids are written by one binary COPY, sorted by id; ids that have a row that is not final
+are finished by an UPDATE guarded by its run number, state and token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from feedback.contract.states import State
+from feedback.journal.queries import query
+from feedback.journal.rows import DeadLetter, FailedRun, RequestRow, StoredRequest, headers_json
+
+
+class Overtaken(Exception):
+    """A guarded UPDATE missed its row: another copy of the request moved it meanwhile."""
+
+
+COLUMNS = (
+    "id", "type", "state", "code", "attempt", "run", "crashes", "fingerprint", "result", "error",
+    "reason", "key", "reference", "payload", "headers", "topic", "partition", "kafka_offset",
+    "produced_at", "effect", "finished_at",
+)  # fmt: skip
+# What is finished for good leaves these as they are by default, and a column costs.
+OPEN_COLUMNS = (
+    *COLUMNS, "used", "not_before", "due_at", "window_start", "coalesce_key", "superseded_by",
+    "status_ttl", "own_fingerprint",
+)  # fmt: skip
+TYPES = (
+    "text", "text", "text", "text", "int4", "int4", "int4", "bytea", "jsonb", "text",
+    "text", "bytea", "text", "bytea", "jsonb", "text", "int4", "int8",
+    "timestamptz", "text", "timestamptz",
+)  # fmt: skip
+OPEN_TYPES = (
+    *TYPES, "int4", "timestamptz", "timestamptz", "timestamptz", "text", "text", "int4", "bool",
+)  # fmt: skip
+CLOSED = frozenset({State.DONE, State.REJECTED})
+_NAMES = tuple(name for name in OPEN_COLUMNS if name != "due_at")
+
+
+def _same(data: Any) -> Any:
+    return data
+
+
+def _jsonb(data: bytes | None) -> Jsonb | None:
+    return None if data is None else Jsonb(data, dumps=_same)
+
+
+class JournalWriter:
+    """Looks up, writes and changes rows, for one schema. For any connection, in any transaction."""
+
+    def __init__(self, schema: str) -> None:
+        def copy(columns: Sequence[str]) -> sql.Composed:
+            names = sql.SQL(", ").join(map(sql.Identifier, columns))
+            table = sql.Identifier(schema, "requests")
+            return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)
+
+        self._copy, self._copy_open = copy(COLUMNS), copy(OPEN_COLUMNS)
+        self._schema = schema
+
+    def _text(self, name: str) -> str:
+        return query(name, self._schema)
+
+    def find(self, cursor: psycopg.Cursor[Any], ids: Sequence[str]) -> dict[str, StoredRequest]:
+        """The rows of these ids."""
+        # Ids hold no control characters: joined they are cheaper to send than an array.
+        cursor.execute(self._text("find_rows"), ("\x1f".join(ids),))
+        return {row[0]: StoredRequest(*row) for row in cursor.fetchall()}
+
+    def insert(self, cursor: psycopg.Cursor[Any], rows: Iterable[RequestRow]) -> None:
+        """Writes rows of new ids. Raises UniqueViolation where an id has a row by now."""
+        closed: list[RequestRow] = []
+        still_open: list[RequestRow] = []
+        for row in sorted(rows, key=_id_of):
+            (closed if row.state in CLOSED else still_open).append(row)
+        if closed:
+            with cursor.copy(self._copy) as copy:
+                copy.set_types(TYPES)
+                for row in closed:
+                    copy.write_row(_values(row))
+        if still_open:
+            with cursor.copy(self._copy_open) as copy:
+                copy.set_types(OPEN_TYPES)
+                for row in still_open:
+                    copy.write_row(
+                        (
+                            *_values(row), row.used, row.not_before, row.not_before,
+                            row.window_start, row.coalesce_key, row.superseded_by,
+                            row.status_ttl, row.own_fingerprint,
+                        )
+                    )  # fmt: skip
+
+    def insert_missing(self, cursor: psycopg.Cursor[Any], rows: Iterable[RequestRow]) -> set[str]:
+        """Writes rows that wait, of ids that may have one already; the ids that had none."""
+        written = set()
+        for row in sorted(rows, key=_id_of):
+            cursor.execute(self._text("insert_missing_row"), _fields(row))
+            if cursor.rowcount == 1:
+                written.add(row.id)
+        return written
+
+    def update(
+        self, cursor: psycopg.Cursor[Any], changes: Iterable[tuple[RequestRow, StoredRequest]]
+    ) -> None:
+        """Finishes rows that are not final. Raises Overtaken where one has moved meanwhile."""
+        together: list[tuple[RequestRow, StoredRequest]] = []
+        for row, was in sorted(changes, key=lambda change: change[0].id):
+            if row.state == State.DONE and was.state == State.WAITING:
+                together.append((row, was))
+            else:
+                self._change(cursor, self._text("update_row"), row, was)
+        if together:
+            self._finish_together(cursor, together)
+
+    def delete(self, cursor: psycopg.Cursor[Any], row: RequestRow, was: StoredRequest) -> None:
+        """Removes a row that need not be kept. Raises Overtaken where it has moved meanwhile."""
+        self._change(cursor, self._text("delete_row"), row, was)
+
+    def _change(
+        self, cursor: psycopg.Cursor[Any], statement: str, row: RequestRow, was: StoredRequest
+    ) -> None:
+        cursor.execute(statement, {**_fields(row), **_guard(was)})
+        if cursor.rowcount != 1:
+            raise Overtaken(row.id)
+
+    def _finish_together(
+        self, cursor: psycopg.Cursor[Any], changes: Sequence[tuple[RequestRow, StoredRequest]]
+    ) -> None:
+        rows = [row for row, _ in changes]
+        cursor.execute(self._text("lock_rows"), ([row.id for row in rows],))
+        cursor.execute(
+            self._text("finish_rows"),
+            {
+                "ids": [row.id for row in rows],
+                "runs": [was.run for _, was in changes],
+                "tokens": [was.token for _, was in changes],
+                "codes": [row.code for row in rows],
+                "attempts": [row.attempt for row in rows],
+                "used": [row.used for row in rows],
+                "crashes": [row.crashes for row in rows],
+                "fingerprints": [row.fingerprint for row in rows],
+                "results": [row.result and row.result.decode() for row in rows],
+                "ends": [row.finished_at for row in rows],
+            },
+        )
+        if cursor.rowcount != len(rows):
+            raise Overtaken(f"one of {len(rows)} claimed rows")
+
+    def add_attempts(self, cursor: psycopg.Cursor[Any], attempts: Sequence[FailedRun]) -> None:
+        """Keeps runs that did not succeed; one that is kept already stays as it is."""
+        if len(attempts) == 1:
+            cursor.execute(self._text("add_attempt"), attempts[0])
+        elif attempts:
+            cursor.executemany(self._text("add_attempt"), attempts)
+
+    def add_resends(self, cursor: psycopg.Cursor[Any], ids: Sequence[str]) -> None:
+        """Counts that these ids were sent again and answered."""
+        named = (sorted(set(ids)),)
+        cursor.execute(self._text("lock_rows"), named)
+        cursor.execute(self._text("add_resends"), named)
+
+    def add_letter(self, cursor: psycopg.Cursor[Any], letter: DeadLetter) -> None:
+        """Keeps a dead letter; the same message a second time, or conflict, changes nothing."""
+        topic, partition, offset, timestamp, key, value, headers, _ = letter.record
+        produced = datetime.fromtimestamp(max(0, timestamp) / 1000, UTC)
+        cursor.execute(
+            self._text("add_letter"),
+            {
+                "id": letter.request_id, "reason": letter.reason, "detail": letter.error,
+                "topic": topic, "partition": partition, "offset": offset, "produced": produced,
+                "key": key, "headers": _jsonb(headers_json(headers)), "payload": value,
+            },
+        )  # fmt: skip
+
+    def claim(
+        self,
+        cursor: psycopg.Cursor[Any],
+        row: RequestRow,
+        was: StoredRequest | None,
+        token: str,
+        lease: float,
+    ) -> bool:
+        """Claims a request with external effects; False where another copy was quicker."""
+        fields = {**_fields(row), "token": token, "lease": lease}
+        if was is None:
+            cursor.execute(self._text("claim_external"), fields)
+        else:
+            cursor.execute(self._text("claim_external_again"), {**fields, **_guard(was)})
+        return cursor.rowcount == 1
+
+    def finish_claim(self, cursor: psycopg.Cursor[Any], row: RequestRow, token: str) -> None:
+        """Writes the final row of a claim. Raises Overtaken where the token is not the row's."""
+        cursor.execute(self._text("finish_external"), {**_fields(row), "token": token})
+        if cursor.rowcount != 1:
+            raise Overtaken(row.id)
+
+
+def _id_of(row: RequestRow) -> str:
+    return row.id
+
+
+def _values(r: RequestRow) -> tuple[Any, ...]:
+    """In the order of COLUMNS."""
+    return (
+        r.id, r.type, r.state, r.code, r.attempt, r.run, r.crashes, r.fingerprint,
+        _jsonb(r.result), r.error, r.reason, r.key, r.reference, r.payload,
+        _jsonb(r.headers), r.topic, r.partition, r.kafka_offset, r.produced_at,
+        r.effect, r.finished_at,
+    )  # fmt: skip
+
+
+def _fields(row: RequestRow) -> dict[str, Any]:
+    fields = {name: getattr(row, name) for name in _NAMES}
+    fields["result"], fields["headers"] = _jsonb(row.result), _jsonb(row.headers)
+    fields["due_at"] = row.not_before
+    return fields
+
+
+def _guard(was: StoredRequest) -> dict[str, Any]:
+    """What a row must still be like to be changed."""
+    return {"was_run": was.run, "was_state": was.state, "was_token": was.token}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -19,6 +20,7 @@ from stack import Stack
 from tests.support import run
 from tests.support.commands import Commands
 from tests.support.journal import Journal
+from tests.support.proxy import Proxy
 from tests.support.waiting_rows import WaitingRows
 
 pytest_plugins = ["tests.support.coverage"]
@@ -135,6 +137,22 @@ def journal(stack: Stack, schema: str) -> Iterator[Journal]:
     made = Journal(stack.database, schema)
     yield made
     made.close()
+
+
+@pytest.fixture
+def proxy(stack: Stack) -> Iterator[Proxy]:
+    """Stands before PostgreSQL, for those who connect by `through`."""
+    address = urlsplit(stack.database)
+    with Proxy(address.hostname or "127.0.0.1", address.port or 5432) as made:
+        yield made
+
+
+@pytest.fixture
+def through(stack: Stack, proxy: Proxy) -> str:
+    """The database's URL through the test's `proxy`."""
+    address = urlsplit(stack.database)
+    user, at, _ = address.netloc.rpartition("@")
+    return address._replace(netloc=f"{user}{at}127.0.0.1:{proxy.port}").geturl()
 
 
 @pytest.fixture

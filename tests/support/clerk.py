@@ -6,13 +6,23 @@ import contextlib
 import http.client
 import json
 import signal
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import orjson
+import psycopg
+import redis
+
+from feedback.contract.record import Record
+from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.channel import ChannelClosed, Frame
 from processing.ipc.child import Child
 from processing.maintenance.settings import ClerkSettings
+from stack import Stack
 from tests.support.waiting import eventually
+
+LOG = {"log_format": "json", "level": "info"}
 
 
 class ClerkProcess:
@@ -67,3 +77,31 @@ class ClerkProcess:
             self.child.signal(signal.SIGKILL)
             self.child.wait(5)
         self.child.close()
+
+
+StartClerk = Callable[..., ClerkProcess]
+
+
+def registration(stack: Stack, prefix: str) -> dict[str, object] | None:
+    with redis.Redis.from_url(stack.redis) as client:
+        value = client.get(f"{prefix}:instance:here-1")
+    return None if value is None else orjson.loads(value)
+
+
+def record(number: int, *, headers: list[tuple[str, bytes | None]] | None = None) -> Record:
+    if headers is None:
+        headers = [("ce_id", f"r-{number}".encode()), ("ce_type", b"payment.create")]
+    return ("requests", 0, number, 1_700_000_000_000, b"k", b"{}", headers, "payment.create")
+
+
+def counters(stack: Stack, schema: str) -> dict[tuple[str, str, str], int]:
+    with psycopg.connect(stack.database) as database:
+        rows = database.execute(
+            f"SELECT type, state, code, sum(n)::int FROM {schema}.counters GROUP BY 1, 2, 3"
+        ).fetchall()
+    return {(name, state, code): n for name, state, code, n in rows}
+
+
+def state_of(statuses: RedisStatusStore, name: str) -> tuple[str, str] | None:
+    [status] = statuses.read([name])
+    return None if status is None else (str(status.state), status.code)

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -40,19 +39,9 @@ class Link:
 
 
 @pytest.fixture
-def proxy(stack: Stack) -> Iterator[Proxy]:
-    address = urlsplit(stack.database)
-    with Proxy(address.hostname or "127.0.0.1", address.port or 5432) as made:
-        yield made
-
-
-@pytest.fixture
-def link(stack: Stack, schema: str, prefix: str, proxy: Proxy) -> Iterator[Link]:
-    address = urlsplit(stack.database)
-    user, at, _ = address.netloc.rpartition("@")
-    url = address._replace(netloc=f"{user}{at}127.0.0.1:{proxy.port}").geturl()
+def link(stack: Stack, schema: str, prefix: str, through: str) -> Iterator[Link]:
     log = {"log_format": "json", "level": "info"}
-    made = Link(ClerkSettings("here-1", url, schema, stack.redis, prefix, log))
+    made = Link(ClerkSettings("here-1", through, schema, stack.redis, prefix, log))
     yield made
     made.link.close(5)
     made.selector.close()

@@ -1,0 +1,68 @@
+"""How it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+
+from processing.ipc.parent_watch import EXIT_ORPHANED
+from processing.maintenance.settings import ClerkSettings
+from tests.support.clerk import StartClerk
+from tests.support.waiting import eventually
+
+
+def test_signals_to_the_group_do_not_end_it(start: StartClerk, schema: str) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        clerk.child.signal(number)
+
+    clerk.send("probe")
+    clerk.wait_for("database")
+    assert clerk.stop() == 0
+
+
+def test_a_closed_channel_ends_it(start: StartClerk, schema: str) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+    clerk.child.channel.close()
+
+    assert clerk.child.wait(5)
+    assert clerk.child.exit_code == EXIT_ORPHANED
+
+
+PARENT = """
+import sys, time, orjson
+from processing.ipc.child import Child
+child = Child("processing.maintenance", orjson.loads(sys.argv[1]))
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_death_of_the_main_process_ends_it(settings: ClerkSettings, schema: str) -> None:
+    facts = orjson.dumps(replace(settings, schema=schema))
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, facts], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    os.kill(pid, 0)
+
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+
+    eventually(lambda: not _runs(pid), 5.0)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rsplit(b") ", 1)[1][:1]
+    except OSError:
+        return False
+    return state != b"Z"

@@ -1,0 +1,80 @@
+"""Claims whose leases run out."""
+
+from __future__ import annotations
+
+import psycopg
+import redis
+
+from feedback.status.store import RedisStatusStore
+from stack import Stack
+from tests.support.clerk import StartClerk, counters
+from tests.support.waiting import eventually
+
+CLAIM = """
+INSERT INTO {schema}.requests (id, type, state, code, run, attempt, effect, token, lease_until,
+                               fingerprint, topic, partition, kafka_offset, produced_at)
+SELECT id, 'card.charge', 'running', 'ok', 2, 1, 'external', 'dead-chunk',
+       now() + make_interval(secs => lease), decode('0f', 'hex'), 'requests', 0, 1, now()
+FROM unnest(%s::text[], %s::float[]) AS claims(id, lease)
+"""
+
+
+def claim(stack: Stack, schema: str, leases: dict[str, float]) -> None:
+    """Claims that a dead worker has left, by the seconds that their leases still have."""
+    with psycopg.connect(stack.database, autocommit=True) as database:
+        database.execute(CLAIM.format(schema=schema), [list(leases), list(leases.values())])
+
+
+def states(stack: Stack, schema: str) -> dict[str, tuple[str, int]]:
+    with psycopg.connect(stack.database) as database:
+        rows = database.execute(f"SELECT id, state, run FROM {schema}.requests").fetchall()
+    return {name: (state, run) for name, state, run in rows}
+
+
+def test_expired_claims_become_in_doubt_and_producers_hear_of_it(
+    start: StartClerk, stack: Stack, schema: str, prefix: str, statuses: RedisStatusStore
+) -> None:
+    claim(stack, schema, {"old": -1.0, "live": 60.0})
+    with psycopg.connect(stack.database, autocommit=True) as database:
+        database.execute(
+            f"UPDATE {schema}.requests SET status_ttl = 77, fingerprint = '\\xabcd'".encode()
+        )
+    clerk = start(schema=schema, sweep_interval=0.1)
+    clerk.ready()
+
+    (status,) = eventually(lambda: (got := statuses.read(["old"])) != [None] and got)
+
+    assert status is not None
+    assert (status.state, status.code, status.run) == ("in_doubt", "worker_died", 2)
+    assert status.error is not None
+    assert "lease ran out" in status.error
+    assert status.fingerprint == "abcd"
+    key = f"{prefix}:status:old"
+    assert 60 < redis.Redis.from_url(stack.redis).ttl(key) <= 77
+    assert states(stack, schema) == {"old": ("in_doubt", 2), "live": ("running", 2)}
+    assert statuses.read(["live"]) == [None]
+    assert clerk.stop() == 0
+    assert counters(stack, schema) == {("card.charge", "in_doubt", "worker_died"): 1}
+
+
+def test_a_claim_that_expires_later_is_found_later(
+    start: StartClerk, stack: Stack, schema: str
+) -> None:
+    clerk = start(schema=schema, sweep_interval=0.1)
+    clerk.ready()
+
+    claim(stack, schema, {"soon": 0.5})
+
+    eventually(lambda: states(stack, schema)["soon"] == ("in_doubt", 2))
+
+
+def test_two_clerks_sweep_each_claim_once(start: StartClerk, stack: Stack, schema: str) -> None:
+    clerks = [start(schema=schema, instance=f"here-{n}", sweep_interval=0.05) for n in range(2)]
+    for clerk in clerks:
+        clerk.ready()
+    claim(stack, schema, {f"c-{n}": -1.0 for n in range(1500)})
+
+    eventually(lambda: set(states(stack, schema).values()) == {("in_doubt", 2)})
+
+    assert [clerk.stop() for clerk in clerks] == [0, 0]
+    assert counters(stack, schema) == {("card.charge", "in_doubt", "worker_died"): 1500}

@@ -1,0 +1,132 @@
+"""The registration of an instance, and the limits that it tells."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import redis
+
+from processing.cluster.limits import RedisLimitsStore, Setting
+from stack import Stack
+from tests.support.clerk import ClerkProcess, StartClerk, counters, record, registration
+from tests.support.private_valkey import PrivateValkey
+from tests.support.waiting import eventually
+
+
+def test_registers_renews_and_removes_itself(
+    start: StartClerk, stack: Stack, schema: str, prefix: str
+) -> None:
+    clerk = start(schema=schema)
+    clerk.ready()
+    clerk.send("beat", {"joined": True, "workers": 4, "in_hand": 2, "types": ["a"]})
+
+    found = eventually(
+        lambda: (r := registration(stack, prefix)) is not None and "workers" in r and r
+    )
+    assert found["id"] == "here-1"
+    assert found["pid"] == os.getpid()
+    assert {"host", "version", "started_at", "at"} <= found.keys()
+    assert (found["workers"], found["in_hand"], found["types"]) == (4, 2, ["a"])
+
+    first = found["at"]
+    eventually(lambda: (registration(stack, prefix) or {}).get("at") != first)
+    with redis.Redis.from_url(stack.redis) as client:
+        assert 0 < client.pttl(f"{prefix}:instance:here-1") <= 2000
+
+    assert clerk.stop() == 0
+    assert registration(stack, prefix) is None
+
+
+def test_the_registration_of_a_killed_instance_expires(
+    start: StartClerk, stack: Stack, schema: str, prefix: str
+) -> None:
+    clerk = start(schema=schema)
+    eventually(lambda: registration(stack, prefix) is not None)
+
+    clerk.child.signal(signal.SIGKILL)
+
+    eventually(lambda: registration(stack, prefix) is None)
+
+
+def test_goes_on_without_redis(start: StartClerk, stack: Stack, schema: str) -> None:
+    clerk = start(schema=schema, redis_url="redis://127.0.0.1:1/0")
+    assert clerk.ready()["schema"] == "ok"
+    clerk.send("refuse", 0, "shutdown", [record(1)], [])
+    assert clerk.wait_for("refused")[2] == 1
+    clerk.send("counts", {("a", "done", "ok"): 1})
+
+    assert clerk.stop() == 0
+    assert counters(stack, schema)["a", "done", "ok"] == 1
+
+
+def limits_of(clerk: ClerkProcess) -> dict[str, object] | None:
+    """The limits that it told last."""
+    frames = clerk.received("limits")
+    return frames[-1][1] if frames else None
+
+
+def limits_store(stack: Stack, prefix: str) -> RedisLimitsStore:
+    return RedisLimitsStore(redis.Redis.from_url(stack.redis), prefix)
+
+
+def test_tells_limits_when_they_change_and_only_then(
+    start: StartClerk, stack: Stack, schema: str, prefix: str
+) -> None:
+    store = limits_store(stack, prefix)
+    store.change({Setting("workers"): 3, Setting("paused", "b"): 1})
+    clerk = start(schema=schema)
+    clerk.send("beat", {"at_once": {}, "types": ["a"]})
+    eventually(
+        lambda: limits_of(clerk) == {"workers": 3, "types": {}, "paused": ["b"]},
+        message=lambda: str(clerk.frames),
+    )
+    store.change({Setting("total", "a"): 8, Setting("instance", "a"): 2, Setting("workers"): None})
+    eventually(
+        lambda: limits_of(clerk) == {"workers": None, "types": {"a": (2, 8, 8)}, "paused": ["b"]}
+    )
+    eventually(lambda: (registration(stack, prefix) or {}).get("at_once") == {"a": 8})
+    store.change({Setting("total", "a"): None, Setting("instance", "a"): None})
+    eventually(lambda: limits_of(clerk) == {"workers": None, "types": {}, "paused": ["b"]})
+    assert len(clerk.received("limits")) == 3
+
+
+def test_two_clerks_share_a_total_and_the_second_waits_for_what_the_first_has(
+    start: StartClerk, stack: Stack, schema: str, prefix: str
+) -> None:
+    limits_store(stack, prefix).change({Setting("total", "a"): 8, Setting("workers_total"): 6})
+    first = start(schema=schema)
+    first.send("beat", {"at_once": {}})
+    alone = {"workers": 6, "types": {"a": (None, 8, 8)}, "paused": []}
+    eventually(lambda: limits_of(first) == alone)
+    first.send("beat", {"at_once": {"a": 8}})
+    second = start(schema=schema, instance="here-2")
+    second.send("beat", {"at_once": {}})
+    none_yet = {"workers": 3, "types": {"a": (None, 0, 4)}, "paused": []}
+    shared = {"workers": 3, "types": {"a": (None, 4, 4)}, "paused": []}
+    eventually(lambda: limits_of(second) == none_yet)
+    eventually(lambda: limits_of(first) == shared)
+    assert limits_of(second) == none_yet, "what the first has in flight was not waited for"
+    first.send("beat", {"at_once": {"a": 4}})
+    eventually(lambda: limits_of(second) == shared)
+    assert second.stop() == 0
+    eventually(lambda: limits_of(first) == alone)
+
+
+def test_the_last_limits_hold_while_redis_is_away(
+    start: StartClerk, schema: str, prefix: str, tmp_path: Path
+) -> None:
+    valkey = PrivateValkey(tmp_path)
+    try:
+        with valkey.client() as client:
+            RedisLimitsStore(client, prefix).change({Setting("workers"): 3})
+        clerk = start(schema=schema, redis_url=valkey.url)
+        clerk.send("beat", {"at_once": {}})
+        clerk.wait_for("limits")
+    finally:
+        valkey.stop()
+    clerk.send("refuse", 0, "shutdown", [record(1)], [])
+    clerk.wait_for("refused")
+    assert len(clerk.received("limits")) == 1
+    assert clerk.stop() == 0

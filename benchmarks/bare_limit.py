@@ -19,9 +19,10 @@ from typing import Any
 import psycopg
 
 from feedback.contract.states import State
+from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
 from feedback.status.status import encode_status
-from feedback.status.store import RedisStatusStore, StatusWrite
+from feedback.status.store import StatusWrite
 
 CHUNK = 500
 SEGMENT = 25

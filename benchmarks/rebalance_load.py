@@ -12,7 +12,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, Message, Producer
 
 from feedback.contract.states import State
-from feedback.status.store import RedisStatusStore
+from feedback.status.redis_store import RedisStatusStore
 
 TYPE = b"bench.insert"
 PAYLOAD = b'{"amount":5,"currency":"EUR","customer":"c-1234"}'

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from feedback.client.client import Client
-    from feedback.client.result import Result
+    from feedback.client.results import Result
     from feedback.contract.states import State
     from feedback.errors import (
         ClientClosed,
@@ -41,7 +41,7 @@ __all__ = [
 
 _HOMES = {
     "Client": "client.client",
-    "Result": "client.result",
+    "Result": "client.results",
     "State": "contract.states",
     "Status": "status.status",
 }

@@ -13,8 +13,8 @@ import confluent_kafka
 from examples.demo.book import Message, Waits
 from examples.demo.item import Item, Kind, Way
 from feedback import Client
+from feedback.client.call import ResendTimer
 from feedback.client.delivery import connect
-from feedback.client.resend import ResendTimer
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.status.status import Status

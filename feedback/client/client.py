@@ -9,20 +9,20 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from feedback.client.delivery import Deliveries, Producer, connect
-from feedback.client.message import CallOptions, SubmitOptions, draft
-from feedback.client.pending import Message, Submission, Submissions
-from feedback.client.reading import CautiousReader
-from feedback.client.resend import ResendTimer
+from feedback.client.call import Call, ResendTimer
+from feedback.client.delivery import Deliveries, KafkaProducer, connect
+from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, draft
+from feedback.client.pending import Submission, Submissions
 from feedback.client.results import Results, Subscriptions
 from feedback.client.settings import settings_from
-from feedback.client.waiter import Waits, Watch
+from feedback.client.waiter import CautiousReader, StatusWaiter, Watch
 from feedback.contract.ids import uuid7
-from feedback.contract.states import OK, WITHOUT_ROW, State
+from feedback.contract.states import OK, State
 from feedback.errors import ClientClosed, DeliveryFailed, WaitTimeout
+from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
 from feedback.status.status import Status, encode_status
-from feedback.status.store import RedisStatusStore, StatusStore, StatusWrite
+from feedback.status.store import StatusStore, StatusWrite
 
 DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
 LONGEST_RESEND: Final = 30.0
@@ -44,7 +44,7 @@ class Client:
 
     def __init__(
         self,
-        kafka: str | Mapping[str, Any] | Producer,
+        kafka: str | Mapping[str, Any] | KafkaProducer,
         redis: str | StatusStore,
         topic: str,
         *,
@@ -65,7 +65,7 @@ class Client:
         self._closed = False
         self._submissions = Submissions()
         self._reader = CautiousReader(self._store)
-        self._waits = Waits(self._store, self._channel)
+        self._waits = StatusWaiter(self._store, self._channel)
         self._sender = StatusSender(self._store, max_queue=100_000)
         self._deliveries = Deliveries(producer, self._reported)
         self._subscriptions = Subscriptions(kafka, results_topic)
@@ -173,8 +173,22 @@ class Client:
         watch = self._waits.watch(message.id)
         try:
             self._send_first(message, submission, seconds)
-            timer = ResendTimer(time.monotonic(), after)
-            return self._answered(message, submission, watch, timer, end, seconds)
+            call = Call(submission, ResendTimer(time.monotonic(), after))
+            while (now := time.monotonic()) < end:
+                answer = call.answer(watch.status, now)
+                if answer is not None:
+                    return answer
+                self._check_open()
+                self._deliveries.raise_failure(submission)
+                if now >= call.due:
+                    self._send(message, submission, end - now)
+                    call.sent(time.monotonic())
+                watch.wait(max(0.0, min(end, call.due) - time.monotonic()))
+            status = self._last_status(watch)
+            answer = call.answer(status, now)
+            if answer is None:
+                raise WaitTimeout(message.id, seconds, status)
+            return answer
         finally:
             self._waits.unwatch(watch)
 
@@ -191,7 +205,7 @@ class Client:
         return self._subscriptions.open(group, topic, from_beginning=from_beginning)
 
     def flush(self, timeout: float = 30.0) -> None:
-        """Waits until the broker has confirmed everything submitted.
+        """StatusWaiter until the broker has confirmed everything submitted.
 
         Raises DeliveryPending when that takes longer, DeliveryFailed for requests that nobody
         has waited for.
@@ -219,7 +233,7 @@ class Client:
 
     def _draft(
         self, type: Type, payload: Any, options: SubmitOptions
-    ) -> tuple[Message, Submission]:
+    ) -> tuple[KafkaMessage, Submission]:
         self._check_open()
         message, submission = draft(
             type, payload, topic=self._topic, reply_to=self._channel, **options
@@ -234,53 +248,16 @@ class Client:
         return message, submission
 
     def _send_first(
-        self, message: Message, submission: Submission, timeout: float | None = None
+        self, message: KafkaMessage, submission: Submission, timeout: float | None = None
     ) -> None:
         if self._channel is not None:
             self._waits.listen()  # before it is sent, so that no hint is missed
         self._submissions.add(submission)
         self._send(message, submission, timeout)
 
-    def _send(self, message: Message, submission: Submission, timeout: float | None) -> None:
+    def _send(self, message: KafkaMessage, submission: Submission, timeout: float | None) -> None:
         bound = self._queue_timeout if timeout is None else min(timeout, self._queue_timeout)
         self._deliveries.send(message, submission, bound)
-
-    def _answered(
-        self,
-        message: Message,
-        submission: Submission,
-        watch: Watch,
-        timer: ResendTimer,
-        end: float,
-        seconds: float,
-    ) -> Status:
-        """Waits for the answer of a call and sends again when the timer says so."""
-        seen: Status | None = None
-        while True:
-            status = watch.status
-            answer = submission.answer(status)
-            if answer is not None and not _refused(answer):
-                return answer
-            if answer is not None:
-                submission.before = answer  # is no answer to the next send
-                timer.refused(time.monotonic())
-            elif status is not None and status is not seen and status.state in _IN_WORK:
-                timer.heard(time.monotonic(), _quiet_for(status))
-            seen = status
-            self._check_open()
-            self._deliveries.raise_failure(submission)
-            now = time.monotonic()
-            if now >= end:
-                break
-            if now >= timer.due:
-                self._send(message, submission, end - now)
-                timer.sent(time.monotonic())
-            watch.wait(max(0.0, min(end, timer.due) - time.monotonic()))
-        status = self._last_status(watch)
-        answer = submission.answer(status)
-        if answer is None or _refused(answer):
-            raise WaitTimeout(message.id, seconds, status)
-        return answer
 
     def _last_status(self, watch: Watch) -> Status | None:
         """At the end of a wait: what stands now may be newer than the last sweep."""
@@ -313,18 +290,3 @@ class Client:
     def _check_open(self) -> None:
         if self._closed:
             raise ClientClosed
-
-
-_IN_WORK: Final = frozenset({State.RUNNING, State.WAITING})
-
-
-def _refused(status: Status) -> bool:
-    """Whether a consumer could not run it: its database was away, or it was shutting down."""
-    return status.state is State.FAILED and status.code in WITHOUT_ROW
-
-
-def _quiet_for(status: Status) -> float:
-    """Seconds in which nothing is to be expected of it."""
-    if status.retry_at is None:
-        return 0.0
-    return (status.retry_at - datetime.now(UTC)).total_seconds()

@@ -10,7 +10,8 @@ from typing import Any, Final, Protocol, cast
 
 import confluent_kafka
 
-from feedback.client.pending import Message, Submission
+from feedback.client.message import KafkaMessage
+from feedback.client.pending import Submission
 from feedback.errors import (
     ClientClosed,
     ConfigurationError,
@@ -33,7 +34,7 @@ _REFUSED: Final = {
 }
 
 
-class Producer(Protocol):
+class KafkaProducer(Protocol):
     """What is used of confluent_kafka.Producer."""
 
     def produce(self, topic: str, **arguments: Any) -> None: ...
@@ -45,7 +46,7 @@ class Producer(Protocol):
     def purge(self) -> None: ...
 
 
-def connect(kafka: str | Mapping[str, Any], delivery_timeout: float) -> Producer:
+def connect(kafka: str | Mapping[str, Any], delivery_timeout: float) -> KafkaProducer:
     """A producer for bootstrap servers, or for librdkafka properties. Connects later."""
     given = {"bootstrap.servers": kafka} if isinstance(kafka, str) else dict(kafka)
     for name, reason in _REFUSED.items():
@@ -61,7 +62,7 @@ def connect(kafka: str | Mapping[str, Any], delivery_timeout: float) -> Producer
         **given,
     }
     try:
-        return cast("Producer", confluent_kafka.Producer(properties, logger=log))
+        return cast("KafkaProducer", confluent_kafka.Producer(properties, logger=log))
     except confluent_kafka.KafkaException as error:
         raise ConfigurationError(f"Kafka properties are not valid: {error.args[0]}") from error
 
@@ -69,7 +70,7 @@ def connect(kafka: str | Mapping[str, Any], delivery_timeout: float) -> Producer
 class Deliveries:
     """Sends messages and knows which ones the broker did not confirm."""
 
-    def __init__(self, producer: Producer, reported: Reported) -> None:
+    def __init__(self, producer: KafkaProducer, reported: Reported) -> None:
         self._producer = producer
         self._reported = reported
         self._lock = threading.Lock()
@@ -82,7 +83,7 @@ class Deliveries:
         self._thread = threading.Thread(target=self._poll, name="deliveries", daemon=True)
         self._thread.start()
 
-    def send(self, message: Message, submission: Submission, timeout: float) -> None:
+    def send(self, message: KafkaMessage, submission: Submission, timeout: float) -> None:
         """Queues one message. Raises QueueFull when there is no room within `timeout` seconds."""
 
         def report(error: object, _: object) -> None:
@@ -120,7 +121,7 @@ class Deliveries:
         raise DeliveryFailed({submission.id: cause})
 
     def flush(self, timeout: float) -> None:
-        """Waits until every message is confirmed or failed.
+        """StatusWaiter until every message is confirmed or failed.
 
         Raises DeliveryPending when time runs out, DeliveryFailed for those that nobody asked
         about before.
@@ -190,7 +191,7 @@ class Deliveries:
             raise DeliveryFailed(failures, more)
 
 
-def _not_sent(message: Message, error: confluent_kafka.KafkaException) -> Exception:
+def _not_sent(message: KafkaMessage, error: confluent_kafka.KafkaException) -> Exception:
     cause = error.args[0]
     if cause.code() == confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE:
         return ValueError(

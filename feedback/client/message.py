@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypedDict, Unpack
 
-from feedback.client.pending import Message, ResultAdapter, Submission
+from feedback.client.pending import ResultAdapter, Submission
+from feedback.contract.exact_json import encode_payload
 from feedback.contract.fingerprint import parse_and_fingerprint
 from feedback.contract.headers import LONGEST_DELAY, headers_for
 from feedback.contract.ids import uuid7
-from feedback.contract.payloads import encode_payload
 
 _JSON: Final = "application/json"
 _JUST_PASSED: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaMessage:
+    """One request as it goes to Kafka, the same each time it is sent."""
+
+    topic: str
+    id: str
+    key: bytes
+    value: bytes
+    headers: Sequence[tuple[str, bytes]]
+    timestamp: int  # ms: stays that of the first send, so that a resend is never the newer one
 
 
 class CallOptions(TypedDict, total=False):
@@ -42,7 +55,7 @@ def draft(
     topic: str,
     reply_to: str | None,
     **options: Unpack[SubmitOptions],
-) -> tuple[Message, Submission]:
+) -> tuple[KafkaMessage, Submission]:
     """The message, and what to remember of it. Raises ValueError for what no consumer takes."""
     unknown = options.keys() - SubmitOptions.__annotations__.keys()
     if unknown:
@@ -55,7 +68,7 @@ def draft(
     due = _due(now, options.get("delay"), options.get("not_before"))
     content_type = _content_type(headers)
     value = encode_payload(payload, content_type)
-    message = Message(
+    message = KafkaMessage(
         topic=topic,
         id=name,
         key=_key(options.get("key"), name),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Protocol
 
-from feedback.contract.fingerprint import write_json
+from feedback.contract.exact_json import write_json
 from feedback.contract.states import WITHOUT_ROW, State
 from feedback.errors import Conflict, ResultMismatch
 from feedback.status.status import Status
@@ -19,18 +18,6 @@ class ResultAdapter(Protocol):
 
     def validate_json(self, data: bytes, /) -> Any:
         """The result as the handler's annotation says. Raises ValueError."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One request as it goes to Kafka, the same each time it is sent."""
-
-    topic: str
-    id: str
-    key: bytes
-    value: bytes
-    headers: Sequence[tuple[str, bytes]]
-    timestamp: int  # ms: stays that of the first send, so that a resend is never the newer one
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ REST: Final = 9  # seconds of rest for each second of reading
 PATIENCE: Final = 0.02  # how late a sweep may be, as a part of the age of the youngest wait
 
 
-class Agenda:
+class PollSchedule:
     """The ids that are waited for. Those of new waits and of hints are read at once.
 
     Besides, sweeps read them all, in slices: at most a tenth of the time, and the less often the

@@ -1,4 +1,4 @@
-"""All waits of one client, served by one hint channel and one sweep.
+"""How a client reads statuses: all its waits, served by one hint channel and one sweep.
 
 A hint only says where to look; what stands in the store is the answer. The sweep finds what no
 hint told.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from feedback.backoff import Breaker
-from feedback.client.poll_schedule import Agenda
+from feedback.client.poll_schedule import PollSchedule
 from feedback.errors import StoreUnavailable
 from feedback.status.status import Status
 from feedback.status.store import StatusStore, decode_or_none, hinted_ids
@@ -44,7 +44,7 @@ class Watch:
         self._news.clear()
 
 
-class Waits:
+class StatusWaiter:
     """The waits, the thread that sweeps for them and the thread that listens to hints.
 
     `channel` is None where no hints are wanted. Both threads start with the first use.
@@ -64,7 +64,7 @@ class Waits:
         # All below is guarded by _changed; `closed` is read without it.
         self.closed = False
         self._watches: dict[str, list[Watch]] = {}
-        self._agenda = Agenda()
+        self._schedule = PollSchedule()
         self._breaker = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._threads: list[threading.Thread] = []
 
@@ -82,14 +82,14 @@ class Waits:
         watch = Watch(id)
         with self._changed:
             self._watches.setdefault(id, []).append(watch)
-            self._agenda.started(id, self._clock())
+            self._schedule.started(id, self._clock())
             self._changed.notify_all()
         return watch
 
     def unwatch(self, watch: Watch) -> None:
         """Ends a wait."""
         with self._changed:
-            self._agenda.ended(watch.id)
+            self._schedule.ended(watch.id)
             watches = self._watches[watch.id]
             watches.remove(watch)
             if not watches:
@@ -147,16 +147,16 @@ class Waits:
                 now = self._clock()
                 pause = self._breaker.pause(now)
                 if not pause:
-                    ids = self._agenda.take(now)
+                    ids = self._schedule.take(now)
                     if ids:
                         return ids
-                self._changed.wait(pause or self._agenda.pause(now))
+                self._changed.wait(pause or self._schedule.pause(now))
             return []
 
     def _seen(self, ids: list[str], values: Iterable[bytes | None], seconds: float) -> None:
         with self._changed:
             self._breaker.succeeded()
-            self._agenda.done(self._clock(), seconds)
+            self._schedule.done(self._clock(), seconds)
             for name, raw in zip(ids, values, strict=True):
                 # A status that is gone (its time has run out, Redis was emptied) is no news.
                 if raw is not None:
@@ -171,7 +171,7 @@ class Waits:
             if not self._breaker.open:
                 log.warning("waits go on without statuses: %s", error)
             self._breaker.failed(self._clock())
-            self._agenda.failed()
+            self._schedule.failed()
 
     # The listener's thread.
 
@@ -194,13 +194,37 @@ class Waits:
             breaker.succeeded()
             self._listening.set()
             with self._changed:
-                self._agenda.missed_hints()
+                self._schedule.missed_hints()
                 self._changed.notify_all()
             while not self.closed:
                 message = hints.receive(_LISTEN)
                 if message is not None:
                     with self._changed:
-                        self._agenda.hinted(hinted_ids(message))
+                        self._schedule.hinted(hinted_ids(message))
                         self._changed.notify_all()
         finally:
             hints.close()
+
+
+class CautiousReader:
+    """Reads statuses; after a failure it answers None at once until the breaker's pause is over."""
+
+    def __init__(self, store: StatusStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._breaker = Breaker()  # guarded by _lock
+
+    def read(self, id: str) -> Status | None:
+        """The status that stands; None where there is none, or the store is away."""
+        with self._lock:
+            if self._breaker.pause(time.monotonic()):
+                return None
+        try:
+            status = self._store.read([id])[0]
+        except StoreUnavailable:
+            with self._lock:
+                self._breaker.failed(time.monotonic())
+            return None
+        with self._lock:
+            self._breaker.succeeded()
+        return status

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from feedback.contract.fingerprint import is_json, parse_json, write_json
+from feedback.contract.exact_json import is_json, parse_json, write_json
 from feedback.contract.headers import OURS, check_name
 from feedback.errors import Malformed
 

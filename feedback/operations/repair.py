@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from feedback.contract.cloudevents import is_structured, unfold
-from feedback.contract.fingerprint import parse_json, write_json
+from feedback.contract.exact_json import parse_json, write_json
 from feedback.contract.record import Headers, Record
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from psycopg import errors
 
-from feedback.contract.fingerprint import parse_json
+from feedback.contract.exact_json import parse_json
 from feedback.contract.headers import reply_channel
 from feedback.contract.states import State
 from feedback.journal.claims import notify

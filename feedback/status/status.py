@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from feedback.contract.fingerprint import parse_json
+from feedback.contract.exact_json import parse_json
 from feedback.contract.states import FINAL, MAX_RUN, RANK, SETTLED, State
 
 DEFAULT_TTL: Final = 3600

@@ -1,32 +1,17 @@
 """Where statuses are kept for producers to read: the shape of it, and of one write.
 
-Two stores fulfil it: `RedisStatusStore` and, for tests without services, `MemoryStatusStore`.
+Two stores fulfil it: `redis_store.RedisStatusStore` and, for tests without services,
+`memory_store.MemoryStatusStore`.
 A status is a hint with a time to live; the journal is the truth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from feedback.contract.states import MAX_RUN, WITHOUT_ROW
-
-if TYPE_CHECKING:
-    from feedback.status.memory_store import MemoryStatusStore
-    from feedback.status.redis_store import RedisStatusStore
-    from feedback.status.status import Status
-
-__all__ = [
-    "Hints",
-    "MemoryStatusStore",
-    "RedisStatusStore",
-    "StatusStore",
-    "StatusWrite",
-    "decode_or_none",
-    "hint_messages",
-    "hinted_ids",
-    "replacement",
-]
+from feedback.status.status import Status
 
 # How a `failed` that no journal row stands behind looks in a status.
 _WITHOUT_ROW: Final = tuple(f'"code":"{code}"'.encode() for code in sorted(WITHOUT_ROW))
@@ -115,8 +100,6 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
 
 def decode_or_none(value: bytes | None) -> Status | None:
     """The status; None where there is none, or a value not written by us (which is replaced)."""
-    from feedback.status.status import Status
-
     if value is None:
         return None
     try:
@@ -144,16 +127,3 @@ def hinted_ids(message: bytes) -> list[str]:
         if end > 0:
             ids.append(line[:end].decode(errors="replace"))
     return ids
-
-
-def __getattr__(name: str) -> Any:
-    # Importing this module must stay light: redis is loaded where a store is used.
-    if name == "RedisStatusStore":
-        from feedback.status.redis_store import RedisStatusStore
-
-        return RedisStatusStore
-    if name == "MemoryStatusStore":
-        from feedback.status.memory_store import MemoryStatusStore
-
-        return MemoryStatusStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

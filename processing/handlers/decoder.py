@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from feedback.contract.envelope import JSON, Envelope
-from feedback.contract.fingerprint import write_json
+from feedback.contract.exact_json import write_json
 from feedback.contract.headers import check_name
 from feedback.contract.record import Record
 from feedback.errors import Malformed

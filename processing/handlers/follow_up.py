@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from feedback.contract.envelope import JSON
+from feedback.contract.exact_json import encode_payload
 from feedback.contract.headers import LONGEST_DELAY, check_name
 from feedback.contract.ids import uuid7
-from feedback.contract.payloads import encode_payload
 from feedback.errors import Malformed
 
 

@@ -23,7 +23,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from feedback.contract.envelope import JSON, Envelope
-from feedback.contract.fingerprint import parse_json, write_json
+from feedback.contract.exact_json import parse_json, write_json
 from feedback.contract.states import OK, State
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip, decode

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
-from feedback.status.store import RedisStatusStore
 from processing.handlers.app import App, load_app
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed

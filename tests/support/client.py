@@ -16,8 +16,9 @@ from feedback import (
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
+from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import encode_status
-from feedback.status.store import MemoryStatusStore, StatusWrite
+from feedback.status.store import StatusWrite
 from tests.support import eventually
 
 

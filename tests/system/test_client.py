@@ -17,8 +17,9 @@ from feedback.contract.envelope import Envelope, read
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.record import Record
 from feedback.contract.states import State
+from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import encode_status
-from feedback.status.store import RedisStatusStore, StatusWrite
+from feedback.status.store import StatusWrite
 from stack import Stack
 from tests.support import eventually
 from tests.support.private_valkey import PrivateValkey

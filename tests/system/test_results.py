@@ -19,8 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
 from feedback import Client
-from feedback.client.result import Result
-from feedback.client.results import Results
+from feedback.client.results import Result, Results
 from feedback.errors import ConfigurationError, ResultsFailed
 from feedback.journal.migrations import migrate
 from feedback.journal.result_outbox import ResultRecord, add_results

@@ -10,9 +10,10 @@ import pytest
 
 from feedback.backoff import Breaker
 from feedback.contract.states import State
+from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
 from feedback.status.status import encode_status
-from feedback.status.store import RedisStatusStore, StatusWrite
+from feedback.status.store import StatusWrite
 from tests.support import eventually
 from tests.support.private_valkey import PrivateValkey
 

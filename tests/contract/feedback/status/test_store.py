@@ -16,14 +16,10 @@ from hypothesis import strategies as st
 
 from feedback.contract.states import RANK, State
 from feedback.errors import StoreUnavailable
+from feedback.status.memory_store import MemoryStatusStore
+from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import Status, encode_status
-from feedback.status.store import (
-    MemoryStatusStore,
-    RedisStatusStore,
-    StatusStore,
-    StatusWrite,
-    hinted_ids,
-)
+from feedback.status.store import StatusStore, StatusWrite, hinted_ids
 from stack import Stack
 from tests.support import eventually
 from tests.support.private_valkey import PrivateValkey

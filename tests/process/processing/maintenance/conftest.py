@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from feedback.status.store import RedisStatusStore
+from feedback.status.redis_store import RedisStatusStore
 from processing.maintenance.settings import ClerkSettings
 from stack import Stack
 from tests.support.clerk import LOG, ClerkProcess, StartClerk

@@ -8,7 +8,7 @@ import pytest
 
 from feedback.contract.record import DUE
 from feedback.journal.claims import due_channel
-from feedback.status.store import RedisStatusStore
+from feedback.status.redis_store import RedisStatusStore
 from processing.pool.demand import pair_of
 from tests.support.clerk import ClerkProcess, StartClerk, state_of
 from tests.support.proxy import Proxy

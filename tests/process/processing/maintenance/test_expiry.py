@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import redis
 
-from feedback.status.store import RedisStatusStore
+from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
 from tests.support.clerk import StartClerk, counters
 from tests.support.waiting import eventually

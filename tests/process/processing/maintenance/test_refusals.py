@@ -6,7 +6,7 @@ import orjson
 import psycopg
 import pytest
 
-from feedback.status.store import RedisStatusStore
+from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
 from tests.support.clerk import StartClerk, counters, record
 from tests.support.private_valkey import PrivateValkey

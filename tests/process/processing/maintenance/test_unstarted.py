@@ -10,8 +10,9 @@ import pytest
 
 from feedback.contract.record import DUE, Record
 from feedback.contract.states import State
+from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import encode_status
-from feedback.status.store import RedisStatusStore, StatusWrite
+from feedback.status.store import StatusWrite
 from processing.pool.demand import pair_of
 from stack import Stack
 from tests.support.clerk import ClerkProcess, StartClerk, state_of

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from feedback.contract.record import Record
-from feedback.status.store import RedisStatusStore
+from feedback.status.redis_store import RedisStatusStore
 from processing.logs import get_logger
 from processing.maintenance.settings import ClerkSettings
 from processing.pool import maintenance_link as clerk_link

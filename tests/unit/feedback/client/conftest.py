@@ -12,7 +12,7 @@ from feedback import (
     Client,
     DeliveryFailed,
 )
-from feedback.status.store import MemoryStatusStore
+from feedback.status.memory_store import MemoryStatusStore
 from tests.support.client import AnsweringConsumer, FakeProducer
 
 

@@ -16,7 +16,7 @@ from feedback import (
 )
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
-from feedback.status.store import MemoryStatusStore
+from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
 from tests.support.client import AnsweringConsumer, FakeProducer, answering
 

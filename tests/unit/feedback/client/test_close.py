@@ -14,7 +14,7 @@ from feedback import (
     DeliveryFailed,
 )
 from feedback.client.message import draft
-from feedback.status.store import MemoryStatusStore
+from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
 from tests.support.client import FakeProducer, begin
 

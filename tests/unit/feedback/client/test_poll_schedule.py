@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from feedback.client.poll_schedule import LONGEST, SHORTEST, SLICE, Agenda
+from feedback.client.poll_schedule import LONGEST, SHORTEST, SLICE, PollSchedule
 
 
 class AgendaMachine(RuleBasedStateMachine):
@@ -15,7 +15,7 @@ class AgendaMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.agenda = Agenda()
+        self.agenda = PollSchedule()
         self.now = 0.0
         self.waiting: dict[str, list[float]] = {}  # id: when each wait began
         self.unread: dict[str, float] = {}  # id: since when nobody has looked
@@ -95,7 +95,7 @@ TestAgenda = AgendaMachine.TestCase
 
 
 def test_new_waits_and_hints_are_read_at_once() -> None:
-    agenda = Agenda()
+    agenda = PollSchedule()
     agenda.started("a", 0.0)
     assert agenda.take(0.0) == ["a"]
     agenda.done(0.0, 0.0001)
@@ -108,7 +108,7 @@ def test_new_waits_and_hints_are_read_at_once() -> None:
 
 
 def test_sweeps_take_a_tenth_of_the_time_at_most() -> None:
-    agenda = Agenda()
+    agenda = PollSchedule()
     for number in range(10_000):
         agenda.started(str(number), 0.0)
     now, reading, begun = 0.0, 0.0, 0
@@ -130,7 +130,7 @@ def test_sweeps_take_a_tenth_of_the_time_at_most() -> None:
 
 
 def test_a_long_wait_is_looked_at_less_often() -> None:
-    agenda = Agenda()
+    agenda = PollSchedule()
     agenda.started("a", 0.0)
     now, reads = 0.0, 0
     while now < 600.0:
@@ -145,7 +145,7 @@ def test_a_long_wait_is_looked_at_less_often() -> None:
 
 
 def test_hints_without_end_do_not_hold_up_the_sweep() -> None:
-    agenda = Agenda()
+    agenda = PollSchedule()
     for name in ("hinted", "silent"):
         agenda.started(name, 0.0)
     agenda.take(0.0)

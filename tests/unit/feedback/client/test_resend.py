@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback.client.resend import ResendTimer
+from feedback.client.call import ResendTimer
 
 
 def test_a_call_without_news_sends_again_after_its_pause() -> None:

@@ -10,7 +10,8 @@ from feedback import (
     Client,
 )
 from feedback.errors import ConfigurationError
-from feedback.status.store import Hints, MemoryStatusStore
+from feedback.status.memory_store import MemoryStatusStore
+from feedback.status.store import Hints
 
 ENVIRONMENT = {
     "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": "localhost:1",

@@ -16,7 +16,7 @@ from feedback import (
 )
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
-from feedback.status.store import MemoryStatusStore
+from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
 from tests.support.client import AnsweringConsumer, FakeProducer, begin, waiting
 
@@ -94,7 +94,7 @@ def test_a_wait_wakes_by_a_hint(
         request_id = client.submit("t", 1)
         wait = begin(pool, client.wait, request_id, 30)
         eventually(lambda: waiting(client, request_id) and store.reads)
-        reads = eventually(lambda: store.reads if not client._waits._agenda._urgent else 0)
+        reads = eventually(lambda: store.reads if not client._waits._schedule._urgent else 0)
         AnsweringConsumer(store, producer).say(request_id, State.DONE)
         assert wait.result(5).state == "done"
         assert store.reads <= reads + 2
@@ -150,7 +150,7 @@ def test_what_was_written_while_the_channel_was_broken_is_found(
     with Client(producer, store, "requests") as client:
         request_id = client.submit("t", 1)
         wait = begin(pool, client.wait, request_id, 30)
-        eventually(lambda: waiting(client, request_id) and not client._waits._agenda._urgent)
+        eventually(lambda: waiting(client, request_id) and not client._waits._schedule._urgent)
         store.broken = True
         eventually(lambda: not store._channels[client._channel or ""])
         AnsweringConsumer(store, producer).say(request_id, State.DONE)
@@ -212,7 +212,7 @@ def test_many_waits_for_one_id(
     consumer.say(request_id, State.DONE)
     assert [wait.result(10).state for wait in waits] == ["done"] * 5
     assert not client._waits._watches
-    assert client._waits._agenda.pause(0.0) is None
+    assert client._waits._schedule.pause(0.0) is None
 
 
 def test_an_id_that_is_no_text_is_refused_where_it_is_given(client: Client) -> None:

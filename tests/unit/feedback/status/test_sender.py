@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from feedback.backoff import Breaker
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
+from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.sender import SenderStats, StatusSender
 from feedback.status.status import encode_status
-from feedback.status.store import MemoryStatusStore, StatusWrite
+from feedback.status.store import StatusWrite
 from tests.support import eventually
 
 AT = datetime(2030, 5, 1, tzinfo=UTC)

@@ -67,7 +67,7 @@ moments = st.datetimes(timezones=st.just(UTC))
     )
 )
 def test_a_status_survives_the_wire(status: Status) -> None:
-    from feedback.contract.fingerprint import write_json
+    from feedback.contract.exact_json import write_json
 
     value = encode_status(
         status.id,

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from feedback.contract.record import Record
+from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import Status
-from feedback.status.store import MemoryStatusStore, StatusWrite
+from feedback.status.store import StatusWrite
 from processing.maintenance.refusals import refusals
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)

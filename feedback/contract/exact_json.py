@@ -1,0 +1,174 @@
+"""JSON with exact integers: parsing, writing, the canonical form, and what a producer hands over.
+
+orjson makes floats of integers beyond 64 bits, which would give two payloads one fingerprint and a
+handler a changed amount: what may hold such an integer is parsed and written by Python's json.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+import orjson
+
+# 18 digits always fit in 64 bits.
+_SUSPECT_RUN: Final = b"0" * 19
+_DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
+
+
+def is_json(content_type: str) -> bool:
+    """Whether payloads of this media type are JSON: application/json or anything +json."""
+    if content_type == "application/json":
+        return True
+    media_type = content_type.partition(";")[0].strip().lower()
+    return media_type == "application/json" or media_type.endswith("+json")
+
+
+def has_long_number(data: bytes) -> bool:
+    """Whether a run of 19 or more digits occurs: orjson might change such an integer."""
+    return len(data) >= 19 and _SUSPECT_RUN in data.translate(_DIGITS_TO_ZERO)
+
+
+def parse_json(data: bytes) -> Any:
+    """Parses JSON; integers stay exact. Raises ValueError for what is not JSON, NaN among it."""
+    if has_long_number(data):
+        return _parse_exactly(data)
+    return orjson.loads(data)
+
+
+def canonical(value: Any) -> bytes:
+    """The one form that equal JSON values share: sorted keys, no spaces, integers exact.
+
+    It depends on the value alone. Raises ValueError for what JSON cannot hold.
+    """
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # an integer beyond 64 bits, or nested deeper than orjson writes
+        return _write_exactly(value, sort_keys=True)
+
+
+def write_json(value: Any) -> bytes:
+    """JSON with exact integers and keys in their own order. Raises ValueError as canonical."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return _write_exactly(value)
+
+
+def encode_payload(payload: Any, content_type: str) -> bytes:
+    """The message's value. Raises ValueError for what the content type cannot hold.
+
+    Bytes go out as they are. For JSON, anything else is written as JSON: dicts, lists, numbers of
+    any size, text (as a JSON string), None (as null), dataclasses, pydantic models (by alias),
+    datetimes, UUIDs, enums, and Decimal as text. For other content types text goes out as UTF-8.
+    """
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    if is_json(content_type):
+        return _to_json(payload)
+    if isinstance(payload, str):
+        return payload.encode()
+    raise ValueError(
+        f"a payload of type {type(payload).__name__} cannot be sent as {content_type!r}: "
+        "hand over bytes or text, or leave the content type as JSON"
+    )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"number beyond the range of a double: {text[:40]}")
+    return value
+
+
+def _parse_exactly(data: bytes) -> Any:
+    try:
+        value = json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite)
+        # Python's json lets half a surrogate pair through, orjson does not.
+        if b"\\u" in data:
+            canonical(value)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value
+
+
+def _write_exactly(
+    value: Any, *, sort_keys: bool = False, default: Callable[[Any], Any] | None = None
+) -> bytes:
+    try:
+        text = json.dumps(
+            value,
+            sort_keys=sort_keys,
+            default=default,
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except TypeError as error:
+        raise ValueError(f"cannot be written as JSON: {error}") from None
+    return text.encode()
+
+
+def _to_json(payload: Any) -> bytes:
+    try:
+        data = orjson.dumps(payload, default=_plain)
+    except TypeError:  # among other things for integers beyond 64 bits
+        data = _write_exactly(payload, default=_plainer)
+    # Both orjson and pydantic write NaN as null, which is another payload.
+    if b"null" in data:
+        _refuse_nan(payload)
+    return data
+
+
+def _plain(value: Any) -> Any:
+    """What the JSON writers don't know, as something that they do."""
+    if _is_model(value):
+        return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(
+        f"a value of type {type(value).__name__} has no JSON form: convert it before submitting"
+    )
+
+
+def _plainer(value: Any) -> Any:
+    """For Python's json: also what only orjson knows."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return orjson.loads(orjson.dumps(value)) if not _known(value) else _plain(value)
+
+
+def _known(value: Any) -> bool:
+    return _is_model(value) or isinstance(value, Decimal)
+
+
+def _is_model(value: Any) -> bool:
+    # Without importing pydantic: whoever hands over a model has done that.
+    return hasattr(value, "model_dump") and hasattr(type(value), "model_validate")
+
+
+def _refuse_nan(value: Any) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"the payload holds {value}, which JSON has no form for")
+    elif isinstance(value, dict):
+        for item in value.values():
+            _refuse_nan(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _refuse_nan(item)
+    elif _is_model(value):
+        _refuse_nan(value.model_dump())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            _refuse_nan(getattr(value, field.name))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.model_group import BATCH, TRANSIENT, World, step
+from tests.model.group import BATCH, TRANSIENT, World, step
 
 SCHEDULES = 600
 STEPS = 150

@@ -120,11 +120,6 @@ def answers(stack: Stack) -> dict[str, Any]:
 
 
 @pytest.fixture
-def ran() -> list[str]:
-    return []
-
-
-@pytest.fixture
 def bench(stack: Stack, schema: str, answers: dict[str, Any], ran: list[str]) -> Iterator[Bench]:
     made = Bench(make_app(schema, answers, ran), stack.database, schema)
     made.query(f"CREATE TABLE {schema}.effects (id text)")

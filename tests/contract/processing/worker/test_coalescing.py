@@ -1,0 +1,76 @@
+"""The newest request of a reference runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.support.queue import FAR, Queue
+
+
+def test_the_newest_of_a_reference_runs(queue: Queue, ran: list[Any]) -> None:
+    def at(second: int) -> str:
+        return f"2026-01-01T00:00:{second:02d}Z"
+
+    queue.run(
+        queue.record("a", "count", {"sku": "s"}, ce_time=at(1)),
+        queue.record("b", "count", {"sku": "s"}, ce_time=at(2)),
+        queue.record("x", "count", {"sku": "t"}, ce_time=at(1)),
+        queue.record("free", "count", {}, ce_time=at(1)),
+    )
+    assert queue.rows() == {
+        "a": ("superseded", "superseded"), "b": ("waiting", "coalescing"),
+        "x": ("waiting", "coalescing"), "free": ("done", "ok"),
+    }  # fmt: skip
+    assert queue.told("a")["superseded_by"] == "b"
+    queue.run(queue.record("c", "count", {"sku": "s"}, ce_time=at(3)))
+    assert (queue.row("b")["state"], queue.row("b")["superseded_by"]) == ("superseded", "c")
+    assert queue.told("b")["superseded_by"] == "c"
+    queue.run(queue.record("late", "count", {"sku": "s"}, ce_time=at(0)))
+    assert queue.row("late")["superseded_by"] == "c"
+    (running,) = queue.claimed("c")
+    queue.run(queue.record("d", "count", {"sku": "s"}, ce_time=at(4)))
+    assert queue.row("c")["state"] == "waiting", "a running one is never touched"
+    queue.run(running)
+    assert (queue.row("c")["state"], queue.row("d")["state"]) == ("done", "waiting")
+    queue.run(queue.record("older", "count", {"sku": "s"}, ce_time=at(2)))
+    queue.again("d")
+    queue.run(queue.record("oldest", "count", {"sku": "s"}, ce_time=at(1)))
+    assert queue.row("oldest")["superseded_by"] == "d", "an older one never runs after it"
+    assert [name for name, _ in ran] == ["free", "c", "d"]
+
+
+def test_the_window_starts_again_up_to_its_cap(queue: Queue) -> None:
+    queue.run(queue.record("a", "count", {"sku": "s"}))
+    wait = (queue.row("a")["due_at"] - datetime.now(UTC)).total_seconds()
+    assert 15 < wait <= 20
+    queue.query(
+        f"UPDATE {queue.schema}.requests SET window_start = now() - interval '25 s'"
+    )  # fmt: skip
+    queue.run(queue.record("b", "count", {"sku": "s"}))
+    wait = (queue.row("b")["due_at"] - datetime.now(UTC)).total_seconds()
+    assert wait <= 5
+
+
+def test_a_failed_attempt_gives_way_to_a_newer_one(queue: Queue, answers: dict[str, Any]) -> None:
+    queue.run(queue.record("a", "count", {"sku": "s"}, ce_time="2026-01-01T00:00:01Z"))
+    (running,) = queue.claimed("a")
+    queue.run(queue.record("b", "count", {"sku": "s"}, ce_time="2026-01-01T00:00:02Z"))
+    answers["a"] = ValueError("no")
+    queue.run(running)
+    assert queue.row("a")["superseded_by"] == "b"
+    answers["b"] = ValueError("no")
+    queue.again("b")
+    assert (queue.row("b")["state"], queue.row("b")["used"]) == ("waiting", 1)
+
+
+def test_a_time_of_its_own_never_coalesces(queue: Queue) -> None:
+    queue.run(*(queue.record(n, "count", {"sku": "s"}, ce_notbefore=FAR) for n in ("a", "b")))
+    assert queue.rows() == {"a": ("waiting", "delayed"), "b": ("waiting", "delayed")}
+
+
+def test_a_producer_with_a_clock_ahead_does_not_silence_its_reference(queue: Queue) -> None:
+    queue.run(queue.record("ahead", "count", {"sku": "s"}, ce_time="2999-01-01T00:00:00Z"))
+    queue.again("ahead")
+    queue.run(queue.record("next", "count", {"sku": "s"}, ce_time="2998-01-01T00:00:00Z"))
+    assert queue.row("next")["state"] == "waiting"

@@ -1,0 +1,151 @@
+"""What waits after an attempt, or before its first one, and what is dead."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from processing import Reject, Retry
+from tests.support.queue import FAR, INSTANCE, Queue, queue_app
+
+
+def test_attempts_are_used_up_and_the_request_is_dead(
+    queue: Queue, answers: dict[str, Any], ran: list[Any]
+) -> None:
+    answers["a"] = ValueError("no")
+    queue.run(queue.record("a", "pay", {}), queue.record("b", "pay", {}))
+    assert queue.rows() == {"a": ("waiting", "handler_error"), "b": ("done", "ok")}
+    assert queue.told("a")["attempt"] == 1
+    assert queue.row("a")["due_at"] > datetime.now(UTC)
+    queue.again("a")
+    assert queue.told("a")["attempt"] == 2
+    queue.again("a")
+    row = queue.row("a")
+    assert (row["state"], row["code"], row["attempt"], row["run"]) == (
+        *("dead", "handler_error"), 3, 3
+    )  # fmt: skip
+    assert (row["due_at"], row["payload"]) == (None, b"{}")
+    assert queue.timeline("a") == [(n, "handler_error") for n in (1, 2, 3)]
+    # An attempt that fails among others is undone and entered once more by itself.
+    assert (list(dict.fromkeys(ran)), queue.effects()) == (
+        [("a", 1), ("b", 1), ("a", 2), ("a", 3)],
+        ["b"],
+    )
+    assert "ValueError" in queue.told("a")["error"]
+    queue.run(queue.record("a", "pay", {}))
+    assert queue.told("a")["state"] == "dead", "a resend of a dead one is answered"
+
+
+def test_a_later_attempt_succeeds(queue: Queue, answers: dict[str, Any], ran: list[Any]) -> None:
+    answers["a"] = OSError("away")
+    queue.run(queue.record("a", "picky", {}))
+    wait = (queue.row("a")["due_at"] - datetime.now(UTC)).total_seconds()
+    assert 45 < wait <= 50
+    del answers["a"]
+    queue.again("a")
+    row = queue.row("a")
+    assert (row["state"], row["attempt"], row["run"], row["payload"]) == ("done", 2, 2, None)
+    assert queue.told("a")["attempt"] == 2
+
+
+def test_exceptions_that_are_not_worth_it_end_it_at_once(
+    queue: Queue, answers: dict[str, Any]
+) -> None:
+    answers["a"] = ValueError("no")
+    queue.run(queue.record("a", "picky", {}))
+    assert queue.rows() == {"a": ("dead", "handler_error")}
+
+
+def test_the_handler_says_when_and_whether_it_counts(queue: Queue, answers: dict[str, Any]) -> None:
+    at = datetime(2030, 5, 1, tzinfo=UTC)
+    answers["a"] = Retry(at=at, reason="closed", counts=False)
+    answers["once"] = Retry(after=10, counts=False)
+    answers["plain"] = Retry(after=10)
+    answers["no"] = Reject("no_funds")
+    queue.run(
+        queue.record("a", "pay", {}), queue.record("once", "once", {}),
+        queue.record("plain", "once", {}), queue.record("no", "pay", {}),
+    )  # fmt: skip
+    assert queue.rows() == {
+        "a": ("waiting", "retry"), "once": ("waiting", "retry"),
+        "plain": ("failed", "retry"), "no": ("rejected", "no_funds"),
+    }  # fmt: skip
+    row = queue.row("a")
+    assert (row["due_at"], row["attempt"], row["used"]) == (at, 1, 0)
+    assert queue.told("a")["reason"] == "closed"
+    queue.again("a")
+    queue.again("a")
+    assert (queue.row("a")["attempt"], queue.row("a")["run"]) == (1, 3)
+
+
+def test_an_unknown_type_waits_for_a_newer_version(queue: Queue, ran: list[Any]) -> None:
+    queue.run(queue.record("a", "novel", {"n": 1}))
+    row = queue.row("a")
+    assert (row["state"], row["code"], row["fingerprint"]) == ("waiting", "unknown_type", None)
+    for _ in range(8):
+        queue.again("a")
+    assert queue.row("a")["state"] == "waiting"
+
+    queue.run(queue.record("b", "strange", {}))
+    for _ in range(9):
+        queue.again("b")
+    assert queue.row("b")["state"] == "dead"
+    newer = queue_app(queue.schema, {"novel": True}, ran)
+    newer.start_worker()
+    queue.app, older = newer, queue.executor
+    queue.executor = queue.another(queue.url, instance=INSTANCE)
+    older.close()
+    queue.again("a")
+    row = queue.row("a")
+    assert (row["state"], row["attempt"], ran) == ("done", 10, [("a", 10)])
+    assert row["fingerprint"] is not None
+
+
+def test_pure_computation_has_a_row_only_while_it_waits_or_is_dead(
+    queue: Queue, answers: dict[str, Any], ran: list[Any]
+) -> None:
+    queue.run(queue.record("ok", "pure", {}))
+    assert queue.rows() == {}
+    answers["a"] = ValueError("no")
+    queue.run(queue.record("a", "pure", {}))
+    assert queue.rows() == {"a": ("waiting", "handler_error")}
+    queue.run(queue.record("a", "pure", {}))
+    assert ran == [("ok", 1), ("a", 1)], "the copy is answered"
+    del answers["a"]
+    queue.again("a")
+    assert queue.rows() == {}
+    assert (queue.told("a")["state"], queue.told("a")["result"]) == ("done", "computed")
+    assert (queue.told("a")["attempt"], ran[-1]) == (2, ("a", 2))
+    answers["b"] = ValueError("no")
+    queue.run(queue.record("b", "pure", {}))
+    queue.again("b")
+    assert queue.rows() == {"b": ("dead", "handler_error")}
+
+
+def test_external_effects_wait_only_where_nothing_happened(
+    queue: Queue, answers: dict[str, Any], ran: list[Any]
+) -> None:
+    answers["a"], answers["b"] = Retry(after=9), ValueError("half way")
+    queue.run(queue.record("a", "call", {}), queue.record("b", "call", {}))
+    assert queue.rows() == {"a": ("waiting", "retry"), "b": ("in_doubt", "handler_error")}
+    row = queue.row("a")
+    assert (row["token"], row["lease_until"], row["used"]) == (None, None, 1)
+    queue.again("a")
+    assert queue.rows()["a"] == ("dead", "retry")
+    del answers["a"]
+    queue.run(queue.record("c", "call", {}, ce_notbefore=FAR))
+    queue.again("c")
+    row = queue.row("c")
+    assert (row["state"], row["run"], row["attempt"]) == ("done", 1, 1)
+
+
+def test_it_says_when_the_next_one_is_due(queue: Queue, answers: dict[str, Any]) -> None:
+    assert queue.run(queue.record("a", "once", {})).due_in is None
+    answers["b"] = Retry(after=7, counts=False)
+    due_in = queue.run(queue.record("b", "once", {}), queue.record("c", "order", {})).due_in
+    assert due_in == pytest.approx(0, abs=0.5)
+    due_in = queue.run(queue.record("b2", "once", {}, ce_notbefore=FAR)).due_in
+    assert due_in is not None
+    assert due_in > 1e6

@@ -40,7 +40,7 @@ from consumer.intake.buffer import Buffer
 from consumer.intake.commit_errors import TABLE, UNKNOWN_LIMIT, Verdict, judge
 from consumer.intake.events import Answered, Place
 from consumer.intake.flow_control import Room
-from consumer.intake.offset_repair import Repair, pause
+from consumer.intake.offset_repair import PAUSES, Repair
 from feedback.contract.record import OFFSET, Record
 from processing.pool.costs import kind_of
 
@@ -191,7 +191,7 @@ class Commit:
         clear = all(place in found for place in commit.pieces)
         commit.phase = Phase.AGAIN if clear else Phase.UNCLEAR
         commit.tries += 1
-        commit.due = now + pause(commit.tries)
+        commit.due = now + PAUSES.after(commit.tries)
         return actions
 
     def _deliver(self, commit: Open, places: Sequence[Place]) -> list[Action]:

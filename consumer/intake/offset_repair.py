@@ -11,13 +11,10 @@ from collections.abc import Iterable, Mapping
 
 from consumer.intake.actions import Found
 from consumer.intake.events import Place
+from feedback.backoff import Backoff
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-
-
-def pause(tries: int) -> float:
-    """Seconds before the next try, after so many that failed: doubling."""
-    return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(tries - 1, 10)))
+PAUSES = Backoff(0.05, 1.0)
+"""Seconds between two tries, by the number of those that failed."""
 
 
 class Repair:
@@ -77,5 +74,5 @@ class Repair:
                 put_back[place] = confirmed
         self._asked = False
         self._tries = self._tries + 1 if self._back else 0
-        self._due = now + pause(self._tries) if self._back else 0.0
+        self._due = now + PAUSES.after(self._tries) if self._back else 0.0
         return put_back

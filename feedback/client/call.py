@@ -8,12 +8,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from feedback.backoff import Backoff
 from feedback.client.pending import Submission
 from feedback.contract.states import WITHOUT_ROW, State
 from feedback.status.status import Status
 
 _IN_WORK: Final = frozenset({State.RUNNING, State.WAITING})
 
+SHORTEST_GAP: Final = 1.0
 LONGEST_GAP: Final = 30.0
 
 
@@ -26,13 +28,14 @@ class ResendTimer:
 
     def __init__(self, now: float, resend_after: float) -> None:
         self._after = resend_after
-        self._gap = 1.0
+        self._gaps = Backoff(SHORTEST_GAP, LONGEST_GAP)
+        self._gap = self._gaps.next()
         self._sent = now
         self.due = now + resend_after
 
     def sent(self, now: float) -> None:
         """It was sent again."""
-        self._gap = min(self._gap * 2, LONGEST_GAP)
+        self._gap = self._gaps.next()
         self._sent = now
         self.due = now + self._after
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+from feedback.backoff import Backoff
 from feedback.journal.claims import Want
 
 SHORTEST = 0.05
@@ -29,7 +30,7 @@ class Refill:
         self._want: Want | None = None
         self._claiming: Want | None = None
         self._next = 0.0
-        self._pause = SHORTEST
+        self._pauses = Backoff(SHORTEST, LONGEST)
         self._woken = math.inf
         """When a row is due that somebody told of and no claim has looked for yet."""
 
@@ -39,12 +40,12 @@ class Refill:
         """The main process wants rows; none with `most` 0. Replaces what it wanted before."""
         self._want = want if want.most > 0 and not self.stopped else None
         self._next = now
-        self._pause = SHORTEST
+        self._pauses.reset()
 
     def woken(self, now: float, seconds: float = 0.0) -> None:
         """Somebody says that a row is due in so many seconds."""
         at = now + min(max(seconds, 0.0), LONGEST)
-        self._pause = SHORTEST
+        self._pauses.reset()
         self._next = min(self._next, at)
         # A claim that is under way may have looked before the row was there.
         self._woken = min(self._woken, at)
@@ -56,18 +57,18 @@ class Refill:
         """
         claiming, self._claiming = self._claiming, None
         if rows:
-            self._pause = SHORTEST
+            self._pauses.reset()
             self._next = now
             if self._want is claiming:
                 self._want = None
         else:
-            self._rest(now, LONGEST if due_in is None else due_in)
+            pause = self._pauses.next()
+            self._rest(now, pause if due_in is None else min(pause, max(due_in, 0.0)))
         return not self.stopped
 
     def failed(self, now: float) -> None:
         """The claim failed; what it had claimed, if anything, comes back by its lease."""
         self._claiming = None
-        self._pause = LONGEST
         self._rest(now, LONGEST)
 
     def stop(self) -> None:
@@ -94,6 +95,5 @@ class Refill:
         self._next = min(self._next, now + LONGEST)
         return max(0.0, self._next - now)
 
-    def _rest(self, now: float, due_in: float) -> None:
-        self._next = min(now + min(self._pause, max(due_in, 0.0)), self._woken)
-        self._pause = min(self._pause * 2, LONGEST)
+    def _rest(self, now: float, pause: float) -> None:
+        self._next = min(now + pause, self._woken)

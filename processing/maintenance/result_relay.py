@@ -10,7 +10,7 @@ from typing import Any, Final
 import psycopg
 from structlog.stdlib import BoundLogger
 
-from feedback.backoff import Breaker
+from feedback.backoff import Backoff, Breaker
 from feedback.journal.result_outbox import remove_results, take_results
 from processing.maintenance.result_producer import ResultProducer, connect
 from processing.maintenance.settings import ClerkSettings
@@ -44,7 +44,7 @@ class Pace:
     def __init__(self, now: float, breaker: Breaker | None = None) -> None:
         self._breaker = breaker or Breaker(FIRST_RETRY, LAST_RETRY)
         self._due = now
-        self._pause = SHORTEST
+        self._looks = Backoff(SHORTEST, LONGEST)
 
     @property
     def away(self) -> bool:
@@ -59,10 +59,8 @@ class Pace:
         """A round has delivered what it took."""
         self._breaker.succeeded()
         if taken:
-            self._pause = SHORTEST
-        self._due = now if taken >= AT_ONCE else now + self._pause
-        if not taken:
-            self._pause = min(self._pause * 2, LONGEST)
+            self._looks.reset()
+        self._due = now if taken >= AT_ONCE else now + self._looks.next()
 
     def failed(self, now: float) -> None:
         """A round has failed, in whole or in part: neither wake() nor more records hasten it."""

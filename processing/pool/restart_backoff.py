@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from feedback.backoff import Backoff
+
 FREE = 3
 """Deaths in a row that cost no delay."""
 BASE, CAP = 0.5, 30.0
@@ -14,6 +16,7 @@ time to see it.
 QUIET = 30.0
 """Seconds without a death after which the count starts anew."""
 MOST_FAILED_STARTS = 5
+_PAUSES = Backoff(BASE, CAP)
 
 
 class Respawn:
@@ -44,7 +47,7 @@ class Respawn:
         self._last = now
         if self._deaths > FREE:
             longest = BLAMED_CAP if blamed else CAP
-            self._not_before = now + min(longest, BASE * 2.0 ** (self._deaths - FREE - 1))
+            self._not_before = now + min(longest, _PAUSES.after(self._deaths - FREE))
 
     def failed(self, now: float) -> None:
         """A worker died before it was ready."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from feedback.backoff import Breaker
 from feedback.contract.states import State
@@ -204,32 +202,6 @@ def test_closing_with_the_store_away_is_quick_and_counts(store: Gate) -> None:
     assert time.monotonic() - start < 5
     assert sender.dropped == 2
     assert not sender._thread.is_alive()
-
-
-def test_a_breaker_pauses_longer_and_longer() -> None:
-    breaker = Breaker(jitter=lambda: 1.0)
-    assert breaker.pause(0.0) == 0.0
-    now, pauses = 0.0, []
-    for _ in range(7):
-        breaker.failed(now)
-        pauses.append(breaker.pause(now))
-        now += pauses[-1]
-        assert breaker.pause(now) == 0.0
-    assert pauses == [1, 2, 4, 8, 16, 30, 30]
-    breaker.succeeded()
-    assert not breaker.open
-    breaker.failed(now)
-    assert breaker.pause(now) == 1
-
-
-@given(st.floats(0, 1), st.integers(1, 12))
-def test_jitter_takes_away_half_of_a_pause_at_most(jitter: float, failures: int) -> None:
-    breaker = Breaker(jitter=lambda: jitter)
-    for _ in range(failures):
-        breaker.failed(100.0)
-    full = min(2.0 ** (failures - 1), 30.0)
-    assert full / 2 <= breaker.pause(100.0) + 1e-9
-    assert breaker.pause(100.0) <= full + 1e-9
 
 
 def test_the_error_of_a_store_is_not_swallowed_by_the_protocol() -> None:

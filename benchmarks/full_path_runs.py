@@ -32,7 +32,7 @@ POLL = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunNames:
     """Names of one run's own: nothing is shared with another run but the services."""
 
     stack: Stack
@@ -72,7 +72,7 @@ class Place:
 
 
 @contextmanager
-def place(stack: Stack, workers: int) -> Iterator[Place]:
+def place(stack: Stack, workers: int) -> Iterator[RunNames]:
     """A schema with the journal, the plain design's table and the handlers' table."""
     name = f"bench{uuid.uuid4().hex[:10]}"
     migrate(stack.database, name)
@@ -85,13 +85,13 @@ def place(stack: Stack, workers: int) -> Iterator[Place]:
         ):
             connection.execute(sql.SQL("CREATE TABLE " + table).format(s=schema))
         try:
-            yield Place(stack, name, workers)
+            yield RunNames(stack, name, workers)
         finally:
             connection.execute(sql.SQL("DROP SCHEMA {s} CASCADE").format(s=schema))
             connection.execute("CHECKPOINT")  # the next run starts with clean buffers
 
 
-def oncepool(where: Place, handler: str, count: int) -> float:
+def oncepool(where: RunNames, handler: str, count: int) -> float:
     """Requests a second of one instance that finds `count` requests in its topic."""
     fill_topic(where, handler, count)
     with running([sys.executable, "-m", "consumer", "run"], where.settings) as process:
@@ -102,10 +102,10 @@ def oncepool(where: Place, handler: str, count: int) -> float:
     return rate(where, "requests", count)
 
 
-def plain(commits: str) -> Callable[[Place, str, int], float]:
+def plain(commits: str) -> Callable[[RunNames, str, int], float]:
     """The plain design, with a commit for each `poll` or each `message`."""
 
-    def run(where: Place, handler: str, count: int) -> float:
+    def run(where: RunNames, handler: str, count: int) -> float:
         fill_topic(where, handler, count)
         command = [sys.executable, "-m", "benchmarks.plain_design", str(count), commits]
         with running([*command, str(where.workers)], where.environment) as process:
@@ -116,7 +116,7 @@ def plain(commits: str) -> Callable[[Place, str, int], float]:
     return run
 
 
-def bare(where: Place, handler: str, count: int) -> float:
+def bare(where: RunNames, handler: str, count: int) -> float:
     """The SQL and the Redis commands alone, in as many processes as there are workers."""
     each = str(count // where.workers)
     command = [sys.executable, "-m", "benchmarks.bare_limit", handler, each]
@@ -129,7 +129,7 @@ def bare(where: Place, handler: str, count: int) -> float:
     return rate(where, "requests", int(each) * where.workers)
 
 
-def fill_topic(where: Place, handler: str, count: int) -> None:
+def fill_topic(where: RunNames, handler: str, count: int) -> None:
     """Creates the run's topic with `count` requests in it."""
     admin = AdminClient({"bootstrap.servers": where.stack.kafka})
     for future in admin.create_topics([NewTopic(where.name, PARTITIONS, 1)]).values():
@@ -153,7 +153,9 @@ def fill_topic(where: Place, handler: str, count: int) -> None:
         raise RuntimeError("the topic could not be filled")
 
 
-def wait_for_rows(where: Place, table: str, count: int, process: subprocess.Popen[bytes]) -> None:
+def wait_for_rows(
+    where: RunNames, table: str, count: int, process: subprocess.Popen[bytes]
+) -> None:
     """Returns when `count` requests have a row. Raises where that does not come about."""
     end = time.monotonic() + LONGEST
     # A count would read what is being measured: the last rows are looked for by their number.
@@ -170,7 +172,7 @@ def wait_for_rows(where: Place, table: str, count: int, process: subprocess.Pope
             pause = min(pause * 1.5, 1.0)
 
 
-def rate(where: Place, table: str, count: int) -> float:
+def rate(where: RunNames, table: str, count: int) -> float:
     """Requests a second after the warm-up, by the times that stand in the rows."""
     query = sql.SQL(
         "SELECT count(*), extract(epoch FROM max(finished_at) - min(finished_at)) FROM"

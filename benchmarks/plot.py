@@ -25,7 +25,7 @@ COLOURS = ("#1f5fa8", "#e07b29", "#5a9e4b", "#a33d6f", "#7a7a7a")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Curve:
     """One curve: points over time, drawn as steps; `events` are (seconds, what happened)."""
 
     name: str
@@ -67,7 +67,11 @@ def bars(
 
 
 def lines(
-    path: Path, title: str, unit: str, panels: Mapping[str, Sequence[Line]], across: str = "seconds"
+    path: Path,
+    title: str,
+    unit: str,
+    panels: Mapping[str, Sequence[Curve]],
+    across: str = "seconds",
 ) -> None:
     """A panel for each entry, one above the other, with the same axis of time."""
     figure, found = plt.subplots(

@@ -29,10 +29,10 @@ from psycopg import sql
 
 from benchmarks.machine import facts
 from benchmarks.rebalance_books import Books, Owners, balance, read_effects, read_journal
-from benchmarks.rebalance_group import Group
+from benchmarks.rebalance_group import BenchmarkGroup
 from benchmarks.rebalance_load import Load
-from benchmarks.rebalance_report import Outcome, tell, write
-from benchmarks.rebalance_stretch import Taken, measure
+from benchmarks.rebalance_report import ProtocolOutcome, tell, write
+from benchmarks.rebalance_stretch import StretchRun, measure
 from benchmarks.report import RESULTS, say
 from benchmarks.services import services
 from benchmarks.spread import in_turns
@@ -67,7 +67,7 @@ PROTOCOLS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RebalancePlan:
     """What is to be run with each protocol."""
 
     rounds: int
@@ -92,13 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = "for JSON and drawing; a full run has benchmarks/results, a quick one writes none"
     parser.add_argument("--out", type=Path, metavar="FOLDER", help=out)
     given = parser.parse_args(arguments)
-    plan = Plan(
+    plan = RebalancePlan(
         rounds=given.rounds or (1 if given.quick else 5),
         kinds=("kill", "join") if given.quick else ("join", "kill", "join", "leave"),
         calibration=4.0 if given.quick else 10.0,
         rate=given.rate,
     )
-    outcomes: list[Outcome] = []
+    outcomes: list[ProtocolOutcome] = []
     with services() as stack:
         machine = facts(stack)
         for protocol in PROTOCOLS:
@@ -111,13 +111,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(outcome.books.balance for outcome in outcomes) else 1
 
 
-def run(stack: Stack, protocol: str, plan: Plan) -> Outcome:
+def run(stack: Stack, protocol: str, plan: RebalancePlan) -> ProtocolOutcome:
     """One protocol: a group is started, loaded, disturbed in turns, and taken down."""
     say(f"{protocol}: starting a group of {MEMBERS}")
     with _place(stack) as name, TemporaryDirectory(prefix="oncepool-bench-") as folder:
-        group = Group(_environment(stack, name, protocol), Path(folder), PARTITIONS)
+        group = BenchmarkGroup(_environment(stack, name, protocol), Path(folder), PARTITIONS)
         load = Load(stack.kafka, stack.redis, name, name, ANSWER_TIMEOUT)
-        taken: list[Taken] = []
+        taken: list[StretchRun] = []
         try:
             for _ in range(MEMBERS):
                 group.join()
@@ -131,7 +131,7 @@ def run(stack: Stack, protocol: str, plan: Plan) -> Outcome:
             group.end()
             load.close()
         journal = read_journal(stack.database, name)
-        return Outcome(
+        return ProtocolOutcome(
             protocol,
             rate,
             [measure(one, journal, load.asked, PARTITIONS) for one in taken],
@@ -140,7 +140,7 @@ def run(stack: Stack, protocol: str, plan: Plan) -> Outcome:
         )
 
 
-def _warm_up(load: Load, stack: Stack, schema: str, plan: Plan) -> float:
+def _warm_up(load: Load, stack: Stack, schema: str, plan: RebalancePlan) -> float:
     """Lets workers learn how long a request takes; returns the rate of the steady load."""
     begin = load.begin("warm-up", plan.rate or float("inf"))
     time.sleep(plan.calibration)  # the length of a measurement, no synchronisation
@@ -157,8 +157,8 @@ def _warm_up(load: Load, stack: Stack, schema: str, plan: Plan) -> float:
 
 
 def _stretch(
-    load: Load, group: Group, rate: float, kinds: Sequence[str], *, disturbed: bool
-) -> Taken:
+    load: Load, group: BenchmarkGroup, rate: float, kinds: Sequence[str], *, disturbed: bool
+) -> StretchRun:
     """Load for as long as the disturbances take, with or without them."""
     begin = load.begin(f"stretch-{uuid.uuid4().hex[:8]}", rate)
     events: list[Event] = []
@@ -173,16 +173,16 @@ def _stretch(
         say(f"{load.open} requests are unanswered after {PATIENCE:g} s")
     settling = time.time() - end
     group.settle()
-    return Taken(begin, end, settling, tuple(events))
+    return StretchRun(begin, end, settling, tuple(events))
 
 
-def _sleep_until(at: float, group: Group) -> None:
+def _sleep_until(at: float, group: BenchmarkGroup) -> None:
     while (left := at - time.time()) > 0:
         group.check()
         time.sleep(min(left, 0.25))
 
 
-def _books(stack: Stack, name: str, group: Group, load: Load) -> Books:
+def _books(stack: Stack, name: str, group: BenchmarkGroup, load: Load) -> Books:
     """Read when the group has gone: all that it has committed is answered then."""
     return balance(
         load.asked,

@@ -28,7 +28,7 @@ ENDS = (RUN, LATER, REFUSED, IN_KILLED, AT_COMMIT, UNEXPLAINED)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BookedRow:
     """A request's row of the journal."""
 
     copy: Copy
@@ -91,7 +91,7 @@ class Owners:
         return instances[at] if at < len(instances) else None
 
 
-def read_journal(database: str, schema: str) -> dict[str, Row]:
+def read_journal(database: str, schema: str) -> dict[str, BookedRow]:
     """Every row, by id."""
     query = sql.SQL(
         "SELECT id, partition, kafka_offset, state = 'done', resends,"
@@ -99,7 +99,7 @@ def read_journal(database: str, schema: str) -> dict[str, Row]:
     ).format(sql.Identifier(schema))
     with psycopg.connect(database) as connection:
         return {
-            request: Row(Copy(partition, offset), done, resends, finished)
+            request: BookedRow(Copy(partition, offset), done, resends, finished)
             for request, partition, offset, done, resends, finished in connection.execute(query)
         }
 
@@ -113,7 +113,7 @@ def read_effects(database: str, schema: str) -> dict[str, int]:
 
 def balance(
     asked: Sequence[Asked],
-    journal: Mapping[str, Row],
+    journal: Mapping[str, BookedRow],
     effects: Mapping[str, int],
     owners: Owners,
     killed: frozenset[str],
@@ -147,12 +147,12 @@ def balance(
     )
 
 
-def _lost(one: Asked, row: Row | None) -> int:
+def _lost(one: Asked, row: BookedRow | None) -> int:
     return len(one.copies) - one.refused - (0 if row is None else 1 + row.resends)
 
 
 def _first_end(
-    one: Asked, row: Row | None, owners: Owners, killed: frozenset[str], left: Counter[str]
+    one: Asked, row: BookedRow | None, owners: Owners, killed: frozenset[str], left: Counter[str]
 ) -> str:
     """Takes what it explains by records that were given up from `left`."""
     if row is not None and row.copy == one.copies[0]:

@@ -65,7 +65,7 @@ class Member:
         return self.log.read_text(errors="replace")[-1500:]
 
 
-class Group:
+class BenchmarkGroup:
     """Members, in the order in which they were started."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path, partitions: int) -> None:

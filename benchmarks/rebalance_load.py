@@ -49,7 +49,7 @@ class Asked:
     """Copies that consumers said they could not run."""
 
 
-class Pace(NamedTuple):
+class SendingPace(NamedTuple):
     """What is sent at present: ids `<name>-<n>`, `rate` a second (inf: as answers come)."""
 
     name: str
@@ -81,7 +81,7 @@ class Load:
         self._watched: deque[tuple[float, Asked]] = deque()
         """When to look next, ascending."""
         self._open = 0
-        self._pace: Pace | None = None
+        self._pace: SendingPace | None = None
         self._sent = 0
         """Requests of this pace."""
         self._turn = threading.Lock()
@@ -101,7 +101,7 @@ class Load:
         """Begins to send; returns when that was."""
         with self._turn:
             self._sent = 0
-            self._pace = Pace(name, rate, time.time())
+            self._pace = SendingPace(name, rate, time.time())
             return self._pace.begun
 
     def end(self) -> float:

@@ -29,7 +29,7 @@ RATIOS = ("finished", "in_time")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProtocolOutcome:
     """All that was seen with one protocol."""
 
     protocol: str
@@ -69,7 +69,7 @@ class Outcome:
         return found
 
 
-def tell(machine: Machine, outcomes: Sequence[Outcome]) -> None:
+def tell(machine: Machine, outcomes: Sequence[ProtocolOutcome]) -> None:
     """Prints the tables."""
     for outcome in outcomes:
         title = f"{outcome.protocol}: median (lowest - highest)"
@@ -84,7 +84,7 @@ def tell(machine: Machine, outcomes: Sequence[Outcome]) -> None:
     print_table("Books", columns, _books(outcomes), machine.line)
 
 
-def write(machine: Machine, outcomes: Sequence[Outcome], folder: Path) -> None:
+def write(machine: Machine, outcomes: Sequence[ProtocolOutcome], folder: Path) -> None:
     """Writes rebalance.json and draws rebalance.svg."""
     results = {
         outcome.protocol: {
@@ -99,7 +99,7 @@ def write(machine: Machine, outcomes: Sequence[Outcome], folder: Path) -> None:
     _draw(outcomes, folder / "rebalance.svg")
 
 
-def _figures(outcome: Outcome) -> list[tuple[object, ...]]:
+def _figures(outcome: ProtocolOutcome) -> list[tuple[object, ...]]:
     return [
         (
             name,
@@ -117,7 +117,7 @@ def _cell(found: Spread) -> str:
     return f"{shown(found.median)} ({shown(found.low)} - {shown(found.high)})"
 
 
-def _books(outcomes: Sequence[Outcome]) -> list[tuple[object, ...]]:
+def _books(outcomes: Sequence[ProtocolOutcome]) -> list[tuple[object, ...]]:
     books = [outcome.books for outcome in outcomes]
     rows: dict[str, list[int]] = {
         "requests": [one.requests for one in books],
@@ -137,13 +137,13 @@ def _books(outcomes: Sequence[Outcome]) -> list[tuple[object, ...]]:
     return [(name, *counts) for name, counts in rows.items()]
 
 
-def _draw(outcomes: Sequence[Outcome], path: Path) -> None:
-    from benchmarks.plot import Line, lines  # takes a second that a quick run saves
+def _draw(outcomes: Sequence[ProtocolOutcome], path: Path) -> None:
+    from benchmarks.plot import Curve, lines  # takes a second that a quick run saves
 
     panels = {}
     for outcome in outcomes:
         panels[outcome.protocol] = [
-            Line(name, [number * BIN for number in range(len(one.curve))], one.curve, one.events)
+            Curve(name, [number * BIN for number in range(len(one.curve))], one.curve, one.events)
             for name, one in (
                 (UNDISTURBED, outcome.side(disturbed=False)[0]),
                 ("disturbed", outcome.side(disturbed=True)[0]),

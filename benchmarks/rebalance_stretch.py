@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.rebalance_books import Row
+from benchmarks.rebalance_books import BookedRow
 from benchmarks.rebalance_load import Asked
 from benchmarks.spread import quantile
 from benchmarks.stalls import Event, longest, longest_by_cause, rates
@@ -17,7 +17,7 @@ IN_TIME = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class StretchRun:
     """A stretch as it was run. Times are seconds since the epoch."""
 
     begin: float
@@ -58,7 +58,7 @@ class Stretch:
 
 
 def measure(
-    taken: Taken, journal: Mapping[str, Row], asked: Sequence[Asked], partitions: int
+    taken: StretchRun, journal: Mapping[str, BookedRow], asked: Sequence[Asked], partitions: int
 ) -> Stretch:
     """The figures of a stretch; at least one of its requests was finished."""
     begin, end = taken.begin, taken.end

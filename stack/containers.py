@@ -18,7 +18,7 @@ from stack.places import LOCALHOST
 from stack.plan import Plan, Role
 from stack.postgres import DATABASE, SETTINGS, USER
 from stack.readiness import broker_is_in, database_is_there, redis_answers
-from stack.service import LOG_LINES, Service, State, Tell
+from stack.service import LOG_LINES, StackService, State, Tell
 from stack.waiting import pauses
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ START_TIMEOUT = 180.0
 STOP_TIMEOUT = 15
 
 
-class ContainerService(Service):
+class ContainerService(StackService):
     """A service in a container, which is known by its name."""
 
     def __init__(
@@ -150,9 +150,9 @@ class ContainerService(Service):
         return ServiceFailed(self.name, why, f"docker logs {self._container_name}", lines)
 
 
-def services_in_containers(data: Path, plan: Plan) -> dict[Role, list[Service]]:
+def services_in_containers(data: Path, plan: Plan) -> dict[Role, list[StackService]]:
     """The services of a plan that the environment does not give."""
-    makers: dict[Role, Callable[[Path, Plan], list[Service]]] = {
+    makers: dict[Role, Callable[[Path, Plan], list[StackService]]] = {
         "database": _postgres,
         "redis": _valkey,
         "kafka": _brokers,
@@ -160,7 +160,7 @@ def services_in_containers(data: Path, plan: Plan) -> dict[Role, list[Service]]:
     return {role: make(data, plan) for role, make in makers.items() if role not in plan.external}
 
 
-def _postgres(data: Path, plan: Plan) -> list[Service]:
+def _postgres(data: Path, plan: Plan) -> list[StackService]:
     port = plan.database_port
     server = f"postgresql://{USER}:{plan.password}@{LOCALHOST}:{port}"
     # Sockets stay where the image's own scripts expect them.
@@ -178,7 +178,7 @@ def _postgres(data: Path, plan: Plan) -> list[Service]:
     ]
 
 
-def _valkey(data: Path, plan: Plan) -> list[Service]:
+def _valkey(data: Path, plan: Plan) -> list[StackService]:
     port = plan.redis_port
     return [
         ContainerService(
@@ -193,11 +193,11 @@ def _valkey(data: Path, plan: Plan) -> list[Service]:
     ]
 
 
-def _brokers(data: Path, plan: Plan) -> list[Service]:
+def _brokers(data: Path, plan: Plan) -> list[StackService]:
     return [_broker(data, plan, node) for node in plan.nodes]
 
 
-def _broker(data: Path, plan: Plan, node: int) -> Service:
+def _broker(data: Path, plan: Plan, node: int) -> StackService:
     port = plan.nodes[node][0]
     properties = server_properties(node, plan.nodes, plan.properties)
     return ContainerService(

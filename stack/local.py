@@ -15,7 +15,7 @@ from stack.errors import NotOurs, StackError
 from stack.external import hosts
 from stack.plan import FILE, LOCK, Plan, Role, load, locked
 from stack.roster import services_of
-from stack.service import Service, State
+from stack.service import StackService, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Stack:
         return self._address("redis")
 
     @property
-    def services(self) -> list[Service]:
+    def services(self) -> list[StackService]:
         """The services that are this stack's own."""
         return [service for services in self._services.values() for service in services]
 
@@ -170,7 +170,7 @@ class Stack:
     def _address(self, role: Role) -> str:
         return self._plan.external.get(role) or self._services[role][0].address
 
-    def _change(self, role: Role, node: int, change: Callable[[Service], None]) -> None:
+    def _change(self, role: Role, node: int, change: Callable[[StackService], None]) -> None:
         if role in self._plan.external:
             raise NotOurs(role, self._plan.external[role])
         services = self._services[role]
@@ -192,7 +192,7 @@ def find(data: Path | str | None = None, *, stopped: bool = False) -> Stack | No
     return stack if stack is not None and (stopped or stack.running) else None
 
 
-def _remove(data: Path, services: list[Service]) -> None:
+def _remove(data: Path, services: list[StackService]) -> None:
     """Removes what the stack has made in its data folder, and the folder if that empties it."""
     for service in services:
         service.remove()

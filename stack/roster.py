@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from stack.plan import Plan, Role
-from stack.service import Service
+from stack.service import StackService
 
 
-def services_of(data: Path, plan: Plan) -> dict[Role, list[Service]]:
+def services_of(data: Path, plan: Plan) -> dict[Role, list[StackService]]:
     """The services that a plan does not leave to others.
 
     Their modules are imported here, as they need the packages of an extra, which are missing where
@@ -18,7 +18,7 @@ def services_of(data: Path, plan: Plan) -> dict[Role, list[Service]]:
         from stack.containers import services_in_containers
 
         return services_in_containers(data, plan)
-    services: dict[Role, list[Service]] = {}
+    services: dict[Role, list[StackService]] = {}
     if "database" not in plan.external:
         from stack.postgres import Postgres
 

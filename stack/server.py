@@ -10,11 +10,11 @@ from pathlib import Path
 
 from stack import places, processes
 from stack.errors import ServiceFailed, StackError
-from stack.service import LOG_LINES, Service, State, Tell
+from stack.service import LOG_LINES, StackService, State, Tell
 from stack.waiting import pauses
 
 
-class Server(Service):
+class Server(StackService):
     """A service as a process; subclasses say how to prepare and run it, and when it is ready."""
 
     start_timeout = 90.0

@@ -14,7 +14,7 @@ Tell = Callable[[str], None]
 LOG_LINES = 20
 
 
-class Service(ABC):
+class StackService(ABC):
     """A server that listens on one port of this machine."""
 
     def __init__(self, name: str, port: int) -> None:

@@ -15,7 +15,7 @@ from stack.external import given
 from stack.local import Stack
 from stack.plan import Kind, Plan, Role, load, locked, new_cluster, new_nodes
 from stack.roster import services_of
-from stack.service import Service, Tell
+from stack.service import StackService, Tell
 
 BROKERS = (1, 3)
 
@@ -141,11 +141,11 @@ def _on_free_ports(data: Path, plan: Plan) -> Plan:
     return plan.with_new_ports(set(), moved) if moved else plan
 
 
-def _bring_up(services: list[Service], watch: Watch) -> None:
+def _bring_up(services: list[StackService], watch: Watch) -> None:
     """Launches all, then waits for all: brokers of a cluster wait for each other."""
-    launched: list[Service] = []
+    launched: list[StackService] = []
 
-    def tell(service: Service) -> Tell:
+    def tell(service: StackService) -> Tell:
         return lambda doing: watch(Progress(service.name, doing))
 
     try:

@@ -26,7 +26,7 @@ from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.commands.output import EXIT_FAILED, fail, print_json
 from consumer.config.settings import Settings
 from feedback.operations.dead_letter_files import export_lines, identity, import_lines
-from feedback.operations.dead_letters import Place, select_dead
+from feedback.operations.dead_letters import DeadLetterRef, select_dead
 from feedback.operations.requests import Connection
 
 PAUSE = 1.0
@@ -105,7 +105,7 @@ class Follower:
     """Appends dead letters to a file as they come."""
 
     def __init__(
-        self, out: BinaryIO, seen: set[Place], chosen: dict[str, Any], schema: str
+        self, out: BinaryIO, seen: set[DeadLetterRef], chosen: dict[str, Any], schema: str
     ) -> None:
         self._out = out
         self._seen = seen
@@ -132,7 +132,7 @@ def _follow(settings: Settings, file: str, chosen: dict[str, Any]) -> None:
     with ExitStack() as stack:
         stack.enter_context(suppress(KeyboardInterrupt))
         out, seen = (
-            (typer.get_binary_stream("stdout"), set[Place]())
+            (typer.get_binary_stream("stdout"), set[DeadLetterRef]())
             if file == STDIO
             else _continued(stack, file)
         )
@@ -151,14 +151,14 @@ def _follow(settings: Settings, file: str, chosen: dict[str, Any]) -> None:
                 time.sleep(PAUSE)
 
 
-def _continued(stack: ExitStack, file: str) -> tuple[BinaryIO, set[Place]]:
+def _continued(stack: ExitStack, file: str) -> tuple[BinaryIO, set[DeadLetterRef]]:
     """The file, to append to, and what it has. A line that a crash cut off is removed."""
     try:
         out = stack.enter_context(Path(file).open("ab+"))  # noqa: SIM115 - closed with the stack
     except OSError as error:
         fail(f"{file} can't be written: {error.strerror}")
     out.seek(0)
-    whole, seen = 0, set[Place]()
+    whole, seen = 0, set[DeadLetterRef]()
     for line in out:
         if line.endswith(b"\n"):
             whole += len(line)

@@ -10,7 +10,7 @@ import typer
 
 from consumer.admin.journal import connect
 from consumer.commands.dead_letter_options import (
-    Kind,
+    DeadLetterKind,
     KindOption,
     ReasonOption,
     SearchOption,
@@ -39,7 +39,7 @@ from feedback.contract.states import State
 from feedback.operations import transitions
 from feedback.operations.dead_letters import (
     DEAD_LETTER,
-    Place,
+    DeadLetterRef,
     drop_letters,
     resend_letter,
     retry_letter,
@@ -47,7 +47,7 @@ from feedback.operations.dead_letters import (
 )
 from feedback.operations.explanations import Refusal
 from feedback.operations.requests import Connection, Row
-from feedback.operations.transitions import By, Outcome
+from feedback.operations.transitions import By, TransitionOutcome
 
 Names = Annotated[
     list[str] | None,
@@ -168,10 +168,10 @@ class _Desk:
         self,
         names: Sequence[str] | None,
         chosen: dict[str, Any],
-        kind: Kind | None,
+        kind: DeadLetterKind | None,
         *,
         everything: bool,
-    ) -> list[Place]:
+    ) -> list[DeadLetterRef]:
         """What the command is about; names that nothing has are refused."""
         # A kind beside names says which of two things of one name is meant.
         narrowed = {**chosen, "kind": None} if names else chosen
@@ -226,7 +226,7 @@ class _Desk:
         ))  # fmt: skip
 
     def _move(
-        self, ids: Sequence[str], doing: str, move: Callable[[Sequence[str]], Outcome]
+        self, ids: Sequence[str], doing: str, move: Callable[[Sequence[str]], TransitionOutcome]
     ) -> None:
         for batch in batches(ids, doing):
             outcome = move(batch)
@@ -241,7 +241,9 @@ class _Desk:
         )  # fmt: skip
 
 
-def _ask(places: Sequence[Place], names: Sequence[str] | None, doing: str, *, yes: bool) -> None:
+def _ask(
+    places: Sequence[DeadLetterRef], names: Sequence[str] | None, doing: str, *, yes: bool
+) -> None:
     if names:
         return
     if not places:
@@ -253,9 +255,9 @@ def _ask(places: Sequence[Place], names: Sequence[str] | None, doing: str, *, ye
     )
 
 
-def _messages(places: Sequence[Place]) -> list[int]:
+def _messages(places: Sequence[DeadLetterRef]) -> list[int]:
     return [int(place.name) for place in places if place.kind == "message"]
 
 
-def _requests(places: Sequence[Place]) -> list[str]:
+def _requests(places: Sequence[DeadLetterRef]) -> list[str]:
     return [place.name for place in places if place.kind == "request"]

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from consumer.commands.operator import moment
-from feedback.operations.dead_letters import Place, kinds_of
+from feedback.operations.dead_letters import DeadLetterRef, kinds_of
 from feedback.operations.explanations import Refusal
 from feedback.operations.requests import Connection
 
 
-class Kind(StrEnum):
+class DeadLetterKind(StrEnum):
     """The two kinds of dead letters."""
 
     MESSAGE = "message"
@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 
 KindOption = Annotated[
-    Kind | None,
+    DeadLetterKind | None,
     typer.Option(
         envvar="ONCEPOOL_LETTERS_KIND",
         help="Only messages that could not become a request, or only dead requests.",
@@ -64,9 +64,13 @@ SearchOption = Annotated[
 
 
 def filters(
-    kind: Kind | None, type_: str | None, reason: str | None, since: str | None, search: str | None
+    kind: DeadLetterKind | None,
+    type_: str | None,
+    reason: str | None,
+    since: str | None,
+    search: str | None,
 ) -> dict[str, Any]:
-    """What feedback.letters filters by."""
+    """What feedback.operations.dead_letters filters by."""
     return {
         "kind": None if kind is None else str(kind),
         "type": type_,
@@ -77,13 +81,13 @@ def filters(
 
 
 def locate(
-    connection: Connection, names: Sequence[str], kind: Kind | None, *, schema: str
-) -> tuple[list[Place], list[Refusal]]:
+    connection: Connection, names: Sequence[str], kind: DeadLetterKind | None, *, schema: str
+) -> tuple[list[DeadLetterRef], list[Refusal]]:
     """The entries of these names, and the names that none has.
 
     Raises typer.BadParameter for a name that a message and a request share.
     """
-    places: list[Place] = []
+    places: list[DeadLetterRef] = []
     missing: list[Refusal] = []
     for name in dict.fromkeys(names):
         kinds = kinds_of(connection, name, schema=schema)
@@ -95,7 +99,7 @@ def locate(
                 " --kind message or --kind request"
             )
         if kinds:
-            places.append(Place(kinds[0], name))
+            places.append(DeadLetterRef(kinds[0], name))
         else:
             missing.append(Refusal(name, None, "there is no such dead letter"))
     return places, missing

@@ -10,7 +10,7 @@ from consumer.admin.journal import connect
 from consumer.commands import dead_letter_files as letter_files
 from consumer.commands import dead_letter_moves as letter_moves
 from consumer.commands.dead_letter_options import (
-    Kind,
+    DeadLetterKind,
     KindOption,
     ReasonOption,
     SearchOption,
@@ -102,7 +102,7 @@ app.command("import")(letter_files.import_)
 
 
 def _print(row: dict[str, Any]) -> None:
-    if row["kind"] == Kind.REQUEST:
+    if row["kind"] == DeadLetterKind.REQUEST:
         print_request(row)
         return
     headers = readable_headers(row["headers"])

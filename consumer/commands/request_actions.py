@@ -28,9 +28,9 @@ from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.operations import transitions
 from feedback.operations.requests import Connection, select_ids
-from feedback.operations.transitions import RETRYABLE, InvalidResult, Outcome
+from feedback.operations.transitions import RETRYABLE, ResultRefused, TransitionOutcome
 
-Move = Callable[[Connection, Sequence[str]], Outcome]
+Move = Callable[[Connection, Sequence[str]], TransitionOutcome]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Request ids.")]
 
 
@@ -154,7 +154,7 @@ def resolve(
     )
     try:
         _move(settings, ids, {}, move, "resolve", yes=True, json=json)
-    except InvalidResult as error:
+    except ResultRefused as error:
         fail(str(error))
 
 
@@ -174,7 +174,7 @@ def _move(
     json: bool,
 ) -> None:
     schema = settings.database_schema
-    outcome = Outcome([], [])
+    outcome = TransitionOutcome([], [])
     with connect(settings) as connection:
         if not ids:
             ids = select_ids(connection, filters, schema=schema)

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from feedback.client.delivery import connect
-from feedback.operations.repair import Letter
+from feedback.operations.repair import DeadMessage
 
 TIMEOUT = 30.0
 
@@ -28,7 +28,7 @@ class Resender:
         }
         self._producer = connect(properties, TIMEOUT)
 
-    def send(self, letter: Letter) -> None:
+    def send(self, letter: DeadMessage) -> None:
         """Returns when the broker has it: bytes, headers and timestamp as they were.
 
         Raises NotSent.

@@ -38,7 +38,7 @@ SHOWN_EACH = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RequestToSend:
     """One request to send."""
 
     payload: bytes
@@ -106,7 +106,9 @@ def send(
     common = {"key": key, "delay": delay}
     common = {name: value for name, value in common.items() if value is not None}
     if file is None:
-        lines = [Line(_payload(payload), common | ({} if id_ is None else {"request_id": id_}))]
+        lines = [
+            RequestToSend(_payload(payload), common | ({} if id_ is None else {"request_id": id_}))
+        ]
     else:
         lines = list(_lines(file, id_, common))
     with client_from(settings) as client, _explained():
@@ -145,7 +147,7 @@ def _checked(data: bytes, place: str) -> bytes:
     return data
 
 
-def _lines(file: str, id: str | None, common: dict[str, Any]) -> Iterator[Line]:
+def _lines(file: str, id: str | None, common: dict[str, Any]) -> Iterator[RequestToSend]:
     try:
         text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -153,17 +155,17 @@ def _lines(file: str, id: str | None, common: dict[str, Any]) -> Iterator[Line]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             own = {} if id is None else {"request_id": f"{id}-{number}"}
-            yield Line(_checked(line, f"line {number} of {file}"), common | own)
+            yield RequestToSend(_checked(line, f"line {number} of {file}"), common | own)
 
 
-def _track(lines: Sequence[Line]) -> Iterable[Line]:
+def _track(lines: Sequence[RequestToSend]) -> Iterable[RequestToSend]:
     """The lines, with a progress bar on a terminal's standard error."""
     if len(lines) < 2 or not sys.stderr.isatty():
         return lines
     return track(lines, description="sending", console=Console(stderr=True), transient=True)
 
 
-def _call(client: Client, type_: str, line: Line, wait: float) -> dict[str, Any]:
+def _call(client: Client, type_: str, line: RequestToSend, wait: float) -> dict[str, Any]:
     """One request: submitted, and sent again until an answer comes."""
     try:
         return as_object(client.call(type_, line.payload, timeout=wait, **line.options))
@@ -174,7 +176,7 @@ def _call(client: Client, type_: str, line: Line, wait: float) -> dict[str, Any]
 
 
 def _send_and_wait(
-    client: Client, type_: str, lines: Sequence[Line], wait: float
+    client: Client, type_: str, lines: Sequence[RequestToSend], wait: float
 ) -> list[dict[str, Any]]:
     ids = [client.submit(type_, line.payload, **line.options) for line in _track(lines)]
     end = time.monotonic() + wait

@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 from examples.demo.item import Way
 
 COALESCED = "done, or superseded"
-"""The end of a request that may give way to a newer one, as `Message.expected` says it."""
+"""The end of a request that may give way to a newer one, as `ConfirmedMessage.expected` says it."""
 
 
-class Message(NamedTuple):
+class ConfirmedMessage(NamedTuple):
     """One message as the broker confirmed it."""
 
     kind: str
@@ -26,7 +26,7 @@ class Message(NamedTuple):
     offset: int
 
 
-class Waits(NamedTuple):
+class QueuePlan(NamedTuple):
     """What the plan says of a request that goes through the waiting queue."""
 
     way: Way
@@ -37,7 +37,7 @@ class Waits(NamedTuple):
     """Seconds from its start to that of the request that follows it."""
 
 
-class Row(NamedTuple):
+class JournalRow(NamedTuple):
     """A row of the journal; partition and offset are those of the message that ran last.
 
     Both are negative where no message asked for it but another request.
@@ -60,18 +60,18 @@ class Row(NamedTuple):
 
     @property
     def end(self) -> str:
-        """As `Message.expected` says it."""
+        """As `ConfirmedMessage.expected` says it."""
         return self.state if self.state == "done" else f"{self.state}/{self.code}"
 
 
-class Attempt(NamedTuple):
+class FailedAttempt(NamedTuple):
     """A run that did not succeed, of the journal."""
 
     id: str
     run: int
 
 
-class Letter(NamedTuple):
+class LetterRow(NamedTuple):
     """A dead letter of the journal."""
 
     partition: int
@@ -92,7 +92,7 @@ class Gap(NamedTuple):
     below: Mapping[int, int] | None = None
     """Partition -> offset below which they lie; None: anywhere."""
 
-    def explains(self, message: Message, *, copy: bool) -> bool:
+    def explains(self, message: ConfirmedMessage, *, copy: bool) -> bool:
         """Whether this message may have been lost here; `copy`: it is not the first of its id."""
         if self.room <= 0 or (self.cause == "stopped" and not copy):
             return False
@@ -103,16 +103,16 @@ class Gap(NamedTuple):
 class Book:
     """All facts that the ledger is made of."""
 
-    messages: Sequence[Message] = ()
-    rows: Sequence[Row] = ()
-    attempts: Sequence[Attempt] = ()
-    letters: Sequence[Letter] = ()
+    messages: Sequence[ConfirmedMessage] = ()
+    rows: Sequence[JournalRow] = ()
+    attempts: Sequence[FailedAttempt] = ()
+    letters: Sequence[LetterRow] = ()
     effects: Mapping[str, int] = field(default_factory=dict)
     """Id -> effects that it left: rows of the shop, calls of the card service."""
     answers: Mapping[str, str] = field(default_factory=dict)
     """Id -> the end that its producer was told."""
     gaps: Sequence[Gap] = ()
-    waits: Mapping[str, Waits] = field(default_factory=dict)
+    waits: Mapping[str, QueuePlan] = field(default_factory=dict)
     """Id -> what the plan says of it, where it goes through the waiting queue."""
     revived: Collection[str] = frozenset()
     """Ids that an operator retried when they were dead."""

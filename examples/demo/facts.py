@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import psycopg
 
-from examples.demo.book import Attempt, Letter, Row
+from examples.demo.book import FailedAttempt, JournalRow, LetterRow
 from examples.shop.card_service import read_ledger
 
 
 class Facts(NamedTuple):
     """What the database and the card service know."""
 
-    rows: list[Row]
-    attempts: list[Attempt]
-    letters: list[Letter]
+    rows: list[JournalRow]
+    attempts: list[FailedAttempt]
+    letters: list[LetterRow]
     effects: Counter[str]
     revived: frozenset[str]
     parked: int
@@ -54,9 +54,9 @@ def read(address: str, charges: Path) -> Facts:
     # Every call but a refused one: a second call for a charge would be a second run of it.
     calls = [call["key"] for call in read_ledger(charges) if call["event"] != "declined"]
     return Facts(
-        rows=[Row(*row)._replace(began_at=began.get(row[0])) for row in rows],
-        attempts=[Attempt(*row) for row in attempts],
-        letters=[Letter(*row) for row in letters],
+        rows=[JournalRow(*row)._replace(began_at=began.get(row[0])) for row in rows],
+        attempts=[FailedAttempt(*row) for row in attempts],
+        letters=[LetterRow(*row) for row in letters],
         effects=Counter([row[0] for row in effects] + calls),
         revived=frozenset(row[0] for row in revived),
         parked=sum(row[0] for row in parked),

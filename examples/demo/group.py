@@ -12,7 +12,7 @@ SETTLED = 0.3
 """Seconds between two equal looks: bytes of a killed process may still be on their way."""
 
 
-class Group:
+class GroupOffsets:
     """Reads the offsets of a group on one topic; never joins it."""
 
     def __init__(self, kafka: str, name: str, partitions: int) -> None:

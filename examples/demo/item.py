@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class MessageKind(StrEnum):
     """Why a message is sent."""
 
     FIRST = "first"
@@ -26,16 +26,16 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PlannedMessage:
     """One message to send."""
 
-    kind: Kind
+    kind: MessageKind
     id: str | None
     """None where the message carries none."""
     type: str
     value: bytes
     expected: str
-    """How it has to end, as `Message.expected` says it."""
+    """How it has to end, as `ConfirmedMessage.expected` says it."""
     key: str | None = None
     """What its handler locks; None: its id."""
     timeout: float | None = None

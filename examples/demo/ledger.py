@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from examples.demo.book import COALESCED, Book, Message, Row
+from examples.demo.book import COALESCED, Book, ConfirmedMessage, JournalRow
 from examples.demo.item import Way
 from examples.demo.queue_ledger import QueueLedger, balance_queue
 
@@ -110,7 +110,7 @@ def balance(book: Book) -> Ledger:
     return ledger
 
 
-def _enter_places(book: Book, ledger: Ledger) -> dict[str, list[Message]]:
+def _enter_places(book: Book, ledger: Ledger) -> dict[str, list[ConfirmedMessage]]:
     """Accounts for messages whose place the journal names; returns the others by id.
 
     Those under "" are copies of nothing: conflicts, and messages without an id.
@@ -130,18 +130,18 @@ def _enter_places(book: Book, ledger: Ledger) -> dict[str, list[Message]]:
             ledger.unexplained.append(f"{row.id}: its row names the place of no message of it")
         else:
             _enter_end(row, ledger)
-    untraced: dict[str, list[Message]] = defaultdict(list)
+    untraced: dict[str, list[ConfirmedMessage]] = defaultdict(list)
     for message in left.values():
         untraced["" if message.kind == "conflict" else message.id or ""].append(message)
     return untraced
 
 
-def _asked_by_messages(book: Book) -> list[Row]:
+def _asked_by_messages(book: Book) -> list[JournalRow]:
     """Rows but those that another request asked for: the queue's books have these."""
     return [row for row in book.rows if row.offset >= 0]
 
 
-def _enter_end(row: Row, ledger: Ledger) -> None:
+def _enter_end(row: JournalRow, ledger: Ledger) -> None:
     match row.state:
         case "done":
             ledger.done_once += 1
@@ -153,7 +153,7 @@ def _enter_end(row: Row, ledger: Ledger) -> None:
             ledger.failed[row.code or row.state] += 1
 
 
-def _enter_copies(book: Book, ledger: Ledger, untraced: dict[str, list[Message]]) -> None:
+def _enter_copies(book: Book, ledger: Ledger, untraced: dict[str, list[ConfirmedMessage]]) -> None:
     """Accounts for copies that the journal only counts; takes them out of `untraced`."""
     runs: dict[str, list[int]] = defaultdict(list)
     for attempt in book.attempts:
@@ -183,12 +183,12 @@ def _enter_copies(book: Book, ledger: Ledger, untraced: dict[str, list[Message]]
         )
 
 
-def _firsts(book: Book) -> dict[str | None, Message]:
+def _firsts(book: Book) -> dict[str | None, ConfirmedMessage]:
     """Id -> its first message: all messages of one id lie in one partition."""
     return {m.id: m for m in sorted(book.messages, key=lambda m: m.offset, reverse=True)}
 
 
-def _enter_losses(book: Book, ledger: Ledger, untraced: dict[str, list[Message]]) -> None:
+def _enter_losses(book: Book, ledger: Ledger, untraced: dict[str, list[ConfirmedMessage]]) -> None:
     """What is left has no trace: lost where a loss is known, else unexplained."""
     firsts = _firsts(book)
     room = [gap.room for gap in book.gaps]

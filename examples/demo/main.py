@@ -11,7 +11,7 @@ from rich.console import Console
 
 from examples.demo.instances import DemoFailed
 from examples.demo.ledger import Ledger
-from examples.demo.place import Place, prepared
+from examples.demo.place import DemoPlace, prepared
 from examples.demo.report import show
 from examples.demo.screen import Screen
 from examples.demo.story import FULL, QUICK, Size, Story
@@ -38,7 +38,7 @@ def play(*, quick: bool, console: Console) -> tuple[bool, dict[str, Any]]:
     return ledger.balanced, {**ledger.as_json(), "faults": faults, "seconds": round(seconds, 1)}
 
 
-def _story(place: Place, size: Size, screen: Screen) -> tuple[Ledger, list[str]]:
+def _story(place: DemoPlace, size: Size, screen: Screen) -> tuple[Ledger, list[str]]:
     try:
         with Story(place, size, screen) as story:
             return story.play(), story.faults

@@ -9,7 +9,7 @@ import orjson
 import psycopg
 
 from examples.demo.instances import DemoFailed, environment_with
-from examples.demo.place import Place
+from examples.demo.place import DemoPlace
 from examples.demo.plan import NO_CARRIER, PARCEL
 
 TIMEOUT = 60.0
@@ -18,7 +18,7 @@ TIMEOUT = 60.0
 class Operator:
     """Somebody with a shell, and the right to change the shop's tables."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: DemoPlace) -> None:
         self._place = place
 
     def finds_carrier(self) -> None:

@@ -44,7 +44,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DemoPlace:
     """The services' addresses, and the names of this run."""
 
     name: str
@@ -91,7 +91,7 @@ class Place:
 
 
 @contextmanager
-def prepared(tell: Tell) -> Iterator[Place]:
+def prepared(tell: Tell) -> Iterator[DemoPlace]:
     """A place with topic, journal, the shop's tables and the card service; gone afterwards.
 
     Plays on the services that the environment names, else on a stack that is up, else on one of
@@ -114,7 +114,7 @@ def prepared(tell: Tell) -> Iterator[Place]:
             _make_topic(services.kafka, name, cleanup)
         except (KafkaException, psycopg.Error) as error:
             raise DemoFailed(f"topic and tables could not be made: {error}") from error
-        yield Place(
+        yield DemoPlace(
             name, services.kafka, database, services.redis, cards.url, charges, folder, own_broker
         )
 

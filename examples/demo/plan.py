@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from examples.demo.book import COALESCED
-from examples.demo.item import Item, Kind, Way
+from examples.demo.item import MessageKind, PlannedMessage, Way
 from feedback.contract.headers import headers_for
 
 ORDER, CHARGE = "shop.place_order", "shop.charge_card"
@@ -32,10 +32,10 @@ PARCEL_ATTEMPTS = 3
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-Maker = Callable[[str, int, random.Random], Item]
+Maker = Callable[[str, int, random.Random], PlannedMessage]
 
 
-def make_plan(run: str, count: int, *, direct: float = 0.0, seed: int = 0) -> list[Item]:
+def make_plan(run: str, count: int, *, direct: float = 0.0, seed: int = 0) -> list[PlannedMessage]:
     """`count` valid requests, and among them their duplicates, conflicts and what is malformed.
 
     `run` begins each id. A conflict stands behind the request whose id it carries. In the first
@@ -44,12 +44,12 @@ def make_plan(run: str, count: int, *, direct: float = 0.0, seed: int = 0) -> li
     chance = random.Random(seed)
     firsts = [_valid(run, n, chance, queued=n >= direct * count) for n in range(count)]
     places = [(float(number), item) for number, item in enumerate(firsts)]
-    for copy, share in ((Kind.DUPLICATE, DUPLICATES), (Kind.CONFLICT, CONFLICTS)):
+    for copy, share in ((MessageKind.DUPLICATE, DUPLICATES), (MessageKind.CONFLICT, CONFLICTS)):
         for number in chance.sample(range(count), int(count * share)):
             behind = 0.5 if chance.random() < 0.5 else chance.uniform(1, LATE)
             original = firsts[number]
             item = replace(original, kind=copy)
-            if copy is Kind.CONFLICT:
+            if copy is MessageKind.CONFLICT:
                 item = replace(item, value=_changed(original), expected="conflict")
             places.append((number + behind, item))
     bad = _malformed(run)
@@ -57,7 +57,7 @@ def make_plan(run: str, count: int, *, direct: float = 0.0, seed: int = 0) -> li
     return [item for _, item in sorted(places, key=lambda place: place[0])]
 
 
-def _valid(run: str, number: int, chance: random.Random, *, queued: bool) -> Item:
+def _valid(run: str, number: int, chance: random.Random, *, queued: bool) -> PlannedMessage:
     makers: list[Maker] = [_order, _charge, _invoice, _view]
     weights = [30, 12, 5, 53]
     if queued:
@@ -67,11 +67,11 @@ def _valid(run: str, number: int, chance: random.Random, *, queued: bool) -> Ite
     return make(f"{run}-{number:06d}", number, chance)
 
 
-def _item(id: str, type: str, payload: Any, expected: str = "done", **more: Any) -> Item:
-    return Item(Kind.FIRST, id, type, orjson.dumps(payload), expected, **more)
+def _item(id: str, type: str, payload: Any, expected: str = "done", **more: Any) -> PlannedMessage:
+    return PlannedMessage(MessageKind.FIRST, id, type, orjson.dumps(payload), expected, **more)
 
 
-def _order(id: str, number: int, chance: random.Random) -> Item:
+def _order(id: str, number: int, chance: random.Random) -> PlannedMessage:
     # Orders for one article change one row, its stock. Under one key they run one after the other,
     # and no two transactions wait for each other.
     article = "unicorn" if chance.random() < 0.03 else chance.choice(sorted(ARTICLES))
@@ -81,7 +81,7 @@ def _order(id: str, number: int, chance: random.Random) -> Item:
     return _item(id, ORDER, payload, expected, key=article)
 
 
-def _charge(id: str, number: int, chance: random.Random) -> Item:
+def _charge(id: str, number: int, chance: random.Random) -> PlannedMessage:
     declined = chance.random() < 0.05
     payload = {
         "order_id": number,
@@ -92,7 +92,7 @@ def _charge(id: str, number: int, chance: random.Random) -> Item:
     return _item(id, CHARGE, payload, expected, timeout=CHARGE_TIMEOUT)
 
 
-def _invoice(id: str, number: int, chance: random.Random) -> Item:
+def _invoice(id: str, number: int, chance: random.Random) -> PlannedMessage:
     lines = [
         {"article": name, "count": chance.randint(1, 9), "price_cents": price}
         for name, price in ARTICLES.items()
@@ -101,7 +101,7 @@ def _invoice(id: str, number: int, chance: random.Random) -> Item:
     return _item(id, INVOICE, payload)
 
 
-def _view(id: str, number: int, chance: random.Random) -> Item:
+def _view(id: str, number: int, chance: random.Random) -> PlannedMessage:
     payload = {
         "path": f"/articles/{chance.choice(sorted(ARTICLES))}",
         "visitor": f"visitor {number % 211}",
@@ -110,30 +110,30 @@ def _view(id: str, number: int, chance: random.Random) -> Item:
     return _item(id, VIEW, payload)
 
 
-def _reminded_order(id: str, number: int, chance: random.Random) -> Item:
+def _reminded_order(id: str, number: int, chance: random.Random) -> PlannedMessage:
     order, after = _order(id, number, chance), round(chance.uniform(1, 3), 1)
     payload = {**orjson.loads(order.value), "remind_after": after}
     return replace(order, value=orjson.dumps(payload), follows=after)
 
 
-def _reminder(id: str, number: int, chance: random.Random) -> Item:
+def _reminder(id: str, number: int, chance: random.Random) -> PlannedMessage:
     payload = {"order_id": number, "customer": f"customer {number % 97}"}
     return _item(id, REMINDER, payload, way=Way.DELAYED, delay=round(chance.uniform(1, 4), 1))
 
 
-def _parcel(id: str, number: int, chance: random.Random) -> Item:
+def _parcel(id: str, number: int, chance: random.Random) -> PlannedMessage:
     (region,) = chance.choices(list(REGIONS), [weight for weight, _ in REGIONS.values()])
     attempt = REGIONS[region][1] or PARCEL_ATTEMPTS
     way = Way.DEAD if region == NO_CARRIER else Way.RETRIED if attempt > 1 else Way.DIRECT
     return _item(id, PARCEL, {"order_id": number, "region": region}, way=way, attempt=attempt)
 
 
-def _recount(id: str, _: int, chance: random.Random) -> Item:
+def _recount(id: str, _: int, chance: random.Random) -> PlannedMessage:
     payload = {"article": chance.choice(sorted(ARTICLES))}
     return _item(id, RECOUNT, payload, COALESCED, way=Way.COALESCED)
 
 
-def _changed(item: Item) -> bytes:
+def _changed(item: PlannedMessage) -> bytes:
     """Another payload of the same type."""
     payload = orjson.loads(item.value)
     names = ("customer", "card", "visitor", "region", "article")
@@ -141,9 +141,15 @@ def _changed(item: Item) -> bytes:
     return orjson.dumps({**payload, name: f"not {payload[name]}"})
 
 
-def _malformed(run: str) -> Iterator[Item]:
+def _malformed(run: str) -> Iterator[PlannedMessage]:
     """One after the other of what can be wrong with a message."""
-    ways: list[Callable[[str], Item]] = [_no_id, _no_type, _not_json, _wrong_shape, _expired]
+    ways: list[Callable[[str], PlannedMessage]] = [
+        _no_id,
+        _no_type,
+        _not_json,
+        _wrong_shape,
+        _expired,
+    ]
     number = 0
     while True:
         yield ways[number % len(ways)](f"{run}-bad-{number:04d}")
@@ -152,26 +158,26 @@ def _malformed(run: str) -> Iterator[Item]:
 
 def _bad(
     id: str | None, expected: str, headers: list[tuple[str, bytes]], value: bytes = b"{}"
-) -> Item:
-    return Item(Kind.MALFORMED, id, VIEW, value, expected, headers=tuple(headers))
+) -> PlannedMessage:
+    return PlannedMessage(MessageKind.MALFORMED, id, VIEW, value, expected, headers=tuple(headers))
 
 
-def _no_id(_: str) -> Item:
+def _no_id(_: str) -> PlannedMessage:
     return _bad(None, "malformed", [("ce_type", VIEW.encode())])
 
 
-def _no_type(id: str) -> Item:
+def _no_type(id: str) -> PlannedMessage:
     return _bad(id, "failed/malformed", [("ce_id", id.encode())])
 
 
-def _not_json(id: str) -> Item:
+def _not_json(id: str) -> PlannedMessage:
     return _bad(id, "rejected/invalid_payload", headers_for(id, VIEW), b'{"path": ')
 
 
-def _wrong_shape(id: str) -> Item:
+def _wrong_shape(id: str) -> PlannedMessage:
     return _bad(id, "rejected/invalid_payload", headers_for(id, VIEW), b'["no", "object"]')
 
 
-def _expired(id: str) -> Item:
+def _expired(id: str) -> PlannedMessage:
     late = b'{"customer": "too late", "lines": [{"article": "tea"}]}'
     return _bad(id, "rejected/expired", headers_for(id, ORDER, expires=START), late)

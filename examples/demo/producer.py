@@ -10,8 +10,8 @@ from typing import Any
 
 import confluent_kafka
 
-from examples.demo.book import Message, Waits
-from examples.demo.item import Item, Kind, Way
+from examples.demo.book import ConfirmedMessage, QueuePlan
+from examples.demo.item import MessageKind, PlannedMessage, Way
 from feedback import Client
 from feedback.client.call import ResendTimer
 from feedback.client.delivery import connect
@@ -27,7 +27,7 @@ READ_AT_ONCE = 500
 class Waiting:
     """A request without its answer."""
 
-    item: Item
+    item: PlannedMessage
     timer: ResendTimer
     refused: str = ""
     """`v` of the last status that asks for another send."""
@@ -35,7 +35,7 @@ class Waiting:
     """`retry_at` of the last status that was heard of."""
 
 
-class Producer:
+class DemoProducer:
     """Keeps at most `window` requests without an answer. For one thread; close() at the end.
 
     Nothing heard for `patience` seconds: sent again, with the same id. So is a request whose run
@@ -44,12 +44,12 @@ class Producer:
     """
 
     def __init__(
-        self, plan: Iterable[Item], kafka: str, redis: str, name: str, *,
+        self, plan: Iterable[PlannedMessage], kafka: str, redis: str, name: str, *,
         window: int, patience: float,
     ) -> None:  # fmt: skip
         """`name`: topic, and prefix in Redis."""
         self._plan = deque(plan)
-        self._held: list[Item] = []
+        self._held: list[PlannedMessage] = []
         self._waiting: dict[str, Waiting] = {}
         self._window, self._patience = window, patience
         self._topic = name
@@ -63,13 +63,13 @@ class Producer:
         """Id -> end, as the item's `expected` says it."""
         self.states: Counter[str] = Counter()
         """How many requests stand in which state; `sent` is where no status was seen."""
-        self.waits: dict[str, Waits] = {}
+        self.waits: dict[str, QueuePlan] = {}
         """What was sent for the waiting queue."""
         self._hopeless = {item.id for item in self._plan if item.way is Way.DEAD}
         self._seen: dict[str, str] = {}
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[ConfirmedMessage]:
         """What the broker has confirmed."""
         return self._kafka.messages
 
@@ -104,13 +104,13 @@ class Producer:
             if self._plan[0].queued and not self.queue_open:
                 break
             item = self._plan.popleft()
-            if item.kind is Kind.CONFLICT:
+            if item.kind is MessageKind.CONFLICT:
                 self._held.append(item)
                 continue
-            if item.id is not None and item.kind is Kind.FIRST:
+            if item.id is not None and item.kind is MessageKind.FIRST:
                 self._note(item.id, item)
             self._send(item)
-            if item.id is not None and item.kind is not Kind.DUPLICATE:
+            if item.id is not None and item.kind is not MessageKind.DUPLICATE:
                 self._waiting[item.id] = Waiting(item, ResendTimer(now, self._patience))
                 self._see(item.id, "sent")
 
@@ -134,7 +134,7 @@ class Producer:
         """Closes the client."""
         self._client.close()
 
-    def _send(self, item: Item, *, again: bool = False) -> None:
+    def _send(self, item: PlannedMessage, *, again: bool = False) -> None:
         self._kafka.item, self._kafka.again = item, again
         if item.headers is None:
             self._client.submit(
@@ -146,13 +146,13 @@ class Producer:
             headers = list(item.headers)
             self._kafka.produce(self._topic, key=key, value=item.value, headers=headers)
 
-    def _note(self, id: str, item: Item) -> None:
+    def _note(self, id: str, item: PlannedMessage) -> None:
         if not item.queued:
             return
         # Named once: what is sent again is the same message.
         delay = None if item.delay is None else timedelta(seconds=item.delay)
         not_before = None if delay is None else datetime.now(UTC) + delay
-        self.waits[id] = Waits(item.way, not_before, item.attempt, item.follows)
+        self.waits[id] = QueuePlan(item.way, not_before, item.attempt, item.follows)
 
     def _not_before(self, id: str | None) -> datetime | None:
         waits = self.waits.get(id or "")
@@ -193,14 +193,14 @@ class Recorder:
 
     def __init__(self, kafka: str) -> None:
         self._producer = connect(kafka, DELIVERY_TIMEOUT)
-        self.item: Item | None = None
+        self.item: PlannedMessage | None = None
         """What is being sent."""
         self.again = False
-        self.messages: list[Message] = []
+        self.messages: list[ConfirmedMessage] = []
 
     def produce(self, topic: str, **arguments: Any) -> None:
         """Queues a message of the item that is being sent."""
-        assert self.item is not None  # noqa: S101 - only Producer._send sends
+        assert self.item is not None  # noqa: S101 - only _send sends
         item, again = self.item, self.again
         told = arguments.pop("on_delivery", None)
 
@@ -209,7 +209,7 @@ class Recorder:
             partition, offset = message.partition(), message.offset()
             if error is None and partition is not None and offset is not None:
                 self.messages.append(
-                    Message(item.kind, item.id, item.expected, again, partition, offset)
+                    ConfirmedMessage(item.kind, item.id, item.expected, again, partition, offset)
                 )
             if told is not None:
                 told(error, message)

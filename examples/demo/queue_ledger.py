@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from examples.demo.book import Book, Row, Waits
+from examples.demo.book import Book, JournalRow, QueuePlan
 from examples.demo.item import Way
 
 
@@ -69,13 +69,13 @@ class _Audit:
 
     def __init__(self, book: Book, unexplained: list[str]) -> None:
         self.ledger = QueueLedger()
-        self.rows: dict[str, Row] = {row.id: row for row in book.rows}
+        self.rows: dict[str, JournalRow] = {row.id: row for row in book.rows}
         self._book = book
         self._unexplained = unexplained
         self._askers = {row.follower: row for row in book.rows if row.follower is not None}
         self._failed = Counter(attempt.id for attempt in book.attempts)
 
-    def request(self, row: Row, waits: Waits) -> None:
+    def request(self, row: JournalRow, waits: QueuePlan) -> None:
         """One that was sent."""
         if waits.way is Way.COALESCED:
             self._coalesced(row)
@@ -90,7 +90,7 @@ class _Audit:
             if waits.follows is not None and row.follower not in self.rows:
                 self._unexplained.append(f"{row.id}: done, and what it asked for is not there")
 
-    def follower(self, row: Row) -> None:
+    def follower(self, row: JournalRow) -> None:
         """One that another one asked for."""
         asker = self._askers.get(row.id)
         plan = None if asker is None else self._book.waits.get(asker.id)
@@ -102,7 +102,7 @@ class _Audit:
             due = asker.began_at + timedelta(seconds=plan.follows)
             self.ledger.followed += self._in_time(row, due)
 
-    def _retried(self, row: Row, waits: Waits) -> None:
+    def _retried(self, row: JournalRow, waits: QueuePlan) -> None:
         failed = self._failed[row.id]
         self.ledger.retried[row.attempt] += 1
         if row.attempt != waits.attempt or failed < waits.attempt - 1:
@@ -111,7 +111,7 @@ class _Audit:
                 f"attempt {waits.attempt}"
             )
 
-    def _revived(self, row: Row, waits: Waits) -> None:
+    def _revived(self, row: JournalRow, waits: QueuePlan) -> None:
         failed = self._failed[row.id]
         self.ledger.revived += 1
         if row.id not in self._book.revived or failed < waits.attempt:
@@ -120,11 +120,11 @@ class _Audit:
                 f"{waits.attempt} and retried by an operator"
             )
 
-    def _coalesced(self, row: Row) -> None:
+    def _coalesced(self, row: JournalRow) -> None:
         if row.state == "done":
             self.ledger.counted += 1
             return
-        winner: Row | None = row
+        winner: JournalRow | None = row
         for _ in self.rows:  # no chain is longer
             if winner is None or winner.state != "superseded":
                 break
@@ -136,7 +136,7 @@ class _Audit:
                 f"{row.id}: superseded, and no request that took its place is done"
             )
 
-    def _in_time(self, row: Row, due: datetime | None) -> bool:
+    def _in_time(self, row: JournalRow, due: datetime | None) -> bool:
         if due is None or row.finished_at is None or row.finished_at < due:
             self._unexplained.append(
                 f"{row.id}: ended {row.finished_at}, it was not to run before {due}"

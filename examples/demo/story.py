@@ -15,13 +15,13 @@ from typing import NamedTuple, Self
 
 from examples.demo import facts
 from examples.demo.book import Book, Gap
-from examples.demo.group import Group
+from examples.demo.group import GroupOffsets
 from examples.demo.instances import DemoFailed, Instance
 from examples.demo.ledger import Ledger, balance
 from examples.demo.operator import Operator
-from examples.demo.place import PARTITIONS, Place
+from examples.demo.place import PARTITIONS, DemoPlace
 from examples.demo.plan import make_plan
-from examples.demo.producer import Producer
+from examples.demo.producer import DemoProducer
 from examples.demo.screen import Screen, View
 
 START = 60.0
@@ -67,7 +67,7 @@ class Wait(NamedTuple):
 class Story:
     """One play. For `with`: nothing that it started outlives it."""
 
-    def __init__(self, place: Place, size: Size, screen: Screen) -> None:
+    def __init__(self, place: DemoPlace, size: Size, screen: Screen) -> None:
         self.faults: list[str] = []
         self._place, self._size, self._screen = place, size, screen
         self._consumers: list[Instance] = []
@@ -77,8 +77,8 @@ class Story:
     def __enter__(self) -> Self:
         place, size = self._place, self._size
         with ExitStack() as opened:
-            self._group = opened.enter_context(Group(place.kafka, place.name, PARTITIONS))
-            self._producer = Producer(
+            self._group = opened.enter_context(GroupOffsets(place.kafka, place.name, PARTITIONS))
+            self._producer = DemoProducer(
                 make_plan(place.name, size.requests, direct=size.direct),
                 place.kafka, place.redis, place.name,
                 window=size.window, patience=size.patience,

@@ -26,7 +26,7 @@ _DECLINED = "declined"  # the card that is always refused
 _LONGEST = 64 * 1024
 
 
-class Ledger:
+class ChargeLedger:
     """All calls, in a file that outlives the process. Safe for threads."""
 
     def __init__(self, path: Path) -> None:
@@ -95,10 +95,10 @@ class CardService:
         lose_replies: float = 0.0,
         delay: float = 0.0,
     ) -> None:
-        self.ledger = Ledger(ledger)
+        self.ledger = ChargeLedger(ledger)
         self.lose_replies = lose_replies
         self.delay = delay
-        self._server = _Server((host, port), _Calls)
+        self._server = _CardServer((host, port), _Calls)
         self._server.service = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
@@ -122,14 +122,14 @@ class CardService:
         self.ledger.close()
 
 
-class _Server(ThreadingHTTPServer):
+class _CardServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
     service: CardService
 
 
 class _Calls(BaseHTTPRequestHandler):
-    server: _Server
+    server: _CardServer
 
     def do_POST(self) -> None:
         service = self.server.service

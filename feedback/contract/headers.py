@@ -35,7 +35,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:(\d\d)(\.\d+)?([Zz]|[+-]\d\d:
 _SECONDS = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
 
 
-class Options(NamedTuple):
+class OptionalHeaders(NamedTuple):
     """The values of the optional headers. Times are seconds since the epoch."""
 
     content_type: str | None
@@ -68,7 +68,7 @@ def text_of(name: str, raw: bytes | None, id: str | None) -> str:
         raise Malformed(f"header {name} is not UTF-8", id) from None
 
 
-def take_options(headers: dict[str, bytes | None], id: str) -> Options:
+def take_options(headers: dict[str, bytes | None], id: str) -> OptionalHeaders:
     """Takes the optional headers out of `headers`. Raises Malformed."""
     texts = {name: text_of(name, headers.pop(name), id) for name in OPTIONS if name in headers}
     timeout = None
@@ -83,7 +83,7 @@ def take_options(headers: dict[str, bytes | None], id: str) -> Options:
     not_before = _time("ce_notbefore", texts, id)
     if not_before is not None and not_before > clock.time() + LONGEST_DELAY.total_seconds():
         raise Malformed(f"ce_notbefore is {texts['ce_notbefore']}, more than ten years ahead", id)
-    return Options(
+    return OptionalHeaders(
         texts.get("content-type") or None,
         _time("ce_time", texts, id),
         _time("ce_expirytime", texts, id),

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from feedback.journal.queries import query
-from feedback.operations.dead_letters import Place
+from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.requests import SCHEMA, Connection, Row
 
 AT_ONCE: Final = 100  # entries that are in memory together
@@ -113,7 +113,7 @@ Line: TypeAlias = MessageLine | RequestLine
 _LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 
 
-class Broken(NamedTuple):
+class BrokenLine(NamedTuple):
     """A line that is no dead letter: its number, from 1, and what is wrong."""
 
     number: int
@@ -125,11 +125,11 @@ class Imported(NamedTuple):
 
     added: int
     there: int
-    broken: list[Broken]
+    broken: list[BrokenLine]
 
 
 def export_lines(
-    connection: Connection, places: Sequence[Place], *, schema: str = SCHEMA
+    connection: Connection, places: Sequence[DeadLetterRef], *, schema: str = SCHEMA
 ) -> Iterator[bytes]:
     """A line, with its end, for each entry that is still there."""
     for start in range(0, len(places), AT_ONCE):
@@ -145,17 +145,17 @@ def export_lines(
                         yield _written(row)
 
 
-def identity(line: bytes) -> Place | None:
+def identity(line: bytes) -> DeadLetterRef | None:
     """Which entry a line of an export is; None where it is none."""
     try:
         row = _LINE.validate_json(line)
     except ValidationError:
         return None
     if isinstance(row, RequestLine):
-        return Place("request", row.id, row.finished_at)
+        return DeadLetterRef("request", row.id, row.finished_at)
     # Its number is not part of what is imported.
     number = orjson.loads(line).get("id")
-    return Place("message", str(number), row.at)
+    return DeadLetterRef("message", str(number), row.at)
 
 
 def import_lines(
@@ -166,14 +166,14 @@ def import_lines(
     A message that was retried and a request whose id the journal knows are there already.
     """
     batch: list[tuple[int, Line]] = []
-    broken: list[Broken] = []
+    broken: list[BrokenLine] = []
     for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue
         try:
             batch.append((number, _LINE.validate_json(text)))
         except ValidationError as error:
-            broken.append(Broken(number, _explained(error)))
+            broken.append(BrokenLine(number, _explained(error)))
         if len(batch) + len(broken) >= AT_ONCE:
             yield _add(connection, batch, broken, schema)
             batch, broken = [], []
@@ -181,7 +181,7 @@ def import_lines(
 
 
 def _add(
-    connection: Connection, batch: list[tuple[int, Line]], broken: list[Broken], schema: str
+    connection: Connection, batch: list[tuple[int, Line]], broken: list[BrokenLine], schema: str
 ) -> Imported:
     try:
         with connection.transaction():
@@ -191,7 +191,7 @@ def _add(
         if len(batch) == 1:
             reason = str(error).strip().splitlines()[0]
             return Imported(
-                0, 0, [*broken, Broken(batch[0][0], f"PostgreSQL refused it: {reason}")]
+                0, 0, [*broken, BrokenLine(batch[0][0], f"PostgreSQL refused it: {reason}")]
             )
     # One of them can't be stored: the others can, one by one.
     parts = [_add(connection, [one], [], schema) for one in batch]

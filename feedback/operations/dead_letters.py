@@ -21,7 +21,7 @@ from feedback.journal.claims import notify
 from feedback.journal.queries import query
 from feedback.journal.rows import headers_json, stored_headers
 from feedback.operations.explanations import Refusal
-from feedback.operations.repair import Letter, as_record
+from feedback.operations.repair import DeadMessage, as_record
 from feedback.operations.requests import SCHEMA, Connection, Row, pattern, show_request
 from feedback.operations.transitions import By, Moved
 
@@ -32,7 +32,7 @@ DEAD_LETTER: Final = "dead_letter"
 _FILTERS: Final = frozenset({"kind", "type", "reason", "since", "search"})
 
 
-class Place(NamedTuple):
+class DeadLetterRef(NamedTuple):
     """One entry of the list: a message's number as text, or a request's id."""
 
     kind: Kind
@@ -58,11 +58,11 @@ def list_dead(
 
 def select_dead(
     connection: Connection, filters: Mapping[str, Any], *, schema: str = SCHEMA
-) -> list[Place]:
+) -> list[DeadLetterRef]:
     """All entries that list_dead would show, the oldest first."""
     where, values = _conditions(filters)
     text = f"{query('select_dead', schema)} {where} ORDER BY at, name"
-    return [Place(*row) for row in connection.execute(text, values)]
+    return [DeadLetterRef(*row) for row in connection.execute(text, values)]
 
 
 def kinds_of(connection: Connection, name: str, *, schema: str = SCHEMA) -> list[Kind]:
@@ -72,7 +72,7 @@ def kinds_of(connection: Connection, name: str, *, schema: str = SCHEMA) -> list
     return [kind for (kind,) in connection.execute(query("dead_of_name", schema), values)]
 
 
-def show_dead(connection: Connection, place: Place, *, schema: str = SCHEMA) -> Row | None:
+def show_dead(connection: Connection, place: DeadLetterRef, *, schema: str = SCHEMA) -> Row | None:
     """All that is known of an entry; of a request what show_request says."""
     if place.kind == "request":
         row = show_request(connection, place.name, schema=schema)
@@ -116,7 +116,11 @@ def retry_letter(
 
 
 def resend_letter(
-    connection: Connection, number: int, send: Callable[[Letter], None], *, schema: str = SCHEMA
+    connection: Connection,
+    number: int,
+    send: Callable[[DeadMessage], None],
+    *,
+    schema: str = SCHEMA,
 ) -> Refusal | None:
     """Sends a message to its topic again as it was; `send` returns when the broker has it.
 
@@ -156,8 +160,8 @@ def _lock(connection: Connection, number: int, schema: str) -> Row | Refusal:
     return row
 
 
-def _letter(row: Row) -> Letter:
-    return Letter(
+def _letter(row: Row) -> DeadMessage:
+    return DeadMessage(
         row["topic"], row["partition"], row["kafka_offset"], row["produced_at"], row["key"],
         stored_headers(row["headers"]), row["payload"],
     )  # fmt: skip

@@ -10,7 +10,7 @@ from feedback.contract.exact_json import parse_json, write_json
 from feedback.contract.record import Headers, Record
 
 
-class Letter(NamedTuple):
+class DeadMessage(NamedTuple):
     """A message as it came."""
 
     topic: str
@@ -22,7 +22,7 @@ class Letter(NamedTuple):
     value: bytes | None
 
 
-def as_record(letter: Letter, id: str | None, type: str | None) -> Record:
+def as_record(letter: DeadMessage, id: str | None, type: str | None) -> Record:
     """The message in binary mode, with this id and type where they are given.
 
     Raises Malformed where a structured event can't be unfolded.

@@ -76,14 +76,14 @@ class Moved(NamedTuple):
         )  # fmt: skip
 
 
-class Outcome(NamedTuple):
+class TransitionOutcome(NamedTuple):
     """What was moved, and what was not and why."""
 
     moved: list[Moved]
     refused: list[Refusal]
 
 
-class InvalidResult(ValueError):
+class ResultRefused(ValueError):
     """A result that is not JSON, or that PostgreSQL does not take as JSON."""
 
 
@@ -94,7 +94,7 @@ def retry(
     *,
     states: Sequence[State] = RETRYABLE,
     schema: str = SCHEMA,
-) -> Outcome:
+) -> TransitionOutcome:
     """Dead, failed or cancelled requests run again, at once: attempt 1, no crashes counted.
 
     They keep id, payload and history. A coalescing one is refused where a newer one waits under
@@ -111,7 +111,7 @@ def cancel(
     *,
     schema: str = SCHEMA,
     results: bool = False,
-) -> Outcome:
+) -> TransitionOutcome:
     """Waiting requests that nobody has in hand will not run.
 
     `results`: whether what ends leaves a record for the results topic.
@@ -129,7 +129,7 @@ def resolve(
     result: bytes | None = None,
     schema: str = SCHEMA,
     results: bool = False,
-) -> Outcome:
+) -> TransitionOutcome:
     """Requests in doubt are done (with `result`, JSON), failed, or run again.
 
     Their token is gone afterwards, so a late end of the run in doubt finds nothing. Raises
@@ -143,7 +143,7 @@ def resolve(
     try:
         return _move(connection, "end_requests", ids, by, values, schema)
     except (errors.UntranslatableCharacter, errors.InvalidTextRepresentation) as error:
-        raise InvalidResult(f"PostgreSQL does not take this result: {error}") from None
+        raise ResultRefused(f"PostgreSQL does not take this result: {error}") from None
 
 
 def drop(
@@ -153,7 +153,7 @@ def drop(
     *,
     schema: str = SCHEMA,
     results: bool = False,
-) -> Outcome:
+) -> TransitionOutcome:
     """Dead requests are put away: cancelled, so that their ids stay known until they are pruned."""
     values = _end("drop", State.DEAD, State.CANCELLED, DROPPED, results=results)
     return _move(connection, "end_requests", ids, by, values, schema)
@@ -176,8 +176,8 @@ def _move(
     schema: str,
     *,
     wake: bool = False,
-) -> Outcome:
-    outcome = Outcome([], [])
+) -> TransitionOutcome:
+    outcome = TransitionOutcome([], [])
     values = {**values, **by._asdict()}
     for batch in _batches(ids):
         moved = _execute(connection, query(name, schema), batch, values)
@@ -221,4 +221,4 @@ def _checked(result: bytes | None) -> str | None:
         parse_json(result)
         return result.decode()
     except ValueError as error:
-        raise InvalidResult(f"the result is not JSON: {error}") from None
+        raise ResultRefused(f"the result is not JSON: {error}") from None

@@ -25,11 +25,11 @@ from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
 from tests.support.waiting import eventually
 
-Letter = Callable[..., str]
+MakeLetter = Callable[..., str]
 
 
 @pytest.fixture
-def letter(journal: Journal) -> Letter:
+def letter(journal: Journal) -> MakeLetter:
     offsets = iter(range(1000))
 
     def put(sent: dict[str, str] | None = None, /, **columns: Any) -> str:
@@ -56,7 +56,7 @@ def listed(oncepool: Commands, *arguments: str) -> list[Any]:
 
 
 def test_both_kinds_are_listed_under_the_names_of_the_contract(
-    oncepool: Commands, journal: Journal, letter: Letter
+    oncepool: Commands, journal: Journal, letter: MakeLetter
 ) -> None:
     number = letter({"ce_type": "payment.create"}, at="2026-05-01")
     journal.put("r", headers='[["a", "Yg=="]]')
@@ -76,7 +76,7 @@ def test_both_kinds_are_listed_under_the_names_of_the_contract(
 
 
 def test_the_list_is_narrowed_and_says_when_there_is_more(
-    oncepool: Commands, journal: Journal, letter: Letter
+    oncepool: Commands, journal: Journal, letter: MakeLetter
 ) -> None:
     number = int(letter({"ce_type": "order.make"}, at="2026-05-01"))
     journal.put("r", type="order.make")
@@ -92,7 +92,7 @@ def test_the_list_is_narrowed_and_says_when_there_is_more(
     assert "more" not in oncepool("dead-letters", "list", "--limit", "3").stderr
 
 
-def test_each_kind_is_shown(oncepool: Commands, journal: Journal, letter: Letter) -> None:
+def test_each_kind_is_shown(oncepool: Commands, journal: Journal, letter: MakeLetter) -> None:
     number = letter({"x-tenant": "7"}, payload=b"\xff")
     journal.put("r", fingerprint=b"\1" * 16)
 
@@ -109,7 +109,7 @@ def test_each_kind_is_shown(oncepool: Commands, journal: Journal, letter: Letter
 
 
 def test_a_name_of_both_kinds_needs_the_kind(
-    oncepool: Commands, journal: Journal, letter: Letter
+    oncepool: Commands, journal: Journal, letter: MakeLetter
 ) -> None:
     number = journal.put(letter())
 
@@ -126,7 +126,7 @@ def test_a_name_of_both_kinds_needs_the_kind(
 
 
 def test_a_message_is_given_an_id_and_type(
-    oncepool: Commands, journal: Journal, letter: Letter, stack: Stack, prefix: str
+    oncepool: Commands, journal: Journal, letter: MakeLetter, stack: Stack, prefix: str
 ) -> None:
     number = letter()
     refused = oncepool("dead-letters", "retry", number)
@@ -154,7 +154,9 @@ def test_a_dead_request_keeps_its_id(oncepool: Commands, journal: Journal) -> No
     assert journal.get("r")["state"] == "waiting"
 
 
-def test_all_are_retried_that_can_be(oncepool: Commands, journal: Journal, letter: Letter) -> None:
+def test_all_are_retried_that_can_be(
+    oncepool: Commands, journal: Journal, letter: MakeLetter
+) -> None:
     journal.put("r")
     journal.put("s", type="order.make")
     good = letter({"ce_id": "m", "ce_type": "a"})
@@ -169,7 +171,7 @@ def test_all_are_retried_that_can_be(oncepool: Commands, journal: Journal, lette
     assert good != conflict
 
 
-def test_filters_narrow_a_retry(oncepool: Commands, journal: Journal, letter: Letter) -> None:
+def test_filters_narrow_a_retry(oncepool: Commands, journal: Journal, letter: MakeLetter) -> None:
     journal.put("r")
     journal.put("s", type="order.make")
 
@@ -180,7 +182,11 @@ def test_filters_narrow_a_retry(oncepool: Commands, journal: Journal, letter: Le
 
 
 def test_a_message_goes_to_its_topic_again(
-    oncepool: Commands, journal: Journal, letter: Letter, topic: Callable[..., str], stack: Stack
+    oncepool: Commands,
+    journal: Journal,
+    letter: MakeLetter,
+    topic: Callable[..., str],
+    stack: Stack,
 ) -> None:
     name = topic()
     number = letter({"legacy-id": "7"}, topic=name, key=b"k", payload=b"<order/>")
@@ -202,7 +208,7 @@ def test_a_message_goes_to_its_topic_again(
 
 
 def test_one_that_kafka_does_not_take_stays(
-    oncepool: Commands, journal: Journal, letter: Letter
+    oncepool: Commands, journal: Journal, letter: MakeLetter
 ) -> None:
     number = letter(topic="not a topic")
 
@@ -217,7 +223,7 @@ def test_one_that_kafka_does_not_take_stays(
 
 
 def test_dropped_messages_are_gone_and_requests_cancelled(
-    oncepool: Commands, journal: Journal, letter: Letter
+    oncepool: Commands, journal: Journal, letter: MakeLetter
 ) -> None:
     number = letter()
     journal.put("r")
@@ -235,7 +241,7 @@ def test_dropped_messages_are_gone_and_requests_cancelled(
 def test_nothing_is_done_to_all_unasked(
     oncepool: Commands,
     journal: Journal,
-    letter: Letter,
+    letter: MakeLetter,
     command: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -275,7 +281,7 @@ def test_wrong_usage(oncepool: Commands, arguments: tuple[str, ...]) -> None:
 
 
 def test_an_export_is_imported_again(
-    oncepool: Commands, journal: Journal, letter: Letter, tmp_path: Path
+    oncepool: Commands, journal: Journal, letter: MakeLetter, tmp_path: Path
 ) -> None:
     letter({"ce_type": "a"}, payload=b"\xff")
     journal.put("r")
@@ -295,7 +301,7 @@ def test_an_export_is_imported_again(
 
 
 def test_an_export_may_be_narrowed_and_go_to_standard_output(
-    oncepool: Commands, journal: Journal, letter: Letter
+    oncepool: Commands, journal: Journal, letter: MakeLetter
 ) -> None:
     letter()
     journal.put("r")
@@ -322,7 +328,7 @@ def test_a_file_is_not_overwritten_unasked(
 
 
 def test_broken_lines_are_named_with_their_number(
-    oncepool: Commands, journal: Journal, letter: Letter, tmp_path: Path
+    oncepool: Commands, journal: Journal, letter: MakeLetter, tmp_path: Path
 ) -> None:
     letter()
     good = oncepool("dead-letters", "export", "-").stdout
@@ -347,7 +353,7 @@ def test_a_file_that_cannot_be_opened_is_a_message(oncepool: Commands, command: 
 
 
 def test_what_comes_is_appended_once(
-    oncepool: Commands, journal: Journal, letter: Letter, tmp_path: Path
+    oncepool: Commands, journal: Journal, letter: MakeLetter, tmp_path: Path
 ) -> None:
     file = tmp_path / "follow.jsonl"
 
@@ -374,7 +380,7 @@ def test_what_comes_is_appended_once(
 
 
 def test_following_goes_on_until_interrupted(
-    oncepool: Commands, journal: Journal, letter: Letter, tmp_path: Path
+    oncepool: Commands, journal: Journal, letter: MakeLetter, tmp_path: Path
 ) -> None:
     file = tmp_path / "follow.jsonl"
     process = subprocess.Popen(

@@ -8,9 +8,9 @@ from benchmarks.rebalance_books import (
     REFUSED,
     RUN,
     UNEXPLAINED,
+    BookedRow,
     Books,
     Owners,
-    Row,
     balance,
 )
 from benchmarks.rebalance_load import Asked, Copy
@@ -31,13 +31,13 @@ def asked(*copies: tuple[int, int], refused: int = 0, answer: str | None = "done
     return Asked(name, 0.0, 0.0, [Copy(*copy) for copy in copies], answer, refused)
 
 
-def ran(one: Asked, which: int = 0, resends: int = 0) -> dict[str, Row]:
-    return {one.id: Row(one.copies[which], done=True, resends=resends, finished=1.0)}
+def ran(one: Asked, which: int = 0, resends: int = 0) -> dict[str, BookedRow]:
+    return {one.id: BookedRow(one.copies[which], done=True, resends=resends, finished=1.0)}
 
 
 def books(
     requests: list[Asked],
-    journal: dict[str, Row],
+    journal: dict[str, BookedRow],
     effects: dict[str, int] | None = None,
     killed: frozenset[str] = frozenset(),
     given_up: dict[str, int] | None = None,
@@ -93,7 +93,7 @@ def test_a_first_message_that_a_killed_instance_took_along() -> None:
 
 def test_an_instance_explains_no_more_losses_than_it_gave_up() -> None:
     requests = [asked((0, n), (0, 12 + n)) for n in range(3)]
-    journal: dict[str, Row] = {}
+    journal: dict[str, BookedRow] = {}
     for one in requests:
         journal |= ran(one, which=1)
     found = books(requests, journal, given_up={"host-a": 2, "host-b": 9})

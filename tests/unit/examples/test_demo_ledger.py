@@ -11,21 +11,21 @@ import pytest
 from typer.testing import CliRunner
 
 from consumer import cli
-from examples.demo.book import Attempt, Book, Gap, Letter, Message, Row
-from examples.demo.item import Kind
+from examples.demo.book import Book, ConfirmedMessage, FailedAttempt, Gap, JournalRow, LetterRow
+from examples.demo.item import MessageKind
 from examples.demo.ledger import MALFORMED, balance
 from examples.demo.plan import make_plan
 
 DONE = "done"
 
 
-def message(id: str | None, offset: int, kind: str = "first", **more: object) -> Message:
-    known = Message(kind, id, DONE, again=False, partition=0, offset=offset)
+def message(id: str | None, offset: int, kind: str = "first", **more: object) -> ConfirmedMessage:
+    known = ConfirmedMessage(kind, id, DONE, again=False, partition=0, offset=offset)
     return known._replace(**more)  # type: ignore[arg-type]
 
 
-def row(id: str, offset: int, **more: object) -> Row:
-    return Row(id, "done", "ok", 1, 0, 0, offset)._replace(**more)  # type: ignore[arg-type]
+def row(id: str, offset: int, **more: object) -> JournalRow:
+    return JournalRow(id, "done", "ok", 1, 0, 0, offset)._replace(**more)  # type: ignore[arg-type]
 
 
 BOOK = Book(
@@ -50,11 +50,11 @@ BOOK = Book(
         row("d", 8, run=2),
         row("e", 9, state="rejected", code="no_stock"),
     ],
-    attempts=[Attempt("c", 1), Attempt("d", 1)],
+    attempts=[FailedAttempt("c", 1), FailedAttempt("d", 1)],
     letters=[
-        Letter(0, 2, "conflict", ""),
-        Letter(0, 10, "malformed", "no id"),
-        Letter(0, 11, "malformed", "no type"),
+        LetterRow(0, 2, "conflict", ""),
+        LetterRow(0, 10, "malformed", "no id"),
+        LetterRow(0, 11, "malformed", "no type"),
     ],
     effects={"a": 1, "b": 1, "c": 1, "d": 1},
     answers={"a": DONE, "b": DONE, "c": DONE, "d": DONE, "e": "rejected/no_stock", "f": MALFORMED},
@@ -131,7 +131,7 @@ BREAKS: dict[str, tuple[Callable[[Book], Book], str]] = {
         lambda b: replace(b, gaps=[Gap("killed", 0, {0: 4})]), "no known loss there",
     ),
     "a dead letter of no message": (
-        lambda b: replace(b, letters=[*b.letters, Letter(1, 1, "malformed", "")]), "dead letter",
+        lambda b: replace(b, letters=[*b.letters, LetterRow(1, 1, "malformed", "")]), "dead letter",
     ),
     "a conflict that left nothing": (lambda b: replace(b, letters=b.letters[1:]), "no known loss"),
     "two messages at one place": (
@@ -165,11 +165,12 @@ def test_the_plan_has_all_kinds_and_a_conflict_comes_after_its_request() -> None
     plan = make_plan("run", 1000)
 
     kinds = [item.kind for item in plan]
-    assert {kind: kinds.count(kind) for kind in Kind} == {
-        Kind.FIRST: 1000, Kind.DUPLICATE: 80, Kind.CONFLICT: 20, Kind.MALFORMED: 20,
+    assert {kind: kinds.count(kind) for kind in MessageKind} == {
+        MessageKind.FIRST: 1000, MessageKind.DUPLICATE: 80, MessageKind.CONFLICT: 20,
+        MessageKind.MALFORMED: 20,
     }  # fmt: skip
-    places = {item.id: n for n, item in enumerate(plan) if item.kind is Kind.FIRST}
+    places = {item.id: n for n, item in enumerate(plan) if item.kind is MessageKind.FIRST}
     for n, item in enumerate(plan):
-        if item.kind in (Kind.CONFLICT, Kind.DUPLICATE):
+        if item.kind in (MessageKind.CONFLICT, MessageKind.DUPLICATE):
             assert places[item.id] < n
     assert plan == make_plan("run", 1000)

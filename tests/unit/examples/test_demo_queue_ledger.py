@@ -8,7 +8,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from examples.demo.book import COALESCED, Attempt, Book, Gap, Message, Row, Waits
+from examples.demo.book import (
+    COALESCED,
+    Book,
+    ConfirmedMessage,
+    FailedAttempt,
+    Gap,
+    JournalRow,
+    QueuePlan,
+)
 from examples.demo.item import Way
 from examples.demo.ledger import balance
 from examples.demo.plan import PARCEL_ATTEMPTS, make_plan
@@ -17,16 +25,16 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SUPERSEDED = "superseded/superseded"
 
 
-def message(id: str, offset: int, expected: str = "done") -> Message:
-    return Message("first", id, expected, again=False, partition=0, offset=offset)
+def message(id: str, offset: int, expected: str = "done") -> ConfirmedMessage:
+    return ConfirmedMessage("first", id, expected, again=False, partition=0, offset=offset)
 
 
-def row(id: str, offset: int, **more: object) -> Row:
-    made = Row(id, "done", "ok", 1, 0, 0, offset, finished_at=NOON + timedelta(seconds=5))
+def row(id: str, offset: int, **more: object) -> JournalRow:
+    made = JournalRow(id, "done", "ok", 1, 0, 0, offset, finished_at=NOON + timedelta(seconds=5))
     return made._replace(**more)  # type: ignore[arg-type]
 
 
-def superseded(id: str, offset: int, by: str) -> Row:
+def superseded(id: str, offset: int, by: str) -> JournalRow:
     return row(id, offset, state="superseded", code="superseded", superseded_by=by)
 
 
@@ -50,18 +58,18 @@ BOOK = Book(
         superseded("count-2", 5, "count-3"),
         row("count-3", 6),
     ],
-    attempts=[Attempt("parcel", 1), Attempt("dead", 1), Attempt("dead", 2)],
+    attempts=[FailedAttempt("parcel", 1), FailedAttempt("dead", 1), FailedAttempt("dead", 2)],
     effects=dict.fromkeys(("delayed", "order", "reminder", "parcel", "dead", "count-3"), 1),
     answers={
         **dict.fromkeys(("delayed", "order", "parcel", "dead", "count-3"), "done"),
         **dict.fromkeys(("count-1", "count-2"), SUPERSEDED),
     },
     waits={
-        "delayed": Waits(Way.DELAYED, NOON + timedelta(seconds=4)),
-        "order": Waits(Way.DIRECT, follows=3.0),
-        "parcel": Waits(Way.RETRIED, attempt=2),
-        "dead": Waits(Way.DEAD, attempt=2),
-        **dict.fromkeys(("count-1", "count-2", "count-3"), Waits(Way.COALESCED)),
+        "delayed": QueuePlan(Way.DELAYED, NOON + timedelta(seconds=4)),
+        "order": QueuePlan(Way.DIRECT, follows=3.0),
+        "parcel": QueuePlan(Way.RETRIED, attempt=2),
+        "dead": QueuePlan(Way.DEAD, attempt=2),
+        **dict.fromkeys(("count-1", "count-2", "count-3"), QueuePlan(Way.COALESCED)),
     },
     revived={"dead"},
     parked=4,

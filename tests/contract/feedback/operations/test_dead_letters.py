@@ -13,7 +13,7 @@ import pytest
 
 from feedback.operations.dead_letter_files import Imported, export_lines, import_lines
 from feedback.operations.dead_letters import (
-    Place,
+    DeadLetterRef,
     drop_letters,
     kinds_of,
     list_dead,
@@ -23,7 +23,7 @@ from feedback.operations.dead_letters import (
     show_dead,
 )
 from feedback.operations.explanations import Refusal
-from feedback.operations.repair import Letter
+from feedback.operations.repair import DeadMessage
 from feedback.operations.transitions import By, Moved
 from tests.support.journal import Journal
 
@@ -134,7 +134,9 @@ def test_a_name_may_be_a_number_and_an_id(journal: Journal, letter: Callable[...
 def test_a_letter_is_shown_whole(journal: Journal, letter: Callable[..., int]) -> None:
     number = letter({"ce_type": "a", "x": None})
 
-    row = show_dead(journal.connection, Place("message", str(number)), schema=journal.schema)
+    row = show_dead(
+        journal.connection, DeadLetterRef("message", str(number)), schema=journal.schema
+    )
 
     assert row is not None
     assert (row["kind"], row["type"], row["payload"]) == ("message", "a", b'{"n": 1}')
@@ -294,7 +296,7 @@ def test_a_request_of_that_id_that_arrives_meanwhile_wins(
 
 def test_the_message_itself_is_sent_again(journal: Journal, letter: Callable[..., int]) -> None:
     number = letter({"a": "b", "c": None})
-    sent: list[Letter] = []
+    sent: list[DeadMessage] = []
 
     assert resend_letter(journal.connection, number, sent.append, schema=journal.schema) is None
 
@@ -310,7 +312,7 @@ def test_the_message_itself_is_sent_again(journal: Journal, letter: Callable[...
 def test_one_that_is_not_sent_stays(journal: Journal, letter: Callable[..., int]) -> None:
     number = letter()
 
-    def fail(_: Letter) -> None:
+    def fail(_: DeadMessage) -> None:
         raise OSError("broker away")
 
     with pytest.raises(OSError):

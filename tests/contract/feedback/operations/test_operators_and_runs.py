@@ -12,7 +12,7 @@ import pytest
 from feedback.contract.record import Record
 from feedback.journal.claims import Want, claim
 from feedback.operations.dead_letters import retry_letter
-from feedback.operations.transitions import By, Moved, Outcome, cancel, resolve, retry
+from feedback.operations.transitions import By, Moved, TransitionOutcome, cancel, resolve, retry
 from processing import App, Request
 from stack import Stack
 from tests.support.executor import Bench
@@ -83,7 +83,7 @@ class Scene(Bench):
     def due_now(self) -> None:
         self.query(f"UPDATE {self.schema}.requests SET due_at = now() WHERE state = 'waiting'")
 
-    def retry(self, *ids: str) -> Outcome:
+    def retry(self, *ids: str) -> TransitionOutcome:
         return retry(self.operator, ids, BY, schema=self.schema)
 
     def count(self, table: str) -> int:

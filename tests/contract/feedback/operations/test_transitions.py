@@ -14,10 +14,10 @@ from feedback.contract.states import State
 from feedback.operations.requests import select_ids, show_request
 from feedback.operations.transitions import (
     By,
-    InvalidResult,
     Moved,
-    Outcome,
     Resolution,
+    ResultRefused,
+    TransitionOutcome,
     cancel,
     drop,
     resolve,
@@ -30,25 +30,27 @@ BY = By("ann", "the provider is back")
 LEASE = "now() + interval '60 s'"
 
 
-def retried(journal: Journal, *ids: str, **options: Any) -> Outcome:
+def retried(journal: Journal, *ids: str, **options: Any) -> TransitionOutcome:
     return retry(journal.connection, ids, BY, schema=journal.schema, **options)
 
 
-def cancelled(journal: Journal, *ids: str, **options: Any) -> Outcome:
+def cancelled(journal: Journal, *ids: str, **options: Any) -> TransitionOutcome:
     return cancel(journal.connection, ids, BY, schema=journal.schema, **options)
 
 
-def resolved(journal: Journal, id: str, resolution: Resolution, **options: Any) -> Outcome:
+def resolved(
+    journal: Journal, id: str, resolution: Resolution, **options: Any
+) -> TransitionOutcome:
     return resolve(journal.connection, [id], resolution, BY, schema=journal.schema, **options)
 
 
-def the_one(outcome: Outcome) -> Moved:
+def the_one(outcome: TransitionOutcome) -> Moved:
     assert outcome.refused == []
     (moved,) = outcome.moved
     return moved
 
 
-def refusal(outcome: Outcome) -> str:
+def refusal(outcome: TransitionOutcome) -> str:
     assert outcome.moved == []
     (refused,) = outcome.refused
     return refused.reason
@@ -307,7 +309,7 @@ def test_only_what_is_in_doubt_is_resolved(journal: Journal, resolution: Resolut
 def test_a_result_that_is_not_json_changes_nothing(journal: Journal, result: bytes) -> None:
     journal.put("r", "in_doubt")
 
-    with pytest.raises(InvalidResult):
+    with pytest.raises(ResultRefused):
         resolved(journal, "r", "done", result=result)
 
     assert journal.get("r")["state"] == "in_doubt"

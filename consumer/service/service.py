@@ -29,6 +29,7 @@ from consumer.intake.ports import KafkaClient, ServicePool
 from consumer.service.shutdown import Phase, Shutdown
 from consumer.service.signals import Signals
 from consumer.service.watchdog import Watchdog
+from feedback.contract.counts import AT_COMMIT, NotRun
 
 EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
 START_WAIT = 0.1
@@ -37,8 +38,6 @@ CLERK_CLOSE = 5.0
 """Seconds that the clerk may take to end, once it has answered what it was given."""
 AFTER_KILL = 2.0
 """Seconds beyond the grace for killed processes to be gone and the rest to be put away."""
-LOST, AT_COMMIT = "lost", "at_commit"
-"""State and code under which they are counted; no request ever has this state."""
 STUCK_AFTER = AFTER_KILL + CLERK_CLOSE + 3.0
 """Seconds beyond the grace after which the watchdog ends the process."""
 
@@ -151,7 +150,7 @@ class Service:
     def _count_lost(self) -> None:
         lost = Counter(self._loop.stats().lost)
         if new := lost - self._lost:
-            counts = {(kind, LOST, AT_COMMIT): n for kind, n in new.items()}
+            counts = {(kind, NotRun.LOST.value, AT_COMMIT): n for kind, n in new.items()}
             self._pool.clerk.send(("counts", counts))
         self._lost = lost
 

@@ -21,8 +21,9 @@ from feedback.contract.states import OK, State
 from feedback.errors import ClientClosed, DeliveryFailed, WaitTimeout
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
-from feedback.status.status import Status, encode_status
-from feedback.status.store import StatusStore, StatusWrite
+from feedback.status.status import Status
+from feedback.status.store import StatusStore
+from feedback.status.writes import status_write
 
 DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
 LONGEST_RESEND: Final = 30.0
@@ -269,7 +270,7 @@ class Client:
             self._waits.wake(submission.id)
             return
         fingerprint = submission.fingerprint
-        value = encode_status(
+        write = status_write(
             submission.id,
             submission.type,
             State.ACCEPTED,
@@ -278,9 +279,9 @@ class Client:
             attempt=0,
             at=datetime.now(UTC),
             fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
+            ttl=int(self._answer_within(submission)) + 1,
         )
-        life = int(self._answer_within(submission)) + 1
-        self._sender.put([StatusWrite(submission.id, value, life)])
+        self._sender.put([write])
 
     def _answer_within(self, submission: Submission) -> float:
         """Seconds in which an answer is expected."""

@@ -18,7 +18,8 @@ import psycopg
 from psycopg import errors
 
 from feedback.contract.record import DUE, Headers, Record
-from feedback.contract.states import MOST_CRASHES, WORKER_DIED, State
+from feedback.contract.states import MOST_CRASHES, WORKER_DIED
+from feedback.journal.coalescing import Superseded
 from feedback.journal.queries import query
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import stored_headers
@@ -28,8 +29,6 @@ Connection: TypeAlias = psycopg.Connection[Any]
 
 LEASE: Final = 60.0
 """Seconds that a claim holds unless it is renewed."""
-SUPERSEDED: Final = "superseded"
-"""The code beside the state of that name."""
 _ROUNDS: Final = 4
 """Claims of one want: types that have less than their share leave the rest to others."""
 LOCK_BRIEFLY: Final = "SET LOCAL lock_timeout = '500ms'"
@@ -59,18 +58,6 @@ class Claimed(NamedTuple):
     record: Record
     verdict: str | None
     """`worker_died` where its claims have ended in death too often: it is only to be written."""
-
-
-class Superseded(NamedTuple):
-    """A row whose place a newer one has taken."""
-
-    id: str
-    type: str
-    run: int
-    attempt: int
-    by: str
-    status_ttl: int | None
-    headers: Headers
 
 
 class Haul(NamedTuple):
@@ -295,11 +282,11 @@ def _give_back(
 
 
 def _superseded(rows: Iterable[tuple[Any, ...]]) -> list[Superseded]:
-    return [Superseded._make((*row[:-1], _headers(row[-1]))) for row in rows]
+    return [Superseded(*row[:6])._replace(headers=_headers(row[6])) for row in rows]
 
 
 def _note(connection: Connection, superseded: Sequence[Superseded], schema: str) -> None:
-    records = [ResultRecord(s.id, s.type, State.SUPERSEDED, SUPERSEDED) for s in superseded]
+    records = [ResultRecord(s.id, s.type, s.state, s.code) for s in superseded]
     with connection.cursor() as cursor:
         add_results(cursor, schema, records)
 

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 import psycopg
 from psycopg import sql
 
+from feedback.contract.record import Headers
+from feedback.contract.states import State
+
 Key: TypeAlias = tuple[str, str]
 """(type, reference)"""
 
@@ -43,6 +46,33 @@ class Waiter(NamedTuple):
     fingerprint: bytes | None
     own_fingerprint: bool
     status_ttl: int | None
+
+    def replaced_by(self, winner: str) -> Superseded:
+        """The same row with its place taken."""
+        return Superseded(
+            self.id, self.type, self.run, self.attempt, winner, self.status_ttl,
+            fingerprint=None if self.own_fingerprint else self.fingerprint,
+        )  # fmt: skip
+
+
+class Superseded(NamedTuple):
+    """A row whose place a newer one has taken."""
+
+    id: str
+    type: str
+    run: int
+    attempt: int
+    superseded_by: str
+    status_ttl: int | None
+    headers: Headers = []  # noqa: RUF012 - nobody writes to it
+    fingerprint: bytes | None = None
+    """None also where producers could not compare it."""
+    state: State = State.SUPERSEDED
+    code: str = State.SUPERSEDED.value
+    result: None = None
+    error: None = None
+    reason: None = None
+    retry_at: None = None
 
 
 class Started(NamedTuple):

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import psycopg
 from psycopg import errors
 
-from feedback.journal.claims import Superseded, notify, settle
+from feedback.journal.claims import notify, settle
+from feedback.journal.coalescing import Superseded
 from feedback.journal.queries import query
 
 Connection: TypeAlias = psycopg.Connection[Any]

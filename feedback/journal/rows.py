@@ -12,7 +12,6 @@ import orjson
 
 from feedback.contract.record import Headers, Record
 from feedback.contract.states import State
-from feedback.status.status import encode_status
 
 
 class StoredRequest(NamedTuple):
@@ -43,23 +42,15 @@ class StoredRequest(NamedTuple):
     created_at: datetime
     finished_at: datetime | None
 
-    def status(self, *, with_fingerprint: bool) -> bytes:
-        """Its status; without the fingerprint where producers cannot make the same one."""
-        return encode_status(
-            self.id,
-            self.type,
-            State(self.state),
-            self.run,
-            code=self.code,
-            attempt=self.attempt,
-            at=self.finished_at or self.created_at,
-            fingerprint=self.fingerprint if with_fingerprint else None,
-            result=None if self.result is None else self.result.encode(),
-            error=self.error,
-            reason=self.reason,
-            retry_at=self.not_before,
-            superseded_by=self.superseded_by,
-        )
+    @property
+    def at(self) -> datetime:
+        """Since when it stands as it does, as far as the row says."""
+        return self.finished_at or self.created_at
+
+    @property
+    def retry_at(self) -> datetime | None:
+        """When a request that waits runs."""
+        return self.not_before if self.state == State.WAITING else None
 
 
 @dataclass(slots=True)
@@ -95,6 +86,11 @@ class RequestRow:
     superseded_by: str | None = None
     status_ttl: int | None = None
     own_fingerprint: bool = False
+
+    @property
+    def retry_at(self) -> datetime | None:
+        """When a request that waits runs."""
+        return self.not_before if self.state == State.WAITING else None
 
 
 class FailedRun(NamedTuple):

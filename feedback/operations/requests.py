@@ -18,6 +18,7 @@ from feedback.contract.states import WORKER_DIED, State
 from feedback.journal.queries import query
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import Status
+from feedback.status.writes import row_status
 
 Connection: TypeAlias = psycopg.Connection[Any]
 Row: TypeAlias = dict[str, Any]
@@ -49,6 +50,11 @@ class ExpiredClaim(NamedTuple):
     """Seconds; None = the default."""
     fingerprint: bytes | None
     """None also where producers could not compare it."""
+    state: State = State.IN_DOUBT
+    result: None = None
+    reason: None = None
+    retry_at: None = None
+    superseded_by: None = None
 
 
 def list_requests(
@@ -101,7 +107,7 @@ def get_status(connection: Connection, id: str, *, schema: str = SCHEMA) -> Stat
     With the stored fingerprint, which producers cannot compare where the type makes its own.
     """
     row = JournalWriter(schema).find(connection.cursor(), [id]).get(id)
-    return None if row is None else Status.decode(row.status(with_fingerprint=True))
+    return None if row is None else Status.decode(row_status(row, row.at).value)
 
 
 def stats(connection: Connection, since: datetime, *, schema: str = SCHEMA) -> list[Row]:

@@ -21,8 +21,8 @@ from feedback.journal.queries import query
 from feedback.journal.rows import stored_headers
 from feedback.operations.explanations import Refusal, explain
 from feedback.operations.requests import SCHEMA, Connection
-from feedback.status.status import DEFAULT_TTL, encode_status, lifetime
 from feedback.status.store import StatusWrite
+from feedback.status.writes import row_status
 
 RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)
 AT_ONCE: Final = 500
@@ -61,19 +61,24 @@ class Moved(NamedTuple):
     status_ttl: int | None
     headers: Any
 
+    @property
+    def retry_at(self) -> datetime | None:
+        """When a request that waits runs."""
+        return self.due_at if self.state == State.WAITING else None
+
+    @property
+    def superseded_by(self) -> None:
+        """No move of an operator's makes a request give way to another."""
+
     def status(self) -> StatusWrite:
-        """Its status; one that waits lives until it is due and for its time to live after that."""
-        value = encode_status(
-            self.id, self.type, State(self.state), self.run, code=self.code, attempt=self.attempt,
-            at=self.at, fingerprint=None if self.own_fingerprint else self.fingerprint,
-            result=None if self.result is None else self.result.encode(), error=self.error,
-            reason=self.reason, retry_at=self.due_at,
-        )  # fmt: skip
-        ttl = DEFAULT_TTL if self.status_ttl is None else self.status_ttl
-        return StatusWrite(
-            self.id, value, lifetime(ttl, self.due_at, self.at),
+        """Its status."""
+        return row_status(
+            self,
+            self.at,
+            tell_fingerprint=not self.own_fingerprint,
+            ttl=self.status_ttl,
             reply_to=reply_channel(stored_headers(self.headers)),
-        )  # fmt: skip
+        )
 
 
 class TransitionOutcome(NamedTuple):

@@ -16,11 +16,6 @@ DEFAULT_TTL: Final = 3600
 """Seconds that a status lives, where its type says nothing else."""
 
 
-def lifetime(ttl: int, due: datetime | None, at: datetime) -> int:
-    """Seconds that a status of `at` lives: one of a request that waits until then, and `ttl` on."""
-    return ttl if due is None else ttl + max(0, int((due - at).total_seconds()))
-
-
 @dataclass(frozen=True, slots=True)
 class Status:
     """One status as it stood when it was read. Times are UTC."""
@@ -97,7 +92,7 @@ def encode_status(
     attempt: int,
     at: datetime,
     fingerprint: bytes | None = None,
-    result: bytes | None = None,
+    result: bytes | str | None = None,
     error: str | None = None,
     reason: str | None = None,
     retry_at: datetime | None = None,

@@ -9,23 +9,25 @@ import contextlib
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import errors
 
+from feedback.contract.counts import AnyCounts, Count
 from feedback.contract.record import Record
-from feedback.contract.states import DUPLICATE
+from feedback.contract.states import DUPLICATE, State
 from feedback.journal import claims as due
-from feedback.journal.claims import LOCK_BRIEFLY, Superseded, Want
+from feedback.journal.claims import LOCK_BRIEFLY, Want
+from feedback.journal.coalescing import Superseded
 from feedback.journal.parking import end_backends, park
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
+from feedback.status.writes import row_status
 from processing.ipc.channel import Frame
 from processing.maintenance.claim_timing import Refill
-from processing.maintenance.counters import Key
 from processing.maintenance.settings import ClerkSettings
 from processing.maintenance.unstarted import parked_statuses, parking, superseded_statuses
 from processing.pool.demand import pair_of
@@ -55,7 +57,7 @@ class QueueDesk:
         settings: ClerkSettings,
         tell: Callable[[Frame], None],
         publish: Callable[[Sequence[StatusWrite]], None],
-        count: Callable[[Mapping[Key, int]], None],
+        count: Callable[[AnyCounts], None],
         refuse: Callable[[Part], None],
     ) -> None:
         """`refuse` answers for records that can't be parked."""
@@ -205,7 +207,7 @@ class QueueDesk:
         mine = [p._replace(run=runs[p.id]) for p in found.parcels if p.id in runs]
         now = datetime.now(UTC)
         self._publish(parked_statuses(mine, found.records, part.code, now, settings.status_ttl))
-        self._count(Counter((parcel.type, "waiting", part.code) for parcel in mine))
+        self._count(Counter(Count(parcel.type, State.WAITING, part.code) for parcel in mine))
         self._tell_superseded(parked.superseded)
         settled = runs.keys() | {row.id for row in parked.superseded}
         others = [name for name in found.records if name not in settled]
@@ -239,12 +241,10 @@ class QueueDesk:
         writer = JournalWriter(schema)
         found = list(writer.find(connection.cursor(), ids).values())
         # Whether its producer can make the fingerprint only a version that knows the type can say.
-        self._publish(
-            [StatusWrite(row.id, row.status(with_fingerprint=False), ttl) for row in found]
-        )
+        self._publish([row_status(row, row.at, tell_fingerprint=False, ttl=ttl) for row in found])
         names = [row.id for row in found]
         if copies and names:
-            self._count(Counter((row.type, row.state, DUPLICATE) for row in found))
+            self._count(Counter(Count(row.type, State(row.state), DUPLICATE) for row in found))
             with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(LOCK_BRIEFLY)
                 writer.add_resends(connection.cursor(), names)
@@ -257,4 +257,4 @@ class QueueDesk:
     def _tell_superseded(self, rows: Sequence[Superseded]) -> None:
         if rows:
             self._publish(superseded_statuses(rows, datetime.now(UTC), self._settings.status_ttl))
-            self._count(Counter((row.type, "superseded", "superseded") for row in rows))
+            self._count(Counter(Count(row.type, row.state, row.code) for row in rows))

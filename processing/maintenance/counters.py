@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from feedback.contract.counts import AnyCounts
 
-Key = tuple[str, str, str]
-"""(type, state, code)"""
 Counts = dict[tuple[int, str, str, str], int]
 """(minute as epoch seconds, type, state, code) -> n"""
 
@@ -27,11 +25,11 @@ class Counters:
     def __bool__(self) -> bool:
         return bool(self._counts)
 
-    def add(self, counts: Mapping[Key, int], now: float) -> None:
+    def add(self, counts: AnyCounts, now: float) -> None:
         """Counts of now, epoch seconds."""
         minute = int(now) // 60 * 60
         for (name, state, code), n in counts.items():
-            key = (minute, self._name(name), state, code)
+            key = (minute, self._name(name), str(state), code)
             if key in self._counts or len(self._counts) < MOST_KEYS:
                 self._counts[key] = self._counts.get(key, 0) + n
             else:

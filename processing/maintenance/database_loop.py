@@ -9,13 +9,14 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 from structlog.stdlib import BoundLogger
 
+from feedback.contract.counts import AnyCounts
 from feedback.contract.states import PARKED, SHUTDOWN
 from feedback.errors import OncepoolError, SchemaTooNew
 from feedback.journal.migrations import check_schema, migrate
@@ -26,7 +27,7 @@ from feedback.status.store import StatusWrite
 from processing.ipc.channel import ChannelClosed, Frame
 from processing.maintenance.claimer import Part, QueueDesk
 from processing.maintenance.connection import Line
-from processing.maintenance.counters import Counters, Key
+from processing.maintenance.counters import Counters
 from processing.maintenance.database_health import Probe
 from processing.maintenance.dead_letter_buffer import Letterbox
 from processing.maintenance.expiry import records_in_doubt, statuses_in_doubt
@@ -89,7 +90,7 @@ class Desk:
             self._probe.ask()
         self.wake()
 
-    def count(self, counts: Mapping[Key, int]) -> None:
+    def count(self, counts: AnyCounts) -> None:
         """Adds to the counters."""
         with self._changed:
             self._counters.add(counts, time.time())

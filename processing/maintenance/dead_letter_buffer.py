@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from structlog.stdlib import BoundLogger
 
+from feedback.contract.counts import Count, NotRun
 from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE
 from feedback.contract.states import MALFORMED
 from feedback.journal.rows import DeadLetter
@@ -35,9 +36,7 @@ class Letterbox:
         with self._lock:
             self._waiting.extend((part, letter) for letter in letters)
 
-    def write(
-        self, connection: psycopg.Connection[Any]
-    ) -> tuple[Counter[int], dict[tuple[str, str, str], int]]:
+    def write(self, connection: psycopg.Connection[Any]) -> tuple[Counter[int], dict[Count, int]]:
         """Keeps some; returns how many of each part, and how many of each type.
 
         Raises psycopg.Error where the database is away; then all are still here.
@@ -53,7 +52,7 @@ class Letterbox:
             for _ in batch:
                 self._waiting.popleft()
         kinds = Counter(
-            (letter.record[TYPE] or "", "dead_letter", MALFORMED) for _, letter in batch
+            Count(letter.record[TYPE] or "", NotRun.DEAD_LETTER, MALFORMED) for _, letter in batch
         )
         return Counter(part for part, _ in batch), dict(kinds)
 

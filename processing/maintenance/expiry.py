@@ -4,35 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from feedback.contract.states import State
 from feedback.journal.result_outbox import ResultRecord
 from feedback.operations.requests import ExpiredClaim
-from feedback.status.status import encode_status
 from feedback.status.store import StatusWrite
+from feedback.status.writes import row_status
 
 
 def statuses_in_doubt(rows: Sequence[ExpiredClaim], ttl: int) -> list[StatusWrite]:
     """The statuses of swept claims; `ttl` seconds is for types that say nothing else."""
-    return [
-        StatusWrite(
-            row.id,
-            encode_status(
-                row.id,
-                row.type,
-                State.IN_DOUBT,
-                row.run,
-                code=row.code,
-                attempt=row.attempt,
-                at=row.finished_at,
-                fingerprint=row.fingerprint,
-                error=row.error,
-            ),
-            row.status_ttl or ttl,
-        )
-        for row in rows
-    ]
+    return [row_status(row, row.finished_at, ttl=row.status_ttl or ttl) for row in rows]
 
 
 def records_in_doubt(rows: Sequence[ExpiredClaim]) -> list[ResultRecord]:
     """Their result records."""
-    return [ResultRecord(row.id, row.type, State.IN_DOUBT, row.code) for row in rows]
+    return [ResultRecord(row.id, row.type, row.state, row.code) for row in rows]

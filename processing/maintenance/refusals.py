@@ -11,13 +11,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from feedback.contract.counts import Count
 from feedback.contract.envelope import read
 from feedback.contract.record import TOPIC, TYPE, Record
 from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, SHUTDOWN, State
 from feedback.errors import Malformed
 from feedback.journal.rows import DeadLetter
-from feedback.status.status import encode_status
 from feedback.status.store import StatusWrite
+from feedback.status.writes import status_write
 
 REASONS = {
     DATABASE_UNAVAILABLE: "the database is not reachable; nothing has run, send it again",
@@ -30,8 +31,8 @@ class Refused:
     """What is to be done about some messages."""
 
     writes: list[StatusWrite] = field(default_factory=list)
-    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """(type, state, code) -> requests that were answered so."""
+    counts: Counter[Count] = field(default_factory=Counter)
+    """Requests that were answered so."""
     letters: list[DeadLetter] = field(default_factory=list)
     """Messages that cannot become a request, or whose decoder had not run."""
 
@@ -53,14 +54,13 @@ def refusals(
             result.letters.append(letter)
             result.writes += malformed_status(letter, at, ttl)
             continue
-        value = encode_status(
-            envelope.id, envelope.type, State.FAILED, 1, code=code, attempt=1, at=at,
-            reason=REASONS.get(code),
-        )  # fmt: skip
         result.writes.append(
-            StatusWrite(envelope.id, value, ttl, bump=True, reply_to=envelope.reply_to)
-        )
-        result.counts[envelope.type, str(State.FAILED), code] += 1
+            status_write(
+                envelope.id, envelope.type, State.FAILED, 1, code=code, attempt=1, at=at,
+                reason=REASONS.get(code), ttl=ttl, bump=True, reply_to=envelope.reply_to,
+            )
+        )  # fmt: skip
+        result.counts[Count(envelope.type, State.FAILED, code)] += 1
     return result
 
 
@@ -68,8 +68,8 @@ def malformed_status(letter: DeadLetter, at: datetime, ttl: int) -> list[StatusW
     """`failed/malformed` for a message whose id at least is valid."""
     if letter.request_id is None:
         return []
-    value = encode_status(
+    write = status_write(
         letter.request_id, letter.record[TYPE] or "", State.FAILED, 1, code=MALFORMED, attempt=1,
-        at=at, reason=letter.error,
+        at=at, reason=letter.error, ttl=ttl, bump=True,
     )  # fmt: skip
-    return [StatusWrite(letter.request_id, value, ttl, bump=True)]
+    return [write]

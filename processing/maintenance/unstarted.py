@@ -16,11 +16,11 @@ from feedback.contract.headers import reply_channel
 from feedback.contract.record import HEADERS, TOPIC, VALUE, Record
 from feedback.contract.states import State
 from feedback.errors import Malformed
-from feedback.journal.claims import Superseded
+from feedback.journal.coalescing import Superseded
 from feedback.journal.parking import ParkedRequest
 from feedback.journal.rows import headers_json
-from feedback.status.status import encode_status, lifetime
 from feedback.status.store import StatusWrite
+from feedback.status.writes import row_status, status_write
 
 REASON = "the consumer stopped before it was this request's turn; another one runs it"
 
@@ -60,30 +60,23 @@ def parked_statuses(
     """`waiting` for those that have a row now."""
     writes = []
     for parcel in parcels:
-        due = parcel.not_before if parcel.not_before and parcel.not_before > at else None
-        value = encode_status(
-            parcel.id, parcel.type, State.WAITING, parcel.run, code=code, attempt=1, at=at,
-            reason=REASON, retry_at=due or at,
-        )  # fmt: skip
+        due = parcel.not_before if parcel.not_before and parcel.not_before > at else at
         reply_to = reply_channel(records[parcel.id][HEADERS])
-        writes.append(StatusWrite(parcel.id, value, lifetime(ttl, due, at), reply_to=reply_to))
+        writes.append(
+            status_write(
+                parcel.id, parcel.type, State.WAITING, parcel.run, code=code, attempt=1, at=at,
+                reason=REASON, retry_at=due, ttl=ttl, reply_to=reply_to,
+            )
+        )  # fmt: skip
     return writes
 
 
 def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> list[StatusWrite]:
     """Of rows whose place a newer one has taken."""
     return [
-        StatusWrite(
-            row.id,
-            encode_status(
-                row.id, row.type, State.SUPERSEDED, row.run, code=State.SUPERSEDED.value,
-                attempt=row.attempt, at=at, superseded_by=row.by,
-            ),
-            row.status_ttl or ttl,
-            reply_to=reply_channel(row.headers),
-        )
+        row_status(row, at, ttl=row.status_ttl or ttl, reply_to=reply_channel(row.headers))
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def _parcel(record: Record, envelope: Envelope, run: int, crashes: int) -> ParkedRequest:

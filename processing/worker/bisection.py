@@ -20,7 +20,7 @@ from processing.handlers.outcomes import Outcome, describe, outcome_of, safe_tex
 from processing.worker.chunk_run import Job
 from processing.worker.effect_transaction import ENDED, Broken
 from processing.worker.grouping import once_each
-from processing.worker.records import status_of
+from processing.worker.records import row_of, status_of
 from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
 from processing.worker.transaction import Round
@@ -77,7 +77,8 @@ class Transactions:
                 type=tasks[0].envelope.type,
                 error=describe(error),
             )
-            self._publish([status_of(tasks[0], datetime.now(UTC), bump=True)])
+            now = datetime.now(UTC)
+            self._publish([status_of(tasks[0], row_of(tasks[0], now), now, bump=True)])
             job.settle(tasks)
 
     def _transact(self, tasks: list[Task], job: Job) -> None:

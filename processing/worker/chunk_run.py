@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from feedback.contract.counts import Count, PlainCount, plain
 from feedback.contract.record import Record
 from processing.worker.task import Task
 
@@ -61,8 +62,7 @@ class Report:
     """Indices whose COMMIT may have landed."""
     times: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Kind -> (requests, seconds in handlers)."""
-    counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    """(type, state, code) -> n."""
+    counts: dict[PlainCount, int] = field(default_factory=dict)
     database_up: bool = True
     backend: tuple[int, str] | None = None
     due_in: float | None = None
@@ -82,8 +82,7 @@ class Job:
     """Indices whose outcome stands, whatever their handler would do: it need only be written."""
     again: set[int] = field(default_factory=set)
     """Indices that are run once more, alone, after the connection broke under them."""
-    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """(type, state, code) -> n."""
+    counts: Counter[Count] = field(default_factory=Counter)
 
     def open(self, tasks: Iterable[Task]) -> list[Task]:
         """Those of `tasks` that need something more."""
@@ -92,7 +91,7 @@ class Job:
     def finish(self, backend: tuple[int, str] | None) -> Report:
         """The report; counts as plain text, since it crosses the channel."""
         self.report.backend = backend
-        self.report.counts = {(t, str(s), str(c)): n for (t, s, c), n in self.counts.items()}
+        self.report.counts = plain(self.counts)
         return self.report
 
     def settle(self, tasks: Iterable[Task]) -> None:
@@ -101,7 +100,7 @@ class Job:
         for task in tasks:
             final = task.final or task.outcome
             if final is not None:
-                counts[task.envelope.type, final.state, final.code] += 1
+                counts[Count(task.envelope.type, final.state, final.code)] += 1
             if task.started is not None:
                 count, seconds = times.get(task.kind, (0, 0.0))
                 times[task.kind] = (count + 1, seconds + task.seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from feedback.contract.counts import Count
 from feedback.contract.states import MOST_CRASHES, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED, State
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
@@ -77,7 +78,7 @@ class Suspects:
     def _answer(self, task: Task, stored: StoredRequest | None, job: Job) -> None:
         if stored is not None:
             self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
-            job.counts[task.envelope.type, stored.state, stored.code] += 1
+            job.counts[Count(task.envelope.type, State(stored.state), stored.code)] += 1
         job.settled.add(task.index)
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import psycopg
 from structlog.stdlib import BoundLogger
 
+from feedback.contract.counts import Count, NotRun
 from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE
 from feedback.contract.states import MALFORMED
 from feedback.journal.rows import DeadLetter
@@ -50,7 +51,7 @@ class Letters:
         kept = letters.values()
         self._publish([w for letter in kept for w in malformed_status(letter, now, DEFAULT_TTL)])
         for letter in letters.values():
-            job.counts[letter.record[TYPE] or "", "dead_letter", MALFORMED] += 1
+            job.counts[Count(letter.record[TYPE] or "", NotRun.DEAD_LETTER, MALFORMED)] += 1
         job.settled.update(letters)
 
     def _keep(self, letters: Iterable[DeadLetter]) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from feedback.contract.states import CONFLICT, FINAL, State
-from feedback.journal.rows import DeadLetter, StoredRequest
+from feedback.journal.coalescing import Superseded
+from feedback.journal.rows import DeadLetter, RequestRow, StoredRequest
 from processing.handlers.outcomes import safe_text
 from processing.worker.task import Task
 
@@ -29,8 +30,10 @@ class Sorted:
     """To be run outside of it: they have no effects."""
     stale: list[Task] = field(default_factory=list)
     """Claimed rows that are no longer this instance's."""
-    ousted: list[str] = field(default_factory=list)
-    """Types of rows that gave way to a newer one of these tasks."""
+    rows: list[RequestRow] = field(default_factory=list)
+    """Of those that ended, in their order."""
+    ousted: list[Superseded] = field(default_factory=list)
+    """Rows that gave way to a newer one of these tasks."""
 
     def without_start(self, keep: Callable[[list[int]], list[int]]) -> list[Task]:
         """Keeps what ends here without a start from being recalled meanwhile.

@@ -22,7 +22,14 @@ from processing.handlers.outcomes import Done, NotDone, Outcome, describe, outco
 from processing.worker.calls import DONE
 from processing.worker.chunk_run import Job
 from processing.worker.follow_up_rows import write_follow_ups
-from processing.worker.records import attempts_of, final_of, row_of, running_status, status_of
+from processing.worker.records import (
+    attempts_of,
+    final_of,
+    row_of,
+    running_status,
+    status_of,
+    stored_status,
+)
 from processing.worker.results_log import Results
 from processing.worker.retry_decision import conclude
 from processing.worker.session import CommitUnclear, Session
@@ -55,10 +62,10 @@ class External:
             if not job.work.start(task.index, task.timeout):
                 job.give_back([task])
             elif not self._settle_doubt(task, job):
-                self._tell(task, job)
+                job.settle([task])
             elif self._claim(task, job.chunk.token):
                 self._call(task, job.chunk.token, job)
-                self._tell(task, job)
+                job.settle([task])
             else:
                 again.append(task)
             job.work.finish()
@@ -73,7 +80,6 @@ class External:
         task.fingerprint = stored.fingerprint
         task.end(Outcome(State.IN_DOUBT, code, reason="its worker was lost while it ran"))
         self._write_final(task, stored.token or "", job)
-        self._publish([status_of(task, datetime.now(UTC))])
 
     def _claim(self, task: Task, token: str) -> bool:
         task.started = None
@@ -109,6 +115,8 @@ class External:
             session.rollback()
             self._log.error("the claim was taken away meanwhile", request_id=task.envelope.id)
             task.end(Outcome(State.IN_DOUBT, "claim_lost"))
+            now = datetime.now(UTC)
+            self._publish([status_of(task, row_of(task, now), now)])
         except psycopg.Error as error:
             session.rollback()
             if session.lost:
@@ -122,7 +130,8 @@ class External:
             session.begin()
         now, cursor = datetime.now(UTC), session.cursor()
         conclude(task, now, random.random)
-        self._rows.finish_claim(cursor, row_of(task, now), token)
+        row = row_of(task, now)
+        self._rows.finish_claim(cursor, row, token)
         self._rows.add_attempts(cursor, attempts_of(task, now))
         self._results.add(cursor, [task])
         writes = write_follow_ups(self._rows, cursor, [task], now, job)
@@ -131,7 +140,7 @@ class External:
         except CommitUnclear as error:
             # The claim stands: an expired lease says in_doubt, the final row says what it was.
             raise psycopg.OperationalError(str(error)) from error
-        self._publish(writes)
+        self._publish([*writes, status_of(task, row, now)])
         job.wait_until(final_of(task).due, now)
 
     def _settle_doubt(self, task: Task, job: Job) -> bool:
@@ -152,8 +161,5 @@ class External:
             self._write_final(task, stored.token or "", job)
         else:
             task.end(Outcome(State.IN_DOUBT, stored.code, stored.reason, stored.error))
+            self._publish([stored_status(task, stored, handler, datetime.now(UTC))])
         return False
-
-    def _tell(self, task: Task, job: Job) -> None:
-        self._publish([status_of(task, datetime.now(UTC))])
-        job.settle([task])

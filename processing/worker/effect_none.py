@@ -12,7 +12,7 @@ from processing.handlers.outcomes import outcome_of
 from processing.worker.chunk_run import Job
 from processing.worker.crash_recovery import lost
 from processing.worker.effect_transaction import Segments
-from processing.worker.records import final_of, status_of
+from processing.worker.records import final_of, row_of, status_of
 from processing.worker.retry_decision import conclude
 from processing.worker.task import Task
 
@@ -62,7 +62,12 @@ class Plain:
         job.decided.update(t.index for t in kept)
         gone = [t for t in ran if t.index not in job.decided]
         # No row says which run it is: the store takes the one after the standing status's.
-        self._publish([status_of(t, now, bump=final_of(t).state is State.FAILED) for t in gone])
+        self._publish(
+            [
+                status_of(t, row_of(t, now), now, bump=final_of(t).state is State.FAILED)
+                for t in gone
+            ]
+        )
         job.settle(gone)
 
 

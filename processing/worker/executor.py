@@ -17,6 +17,7 @@ from typing import Literal
 import psycopg
 from structlog.stdlib import BoundLogger
 
+from feedback.contract.counts import SKIP, Count, NotRun
 from feedback.contract.record import TOPIC
 from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, State
 from feedback.errors import Malformed
@@ -37,7 +38,7 @@ from processing.worker.effect_none import Plain
 from processing.worker.effect_transaction import Segments
 from processing.worker.grouping import groups
 from processing.worker.parse import Limits, read_task
-from processing.worker.records import status_of
+from processing.worker.records import row_of, status_of
 from processing.worker.results_log import Results
 from processing.worker.session import Session
 from processing.worker.task import Task
@@ -158,7 +159,7 @@ class Executor:
                 letters[index] = DeadLetter(None, MALFORMED, why, record)
                 continue
             if isinstance(task, Skip):
-                job.counts["", "skipped", "skip"] += 1
+                job.counts[Count("", NotRun.SKIPPED, SKIP)] += 1
                 continue
             if suspect is not None:
                 note_crashes(task, suspect)
@@ -205,7 +206,7 @@ class Executor:
             task.started = None
             task.end(Outcome(State.FAILED, DATABASE_UNAVAILABLE, reason="the database is away"))
         now = datetime.now(UTC)
-        self._publish([status_of(t, now, bump=True) for t in told])
+        self._publish([status_of(t, row_of(t, now), now, bump=True) for t in told])
         job.settle(told)
 
 

@@ -11,8 +11,9 @@ import psycopg
 from feedback.contract.states import State
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
+from feedback.status.writes import row_status
 from processing.worker.chunk_run import Job
-from processing.worker.records import final_of, follow_up_row, follow_up_status
+from processing.worker.records import final_of, follow_up_row
 from processing.worker.task import Task
 
 
@@ -31,4 +32,4 @@ def write_follow_ups(
     written = rows.insert_missing(cursor, asked)
     for row in asked:
         job.wait_until(row.not_before, now)
-    return [follow_up_status(row, now) for row in asked if row.id in written]
+    return [row_status(row, now) for row in asked if row.id in written]

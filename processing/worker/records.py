@@ -14,11 +14,10 @@ from feedback.contract.envelope import JSON
 from feedback.contract.headers import OURS, headers_for
 from feedback.contract.record import HEADERS, Headers
 from feedback.contract.states import FOLLOW_UP, OK, WORKER_DIED, State
-from feedback.journal.coalescing import Waiter
 from feedback.journal.result_outbox import ResultRecord
 from feedback.journal.rows import FailedRun, RequestRow, StoredRequest, headers_json
-from feedback.status.status import DEFAULT_TTL, encode_status, lifetime
 from feedback.status.store import StatusWrite
+from feedback.status.writes import row_status, status_write
 from processing.handlers.follow_up import FollowUp
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome
@@ -62,15 +61,6 @@ def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> RequestRow:
     )  # fmt: skip
 
 
-def follow_up_status(row: RequestRow, now: datetime) -> StatusWrite:
-    """The status of a request that another one asked for."""
-    value = encode_status(
-        row.id, row.type, State.WAITING, row.run, code=row.code, attempt=1, at=now,
-        retry_at=row.not_before,
-    )  # fmt: skip
-    return StatusWrite(row.id, value, lifetime(DEFAULT_TTL, row.not_before, now))
-
-
 def attempts_of(task: Task, now: datetime) -> list[FailedRun]:
     """The lines that this end adds to the request's timeline: its lost starts, then this one.
 
@@ -102,55 +92,38 @@ def ended_at(task: Task, now: datetime) -> datetime:
     return datetime.fromtimestamp(task.started + task.seconds, UTC)
 
 
-def status_of(task: Task, now: datetime, *, bump: bool = False) -> StatusWrite:
-    """Its status as it ends here, or waits for its next attempt."""
-    final, e = final_of(task), task.envelope
-    value = encode_status(
-        e.id, e.type, final.state, task.run, code=final.code, attempt=task.attempt,
-        at=ended_at(task, now), fingerprint=task.told_fingerprint, result=task.result,
-        error=final.error, reason=final.reason, retry_at=final.due,
-        superseded_by=task.superseded_by,
-    )  # fmt: skip
-    return StatusWrite(e.id, value, lifetime(task.status_ttl, final.due, now), bump, e.reply_to)
-
-
-def ousted_status(waiter: Waiter, winner: str, now: datetime) -> StatusWrite:
-    """The status of a row whose place a newer request took."""
-    value = encode_status(
-        waiter.id, waiter.type, State.SUPERSEDED, waiter.run, code=State.SUPERSEDED.value,
-        attempt=waiter.attempt, at=now,
-        fingerprint=None if waiter.own_fingerprint else waiter.fingerprint,
-        superseded_by=winner,
-    )  # fmt: skip
-    return StatusWrite(waiter.id, value, waiter.status_ttl or DEFAULT_TTL)
+def status_of(task: Task, row: RequestRow, now: datetime, *, bump: bool = False) -> StatusWrite:
+    """Its status as it ends here, or waits for its next attempt; `row` is what row_of made."""
+    return row_status(
+        row,
+        ended_at(task, now),
+        tell_fingerprint=task.tells_fingerprint,
+        ttl=task.status_ttl,
+        reply_to=task.envelope.reply_to,
+        bump=bump,
+    )
 
 
 def running_status(task: Task, now: datetime) -> StatusWrite:
     """Says that it runs."""
     e = task.envelope
-    value = encode_status(
+    return status_write(
         e.id, e.type, State.RUNNING, task.run, code=OK, attempt=task.attempt, at=now,
-        fingerprint=task.told_fingerprint,
+        fingerprint=task.told_fingerprint, ttl=task.status_ttl, reply_to=e.reply_to,
     )  # fmt: skip
-    return StatusWrite(e.id, value, task.status_ttl, reply_to=e.reply_to)
 
 
 def stored_status(
     task: Task, stored: StoredRequest, handler: Handler | None, now: datetime
 ) -> StatusWrite:
     """The status of the row that stands under its id; `handler` is the row's type's."""
-    tells = handler is None or not handler.custom_fingerprint
-    ttl = DEFAULT_TTL if handler is None else handler.status_ttl
-    value = encode_status(
-        stored.id, stored.type, State(stored.state), stored.run, code=stored.code,
-        attempt=stored.attempt, at=now,
-        fingerprint=stored.fingerprint if tells else None,
-        result=None if stored.result is None else stored.result.encode(),
-        error=stored.error, reason=stored.reason, superseded_by=stored.superseded_by,
-        retry_at=stored.not_before,
-    )  # fmt: skip
-    ttl = lifetime(ttl, stored.not_before, now)
-    return StatusWrite(stored.id, value, ttl, reply_to=task.envelope.reply_to)
+    return row_status(
+        stored,
+        now,
+        tell_fingerprint=handler is None or not handler.custom_fingerprint,
+        ttl=None if handler is None else handler.status_ttl,
+        reply_to=task.envelope.reply_to,
+    )
 
 
 def final_of(task: Task) -> Outcome:

@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 
-from feedback.contract.states import DUPLICATE, State
-from feedback.journal.coalescing import Waiter
+from feedback.contract.states import DUPLICATE
+from feedback.journal.coalescing import Superseded
 from feedback.journal.result_outbox import ResultRecord, add_results
 from processing.worker.records import result_record
 from processing.worker.task import Task
@@ -40,9 +40,8 @@ class Results:
             ]  # fmt: skip
         add_results(cursor, self._schema, records)
 
-    def add_ousted(self, cursor: psycopg.Cursor[Any], ousted: Sequence[tuple[Waiter, str]]) -> None:
+    def add_ousted(self, cursor: psycopg.Cursor[Any], ousted: Sequence[Superseded]) -> None:
         """Records of requests whose place a newer one took."""
         if self._wanted:
-            name = State.SUPERSEDED.value
-            records = [ResultRecord(waiter.id, waiter.type, name, name) for waiter, _ in ousted]
+            records = [ResultRecord(row.id, row.type, row.state, row.code) for row in ousted]
             add_results(cursor, self._schema, records)

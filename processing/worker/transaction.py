@@ -12,11 +12,13 @@ from typing import Any
 
 import psycopg
 
+from feedback.contract.counts import Count, NotRun
 from feedback.contract.states import CONFLICT, DUPLICATE, State
 from feedback.journal.coalescing import Coalescing
 from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
+from feedback.status.writes import row_status
 from processing.handlers.handler import Handler
 from processing.worker.chunk_run import Job
 from processing.worker.dedup import Sorted, conflict_letter, sort_out
@@ -27,7 +29,6 @@ from processing.worker.follow_up_rows import write_follow_ups
 from processing.worker.records import (
     attempts_of,
     final_of,
-    ousted_status,
     row_of,
     status_of,
     stored_status,
@@ -99,16 +100,21 @@ class Round:
         if fate.answered:
             rows.add_resends(cursor, [t.envelope.id for t in fate.answered])
         writes = self._coalesce(cursor, ended, now, fate)
-        if new := [row_of(t, now) for t in ended if t.stored is None and _needs_row(t)]:
-            rows.insert(cursor, new)
+        fate.rows = [row_of(t, now) for t in ended]
+        new: list[RequestRow] = []
         changed: list[tuple[RequestRow, StoredRequest]] = []
-        for task in ended:
-            if task.stored is not None and _needs_row(task):
-                changed.append((row_of(task, now), task.stored))
-            elif task.stored is not None:
+        for task, row in zip(ended, fate.rows, strict=True):
+            if task.stored is None:
+                if _needs_row(task):
+                    new.append(row)
+            elif _needs_row(task):
+                changed.append((row, task.stored))
+            else:
                 # Its result is in its status alone: that goes first.
-                self._publish([status_of(task, now)])
-                rows.delete(cursor, row_of(task, now), task.stored)
+                self._publish([status_of(task, row, now)])
+                rows.delete(cursor, row, task.stored)
+        if new:
+            rows.insert(cursor, new)
         rows.update(cursor, changed)
         writes += write_follow_ups(rows, cursor, ended, now, job)
         for task in fate.conflicts:
@@ -128,23 +134,26 @@ class Round:
         verdict = self._coalescing.settle(cursor, coming, now)
         for task in ended:
             follow(task, verdict)
-        self._results.add_ousted(cursor, verdict.ousted)
-        fate.ousted = [waiter.type for waiter, _ in verdict.ousted]
-        return [ousted_status(waiter, winner, now) for waiter, winner in verdict.ousted]
+        fate.ousted = [waiter.replaced_by(winner) for waiter, winner in verdict.ousted]
+        self._results.add_ousted(cursor, fate.ousted)
+        return [row_status(row, now, ttl=row.status_ttl) for row in fate.ousted]
 
     def _tell(self, fate: Sorted, writes: list[StatusWrite], now: datetime, job: Job) -> None:
         """After COMMIT: publish, count."""
-        writes += [status_of(t, now, bump=_without_row(t)) for t in fate.ended]
+        for task, row in zip(fate.ended, fate.rows, strict=True):
+            writes.append(status_of(task, row, now, bump=_without_row(task)))
         for task in fate.answered:
             writes += self._standing(task, now)
-            job.counts[task.envelope.type, task.stored.state if task.stored else "", DUPLICATE] += 1
+            if task.stored is not None:
+                state = State(task.stored.state)
+                job.counts[Count(task.envelope.type, state, DUPLICATE)] += 1
         for task in fate.conflicts:
             # Its own status may have expired: whoever sent another payload sees what stands there.
             writes += self._standing(task, now)
-            job.counts[task.envelope.type, "dead_letter", CONFLICT] += 1
+            job.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, CONFLICT)] += 1
         self._publish(writes)
-        for kind in fate.ousted:
-            job.counts[kind, State.SUPERSEDED, State.SUPERSEDED.value] += 1
+        for gone in fate.ousted:
+            job.counts[Count(gone.type, gone.state, gone.code)] += 1
         for task in fate.ended:
             job.wait_until(final_of(task).due, now)
         job.settle(fate.ended)

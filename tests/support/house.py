@@ -1,0 +1,123 @@
+"""Rules for every source file and every page, as functions of a tree that return what breaks them.
+
+The tree is a folder like the project's root, so that a test can give one that breaks a rule.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCES = ("consumer", "processing", "feedback", "stack", "examples", "benchmarks")
+PAGES = ("README.md", "CHANGELOG.md", "docs/*.md", "benchmarks/*.md", "examples/**/*.md")
+TEXTS = (*SOURCES, ".ci", "docs", "scripts", "tests")
+
+MOST_LINES = 350
+MOST_LINES_OF_A_TEST = 500
+MOST_LINES_OF_A_FUNCTION = 50
+
+REASON = re.compile(r"^\s*# long: \S", re.MULTILINE)
+"""Stands in a file, or in a function, that has a reason to be longer than others."""
+
+MACHINE = re.compile(r"(?<![\w.}/-])/(?:work|root|tmp|home|mnt|Users)/[\w.-]+")
+IMAGES = {"Dockerfile", "compose.yaml"}
+"""Have paths inside containers."""
+
+FILE = re.compile(r"(?<![\w/.:-])(?:\.\./)*(?:[\w-]+/)*[\w-]+\.(?:py|md|sh|sql|sha256)\b")
+FOLDER = re.compile(rf"`((?:{'|'.join((*SOURCES, 'tests', 'scripts', 'docs'))})/[\w/.-]*)`")
+
+
+def sources(root: Path, *folders: str) -> Iterator[tuple[str, str]]:
+    """Path below the root, and text, of each Python file."""
+    for folder in folders or SOURCES:
+        for path in sorted((root / folder).rglob("*.py")):
+            yield path.relative_to(root).as_posix(), path.read_text()
+
+
+def classes_twice(root: Path) -> dict[str, list[str]]:
+    """Class names that stand more than once, with their files."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path, text in sources(root):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(path)
+    return {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
+def long_files(root: Path) -> dict[str, int]:
+    """Files with more lines than a reader holds in mind, and that say no reason."""
+    limits = dict.fromkeys(SOURCES, MOST_LINES) | {"tests": MOST_LINES_OF_A_TEST}
+    return {
+        path: lines
+        for folder, most in limits.items()
+        for path, text in sources(root, folder)
+        if (lines := len(text.splitlines())) > most and not REASON.search(text)
+    }
+
+
+def long_functions(root: Path) -> dict[str, int]:
+    """Functions (``path::name``) that are too long, nested ones counted in, and say no reason."""
+    found: dict[str, int] = {}
+    for path, text in sources(root):
+        lines = text.splitlines()
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            own = lines[node.lineno - 1 : node.end_lineno]
+            if len(own) > MOST_LINES_OF_A_FUNCTION and not REASON.search("\n".join(own)):
+                found[f"{path}::{node.name}"] = len(own)
+    return found
+
+
+def missing_files(root: Path) -> dict[str, list[str]]:
+    """For each page, the files and folders that it names and that are not there.
+
+    A name with a folder is one from the root or from the page; a bare name is of any folder.
+    """
+    paths = [path for folder in TEXTS for path in (root / folder).rglob("*")]
+    names = {path.name for path in [*paths, *root.glob("*")]}
+    found: dict[str, list[str]] = {}
+    for pattern in PAGES:
+        for page in sorted(root.glob(pattern)):
+            text = page.read_text()
+            missing = [
+                name
+                for name in dict.fromkeys([*FILE.findall(text), *FOLDER.findall(text)])
+                if not _is_there(name, root, page, names)
+            ]
+            if missing:
+                found[page.relative_to(root).as_posix()] = missing
+    return found
+
+
+def _is_there(name: str, root: Path, page: Path, names: set[str]) -> bool:
+    if "/" in name.rstrip("/"):
+        return (root / name).exists() or (page.parent / name).exists()
+    return name.rstrip("/") in names
+
+
+def texts(root: Path) -> Iterator[tuple[str, str]]:
+    """Path and text of each file that a person wrote."""
+    inside = [path for folder in TEXTS for path in (root / folder).rglob("*")]
+    for path in sorted([*root.glob("*"), *inside]):
+        if path.is_file() and "__pycache__" not in path.parts:
+            with contextlib.suppress(UnicodeDecodeError):
+                yield path.relative_to(root).as_posix(), path.read_text()
+
+
+def machine_paths(root: Path) -> dict[str, list[str]]:
+    """Absolute paths of some machine, by file."""
+    return {
+        path: hits
+        for path, text in texts(root)
+        if path not in IMAGES and (hits := MACHINE.findall(text))
+    }
+
+
+def files_with(word: str, root: Path) -> list[str]:
+    """Files that have that word, in whatever case, in their text or name."""
+    return [path for path, text in texts(root) if word in text.lower() or word in path.lower()]

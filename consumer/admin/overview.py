@@ -19,7 +19,7 @@ from feedback.operations import requests as operators
 from feedback.operations.statistics import Figures, figures
 from processing.cluster.instances import connect as connect_redis
 from processing.cluster.instances import instances
-from processing.cluster.limits import Limits, RedisLimitsStore
+from processing.cluster.limits import ClusterLimits, RedisLimitsStore
 
 Row = dict[str, Any]
 
@@ -29,7 +29,7 @@ class Look:
     """One look. What could not be read is None, and `problems` says why: source -> reason."""
 
     instances: list[Row] | None = None
-    limits: Limits | None = None
+    limits: ClusterLimits | None = None
     topics: list[Row] | None = None
     requests: list[Row] | None = None
     journal: Figures | None = None

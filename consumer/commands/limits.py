@@ -15,7 +15,7 @@ from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from feedback.errors import InvalidLimit, StoreUnavailable
 from processing.cluster.instances import connect, instances
-from processing.cluster.limits import Changes, Figure, Limits, RedisLimitsStore, Setting
+from processing.cluster.limits import Changes, ClusterLimits, Figure, RedisLimitsStore, Setting
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -154,7 +154,7 @@ def _who_applies(live: list[dict[str, Any]]) -> str:
     return f"{len(live)} live instance(s) apply it within {WITHIN} s: {names}"
 
 
-def _warnings(kind: str, found: Limits, live: list[dict[str, Any]]) -> Iterator[str]:
+def _warnings(kind: str, found: ClusterLimits, live: list[dict[str, Any]]) -> Iterator[str]:
     known = [facts for facts in live if kind in facts.get("types", ())]
     if live and not known and all(facts.get("types") for facts in live):
         yield f"no live instance has a handler for {kind!r}"
@@ -166,7 +166,7 @@ def _warnings(kind: str, found: Limits, live: list[dict[str, Any]]) -> Iterator[
         )
 
 
-def described(found: Limits, live: list[dict[str, Any]]) -> dict[str, Any]:
+def described(found: ClusterLimits, live: list[dict[str, Any]]) -> dict[str, Any]:
     """The limits as one JSON object; `at_once` is what instances say that they may run now."""
     return {
         "workers": found.workers,
@@ -190,7 +190,7 @@ def described(found: Limits, live: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _print(found: Limits, live: list[dict[str, Any]]) -> None:
+def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:
     rows = described(found, live)
     workers = [(name, rows[name]) for name in ("workers", "workers_total") if rows[name]]
     if workers:

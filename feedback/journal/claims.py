@@ -41,7 +41,7 @@ _ROW_ONLY: Final = frozenset({"ce_id", "ce_type", "ce_notbefore"})
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class ClaimRequest:
     """At most `most` rows, claimed under the token of `order`."""
 
     order: int
@@ -60,7 +60,7 @@ class Claimed(NamedTuple):
     """`worker_died` where its claims have ended in death too often: it is only to be written."""
 
 
-class Haul(NamedTuple):
+class ClaimResult(NamedTuple):
     """What a claim brought."""
 
     rows: list[Claimed]
@@ -107,12 +107,12 @@ def due_channel(schema: str) -> str:
 def claim(
     connection: Connection,
     instance: str,
-    want: Want,
+    want: ClaimRequest,
     *,
     schema: str,
     results: bool = False,
     after: str = "",
-) -> Haul:
+) -> ClaimResult:
     """Claims rows that are due, the first due ones of each type in turn, in one transaction.
 
     `results`: what is superseded on the way gets a result record. `after`: where the last claim
@@ -123,7 +123,7 @@ def claim(
     later = min((s for _, s in firsts if s > 0), default=None)
     room = {t: want.limits.get(t, want.most) for t, s in firsts if s <= 0}
     if not room or want.most < 1:
-        return Haul([], [], later, after)
+        return ClaimResult([], [], later, after)
     values = {"token": claim_token(instance, want.order), "lease": LEASE}
     rows: list[_Row] = []
     with connection.transaction():
@@ -142,7 +142,7 @@ def claim(
     # Those that are due first go first; of one type the claim has seen to that.
     rows.sort(key=lambda row: (row.due, row.created_at))
     found = [Claimed(_record(row, want.order), _verdict(row)) for row in rows]
-    return Haul(found, superseded, later, after)
+    return ClaimResult(found, superseded, later, after)
 
 
 def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:
@@ -234,7 +234,7 @@ def settle(
 
 
 def notify(connection: Connection, *, schema: str) -> None:
-    """Wakes the clerks of all instances, when the transaction commits."""
+    """Wakes the maintenance processes of all instances, when the transaction commits."""
     connection.execute("SELECT pg_notify(%s, '')", [due_channel(schema)])
 
 

@@ -1,4 +1,4 @@
-"""Limits that hold while instances run: where they are kept, and what may stand there.
+"""ClusterLimits that hold while instances run: where they are kept, and what may stand there.
 
 One Redis hash, `<prefix>:limits`, one field per figure, so that two operators who set different
 ones never undo each other: `workers`, `workers_total`, and for each type `total:<type>`,
@@ -58,7 +58,7 @@ class TypeLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClusterLimits:
     """All limits in force. None: the configuration's own."""
 
     workers: int | None = None
@@ -73,7 +73,7 @@ class Limits:
 class LimitsStore(Protocol):
     """Keeps limits."""
 
-    def read(self) -> Limits:
+    def read(self) -> ClusterLimits:
         """What stands. Raises StoreUnavailable."""
 
     def change(self, changes: Changes) -> None:
@@ -87,7 +87,7 @@ class RedisLimitsStore:
         self._client = client
         self._key = f"{prefix}:limits"
 
-    def read(self) -> Limits:
+    def read(self) -> ClusterLimits:
         """What stands. Raises StoreUnavailable."""
         with _explained():
             found: Any = self._client.hgetall(self._key)
@@ -114,7 +114,7 @@ class MemoryLimitsStore:
         self._lock = threading.Lock()
         self._fields: dict[str, str] = {}
 
-    def read(self) -> Limits:
+    def read(self) -> ClusterLimits:
         """What stands. Raises StoreUnavailable."""
         with self._lock:
             self._check()
@@ -171,7 +171,7 @@ def _kind(setting: Setting) -> str:
     return "instance as a whole" if setting.type is None else "type"
 
 
-def parse(fields: Iterable[tuple[str, str]]) -> Limits:
+def parse(fields: Iterable[tuple[str, str]]) -> ClusterLimits:
     """What the hash says. A field that can't be understood is named and left out."""
     of_all: dict[str, int] = {}
     of_types: dict[str, dict[str, int]] = {}
@@ -193,7 +193,7 @@ def parse(fields: Iterable[tuple[str, str]]) -> Limits:
         kind: TypeLimit(found.get("total"), found.get("instance"), "paused" in found)
         for kind, found in of_types.items()
     }
-    return Limits(of_all.get("workers"), of_all.get("workers_total"), types, tuple(unread))
+    return ClusterLimits(of_all.get("workers"), of_all.get("workers_total"), types, tuple(unread))
 
 
 def _text(value: bytes) -> str:

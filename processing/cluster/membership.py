@@ -9,7 +9,7 @@ import redis
 
 from processing.cluster.instances import Registration, instances
 from processing.cluster.limits import RedisLimitsStore
-from processing.cluster.quota import Portion, Shares, peer
+from processing.cluster.quota import InstanceQuota, Quota, peer
 
 
 class Membership:
@@ -24,13 +24,13 @@ class Membership:
         self._interval = interval
         self._registration = Registration(client, prefix, instance, ttl)
         self._limits = RedisLimitsStore(client, prefix)
-        self._shares = Shares(instance)
+        self._shares = Quota(instance)
         self._renewed: tuple[float, dict[str, int]] | None = None
         """When it was registered last, and what it said that it holds."""
         self.unread: tuple[str, ...] = ()
         """Fields of the limits that say nothing that could be understood."""
 
-    def turn(self, facts: Mapping[str, Any], now: float) -> Portion | None:
+    def turn(self, facts: Mapping[str, Any], now: float) -> InstanceQuota | None:
         """Looks at the limits, and registers where it is time to.
 
         `facts` is what the main process said of itself; before it has said what it holds, None is

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from processing.cluster.limits import Limits
+from processing.cluster.limits import ClusterLimits
 
 SETTLE = 2.5
 """Seconds before a larger share is used; longer than two looks at the limits take."""
@@ -41,7 +41,7 @@ def peer(facts: Mapping[str, Any]) -> Peer:
     return Peer(str(facts["id"]), frozenset(facts.get("types") or ()), facts.get("at_once") or {})
 
 
-class Share(NamedTuple):
+class TypeQuota(NamedTuple):
     """Of one type, in this instance. None: not limited."""
 
     instance: int | None
@@ -53,12 +53,12 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class InstanceQuota:
     """What holds in this instance."""
 
     workers: int | None = None
     """None: as configured."""
-    types: Mapping[str, Share] = field(default_factory=dict)
+    types: Mapping[str, TypeQuota] = field(default_factory=dict)
     paused: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def share_of(total: int, own: str, ids: Collection[str], what: str) -> int:
     return part + (own in _first(rest, ids, what))
 
 
-def workers_of(limits: Limits, own: str, ids: Collection[str]) -> int | None:
+def workers_of(limits: ClusterLimits, own: str, ids: Collection[str]) -> int | None:
     """Worker processes of this instance; None: as configured.
 
     At least one each, even where the total is less than there are instances: one that has
@@ -97,7 +97,7 @@ def _rank(what: str, id: str) -> bytes:
     return hashlib.blake2b(f"{what}\0{id}".encode(), digest_size=8).digest()
 
 
-class Shares:
+class Quota:
     """This instance's shares over time."""
 
     def __init__(self, own: str) -> None:
@@ -109,22 +109,22 @@ class Shares:
         self._looked = False
 
     def look(
-        self, limits: Limits, peers: Sequence[Peer], held: Mapping[str, int], now: float
-    ) -> Portion:
+        self, limits: ClusterLimits, peers: Sequence[Peer], held: Mapping[str, int], now: float
+    ) -> InstanceQuota:
         """What holds from now on. `held`: what this instance itself may have at once, by type."""
         others = [p for p in peers if p.id != self._own]
         me = next((p for p in peers if p.id == self._own), Peer(self._own))
-        types: dict[str, Share] = {}
+        types: dict[str, TypeQuota] = {}
         for kind, limit in limits.types.items():
             using = due = None
             if limit.total is not None and me.takes_part(kind):
                 using, due = self._of_total(kind, limit.total, others, held, now)
             if limit.instance is not None or due is not None:
-                types[kind] = Share(limit.instance, using, due)
+                types[kind] = TypeQuota(limit.instance, using, due)
         for kind in self._using.keys() - {k for k, share in types.items() if share.due is not None}:
             del self._using[kind], self._views[kind]
         self._looked = True
-        return Portion(
+        return InstanceQuota(
             workers_of(limits, self._own, [self._own, *(p.id for p in others)]),
             types,
             tuple(sorted(kind for kind, limit in limits.types.items() if limit.paused)),

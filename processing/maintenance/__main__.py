@@ -1,4 +1,4 @@
-"""The clerk: housekeeping of one instance, apart from the main process and the workers.
+"""The maintenance process: housekeeping of one instance, beside its main process and workers.
 
     python -m processing.maintenance PARENT_PID SOCKET
 
@@ -20,21 +20,21 @@ import traceback
 import redis
 
 from feedback.errors import StoreUnavailable
-from feedback.journal.claims import Want
+from feedback.journal.claims import ClaimRequest
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
 from processing.cluster.instances import connect
 from processing.cluster.membership import Membership
-from processing.cluster.quota import Portion
+from processing.cluster.quota import InstanceQuota
 from processing.ipc.channel import BlockingChannel, ChannelClosed, Frame
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.logs import configure, get_logger
-from processing.maintenance.claimer import Part
-from processing.maintenance.database_loop import Desk
+from processing.maintenance.claimer import UnstartedRecords
+from processing.maintenance.database_loop import DatabaseLoop
 from processing.maintenance.health import Health
 from processing.maintenance.health_server import HealthServer
-from processing.maintenance.periodic import Schedule
-from processing.maintenance.result_relay import result_sender
+from processing.maintenance.periodic import PeriodicDuties
+from processing.maintenance.result_relay import result_relay
 from processing.maintenance.settings import ClerkSettings
 
 TURN = 0.5
@@ -49,7 +49,7 @@ MEMBERSHIP = "membership"
 def main() -> None:
     """Runs until the main process says stop or is gone."""
     parent, sock = map(int, sys.argv[1:3])
-    # The main process decides when the clerk ends, whatever the group or a supervisor is sent.
+    # The main process decides when this process ends, whatever the group or a supervisor is sent.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     tie_to_parent(parent)
@@ -68,22 +68,22 @@ def _serve(channel: BlockingChannel) -> int:
     if frame is None:
         return 1
     settings = ClerkSettings(**frame[1])
-    configure(**settings.log, process="clerk")
+    configure(**settings.log, process="maintenance")
     try:
-        clerk = Clerk(channel, settings)
-    except Exception:  # noqa: BLE001 - whatever keeps the clerk from starting is told to main
+        maintenance = Maintenance(channel, settings)
+    except Exception:  # noqa: BLE001 - whatever keeps it from starting is told to main
         channel.send(("fatal", traceback.format_exc()))
         return 1
-    return clerk.serve()
+    return maintenance.serve()
 
 
-class Clerk:
-    """Takes frames in one thread; the desk does the database's work in another."""
+class Maintenance:
+    """Takes frames in one thread; the database loop works in another."""
 
     def __init__(self, channel: BlockingChannel, settings: ClerkSettings) -> None:
         self._channel = channel
         self._settings = settings
-        self._log = get_logger("oncepool.clerk")
+        self._log = get_logger("oncepool.maintenance")
         self._health = Health(settings.stale_after, time.monotonic)
         self._sender = StatusSender(
             RedisStatusStore(settings.redis_url, prefix=settings.redis_prefix),
@@ -98,12 +98,14 @@ class Clerk:
         )
         self._registered = True
         """Whether the last look at Redis worked, or none was tried yet."""
-        self._told: tuple[Portion | None, tuple[str, ...]] = (None, ())
+        self._told: tuple[InstanceQuota | None, tuple[str, ...]] = (None, ())
         """The limits that the main process was told, and what of them could not be read."""
-        self._desk = Desk(settings, channel.send, self._sender.put, self._health, self._log)
+        self._database = DatabaseLoop(
+            settings, channel.send, self._sender.put, self._health, self._log
+        )
         turns = min(settings.register_interval, settings.limits_interval)
-        self._schedule = Schedule({MEMBERSHIP: turns}, time.monotonic())
-        self._results = result_sender(settings, self._log)
+        self._schedule = PeriodicDuties({MEMBERSHIP: turns}, time.monotonic())
+        self._results = result_relay(settings, self._log)
         self._server: HealthServer | None = None
         if settings.health_port is not None:
             self._server = _health_server(settings, self._health)
@@ -111,7 +113,7 @@ class Clerk:
 
     def serve(self) -> int:
         """Runs until told to stop. Raises ChannelClosed when the main process is gone."""
-        self._desk.start()
+        self._database.start()
         self._results.start()
         self._schedule.hasten(MEMBERSHIP, time.monotonic())
         while True:
@@ -121,7 +123,7 @@ class Clerk:
                 break
             for _duty in self._schedule.take(time.monotonic()):
                 self._look_around()
-            self._desk.unhang()
+            self._database.unhang()
         self._leave()
         return 0
 
@@ -132,14 +134,14 @@ class Clerk:
                 self._health.beat(facts)
                 self._channel.send(("alive",))
             case ("counts", counts):
-                self._desk.count(counts)
+                self._database.count(counts)
                 self._results.wake()
             case ("probe",):
-                self._desk.probe()
+                self._database.probe()
             case ("refuse", number, code, records, decoded):
-                self._desk.refuse(Part(number, code, records, decoded, [], []))
+                self._database.refuse(UnstartedRecords(number, code, records, decoded, [], []))
             case ("park", *part):
-                self._desk.park(Part(*part))
+                self._database.park(UnstartedRecords(*part))
             case ("want" | "wake" | "renew" | "hold" | "release", *_):
                 self._on_queue(frame)
             case ("stop",):
@@ -150,10 +152,10 @@ class Clerk:
 
     def _on_queue(self, frame: Frame) -> None:
         """What the main process says of the waiting queue."""
-        queue = self._desk.queue
+        queue = self._database.queue
         match frame:
             case ("want", order, most, limits, paused):
-                queue.want(Want(order, most, limits, paused))
+                queue.want(ClaimRequest(order, most, limits, paused))
             case ("wake", seconds):
                 queue.wake(seconds)
             case ("renew", pairs):
@@ -162,7 +164,7 @@ class Clerk:
                 queue.hold(tokens)
             case ("release", pairs, backends):
                 queue.release(pairs, backends)
-        self._desk.wake()
+        self._database.wake()
 
     def _look_around(self) -> None:
         facts = self._health.facts
@@ -182,7 +184,7 @@ class Clerk:
             if portion is not None:
                 self._tell_limits(portion)
 
-    def _tell_limits(self, portion: Portion) -> None:
+    def _tell_limits(self, portion: InstanceQuota) -> None:
         told, unread = self._told
         if self._membership.unread != unread:
             self._log.warning("limits that say nothing", fields=self._membership.unread)
@@ -192,7 +194,7 @@ class Clerk:
 
     def _leave(self) -> None:
         """Statuses first, as somebody waits for them; the database writes meanwhile."""
-        self._desk.stop()
+        self._database.stop()
         self._results.stop()
         if not self._sender.close(FLUSH_AT_EXIT):
             self._log.warning("statuses lost at the end", dropped=self._sender.dropped)
@@ -201,7 +203,7 @@ class Clerk:
         except (redis.RedisError, OSError):
             self._log.info("the registration stays until it expires: Redis is away")
         end = time.monotonic() + FLUSH_AT_EXIT
-        self._desk.join(FLUSH_AT_EXIT)
+        self._database.join(FLUSH_AT_EXIT)
         self._results.join(max(0.0, end - time.monotonic()))
         if self._server is not None:
             self._server.close()

@@ -1,4 +1,4 @@
-"""When the clerk claims due rows. Pure: events and the clock come in, claims go out.
+"""When due rows are claimed due rows. Pure: events and the clock come in, claims go out.
 
     wanted --------> open --tick: its time has come--> claiming
                       ^                                  |  |
@@ -14,21 +14,21 @@ from __future__ import annotations
 import math
 
 from feedback.backoff import Backoff
-from feedback.journal.claims import Want
+from feedback.journal.claims import ClaimRequest
 
 SHORTEST = 0.05
 LONGEST = 1.0
 """Seconds between two claims that find nothing."""
 
 
-class Refill:
-    """The clerk's view of what main wants and when it may be there."""
+class ClaimTiming:
+    """This process's view of what main wants and when it may be there."""
 
     def __init__(self) -> None:
         self.stopped = False
         """Nothing is claimed any more."""
-        self._want: Want | None = None
-        self._claiming: Want | None = None
+        self._want: ClaimRequest | None = None
+        self._claiming: ClaimRequest | None = None
         self._next = 0.0
         self._pauses = Backoff(SHORTEST, LONGEST)
         self._woken = math.inf
@@ -36,7 +36,7 @@ class Refill:
 
     # Events
 
-    def wanted(self, want: Want, now: float) -> None:
+    def wanted(self, want: ClaimRequest, now: float) -> None:
         """The main process wants rows; none with `most` 0. Replaces what it wanted before."""
         self._want = want if want.most > 0 and not self.stopped else None
         self._next = now
@@ -78,7 +78,7 @@ class Refill:
 
     # Actions
 
-    def tick(self, now: float) -> Want | None:
+    def tick(self, now: float) -> ClaimRequest | None:
         """The claim to make now; `claimed` or `failed` must follow."""
         if self.pause(now) != 0.0:
             return None

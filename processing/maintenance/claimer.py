@@ -1,6 +1,6 @@
-"""The clerk's work on the waiting queue: claims, renewals, what is given back or parked.
+"""Work on the waiting queue: claims, renewals, what is given back or parked.
 
-The clerk's thread says what is to be done; the desk's thread does it on its connection.
+The thread that takes frames says what is to be done; the database thread does it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from feedback.contract.counts import AnyCounts, Count
 from feedback.contract.record import Record
 from feedback.contract.states import DUPLICATE, State
 from feedback.journal import claims as due
-from feedback.journal.claims import LOCK_BRIEFLY, Want
+from feedback.journal.claims import LOCK_BRIEFLY, ClaimRequest
 from feedback.journal.coalescing import Superseded
 from feedback.journal.parking import end_backends, park
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from feedback.status.writes import row_status
 from processing.ipc.channel import Frame
-from processing.maintenance.claim_timing import Refill
+from processing.maintenance.claim_timing import ClaimTiming
 from processing.maintenance.settings import ClerkSettings
 from processing.maintenance.unstarted import parked_statuses, parking, superseded_statuses
 from processing.pool.demand import pair_of
@@ -35,7 +35,7 @@ from processing.pool.demand import pair_of
 Connection = psycopg.Connection[Any]
 
 
-class Part(NamedTuple):
+class UnstartedRecords(NamedTuple):
     """Records of the main process that will not start here."""
 
     number: int
@@ -49,7 +49,7 @@ class Part(NamedTuple):
     """Of suspects, the dead workers' database backends, which must be gone first."""
 
 
-class QueueDesk:
+class Claimer:
     """What is to be done about due rows."""
 
     def __init__(
@@ -58,7 +58,7 @@ class QueueDesk:
         tell: Callable[[Frame], None],
         publish: Callable[[Sequence[StatusWrite]], None],
         count: Callable[[AnyCounts], None],
-        refuse: Callable[[Part], None],
+        refuse: Callable[[UnstartedRecords], None],
     ) -> None:
         """`refuse` answers for records that can't be parked."""
         self._settings = settings
@@ -67,19 +67,19 @@ class QueueDesk:
         self._count = count
         self._refuse = refuse
         self._after = ""
-        """The type where the last claim left off: the desk's thread alone knows."""
+        """The type where the last claim left off: the database thread alone knows."""
         self._lock = threading.Lock()
         # All below is guarded by _lock.
-        self._refill = Refill()
+        self._refill = ClaimTiming()
         self._renewal: list[tuple[str, int]] = []
         self._held: list[str] = []
         self._releases: dict[tuple[str, int], None] = {}
         self._backends: list[tuple[int, str]] = []
-        self._parts: deque[Part] = deque()
+        self._parts: deque[UnstartedRecords] = deque()
 
-    # Said by the clerk's thread
+    # Said by the thread that takes frames
 
-    def want(self, want: Want) -> None:
+    def want(self, want: ClaimRequest) -> None:
         """The main process wants rows."""
         with self._lock:
             self._refill.wanted(want, time.monotonic())
@@ -110,7 +110,7 @@ class QueueDesk:
             self._backends += backends
             self._releases.update(dict.fromkeys(pairs))
 
-    def park(self, part: Part) -> None:
+    def park(self, part: UnstartedRecords) -> None:
         """These records are to wait for another instance."""
         with self._lock:
             self._parts.append(part)
@@ -120,7 +120,7 @@ class QueueDesk:
         with self._lock:
             self._refill.stop()
 
-    # Done by the desk's thread
+    # Done by the database thread
 
     def pause(self, now: float) -> float | None:
         """Seconds until there is something to do; None while nothing is wanted."""
@@ -195,7 +195,7 @@ class QueueDesk:
         elif haul.rows:
             self._tell(("due", want.order, [tuple(row) for row in haul.rows]))
 
-    def _park(self, connection: Connection, part: Part) -> None:
+    def _park(self, connection: Connection, part: UnstartedRecords) -> None:
         settings = self._settings
         end_backends(connection, part.backends)
         found = parking(part.records, part.lost, part.decoded)
@@ -220,7 +220,7 @@ class QueueDesk:
         if rest:
             self._refuse(part._replace(records=rest))
 
-    def _give_up(self, part: Part) -> None:
+    def _give_up(self, part: UnstartedRecords) -> None:
         """Answers for records that could not be parked."""
         if part.lost:
             # Their COMMIT may have landed: nothing may be said before the journal has spoken.
@@ -250,7 +250,7 @@ class QueueDesk:
                 writer.add_resends(connection.cursor(), names)
         return set(names)
 
-    def _next_part(self) -> Part | None:
+    def _next_part(self) -> UnstartedRecords | None:
         with self._lock:
             return self._parts.popleft() if self._parts else None
 

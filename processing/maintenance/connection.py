@@ -1,4 +1,4 @@
-"""The clerk's connection to the database: made when it is needed, heard while nothing is asked."""
+"""Maintenance's connection to the database: made when needed, heard while nothing is asked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONNECT_TIMEOUT = 5
 STATEMENT_TIMEOUT = 10
 
 
-class Line:
+class ListeningConnection:
     """One thread uses it; any thread may wake that thread, or cut the line under it."""
 
     def __init__(self, url: str, schema: str, instance: str, on_due: Callable[[], None]) -> None:
@@ -48,7 +48,7 @@ class Line:
                 self._url,
                 autocommit=True,
                 connect_timeout=CONNECT_TIMEOUT,
-                application_name=f"oncepool clerk {self._instance}",
+                application_name=f"oncepool maintenance {self._instance}",
             )
             connection.execute(
                 "SELECT set_config('statement_timeout', %s, false)", [f"{STATEMENT_TIMEOUT}s"]

@@ -1,4 +1,4 @@
-"""When the clerk tries the database, and what of it the main process hears. Pure.
+"""When the maintenance process tries the database, and what of it the main process hears. Pure.
 
 up -- a statement failed, or main asked --> trying -- success --> up
                                              |  ^
@@ -18,8 +18,8 @@ FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 5.0
 
 
-class Probe:
-    """The clerk's view of the database."""
+class DatabaseHealth:
+    """This process's view of the database."""
 
     def __init__(self, jitter: Callable[[], float] = random.random) -> None:
         self.up = False

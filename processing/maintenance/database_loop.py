@@ -1,4 +1,4 @@
-"""The clerk's database work, in a thread of its own.
+"""The database work of the maintenance process, in a thread of its own.
 
 So the channel, the registration and the health endpoint go on while the database hangs.
 """
@@ -25,14 +25,14 @@ from feedback.journal.rows import DeadLetter
 from feedback.operations import requests as operators
 from feedback.status.store import StatusWrite
 from processing.ipc.channel import ChannelClosed, Frame
-from processing.maintenance.claimer import Part, QueueDesk
-from processing.maintenance.connection import Line
+from processing.maintenance.claimer import Claimer, UnstartedRecords
+from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.counters import Counters
-from processing.maintenance.database_health import Probe
-from processing.maintenance.dead_letter_buffer import Letterbox
+from processing.maintenance.database_health import DatabaseHealth
+from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
 from processing.maintenance.expiry import records_in_doubt, statuses_in_doubt
 from processing.maintenance.health import Health
-from processing.maintenance.periodic import Schedule
+from processing.maintenance.periodic import PeriodicDuties
 from processing.maintenance.refusals import refusals
 from processing.maintenance.settings import ClerkSettings
 
@@ -40,7 +40,7 @@ WRITE_COUNTERS_EVERY = 2.0
 SWEEP, COUNTERS = "sweep", "counters"
 
 
-class Desk:
+class DatabaseLoop:
     """Probes the database, sweeps expired claims, writes counters, tends the waiting queue."""
 
     def __init__(
@@ -56,29 +56,29 @@ class Desk:
         self._publish = publish
         self._health = health
         self._log = log
-        self._schedule = Schedule(
+        self._schedule = PeriodicDuties(
             {COUNTERS: WRITE_COUNTERS_EVERY, SWEEP: settings.sweep_interval}, time.monotonic()
         )
         # At the start too: an instance that was killed may have left claims.
         self._schedule.hasten(SWEEP, time.monotonic())
-        self._letters = Letterbox(settings.schema, log)
+        self._letters = DeadLetterBuffer(settings.schema, log)
         self._said_ready = False
         self._schema_checked = False
         self._blocked = False
         """The schema can't be used: nothing but stopping helps."""
-        self.queue = QueueDesk(settings, tell, publish, self.count, self.refuse)
+        self.queue = Claimer(settings, tell, publish, self.count, self.refuse)
         """What is to be done about due rows; `wake` after it was told something."""
-        self._line = Line(
+        self._line = ListeningConnection(
             settings.database_url, settings.schema, settings.instance, self.queue.wake
         )
         self._changed = threading.Lock()
         # All below is guarded by _changed.
-        self._probe = Probe()
+        self._probe = DatabaseHealth()
         self._counters = Counters()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="desk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="database", daemon=True)
 
-    # Called by the clerk's own thread
+    # Called by the thread that takes frames
 
     def start(self) -> None:
         """Starts the thread; its first try of the database ends in the frame ``ready``."""
@@ -101,7 +101,7 @@ class Desk:
             self._letters.put(part, letters)
             self.wake()
 
-    def refuse(self, part: Part) -> None:
+    def refuse(self, part: UnstartedRecords) -> None:
         """Answers for records that will not start here: `failed/<code>`, or a dead letter."""
         now, ttl = datetime.now(UTC), self._settings.status_ttl
         code = SHUTDOWN if part.code == PARKED else part.code
@@ -112,7 +112,7 @@ class Desk:
         # Answered once they are in the journal: until then the main process keeps them, too.
         self.keep(part.number, refused.letters)
 
-    def park(self, part: Part) -> None:
+    def park(self, part: UnstartedRecords) -> None:
         """Has records wait for another instance; refuses them where the database is away."""
         self.queue.park(part)
         self.wake()

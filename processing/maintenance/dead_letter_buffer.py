@@ -1,4 +1,4 @@
-"""Dead letters of the clerk: they wait for the database, since nobody sends them again."""
+"""Dead letters of refused messages: they wait for the database, since nobody sends them again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from feedback.journal.writer import JournalWriter
 AT_ONCE = 100
 
 
-class Letterbox:
+class DeadLetterBuffer:
     """Filled by one thread, emptied by another."""
 
     def __init__(self, schema: str, log: BoundLogger) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-class Item(NamedTuple):
+class HealthCheck(NamedTuple):
     """One thing that was looked at."""
 
     name: str
@@ -19,10 +19,10 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HealthReport:
     """What an endpoint says."""
 
-    items: tuple[Item, ...]
+    items: tuple[HealthCheck, ...]
 
     @property
     def ok(self) -> bool:
@@ -43,9 +43,9 @@ class Answer:
 
 
 class Health:
-    """What the clerk knows, and the rules. Any thread may tell and ask.
+    """What the process knows, and the rules. Any thread may tell and ask.
 
-    Alive: the main process has beaten within `stale_after` seconds and the clerk's own loop turns.
+    Alive: the main process has beaten within `stale_after` seconds and its own loop turns.
     Ready: alive, a member of the group (with or without partitions, paused or idle), not stopping,
     and the database is up. Redis is only reported: requests run without it.
     """
@@ -67,7 +67,7 @@ class Health:
             self._beaten = self._clock()
 
     def turn(self) -> None:
-        """The clerk's loop turned."""
+        """The loop of this process turned."""
         with self._lock:
             self._turned = self._clock()
 
@@ -87,31 +87,32 @@ class Health:
         with self._lock:
             return dict(self._beat)
 
-    def live(self) -> Answer:
+    def live(self) -> HealthReport:
         """Whether both loops turn."""
         with self._lock:
-            return Answer(self._loops())
+            return HealthReport(self._loops())
 
-    def ready(self) -> Answer:
+    def ready(self) -> HealthReport:
         """Whether requests that are sent now will be run here or by the rest of the group."""
         with self._lock:
             joined = bool(self._beat.get("joined"))
             assigned = self._beat.get("assigned", 0)
             group = f"joined, {assigned} partition(s)" if joined else "not joined yet"
             stopping = bool(self._beat.get("stopping"))
-            return Answer(
+            return HealthReport(
                 (
                     *self._loops(),
-                    Item("group", joined, group),
-                    Item("stopping", not stopping, "yes" if stopping else "no"),
-                    Item("database", *self._database),
-                    Item("redis", *self._redis, counts=False),
+                    HealthCheck("group", joined, group),
+                    HealthCheck("stopping", not stopping, "yes" if stopping else "no"),
+                    HealthCheck("database", *self._database),
+                    HealthCheck("redis", *self._redis, counts=False),
                 )
             )
 
-    def _loops(self) -> tuple[Item, ...]:
+    def _loops(self) -> tuple[HealthCheck, ...]:
         now = self._clock()
-        ages = (("main", now - self._beaten), ("clerk", now - self._turned))
+        ages = (("main", now - self._beaten), ("maintenance", now - self._turned))
         return tuple(
-            Item(name, age <= self._stale_after, f"turned {age:.1f} s ago") for name, age in ages
+            HealthCheck(name, age <= self._stale_after, f"turned {age:.1f} s ago")
+            for name, age in ages
         )

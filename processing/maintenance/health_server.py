@@ -13,7 +13,7 @@ from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from processing.maintenance.health import Answer, Health
+from processing.maintenance.health import Health, HealthReport
 
 READ_TIMEOUT = 5.0
 """Seconds for a request to arrive; a silent connection must not hold a thread for ever."""
@@ -25,7 +25,7 @@ class HealthServer:
     def __init__(self, host: str, port: int, health: Health) -> None:
         """Raises OSError where the port is taken."""
         handler = type("Handler", (_Handler,), {"health": health})
-        server = _Server6 if ":" in host else _Server
+        server = _HealthHttpServer6 if ":" in host else _HealthHttpServer
         self._server = server((host, port), handler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(
@@ -39,7 +39,7 @@ class HealthServer:
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class _HealthHttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
@@ -48,7 +48,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
 
-class _Server6(_Server):
+class _HealthHttpServer6(_HealthHttpServer):
     address_family = socket.AF_INET6
 
 
@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815 - the base class looks for that name
 
-    def _answer(self, answer: Answer, *, verbose: bool) -> None:
+    def _answer(self, answer: HealthReport, *, verbose: bool) -> None:
         status = 200 if answer.ok else 503
         if "application/json" in self.headers.get("accept", ""):
             body = answer.as_json() if verbose else {"ok": answer.ok}

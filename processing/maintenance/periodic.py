@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-class Schedule:
+class PeriodicDuties:
     """Duties that come again and again, each with its own interval.
 
     The next time counts from the moment a duty was taken, so one that took long is not made up for.

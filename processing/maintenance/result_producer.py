@@ -32,8 +32,8 @@ _NOT_FOR_US: Final = ("transactional.id",)
 """A record is sent in no Kafka transaction: the journal's decides whether it goes again."""
 
 
-class Producer(Protocol):
-    """What is used of confluent_kafka.Producer."""
+class RecordProducer(Protocol):
+    """What is used of confluent_kafka.RecordProducer."""
 
     def produce(self, topic: str, **arguments: Any) -> None: ...
 
@@ -54,11 +54,11 @@ class Delivery:
     """Ids of requests whose result no broker takes, so the record went without it."""
 
 
-def connect(properties: Mapping[str, Any]) -> Producer:
+def connect(properties: Mapping[str, Any]) -> RecordProducer:
     """A producer with these librdkafka properties and ours. Connects later."""
     given = {name: value for name, value in properties.items() if name not in _NOT_FOR_US}
     try:
-        return cast("Producer", confluent_kafka.Producer({**given, **_OURS}, logger=log))
+        return cast("RecordProducer", confluent_kafka.Producer({**given, **_OURS}, logger=log))
     except KafkaException as error:
         raise ConfigurationError(
             f"kafka_properties do not fit the producer of result records: {error.args[0].str()}"
@@ -68,7 +68,7 @@ def connect(properties: Mapping[str, Any]) -> Producer:
 class ResultProducer:
     """Sends batches to one topic, each record at least once. For one thread."""
 
-    def __init__(self, topic: str, make: Callable[[], Producer]) -> None:
+    def __init__(self, topic: str, make: Callable[[], RecordProducer]) -> None:
         self._topic = topic
         self._make = make
         self._producer = make()  # wrong properties are told at the start

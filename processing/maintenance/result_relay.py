@@ -1,4 +1,4 @@
-"""Takes result records out of the journal to the results topic, in a thread of the clerk."""
+"""Takes result records out of the journal to the results topic, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _CONNECTION: Final[dict[str, Any]] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
-# A clerk that is stopped must not keep its batch from the others for longer.
+# An instance that hangs must not keep its batch from the others for longer.
 _SESSION: Final = (
     "SELECT set_config('statement_timeout', '10s', false),"
     " set_config('idle_in_transaction_session_timeout', '60s', false)"
 )
 
 
-class Pace:
+class RelayTiming:
     """When to look for records. Pure: rounds and a clock in, pauses out."""
 
     def __init__(self, now: float, breaker: Breaker | None = None) -> None:
@@ -72,17 +72,17 @@ class Pace:
         return max(0.0, self._due - now, self._breaker.pause(now))
 
 
-def result_sender(settings: ClerkSettings, log: BoundLogger) -> ResultSender:
+def result_relay(settings: ClerkSettings, log: BoundLogger) -> ResultRelay:
     """The sender that the settings ask for; without a results topic one that does nothing.
 
     Raises ConfigurationError where the properties of Kafka are wrong.
     """
     topic, kafka = settings.results_topic, settings.results_kafka
     producer = ResultProducer(topic, lambda: connect(kafka)) if topic else None
-    return ResultSender(settings, producer, log)
+    return ResultRelay(settings, producer, log)
 
 
-class ResultSender:
+class ResultRelay:
     """Sends what waits, oldest first, until it is told to stop.
 
     In one transaction: take and lock, send, delete what arrived. Dying in between means sending it
@@ -97,7 +97,7 @@ class ResultSender:
         self._connection: psycopg.Connection[Any] | None = None
         self._changed = threading.Condition()
         # Both below are guarded by _changed.
-        self._pace = Pace(time.monotonic())
+        self._pace = RelayTiming(time.monotonic())
         self._stopping = False
         self._thread: threading.Thread | None = None
         if producer is not None:

@@ -29,7 +29,7 @@ class Caps:
         return self._settle()
 
     def limits(self, given: Mapping[str, Any]) -> bool:
-        """What the clerk found (`Portion.plain`); True where a cap changed."""
+        """What the clerk found (`InstanceQuota.plain`); True where a cap changed."""
         self.workers = given["workers"]
         self.paused = frozenset(given["paused"])
         self._types = {kind: tuple(share) for kind, share in given["types"].items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from feedback.journal.claims import Want, claim
+from feedback.journal.claims import ClaimRequest, claim
 from processing import App, Request, RetryPolicy
 from processing.handlers.decoder import Message, RawMessage
 from tests.support.executor import Bench
@@ -116,7 +116,7 @@ class Queue(Bench):
         self.due(*ids)
         self.order += 1
         with psycopg.connect(self.url, autocommit=True) as connection:
-            haul = claim(connection, INSTANCE, Want(self.order, 100), schema=self.schema)
+            haul = claim(connection, INSTANCE, ClaimRequest(self.order, 100), schema=self.schema)
         found = {dict(row.record[6] or ())["ce_id"].decode(): row for row in haul.rows}  # type: ignore[union-attr]
         return [found[name].record for name in ids]
 

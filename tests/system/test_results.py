@@ -25,7 +25,7 @@ from feedback.journal.migrations import migrate
 from feedback.journal.result_outbox import ResultRecord, add_results
 from processing.maintenance.settings import ClerkSettings
 from stack import Stack
-from tests.support.clerk import ClerkProcess
+from tests.support.maintenance import MaintenanceProcess
 from tests.support.service import bench_on
 from tests.support.waiting import eventually
 
@@ -50,7 +50,7 @@ class Place:
             results_topic=self.topic,
             results_kafka={"bootstrap.servers": stack.kafka},
         )
-        self.clerks: list[ClerkProcess] = []
+        self.clerks: list[MaintenanceProcess] = []
         self.client = Client(
             stack.kafka, stack.redis, "requests", prefix=name, results_topic=self.topic
         )
@@ -60,8 +60,8 @@ class Place:
         wanted = NewTopic(name, num_partitions=3, config=config)
         admin.create_topics([wanted])[name].result(30)
 
-    def clerk(self, **changes: object) -> ClerkProcess:
-        made = ClerkProcess(replace(self.settings, **changes))  # type: ignore[arg-type]
+    def clerk(self, **changes: object) -> MaintenanceProcess:
+        made = MaintenanceProcess(replace(self.settings, **changes))  # type: ignore[arg-type]
         self.clerks.append(made)
         made.ready()
         return made

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from feedback.contract.record import DUE, OFFSET, PARTITION, TYPE
 from feedback.journal.claims import (
     LEASE,
-    Haul,
-    Want,
+    ClaimRequest,
+    ClaimResult,
     claim,
     claim_token,
     due_channel,
@@ -45,12 +45,12 @@ def take(
     who: str = "a",
     after: str = "",
     **more: object,
-) -> Haul:
-    want = Want(order, most, **more)  # type: ignore[arg-type]
+) -> ClaimResult:
+    want = ClaimRequest(order, most, **more)  # type: ignore[arg-type]
     return claim(rows.connection, who, want, schema=rows.schema, after=after)
 
 
-def ids(haul: Haul) -> list[str]:
+def ids(haul: ClaimResult) -> list[str]:
     return [(claimed.record[6] or [])[0][1].decode() for claimed in haul.rows]  # type: ignore[union-attr]
 
 
@@ -119,7 +119,7 @@ def test_limits_and_paused_types(rows: WaitingRows) -> None:
 
 
 def test_nothing_waits(rows: WaitingRows) -> None:
-    assert take(rows) == Haul([], [], None, "")
+    assert take(rows) == ClaimResult([], [], None, "")
 
 
 def test_a_type_behind_thousands_of_others_comes_round(rows: WaitingRows) -> None:
@@ -173,7 +173,7 @@ def test_two_instances_claim_distinct_rows(
         order, misses = 0, 0
         while misses < 3:
             order += 1
-            haul = claim(connection, who, Want(order, 100), schema=rows.schema)
+            haul = claim(connection, who, ClaimRequest(order, 100), schema=rows.schema)
             misses = 0 if haul.rows else misses + 1
             taken[who] += ids(haul)
 
@@ -208,7 +208,7 @@ def test_what_was_cancelled_between_is_not_claimed(
     rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     rows.add("x")
-    haul: list[Haul] = []
+    haul: list[ClaimResult] = []
     with other.transaction():
         other.execute(
             f"UPDATE {rows.schema}.requests SET state = 'cancelled', due_at = NULL".encode()
@@ -384,10 +384,10 @@ def test_of_two_claims_of_a_reference_at_once_one_is_given_back(
     reference(rows, "old")
     take(rows)
     rows.expire("old")
-    hauls: dict[str, Haul] = {}
+    hauls: dict[str, ClaimResult] = {}
 
     def claim_new() -> None:
-        hauls["b"] = claim(other, "b", Want(1, 10), schema=rows.schema)
+        hauls["b"] = claim(other, "b", ClaimRequest(1, 10), schema=rows.schema)
 
     thread = threading.Thread(target=claim_new)
     with rows.connection.transaction():
@@ -449,7 +449,7 @@ def test_what_is_superseded_on_the_way_has_a_result_record_where_asked_for(
     rows.expire("old")
     reference(rows, "new", produced_in=-1)
     reference(rows, "newer", key="b", produced_in=-1)
-    claim(rows.connection, "a", Want(2, 10), schema=rows.schema, results=True)
+    claim(rows.connection, "a", ClaimRequest(2, 10), schema=rows.schema, results=True)
     release(rows.connection, "a", [("given back", 1)], schema=rows.schema, results=True)
     records = rows.query(f"SELECT request_id, state FROM {rows.schema}.results ORDER BY id")
     assert records == [("old", "superseded"), ("given back", "superseded")]

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from feedback.journal.claims import Want, claim
+from feedback.journal.claims import ClaimRequest, claim
 from feedback.journal.parking import ParkedRequest, ParkResult, columns_of, park
 from feedback.journal.queries import query
 from feedback.journal.rows import headers_json
@@ -68,7 +68,7 @@ def test_a_failed_one_that_was_sent_again_waits_with_what_its_row_says(rows: Wai
     assert rows.columns("a", "topic", "partition", "kafka_offset") == ("requests", 0, 77)
     # A payload that differs must never run under its id; how long and for whom is the resend's.
     assert rows.columns("a", "payload", "key", "fingerprint") == (b'{"n": 1}', b"k", b"f")
-    haul = claim(rows.connection, "i", Want(1, 9), schema=rows.schema)
+    haul = claim(rows.connection, "i", ClaimRequest(1, 9), schema=rows.schema)
     [record] = [row.record for row in haul.rows if row.record[5] != again.payload]
     assert record[5:7] == (
         b'{"n": 1}',

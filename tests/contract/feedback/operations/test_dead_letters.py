@@ -170,7 +170,9 @@ def test_a_message_without_an_id_becomes_a_request(
     assert moved.status().value.startswith(b'{"v":"000023"'), "above the status of the malformed"
 
 
-def test_a_retried_message_wakes_the_clerks(journal: Journal, letter: Callable[..., int]) -> None:
+def test_a_retried_message_wakes_all_instances(
+    journal: Journal, letter: Callable[..., int]
+) -> None:
     number = letter({"ce_type": "a"})
     with psycopg.connect(journal.url, autocommit=True) as listener:
         listener.execute(f'LISTEN "{journal.schema}_due"')

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from feedback.contract.record import Record
-from feedback.journal.claims import Want, claim
+from feedback.journal.claims import ClaimRequest, claim
 from feedback.operations.dead_letters import retry_letter
 from feedback.operations.transitions import By, Moved, TransitionOutcome, cancel, resolve, retry
 from processing import App, Request
@@ -24,7 +24,7 @@ INSTANCE = "local"
 
 
 class Scene(Bench):
-    """An executor, a clerk that claims when it is told to, and an operator."""
+    """An executor, a maintenance process that claims when it is told to, and an operator."""
 
     def __init__(self, stack: Stack, schema: str) -> None:
         self.wrong: dict[str, BaseException] = {}
@@ -66,7 +66,7 @@ class Scene(Bench):
 
     def claimed(self) -> list[Record]:
         self.order += 1
-        haul = claim(self.operator, INSTANCE, Want(self.order, 100), schema=self.schema)
+        haul = claim(self.operator, INSTANCE, ClaimRequest(self.order, 100), schema=self.schema)
         return [row.record for row in haul.rows]
 
     def run_due(self) -> None:
@@ -183,10 +183,10 @@ def test_of_a_claim_and_a_cancel_one_has_the_row(scene: Scene) -> None:
     scene.run(scene.record("a", "pay", {}, ce_notbefore="2035-01-01T00:00:00Z"))
     scene.due_now()
     journal = Journal(scene.url, scene.schema)
-    want = Want(1, 10)
-    with psycopg.connect(scene.url) as clerk:
-        clerk.execute("SELECT 1")  # in a transaction that ends after the claim
-        assert len(claim(clerk, INSTANCE, want, schema=scene.schema).rows) == 1
+    want = ClaimRequest(1, 10)
+    with psycopg.connect(scene.url) as claimer:
+        claimer.execute("SELECT 1")  # in a transaction that ends after the claim
+        assert len(claim(claimer, INSTANCE, want, schema=scene.schema).rows) == 1
         late = journal.rival(lambda c: cancel(c, ["a"], BY, schema=scene.schema))
     assert "is running right now" in late.result().refused[0].reason
 

@@ -98,7 +98,7 @@ def test_a_run_that_the_timeline_has_stays_as_it_is(journal: Journal) -> None:
     assert [t["action"] for t in shown["transitions"]] == ["retry"]
 
 
-def test_a_retry_wakes_the_clerks(journal: Journal) -> None:
+def test_a_retry_wakes_all_instances(journal: Journal) -> None:
     journal.put("r")
     with psycopg.connect(journal.url, autocommit=True) as listener:
         listener.execute(f'LISTEN "{journal.schema}_due"')

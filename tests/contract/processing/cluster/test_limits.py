@@ -12,7 +12,7 @@ import redis
 from feedback.errors import InvalidLimit, StoreUnavailable
 from processing.cluster.instances import connect
 from processing.cluster.limits import (
-    Limits,
+    ClusterLimits,
     LimitsStore,
     MemoryLimitsStore,
     RedisLimitsStore,
@@ -47,7 +47,7 @@ def part(request: pytest.FixtureRequest) -> Iterator[Part]:
 
 
 def test_nothing_is_limited_where_nothing_was_set(part: Part) -> None:
-    assert part.store.read() == Limits()
+    assert part.store.read() == ClusterLimits()
 
 
 def test_what_was_set_is_read_by_others(part: Part) -> None:
@@ -61,14 +61,14 @@ def test_what_was_set_is_read_by_others(part: Part) -> None:
         }
     )
     types = {PAY: TypeLimit(total=8, instance=2), "a:b ü": TypeLimit(paused=True)}
-    assert part.other.read() == Limits(6, 24, types)
+    assert part.other.read() == ClusterLimits(6, 24, types)
 
 
 def test_one_figure_leaves_the_others(part: Part) -> None:
     part.store.change({Setting("total", PAY): 8, WORKERS: 2})
     part.other.change({Setting("instance", PAY): 2})
     part.other.change({Setting("total", PAY): 9})
-    assert part.store.read() == Limits(2, None, {PAY: TypeLimit(total=9, instance=2)})
+    assert part.store.read() == ClusterLimits(2, None, {PAY: TypeLimit(total=9, instance=2)})
 
 
 def test_taken_away_is_as_never_set(part: Part) -> None:
@@ -76,7 +76,7 @@ def test_taken_away_is_as_never_set(part: Part) -> None:
     part.store.change(settings)
     part.store.change(dict.fromkeys(settings))
     part.store.change(dict.fromkeys(settings))
-    assert part.store.read() == Limits()
+    assert part.store.read() == ClusterLimits()
 
 
 def test_one_change_may_set_and_take_away(part: Part) -> None:
@@ -87,7 +87,7 @@ def test_one_change_may_set_and_take_away(part: Part) -> None:
 
 def test_an_empty_change_changes_nothing(part: Part) -> None:
     part.store.change({})
-    assert part.store.read() == Limits()
+    assert part.store.read() == ClusterLimits()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_can_not_stand_is_refused_whole(
 ) -> None:
     with pytest.raises(InvalidLimit, match=message.replace("(", r"\(")):
         part.store.change({ALL_WORKERS: 4, setting: figure})
-    assert part.store.read() == Limits()
+    assert part.store.read() == ClusterLimits()
 
 
 def test_two_who_set_at_once_lose_nothing(part: Part) -> None:

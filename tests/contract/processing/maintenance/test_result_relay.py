@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,13 +13,13 @@ from confluent_kafka import KafkaError
 from feedback.journal.result_outbox import ResultRecord, add_results
 from processing.logs import get_logger
 from processing.maintenance.result_producer import ResultProducer
-from processing.maintenance.result_relay import ResultSender
+from processing.maintenance.result_relay import ResultRelay
 from processing.maintenance.settings import ClerkSettings
 from stack import Stack
 from tests.support.fake_result_producer import FakeProducer, never
 from tests.support.waiting import eventually
 
-Start = Callable[[FakeProducer], ResultSender]
+Start = Callable[[FakeProducer], ResultRelay]
 
 
 @pytest.fixture
@@ -37,11 +38,11 @@ def start(stack: Stack, schema: str) -> Iterator[Start]:
         redis_prefix="none",
         log={},
     )
-    senders: list[ResultSender] = []
+    senders: list[ResultRelay] = []
 
-    def make(fake: FakeProducer) -> ResultSender:
-        log = get_logger("oncepool.clerk")
-        senders.append(ResultSender(settings, ResultProducer("results", lambda: fake), log))
+    def make(fake: FakeProducer) -> ResultRelay:
+        log = get_logger("oncepool.maintenance")
+        senders.append(ResultRelay(settings, ResultProducer("results", lambda: fake), log))
         senders[-1].start()
         return senders[-1]
 
@@ -128,7 +129,7 @@ def test_a_wake_brings_the_next_look_forward(
 ) -> None:
     fake = FakeProducer(never)
     sender = start(fake)
-    eventually(lambda: sender._pace._pause >= 4.0)  # looked in vain for long
+    eventually(lambda: sender._pace.pause(time.monotonic()) > 3.0)  # looked in vain for long
     add(database, schema, 1)
 
     sender.wake()

@@ -61,7 +61,7 @@ def test_a_lease_that_is_renewed_meanwhile_does_not_have_the_chunk_redone(
 ) -> None:
     queue.run(queue.record("a", "renewed", {}, ce_notbefore=FAR))
     (record,) = queue.claimed("a")
-    with psycopg.connect(queue.url) as clerk:
-        answers["clerk"] = clerk
+    with psycopg.connect(queue.url) as claimer:
+        answers["claimer"] = claimer
         queue.run(record)
     assert (queue.row("a")["state"], [name for name, _ in ran]) == ("done", ["a"])

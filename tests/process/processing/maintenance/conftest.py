@@ -10,7 +10,7 @@ import pytest
 from feedback.status.redis_store import RedisStatusStore
 from processing.maintenance.settings import ClerkSettings
 from stack import Stack
-from tests.support.clerk import LOG, ClerkProcess, StartClerk
+from tests.support.maintenance import LOG, MaintenanceProcess, StartMaintenance
 
 
 @pytest.fixture
@@ -30,26 +30,26 @@ def settings(stack: Stack, prefix: str) -> ClerkSettings:
 
 
 @pytest.fixture
-def start(settings: ClerkSettings) -> Iterator[StartClerk]:
-    clerks: list[ClerkProcess] = []
+def start(settings: ClerkSettings) -> Iterator[StartMaintenance]:
+    processes: list[MaintenanceProcess] = []
 
-    def make(**changes: object) -> ClerkProcess:
-        clerks.append(ClerkProcess(replace(settings, **changes)))  # type: ignore[arg-type]
-        return clerks[-1]
+    def make(**changes: object) -> MaintenanceProcess:
+        processes.append(MaintenanceProcess(replace(settings, **changes)))  # type: ignore[arg-type]
+        return processes[-1]
 
     yield make
-    for clerk in clerks:
-        clerk.close()
+    for process in processes:
+        process.close()
 
 
 @pytest.fixture
-def ready(start: StartClerk, schema: str) -> StartClerk:
+def ready(start: StartMaintenance, schema: str) -> StartMaintenance:
     """Starts one on the test's journal, and waits until it is ready."""
 
-    def make(instance: str = "here", **changes: object) -> ClerkProcess:
-        clerk = start(instance=instance, schema=schema, **changes)
-        assert clerk.ready()["schema"] == "ok"
-        return clerk
+    def make(instance: str = "here", **changes: object) -> MaintenanceProcess:
+        maintenance = start(instance=instance, schema=schema, **changes)
+        assert maintenance.ready()["schema"] == "ok"
+        return maintenance
 
     return make
 

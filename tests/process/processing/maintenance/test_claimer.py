@@ -10,72 +10,72 @@ from feedback.contract.record import DUE
 from feedback.journal.claims import due_channel
 from feedback.status.redis_store import RedisStatusStore
 from processing.pool.demand import pair_of
-from tests.support.clerk import ClerkProcess, StartClerk, state_of
+from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 
 
-def due(clerk: ClerkProcess, count: int = 1, timeout: float = 20.0) -> list[str]:
+def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) -> list[str]:
     """The ids of the frame number `count` of due rows."""
-    frame = clerk.wait_for("due", count, timeout)
+    frame = maintenance.wait_for("due", count, timeout)
     assert all(record[1:3] == (DUE, frame[1]) for record, _ in frame[2])
     return [pair_of(record)[0] for record, _ in frame[2]]
 
 
 def test_rows_come_when_they_are_wanted_and_not_before(
-    ready: StartClerk, rows: WaitingRows
+    ready: StartMaintenance, rows: WaitingRows
 ) -> None:
-    clerk = ready()
+    maintenance = ready()
     rows.add("a", "b")
     time.sleep(0.2)
-    assert clerk.received("due") == []
-    clerk.send("want", 1, 10, {}, [])
-    assert sorted(due(clerk)) == ["a", "b"]
+    assert maintenance.received("due") == []
+    maintenance.send("want", 1, 10, {}, [])
+    assert sorted(due(maintenance)) == ["a", "b"]
     assert rows.columns("a", "token") == ("here:1",)
     rows.add("c")
     time.sleep(1.2)
-    assert len(clerk.received("due")) == 1
-    clerk.send("want", 2, 10, {}, [])
-    assert due(clerk, 2) == ["c"]
+    assert len(maintenance.received("due")) == 1
+    maintenance.send("want", 2, 10, {}, [])
+    assert due(maintenance, 2) == ["c"]
 
 
 def test_an_open_want_is_filled_when_a_row_becomes_due(
-    ready: StartClerk, rows: WaitingRows
+    ready: StartMaintenance, rows: WaitingRows
 ) -> None:
-    clerk = ready()
-    clerk.send("want", 1, 10, {}, [])
+    maintenance = ready()
+    maintenance.send("want", 1, 10, {}, [])
     rows.add("soon", due_in=1.5)
-    assert due(clerk) == ["soon"]
+    assert due(maintenance) == ["soon"]
     assert rows.columns("soon", "due_in")[0] > 50
 
 
 def test_a_row_that_another_instance_wrote_is_found_within_about_a_second(
-    ready: StartClerk, rows: WaitingRows
+    ready: StartMaintenance, rows: WaitingRows
 ) -> None:
-    clerk = ready()
-    clerk.send("want", 1, 10, {}, [])
+    maintenance = ready()
+    maintenance.send("want", 1, 10, {}, [])
     time.sleep(4.0)  # its pauses have grown by then
     rows.add("x")
     begun = time.monotonic()
-    assert due(clerk) == ["x"]
+    assert due(maintenance) == ["x"]
     assert time.monotonic() - begun < 3.0
 
 
 def test_a_type_behind_thousands_of_others_comes_round(
-    ready: StartClerk, rows: WaitingRows
+    ready: StartMaintenance, rows: WaitingRows
 ) -> None:
     rows.add_types(2500)
     rows.add("last", due_in=-3600, type="zz.real")
-    clerk = ready()
-    clerk.send("want", 1, 10, {}, [])
-    assert due(clerk) == ["last"]
+    maintenance = ready()
+    maintenance.send("want", 1, 10, {}, [])
+    assert due(maintenance) == ["last"]
 
 
 @pytest.mark.parametrize("how", ["notify", "wake"])
-def test_it_is_woken(ready: StartClerk, rows: WaitingRows, how: str) -> None:
-    clerk = ready()
-    clerk.send("want", 1, 10, {}, [])
+def test_it_is_woken(ready: StartMaintenance, rows: WaitingRows, how: str) -> None:
+    maintenance = ready()
+    maintenance.send("want", 1, 10, {}, [])
     time.sleep(4.0)
     late = []
     for number in range(1, 6):
@@ -84,34 +84,34 @@ def test_it_is_woken(ready: StartClerk, rows: WaitingRows, how: str) -> None:
         if how == "notify":
             rows.query("SELECT pg_notify(%s, '')", due_channel(rows.schema))
         else:
-            clerk.send("wake", 0.0)
-        assert due(clerk, number) == [f"x{number}"]
+            maintenance.send("wake", 0.0)
+        assert due(maintenance, number) == [f"x{number}"]
         late.append(time.monotonic() - begun)
-        clerk.send("want", number + 1, 10, {}, [])
+        maintenance.send("want", number + 1, 10, {}, [])
         time.sleep(0.3)
     assert sorted(late)[2] < 0.5
 
 
-def test_two_clerks_claim_distinct_rows(ready: StartClerk, rows: WaitingRows) -> None:
+def test_two_processes_claim_distinct_rows(ready: StartMaintenance, rows: WaitingRows) -> None:
     rows.add_many(400)
     one, two = ready("one"), ready("two")
-    for clerk in (one, two):
-        clerk.send("want", 1, 100, {}, [])
-    taken = [due(clerk) for clerk in (one, two)]
+    for maintenance in (one, two):
+        maintenance.send("want", 1, 100, {}, [])
+    taken = [due(maintenance) for maintenance in (one, two)]
     assert [len(part) for part in taken] == [100, 100]
     assert not set(taken[0]) & set(taken[1])
 
 
-def test_limits_and_paused_types_of_a_want(ready: StartClerk, rows: WaitingRows) -> None:
+def test_limits_and_paused_types_of_a_want(ready: StartMaintenance, rows: WaitingRows) -> None:
     rows.add("a1", "a2", type="a")
     rows.add("b", type="b")
-    clerk = ready()
-    clerk.send("want", 1, 10, {"a": 1}, ["b"])
-    assert due(clerk) == ["a1"]
+    maintenance = ready()
+    maintenance.send("want", 1, 10, {"a": 1}, ["b"])
+    assert due(maintenance) == ["a1"]
 
 
 def test_renewed_it_stays_claimed_and_released_it_is_taken_at_once(
-    ready: StartClerk, rows: WaitingRows
+    ready: StartMaintenance, rows: WaitingRows
 ) -> None:
     rows.add("kept", "given back")
     one, two = ready("one"), ready("two")
@@ -128,31 +128,31 @@ def test_renewed_it_stays_claimed_and_released_it_is_taken_at_once(
 
 
 def test_releases_wait_for_the_database(
-    ready: StartClerk, rows: WaitingRows, proxy: Proxy, through: str
+    ready: StartMaintenance, rows: WaitingRows, proxy: Proxy, through: str
 ) -> None:
     rows.add("x")
-    clerk = ready(database_url=through)
-    clerk.send("want", 1, 10, {}, [])
-    assert due(clerk) == ["x"]
+    maintenance = ready(database_url=through)
+    maintenance.send("want", 1, 10, {}, [])
+    assert due(maintenance) == ["x"]
     proxy.cut()
     # The end of its connection is noticed without a statement.
-    assert clerk.wait_for("database", 1)[1] is False
-    clerk.send("release", [("x", 1)], [])
+    assert maintenance.wait_for("database", 1)[1] is False
+    maintenance.send("release", [("x", 1)], [])
     proxy.mend()
-    assert clerk.wait_for("database", 2)[1] is True
+    assert maintenance.wait_for("database", 2)[1] is True
     eventually(lambda: rows.columns("x", "token") == (None,))
     assert rows.columns("x", "crashes") == (0,)
 
 
 def test_what_is_superseded_on_the_way_is_told(
-    ready: StartClerk, rows: WaitingRows, statuses: RedisStatusStore
+    ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
 ) -> None:
     rows.add("old", coalesce_key="k")
-    clerk = ready()
-    clerk.send("want", 1, 10, {}, [])
-    due(clerk)
+    maintenance = ready()
+    maintenance.send("want", 1, 10, {}, [])
+    due(maintenance)
     rows.add("new", coalesce_key="k", produced_in=-1.0)
-    clerk.send("release", [("old", 1)], [])
+    maintenance.send("release", [("old", 1)], [])
     eventually(lambda: state_of(statuses, "old") == ("superseded", "superseded"))
-    clerk.send("want", 2, 10, {}, [])
-    assert due(clerk, 2) == ["new"]
+    maintenance.send("want", 2, 10, {}, [])
+    assert due(maintenance, 2) == ["new"]

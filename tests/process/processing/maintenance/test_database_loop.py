@@ -5,16 +5,16 @@ from __future__ import annotations
 import psycopg
 
 from stack import Stack
-from tests.support.clerk import StartClerk
+from tests.support.maintenance import StartMaintenance
 from tests.support.proxy import Proxy
 
 
-def test_ready_says_how_the_schema_stands(start: StartClerk, schema: str) -> None:
+def test_ready_says_how_the_schema_stands(start: StartMaintenance, schema: str) -> None:
     assert start(schema=schema).ready()["schema"] == "ok"
 
 
 def test_a_missing_schema_is_named_and_not_made(
-    start: StartClerk, stack: Stack, empty_schema: str
+    start: StartMaintenance, stack: Stack, empty_schema: str
 ) -> None:
     ready = start(schema=empty_schema).ready()
 
@@ -25,11 +25,11 @@ def test_a_missing_schema_is_named_and_not_made(
     assert found == (None,)
 
 
-def test_migrates_where_the_settings_say_so(start: StartClerk, empty_schema: str) -> None:
+def test_migrates_where_the_settings_say_so(start: StartMaintenance, empty_schema: str) -> None:
     assert start(schema=empty_schema, migrate=True).ready()["schema"] == "ok"
 
 
-def test_a_newer_schema_is_refused(start: StartClerk, stack: Stack, schema: str) -> None:
+def test_a_newer_schema_is_refused(start: StartMaintenance, stack: Stack, schema: str) -> None:
     with psycopg.connect(stack.database, autocommit=True) as database:
         database.execute(f"UPDATE {schema}.schema_version SET version = version + 1000")
 
@@ -37,73 +37,75 @@ def test_a_newer_schema_is_refused(start: StartClerk, stack: Stack, schema: str)
 
 
 def test_an_unreachable_database_is_told_and_then_found(
-    start: StartClerk, schema: str, proxy: Proxy, through: str
+    start: StartMaintenance, schema: str, proxy: Proxy, through: str
 ) -> None:
     proxy.cut()
-    clerk = start(schema=schema, database_url=through)
-    assert clerk.ready()["schema"] == "unreachable"
+    maintenance = start(schema=schema, database_url=through)
+    assert maintenance.ready()["schema"] == "unreachable"
 
     proxy.mend()
 
-    assert clerk.wait_for("database")[1] is True
+    assert maintenance.wait_for("database")[1] is True
 
 
 def test_an_unusable_schema_found_late_is_fatal(
-    start: StartClerk, empty_schema: str, proxy: Proxy, through: str
+    start: StartMaintenance, empty_schema: str, proxy: Proxy, through: str
 ) -> None:
     proxy.cut()
-    clerk = start(schema=empty_schema, database_url=through)
-    assert clerk.ready()["schema"] == "unreachable"
+    maintenance = start(schema=empty_schema, database_url=through)
+    assert maintenance.ready()["schema"] == "unreachable"
 
     proxy.mend()
 
-    assert "oncepool migrate" in clerk.wait_for("fatal")[1]
+    assert "oncepool migrate" in maintenance.wait_for("fatal")[1]
 
 
-def test_answers_a_probe_when_the_database_was_never_away(start: StartClerk, schema: str) -> None:
-    clerk = start(schema=schema)
-    clerk.ready()
+def test_answers_a_probe_when_the_database_was_never_away(
+    start: StartMaintenance, schema: str
+) -> None:
+    maintenance = start(schema=schema)
+    maintenance.ready()
 
-    clerk.send("probe")
-    assert clerk.wait_for("database", 1)[1] is True
-    clerk.send("probe")
-    assert clerk.wait_for("database", 2)[1] is True
+    maintenance.send("probe")
+    assert maintenance.wait_for("database", 1)[1] is True
+    maintenance.send("probe")
+    assert maintenance.wait_for("database", 2)[1] is True
 
 
 def test_tells_when_the_database_goes_and_when_it_is_back(
-    start: StartClerk, schema: str, proxy: Proxy, through: str
+    start: StartMaintenance, schema: str, proxy: Proxy, through: str
 ) -> None:
-    clerk = start(schema=schema, database_url=through)
-    clerk.ready()
+    maintenance = start(schema=schema, database_url=through)
+    maintenance.ready()
     proxy.cut()
-    clerk.send("probe")
-    assert clerk.wait_for("database", 1)[1] is False
+    maintenance.send("probe")
+    assert maintenance.wait_for("database", 1)[1] is False
 
     proxy.mend()
 
-    assert clerk.wait_for("database", 2)[1] is True
+    assert maintenance.wait_for("database", 2)[1] is True
 
 
-def test_the_clerk_itself_finds_the_database_away(
-    start: StartClerk, schema: str, proxy: Proxy, through: str
+def test_maintenance_itself_finds_the_database_away(
+    start: StartMaintenance, schema: str, proxy: Proxy, through: str
 ) -> None:
-    clerk = start(schema=schema, database_url=through, sweep_interval=0.1)
-    clerk.ready()
+    maintenance = start(schema=schema, database_url=through, sweep_interval=0.1)
+    maintenance.ready()
 
     proxy.cut()
 
-    assert clerk.wait_for("database", 1)[1] is False
+    assert maintenance.wait_for("database", 1)[1] is False
 
 
 def test_a_database_that_hangs_is_told_and_found_again(
-    start: StartClerk, schema: str, proxy: Proxy, through: str
+    start: StartMaintenance, schema: str, proxy: Proxy, through: str
 ) -> None:
-    clerk = start(schema=schema, database_url=through, hung_after=0.5)
-    clerk.ready()
+    maintenance = start(schema=schema, database_url=through, hung_after=0.5)
+    maintenance.ready()
 
     proxy.hang()
-    clerk.send("probe")
-    assert clerk.wait_for("database", 1)[1] is False
+    maintenance.send("probe")
+    assert maintenance.wait_for("database", 1)[1] is False
 
     proxy.mend()
-    assert clerk.wait_for("database", 2)[1] is True
+    assert maintenance.wait_for("database", 2)[1] is True

@@ -13,28 +13,28 @@ import orjson
 
 from processing.ipc.parent_watch import EXIT_ORPHANED
 from processing.maintenance.settings import ClerkSettings
-from tests.support.clerk import StartClerk
+from tests.support.maintenance import StartMaintenance
 from tests.support.waiting import eventually
 
 
-def test_signals_to_the_group_do_not_end_it(start: StartClerk, schema: str) -> None:
-    clerk = start(schema=schema)
-    clerk.ready()
+def test_signals_to_the_group_do_not_end_it(start: StartMaintenance, schema: str) -> None:
+    maintenance = start(schema=schema)
+    maintenance.ready()
     for number in (signal.SIGINT, signal.SIGTERM):
-        clerk.child.signal(number)
+        maintenance.child.signal(number)
 
-    clerk.send("probe")
-    clerk.wait_for("database")
-    assert clerk.stop() == 0
+    maintenance.send("probe")
+    maintenance.wait_for("database")
+    assert maintenance.stop() == 0
 
 
-def test_a_closed_channel_ends_it(start: StartClerk, schema: str) -> None:
-    clerk = start(schema=schema)
-    clerk.ready()
-    clerk.child.channel.close()
+def test_a_closed_channel_ends_it(start: StartMaintenance, schema: str) -> None:
+    maintenance = start(schema=schema)
+    maintenance.ready()
+    maintenance.child.channel.close()
 
-    assert clerk.child.wait(5)
-    assert clerk.child.exit_code == EXIT_ORPHANED
+    assert maintenance.child.wait(5)
+    assert maintenance.child.exit_code == EXIT_ORPHANED
 
 
 PARENT = """

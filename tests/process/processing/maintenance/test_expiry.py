@@ -7,7 +7,7 @@ import redis
 
 from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
-from tests.support.clerk import StartClerk, counters
+from tests.support.maintenance import StartMaintenance, counters
 from tests.support.waiting import eventually
 
 CLAIM = """
@@ -32,15 +32,15 @@ def states(stack: Stack, schema: str) -> dict[str, tuple[str, int]]:
 
 
 def test_expired_claims_become_in_doubt_and_producers_hear_of_it(
-    start: StartClerk, stack: Stack, schema: str, prefix: str, statuses: RedisStatusStore
+    start: StartMaintenance, stack: Stack, schema: str, prefix: str, statuses: RedisStatusStore
 ) -> None:
     claim(stack, schema, {"old": -1.0, "live": 60.0})
     with psycopg.connect(stack.database, autocommit=True) as database:
         database.execute(
             f"UPDATE {schema}.requests SET status_ttl = 77, fingerprint = '\\xabcd'".encode()
         )
-    clerk = start(schema=schema, sweep_interval=0.1)
-    clerk.ready()
+    maintenance = start(schema=schema, sweep_interval=0.1)
+    maintenance.ready()
 
     (status,) = eventually(lambda: (got := statuses.read(["old"])) != [None] and got)
 
@@ -53,28 +53,30 @@ def test_expired_claims_become_in_doubt_and_producers_hear_of_it(
     assert 60 < redis.Redis.from_url(stack.redis).ttl(key) <= 77
     assert states(stack, schema) == {"old": ("in_doubt", 2), "live": ("running", 2)}
     assert statuses.read(["live"]) == [None]
-    assert clerk.stop() == 0
+    assert maintenance.stop() == 0
     assert counters(stack, schema) == {("card.charge", "in_doubt", "worker_died"): 1}
 
 
 def test_a_claim_that_expires_later_is_found_later(
-    start: StartClerk, stack: Stack, schema: str
+    start: StartMaintenance, stack: Stack, schema: str
 ) -> None:
-    clerk = start(schema=schema, sweep_interval=0.1)
-    clerk.ready()
+    maintenance = start(schema=schema, sweep_interval=0.1)
+    maintenance.ready()
 
     claim(stack, schema, {"soon": 0.5})
 
     eventually(lambda: states(stack, schema)["soon"] == ("in_doubt", 2))
 
 
-def test_two_clerks_sweep_each_claim_once(start: StartClerk, stack: Stack, schema: str) -> None:
-    clerks = [start(schema=schema, instance=f"here-{n}", sweep_interval=0.05) for n in range(2)]
-    for clerk in clerks:
-        clerk.ready()
+def test_two_processes_sweep_each_claim_once(
+    start: StartMaintenance, stack: Stack, schema: str
+) -> None:
+    processes = [start(schema=schema, instance=f"here-{n}", sweep_interval=0.05) for n in range(2)]
+    for process in processes:
+        process.ready()
     claim(stack, schema, {f"c-{n}": -1.0 for n in range(1500)})
 
     eventually(lambda: set(states(stack, schema).values()) == {("in_doubt", 2)})
 
-    assert [clerk.stop() for clerk in clerks] == [0, 0]
+    assert [process.stop() for process in processes] == [0, 0]
     assert counters(stack, schema) == {("card.charge", "in_doubt", "worker_died"): 1500}

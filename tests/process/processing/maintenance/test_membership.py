@@ -10,17 +10,23 @@ import redis
 
 from processing.cluster.limits import RedisLimitsStore, Setting
 from stack import Stack
-from tests.support.clerk import ClerkProcess, StartClerk, counters, record, registration
+from tests.support.maintenance import (
+    MaintenanceProcess,
+    StartMaintenance,
+    counters,
+    record,
+    registration,
+)
 from tests.support.private_valkey import PrivateValkey
 from tests.support.waiting import eventually
 
 
 def test_registers_renews_and_removes_itself(
-    start: StartClerk, stack: Stack, schema: str, prefix: str
+    start: StartMaintenance, stack: Stack, schema: str, prefix: str
 ) -> None:
-    clerk = start(schema=schema)
-    clerk.ready()
-    clerk.send("beat", {"joined": True, "workers": 4, "in_hand": 2, "types": ["a"]})
+    maintenance = start(schema=schema)
+    maintenance.ready()
+    maintenance.send("beat", {"joined": True, "workers": 4, "in_hand": 2, "types": ["a"]})
 
     found = eventually(
         lambda: (r := registration(stack, prefix)) is not None and "workers" in r and r
@@ -35,35 +41,35 @@ def test_registers_renews_and_removes_itself(
     with redis.Redis.from_url(stack.redis) as client:
         assert 0 < client.pttl(f"{prefix}:instance:here-1") <= 2000
 
-    assert clerk.stop() == 0
+    assert maintenance.stop() == 0
     assert registration(stack, prefix) is None
 
 
 def test_the_registration_of_a_killed_instance_expires(
-    start: StartClerk, stack: Stack, schema: str, prefix: str
+    start: StartMaintenance, stack: Stack, schema: str, prefix: str
 ) -> None:
-    clerk = start(schema=schema)
+    maintenance = start(schema=schema)
     eventually(lambda: registration(stack, prefix) is not None)
 
-    clerk.child.signal(signal.SIGKILL)
+    maintenance.child.signal(signal.SIGKILL)
 
     eventually(lambda: registration(stack, prefix) is None)
 
 
-def test_goes_on_without_redis(start: StartClerk, stack: Stack, schema: str) -> None:
-    clerk = start(schema=schema, redis_url="redis://127.0.0.1:1/0")
-    assert clerk.ready()["schema"] == "ok"
-    clerk.send("refuse", 0, "shutdown", [record(1)], [])
-    assert clerk.wait_for("refused")[2] == 1
-    clerk.send("counts", {("a", "done", "ok"): 1})
+def test_goes_on_without_redis(start: StartMaintenance, stack: Stack, schema: str) -> None:
+    maintenance = start(schema=schema, redis_url="redis://127.0.0.1:1/0")
+    assert maintenance.ready()["schema"] == "ok"
+    maintenance.send("refuse", 0, "shutdown", [record(1)], [])
+    assert maintenance.wait_for("refused")[2] == 1
+    maintenance.send("counts", {("a", "done", "ok"): 1})
 
-    assert clerk.stop() == 0
+    assert maintenance.stop() == 0
     assert counters(stack, schema)["a", "done", "ok"] == 1
 
 
-def limits_of(clerk: ClerkProcess) -> dict[str, object] | None:
+def limits_of(maintenance: MaintenanceProcess) -> dict[str, object] | None:
     """The limits that it told last."""
-    frames = clerk.received("limits")
+    frames = maintenance.received("limits")
     return frames[-1][1] if frames else None
 
 
@@ -72,28 +78,30 @@ def limits_store(stack: Stack, prefix: str) -> RedisLimitsStore:
 
 
 def test_tells_limits_when_they_change_and_only_then(
-    start: StartClerk, stack: Stack, schema: str, prefix: str
+    start: StartMaintenance, stack: Stack, schema: str, prefix: str
 ) -> None:
     store = limits_store(stack, prefix)
     store.change({Setting("workers"): 3, Setting("paused", "b"): 1})
-    clerk = start(schema=schema)
-    clerk.send("beat", {"at_once": {}, "types": ["a"]})
+    maintenance = start(schema=schema)
+    maintenance.send("beat", {"at_once": {}, "types": ["a"]})
     eventually(
-        lambda: limits_of(clerk) == {"workers": 3, "types": {}, "paused": ["b"]},
-        message=lambda: str(clerk.frames),
+        lambda: limits_of(maintenance) == {"workers": 3, "types": {}, "paused": ["b"]},
+        message=lambda: str(maintenance.frames),
     )
     store.change({Setting("total", "a"): 8, Setting("instance", "a"): 2, Setting("workers"): None})
     eventually(
-        lambda: limits_of(clerk) == {"workers": None, "types": {"a": (2, 8, 8)}, "paused": ["b"]}
+        lambda: (
+            limits_of(maintenance) == {"workers": None, "types": {"a": (2, 8, 8)}, "paused": ["b"]}
+        )
     )
     eventually(lambda: (registration(stack, prefix) or {}).get("at_once") == {"a": 8})
     store.change({Setting("total", "a"): None, Setting("instance", "a"): None})
-    eventually(lambda: limits_of(clerk) == {"workers": None, "types": {}, "paused": ["b"]})
-    assert len(clerk.received("limits")) == 3
+    eventually(lambda: limits_of(maintenance) == {"workers": None, "types": {}, "paused": ["b"]})
+    assert len(maintenance.received("limits")) == 3
 
 
-def test_two_clerks_share_a_total_and_the_second_waits_for_what_the_first_has(
-    start: StartClerk, stack: Stack, schema: str, prefix: str
+def test_two_processes_share_a_total_and_the_second_waits_for_what_the_first_has(
+    start: StartMaintenance, stack: Stack, schema: str, prefix: str
 ) -> None:
     limits_store(stack, prefix).change({Setting("total", "a"): 8, Setting("workers_total"): 6})
     first = start(schema=schema)
@@ -115,18 +123,18 @@ def test_two_clerks_share_a_total_and_the_second_waits_for_what_the_first_has(
 
 
 def test_the_last_limits_hold_while_redis_is_away(
-    start: StartClerk, schema: str, prefix: str, tmp_path: Path
+    start: StartMaintenance, schema: str, prefix: str, tmp_path: Path
 ) -> None:
     valkey = PrivateValkey(tmp_path)
     try:
         with valkey.client() as client:
             RedisLimitsStore(client, prefix).change({Setting("workers"): 3})
-        clerk = start(schema=schema, redis_url=valkey.url)
-        clerk.send("beat", {"at_once": {}})
-        clerk.wait_for("limits")
+        maintenance = start(schema=schema, redis_url=valkey.url)
+        maintenance.send("beat", {"at_once": {}})
+        maintenance.wait_for("limits")
     finally:
         valkey.stop()
-    clerk.send("refuse", 0, "shutdown", [record(1)], [])
-    clerk.wait_for("refused")
-    assert len(clerk.received("limits")) == 1
-    assert clerk.stop() == 0
+    maintenance.send("refuse", 0, "shutdown", [record(1)], [])
+    maintenance.wait_for("refused")
+    assert len(maintenance.received("limits")) == 1
+    assert maintenance.stop() == 0

@@ -8,7 +8,7 @@ import pytest
 
 from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
-from tests.support.clerk import StartClerk, counters, record
+from tests.support.maintenance import StartMaintenance, counters, record
 from tests.support.private_valkey import PrivateValkey
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -22,33 +22,33 @@ def letters(stack: Stack, schema: str) -> list[tuple[object, ...]]:
 
 
 def test_refused_requests_are_answered_and_counted(
-    start: StartClerk, stack: Stack, schema: str, statuses: RedisStatusStore
+    start: StartMaintenance, stack: Stack, schema: str, statuses: RedisStatusStore
 ) -> None:
-    clerk = start(schema=schema)
-    clerk.ready()
+    maintenance = start(schema=schema)
+    maintenance.ready()
 
-    clerk.send("refuse", 5, "database_unavailable", [record(1), record(2)], [])
+    maintenance.send("refuse", 5, "database_unavailable", [record(1), record(2)], [])
 
-    assert clerk.wait_for("refused")[1:] == (5, 2)
+    assert maintenance.wait_for("refused")[1:] == (5, 2)
     found = eventually(lambda: None not in (got := statuses.read(["r-1", "r-2"])) and got)
     assert {(s.state, s.code) for s in found if s} == {("failed", "database_unavailable")}
-    assert clerk.stop() == 0
+    assert maintenance.stop() == 0
     assert counters(stack, schema) == {("payment.create", "failed", "database_unavailable"): 2}
 
 
 def test_what_nobody_sends_again_becomes_a_dead_letter(
-    start: StartClerk, stack: Stack, schema: str, statuses: RedisStatusStore
+    start: StartMaintenance, stack: Stack, schema: str, statuses: RedisStatusStore
 ) -> None:
-    clerk = start(schema=schema)
-    clerk.ready()
+    maintenance = start(schema=schema)
+    maintenance.ready()
     nameless = record(7, headers=[("ce_type", b"payment.create")])
     typeless = ("requests", 0, 8, 1_700_000_000_000, None, b"{}", [("ce_id", b"m-8")], None)
     foreign = ("theirs", 0, 9, 1_700_000_000_000, None, b"{}", [], None)
 
-    clerk.send("refuse", 0, "shutdown", [nameless, record(1), typeless, foreign], ["theirs"])
+    maintenance.send("refuse", 0, "shutdown", [nameless, record(1), typeless, foreign], ["theirs"])
 
-    assert clerk.wait_for("refused", 2)[1] == 0
-    assert sum(frame[2] for frame in clerk.received("refused")) == 4
+    assert maintenance.wait_for("refused", 2)[1] == 0
+    assert sum(frame[2] for frame in maintenance.received("refused")) == 4
     found = letters(stack, schema)
     assert [row[:2] for row in found] == [
         ("malformed", None), ("malformed", "m-8"), ("malformed", None),
@@ -56,78 +56,82 @@ def test_what_nobody_sends_again_becomes_a_dead_letter(
     assert "decoder had not run" in str(found[2][2])
     told = eventually(lambda: statuses.read(["m-8"])[0])
     assert (told.state, told.code) == ("failed", "malformed")
-    assert clerk.stop() == 0
+    assert maintenance.stop() == 0
     assert counters(stack, schema)["payment.create", "dead_letter", "malformed"] == 1
 
 
 def test_dead_letters_wait_for_the_database(
-    start: StartClerk, stack: Stack, schema: str, proxy: Proxy, through: str
+    start: StartMaintenance, stack: Stack, schema: str, proxy: Proxy, through: str
 ) -> None:
-    clerk = start(schema=schema, database_url=through)
-    clerk.ready()
+    maintenance = start(schema=schema, database_url=through)
+    maintenance.ready()
     proxy.cut()
-    clerk.send("probe")
-    assert clerk.wait_for("database", 1)[1] is False
+    maintenance.send("probe")
+    assert maintenance.wait_for("database", 1)[1] is False
     malformed = record(7, headers=[("ce_type", b"payment.create")])
 
-    clerk.send("refuse", 3, "database_unavailable", [malformed, record(1)], [])
-    assert clerk.wait_for("refused")[1:] == (3, 1)
+    maintenance.send("refuse", 3, "database_unavailable", [malformed, record(1)], [])
+    assert maintenance.wait_for("refused")[1:] == (3, 1)
     proxy.mend()
 
-    assert clerk.wait_for("refused", 2)[1:] == (3, 1)
+    assert maintenance.wait_for("refused", 2)[1:] == (3, 1)
     assert [row[0] for row in letters(stack, schema)] == ["malformed"]
 
 
 def test_dead_letters_that_are_lost_at_the_end_are_named(
-    start: StartClerk, schema: str, proxy: Proxy, through: str, capfd: pytest.CaptureFixture[str]
+    start: StartMaintenance,
+    schema: str,
+    proxy: Proxy,
+    through: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    clerk = start(schema=schema, database_url=through)
-    clerk.ready()
+    maintenance = start(schema=schema, database_url=through)
+    maintenance.ready()
     proxy.cut()
-    clerk.send("probe")
-    assert clerk.wait_for("database", 1)[1] is False
+    maintenance.send("probe")
+    assert maintenance.wait_for("database", 1)[1] is False
     malformed = record(7, headers=[("ce_type", b"payment.create")])
-    clerk.send("refuse", 0, "shutdown", [malformed], [])
-    clerk.wait_for("refused")
+    maintenance.send("refuse", 0, "shutdown", [malformed], [])
+    maintenance.wait_for("refused")
 
-    assert clerk.stop() == 0
+    assert maintenance.stop() == 0
     text = capfd.readouterr()
     (line,) = [li for li in (text.out + text.err).splitlines() if "dead letter is lost" in li]
     assert orjson.loads(line)["place"] == "requests/0/7"
 
 
 def test_refusals_are_answered_while_the_database_hangs(
-    start: StartClerk, schema: str, statuses: RedisStatusStore, proxy: Proxy, through: str
+    start: StartMaintenance, schema: str, statuses: RedisStatusStore, proxy: Proxy, through: str
 ) -> None:
-    clerk = start(schema=schema, database_url=through)
-    clerk.ready()
+    maintenance = start(schema=schema, database_url=through)
+    maintenance.ready()
     proxy.hang()
-    clerk.send("probe")
+    maintenance.send("probe")
 
-    clerk.send("refuse", 0, "shutdown", [record(1)], [])
+    maintenance.send("refuse", 0, "shutdown", [record(1)], [])
 
-    assert clerk.wait_for("refused", timeout=3.0)[2] == 1
+    assert maintenance.wait_for("refused", timeout=3.0)[2] == 1
     eventually(lambda: statuses.read(["r-1"])[0] is not None, 3.0)
 
 
 def test_statuses_that_wait_are_sent_before_the_end(
-    start: StartClerk, schema: str, prefix: str, tmp_path: Path
+    start: StartMaintenance, schema: str, prefix: str, tmp_path: Path
 ) -> None:
     valkey = PrivateValkey(tmp_path)
     store = RedisStatusStore(valkey.url, prefix, timeout=5.0)
     try:
-        clerk = start(schema=schema, redis_url=valkey.url)
-        clerk.ready()
+        maintenance = start(schema=schema, redis_url=valkey.url)
+        maintenance.ready()
         valkey.pause()
         for first in range(0, 3000, 500):
             some = [record(n) for n in range(first, first + 500)]
-            clerk.send("refuse", first, "shutdown", some, [])
-        clerk.wait_for("refused", 6)
-        clerk.send("stop")
+            maintenance.send("refuse", first, "shutdown", some, [])
+        maintenance.wait_for("refused", 6)
+        maintenance.send("stop")
         valkey.resume()
 
-        assert clerk.child.wait(5)
-        assert clerk.child.exit_code == 0
+        assert maintenance.child.wait(5)
+        assert maintenance.child.exit_code == 0
         assert None not in store.read([f"r-{n}" for n in range(3000)])
     finally:
         store.close()

@@ -15,7 +15,7 @@ from feedback.status.status import encode_status
 from feedback.status.store import StatusWrite
 from processing.pool.demand import pair_of
 from stack import Stack
-from tests.support.clerk import ClerkProcess, StartClerk, state_of
+from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
@@ -28,15 +28,15 @@ def message(number: int, *headers: tuple[str, bytes | None], name: str | None = 
     return ("requests", 0, number, 1_700_000_000_000, b"k", b'{"n":1}', pairs, "pay")
 
 
-def due(clerk: ClerkProcess, count: int = 1, timeout: float = 20.0) -> list[str]:
+def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) -> list[str]:
     """The ids of the frame number `count` of due rows."""
-    frame = clerk.wait_for("due", count, timeout)
+    frame = maintenance.wait_for("due", count, timeout)
     assert all(record[1:3] == (DUE, frame[1]) for record, _ in frame[2])
     return [pair_of(record)[0] for record, _ in frame[2]]
 
 
 def test_parked_records_are_waiting_rows_that_another_instance_takes(
-    ready: StartClerk, rows: WaitingRows, statuses: RedisStatusStore
+    ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
 ) -> None:
     one, two = ready("one"), ready("two")
     two.send("want", 1, 10, {}, [])
@@ -62,7 +62,9 @@ def test_parked_records_are_waiting_rows_that_another_instance_takes(
     assert abs(status.retry_at - hour) < timedelta(seconds=1)
 
 
-def test_a_structured_message_is_kept_as_a_binary_one(ready: StartClerk, rows: WaitingRows) -> None:
+def test_a_structured_message_is_kept_as_a_binary_one(
+    ready: StartMaintenance, rows: WaitingRows
+) -> None:
     event = b'{"specversion":"1.0","id":"s-1","type":"pay","source":"x","data":{"n":2}}'
     headers: list[tuple[str, bytes | None]] = [
         ("content-type", b"application/cloudevents+json"), ("trace", b"t"),
@@ -79,12 +81,12 @@ def test_a_structured_message_is_kept_as_a_binary_one(ready: StartClerk, rows: W
 
 
 def test_a_park_leaves_rows_that_are_there(
-    ready: StartClerk, rows: WaitingRows, statuses: RedisStatusStore
+    ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
 ) -> None:
     rows.add("r-1", state="done", code="ok", due_in=0.0)
-    clerk = ready()
-    clerk.send("park", 1, "parked", [message(n) for n in (1, 3, 3)], [], [], [])
-    eventually(lambda: sum(frame[2] for frame in clerk.received("refused")) == 3)
+    maintenance = ready()
+    maintenance.send("park", 1, "parked", [message(n) for n in (1, 3, 3)], [], [], [])
+    eventually(lambda: sum(frame[2] for frame in maintenance.received("refused")) == 3)
     assert rows.states() == {"r-1": "done", "r-3": "waiting"}
     eventually(lambda: state_of(statuses, "r-1") == ("done", "ok"))
     # It is a copy that was answered.
@@ -93,7 +95,7 @@ def test_a_park_leaves_rows_that_are_there(
 
 
 def test_a_resend_of_a_failed_request_waits_and_its_producer_is_told(
-    ready: StartClerk, rows: WaitingRows, statuses: RedisStatusStore
+    ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
 ) -> None:
     failed: dict[str, Any] = {
         "state": "failed", "code": "handler_error", "type": "pay", "run": 2, "due_in": 0.0,
@@ -105,44 +107,44 @@ def test_a_resend_of_a_failed_request_waits_and_its_producer_is_told(
         "r-1", "pay", State.FAILED, 2, code="handler_error", attempt=1, at=datetime.now(UTC)
     )
     statuses.write([StatusWrite("r-1", old, 60)])
-    clerk = ready()
-    clerk.send("park", 1, "parked", [message(n) for n in (1, 2)], [], [], [])
-    assert clerk.wait_for("refused")[1:] == (1, 2)
+    maintenance = ready()
+    maintenance.send("park", 1, "parked", [message(n) for n in (1, 2)], [], [], [])
+    assert maintenance.wait_for("refused")[1:] == (1, 2)
     eventually(lambda: state_of(statuses, "r-1") == ("waiting", "parked"))
     eventually(lambda: state_of(statuses, "r-2") == ("superseded", "superseded"))
     [status] = statuses.read(["r-1"])
     assert status is not None
     assert status.run == 3
-    clerk.send("want", 1, 10, {}, [])
-    [(record, verdict)] = clerk.wait_for("due")[2]
+    maintenance.send("want", 1, 10, {}, [])
+    [(record, verdict)] = maintenance.wait_for("due")[2]
     assert (pair_of(record)[0], record[5], verdict) == ("r-1", b"stored", None)
     assert rows.columns("r-1", "run", "resends") == (4, 0)
 
 
 def test_a_park_does_not_wait_for_an_executor_that_writes_the_same_id(
-    ready: StartClerk, rows: WaitingRows, stack: Stack
+    ready: StartMaintenance, rows: WaitingRows, stack: Stack
 ) -> None:
-    clerk = ready()
+    maintenance = ready()
     with psycopg.connect(stack.database) as executor:
         executor.execute(
             f"INSERT INTO {rows.schema}.requests (id, type, state, code, effect, topic, partition,"
             " kafka_offset, produced_at) VALUES ('r-5', 'pay', 'done', 'ok', 'transaction',"
             " 'requests', 0, 5, now())".encode()
         )
-        clerk.send("park", 1, "parked", [message(n) for n in range(10)], [], [], [])
-        eventually(lambda: sum(frame[2] for frame in clerk.received("refused")) == 10)
+        maintenance.send("park", 1, "parked", [message(n) for n in range(10)], [], [], [])
+        eventually(lambda: sum(frame[2] for frame in maintenance.received("refused")) == 10)
         assert len(rows.states()) == 9
     assert rows.states()["r-5"] == "done"
 
 
 def test_malformed_messages_and_those_of_decoders_become_dead_letters(
-    ready: StartClerk, rows: WaitingRows
+    ready: StartMaintenance, rows: WaitingRows
 ) -> None:
-    clerk = ready()
+    maintenance = ready()
     broken: Record = ("requests", 0, 1, 0, None, b"{}", [("ce_type", b"pay")], "pay")
     foreign: Record = ("foreign", 0, 2, 0, None, b"<xml/>", [], None)
-    clerk.send("park", 1, "parked", [broken, foreign, message(3)], ["foreign"], [], [])
-    eventually(lambda: sum(frame[2] for frame in clerk.received("refused")) == 3)
+    maintenance.send("park", 1, "parked", [broken, foreign, message(3)], ["foreign"], [], [])
+    eventually(lambda: sum(frame[2] for frame in maintenance.received("refused")) == 3)
     letters = rows.query(f"SELECT topic, detail FROM {rows.schema}.dead_letters ORDER BY topic")
     assert [topic for topic, _ in letters] == ["foreign", "requests"]
     assert "decoder had not run" in letters[0][1]
@@ -150,9 +152,9 @@ def test_malformed_messages_and_those_of_decoders_become_dead_letters(
 
 
 def test_suspects_are_parked_once_their_backend_is_gone(
-    ready: StartClerk, rows: WaitingRows, stack: Stack, statuses: RedisStatusStore
+    ready: StartMaintenance, rows: WaitingRows, stack: Stack, statuses: RedisStatusStore
 ) -> None:
-    clerk = ready()
+    maintenance = ready()
     rows.add("r-2", state="done", code="ok", due_in=0.0)
     with psycopg.connect(stack.database) as dead:
         backend = dead.execute(
@@ -163,8 +165,10 @@ def test_suspects_are_parked_once_their_backend_is_gone(
             " kafka_offset, produced_at) VALUES ('r-1', 'pay', 'done', 'ok', 'transaction',"
             " 'requests', 0, 1, now())".encode()
         )
-        clerk.send("park", 1, "parked", [message(1), message(2)], [], [(2, 1), (0, 0)], [backend])
-        eventually(lambda: sum(frame[2] for frame in clerk.received("refused")) == 2)
+        maintenance.send(
+            "park", 1, "parked", [message(1), message(2)], [], [(2, 1), (0, 0)], [backend]
+        )
+        eventually(lambda: sum(frame[2] for frame in maintenance.received("refused")) == 2)
         with pytest.raises(psycopg.OperationalError):
             dead.execute("SELECT 1")
     assert rows.columns("r-1", "state", "run", "crashes") == ("waiting", 2, 1)
@@ -173,30 +177,34 @@ def test_suspects_are_parked_once_their_backend_is_gone(
 
 
 def test_without_a_database_parked_records_are_refused(
-    ready: StartClerk, rows: WaitingRows, proxy: Proxy, through: str, statuses: RedisStatusStore
+    ready: StartMaintenance,
+    rows: WaitingRows,
+    proxy: Proxy,
+    through: str,
+    statuses: RedisStatusStore,
 ) -> None:
-    clerk = ready(database_url=through)
+    maintenance = ready(database_url=through)
     proxy.cut()
-    clerk.send("park", 1, "parked", [message(1)], [], [], [])
-    assert clerk.wait_for("refused")[1:] == (1, 1)
-    clerk.send("park", 2, "parked", [message(2)], [], [(1, 1)], [])
-    assert clerk.wait_for("refused", 2)[1:] == (2, 1)
+    maintenance.send("park", 1, "parked", [message(1)], [], [], [])
+    assert maintenance.wait_for("refused")[1:] == (1, 1)
+    maintenance.send("park", 2, "parked", [message(2)], [], [(1, 1)], [])
+    assert maintenance.wait_for("refused", 2)[1:] == (2, 1)
     eventually(lambda: state_of(statuses, "r-1") == ("failed", "shutdown"))
     assert state_of(statuses, "r-2") is None
     assert rows.states() == {}
 
 
 def test_at_the_end_parks_and_releases_are_done_and_nothing_is_claimed(
-    ready: StartClerk, rows: WaitingRows
+    ready: StartMaintenance, rows: WaitingRows
 ) -> None:
     rows.add("x")
-    clerk = ready()
-    clerk.send("want", 1, 10, {}, [])
-    due(clerk)
-    clerk.send("release", [("x", 1)], [])
-    clerk.send("park", 1, "parked", [message(1)], [], [], [])
-    clerk.send("want", 2, 10, {}, [])
-    assert clerk.stop() == 0
+    maintenance = ready()
+    maintenance.send("want", 1, 10, {}, [])
+    due(maintenance)
+    maintenance.send("release", [("x", 1)], [])
+    maintenance.send("park", 1, "parked", [message(1)], [], [], [])
+    maintenance.send("want", 2, 10, {}, [])
+    assert maintenance.stop() == 0
     tokens = dict(rows.query(f"SELECT id, token FROM {rows.schema}.requests"))
     assert set(tokens) == {"x", "r-1"}
     assert tokens["r-1"] is None

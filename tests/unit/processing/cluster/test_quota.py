@@ -1,4 +1,4 @@
-"""Shares of limits: they add up, everybody agrees, and a change never lets too many run."""
+"""Quota of limits: they add up, everybody agrees, and a change never lets too many run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processing.cluster.limits import Limits, TypeLimit
+from processing.cluster.limits import ClusterLimits, TypeLimit
 from processing.cluster.quota import (
     SETTLE,
+    InstanceQuota,
     Peer,
-    Portion,
-    Share,
-    Shares,
+    Quota,
+    TypeQuota,
     peer,
     share_of,
     workers_of,
@@ -53,7 +53,7 @@ def test_the_remainders_of_many_types_fall_to_different_instances() -> None:
 
 @given(ids=IDS, each=st.none() | st.integers(1, 9), total=st.none() | st.integers(1, 40))
 def test_workers(ids: list[str], each: int | None, total: int | None) -> None:
-    shares = [workers_of(Limits(each, total), one, ids) for one in ids]
+    shares = [workers_of(ClusterLimits(each, total), one, ids) for one in ids]
     if total is None:
         assert set(shares) == {each}
         return
@@ -67,59 +67,61 @@ def test_workers(ids: list[str], each: int | None, total: int | None) -> None:
         assert max(numbers) <= each
 
 
-def limits(total: int | None = None, instance: int | None = None, paused: bool = False) -> Limits:
-    return Limits(types={KIND: TypeLimit(total, instance, paused)})
+def limits(
+    total: int | None = None, instance: int | None = None, paused: bool = False
+) -> ClusterLimits:
+    return ClusterLimits(types={KIND: TypeLimit(total, instance, paused)})
 
 
 def test_what_is_set_for_each_instance_holds_at_once_both_ways() -> None:
-    shares = Shares("a")
+    shares = Quota("a")
     for most in (3, 9, 1):
         assert shares.look(limits(instance=most), [], {}, 0.0).types == {
-            KIND: Share(most, None, None)
+            KIND: TypeQuota(most, None, None)
         }
 
 
 def test_paused_types_are_named() -> None:
-    assert Shares("a").look(limits(paused=True), [], {}, 0.0) == Portion(paused=(KIND,))
+    assert Quota("a").look(limits(paused=True), [], {}, 0.0) == InstanceQuota(paused=(KIND,))
 
 
 def test_a_total_set_while_it_runs_holds_at_once() -> None:
-    shares = Shares("a")
-    shares.look(Limits(), [Peer("a"), Peer("b")], {}, 0.0)
+    shares = Quota("a")
+    shares.look(ClusterLimits(), [Peer("a"), Peer("b")], {}, 0.0)
     share = shares.look(limits(8), [Peer("a"), Peer("b")], {}, 1.0).types[KIND]
-    assert share == Share(None, 4, 4)
+    assert share == TypeQuota(None, 4, 4)
 
 
 def test_who_comes_to_a_total_starts_with_nothing_and_gets_its_share_when_all_have_seen_it() -> (
     None
 ):
-    shares, peers = Shares("b"), [Peer("a", held={KIND: 8}), Peer("b")]
-    assert shares.look(limits(8), peers, {}, 0.0).types[KIND] == Share(None, 0, 4)
+    shares, peers = Quota("b"), [Peer("a", held={KIND: 8}), Peer("b")]
+    assert shares.look(limits(8), peers, {}, 0.0).types[KIND] == TypeQuota(None, 0, 4)
     shrunk = [Peer("a", held={KIND: 4}), Peer("b")]
-    assert shares.look(limits(8), shrunk, {}, 1.0).types[KIND] == Share(None, 0, 4)
-    assert shares.look(limits(8), shrunk, {}, SETTLE).types[KIND] == Share(None, 4, 4)
+    assert shares.look(limits(8), shrunk, {}, 1.0).types[KIND] == TypeQuota(None, 0, 4)
+    assert shares.look(limits(8), shrunk, {}, SETTLE).types[KIND] == TypeQuota(None, 4, 4)
 
 
 def test_what_others_still_run_is_waited_for() -> None:
-    shares = Shares("b")
+    shares = Quota("b")
     for now, theirs, mine in ((0.0, 8, 0), (5.0, 8, 0), (6.0, 7, 1), (7.0, 5, 3), (8.0, 4, 4)):
         peers = [Peer("a", held={KIND: theirs}), Peer("b")]
         assert shares.look(limits(8), peers, {}, now).types[KIND].now == mine
 
 
-def test_a_new_clerk_goes_on_with_what_the_main_process_has() -> None:
-    share = Shares("a").look(limits(8), [Peer("a"), Peer("b")], {KIND: 4}, 0.0).types[KIND]
-    assert share == Share(None, 4, 4)
+def test_a_new_process_goes_on_with_what_the_main_process_has() -> None:
+    share = Quota("a").look(limits(8), [Peer("a"), Peer("b")], {KIND: 4}, 0.0).types[KIND]
+    assert share == TypeQuota(None, 4, 4)
 
 
 def test_less_holds_at_once_and_more_later() -> None:
-    shares, alone = Shares("a"), [Peer("a")]
-    shares.look(Limits(), alone, {}, 0.0)
+    shares, alone = Quota("a"), [Peer("a")]
+    shares.look(ClusterLimits(), alone, {}, 0.0)
     assert shares.look(limits(8), alone, {}, 0.0).types[KIND].now == 8
     assert shares.look(limits(2), alone, {}, 1.0).types[KIND].now == 2
     assert shares.look(limits(9), alone, {}, 2.0).types[KIND].now == 2
     assert shares.look(limits(9), alone, {}, 2.0 + SETTLE).types[KIND].now == 9
-    assert shares.look(Limits(), alone, {}, 9.0).types == {}
+    assert shares.look(ClusterLimits(), alone, {}, 9.0).types == {}
     assert shares.look(limits(3), alone, {}, 9.0).types[KIND].now == 3
 
 
@@ -127,10 +129,10 @@ def test_a_total_is_shared_among_those_who_know_the_type() -> None:
     peers = [Peer("a", frozenset({KIND})), Peer("b", frozenset({"other"})), Peer("c")]
     shares = {}
     for own in "abc":
-        mine = Shares(own)
-        mine.look(Limits(), peers, {}, 0.0)
+        mine = Quota(own)
+        mine.look(ClusterLimits(), peers, {}, 0.0)
         shares[own] = mine.look(limits(8), peers, {}, 0.0).types.get(KIND)
-    assert shares == {"a": Share(None, 4, 4), "b": None, "c": Share(None, 4, 4)}
+    assert shares == {"a": TypeQuota(None, 4, 4), "b": None, "c": TypeQuota(None, 4, 4)}
 
 
 def test_a_registration_without_the_facts_is_a_peer_all_the_same() -> None:
@@ -146,13 +148,13 @@ class Instance:
 
     id: str
     next_look: float
-    shares: Shares = field(init=False)
+    shares: Quota = field(init=False)
     using: int = 0
     running: int = 0
     leaving: bool = False
 
     def __post_init__(self) -> None:
-        self.shares = Shares(self.id)
+        self.shares = Quota(self.id)
 
     @property
     def held(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""When the clerk claims: against every order of events that hypothesis finds."""
+"""When maintenance claims: against every order of events that hypothesis finds."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from feedback.journal.claims import Want
-from processing.maintenance.claim_timing import LONGEST, SHORTEST, Refill
+from feedback.journal.claims import ClaimRequest
+from processing.maintenance.claim_timing import LONGEST, SHORTEST, ClaimTiming
 
 
-def opened(now: float = 0.0, most: int = 10) -> Refill:
-    refill = Refill()
-    refill.wanted(Want(1, most), now)
+def opened(now: float = 0.0, most: int = 10) -> ClaimTiming:
+    refill = ClaimTiming()
+    refill.wanted(ClaimRequest(1, most), now)
     return refill
 
 
-def empty(refill: Refill, now: float, due_in: float | None = None) -> None:
+def empty(refill: ClaimTiming, now: float, due_in: float | None = None) -> None:
     assert refill.tick(now) is not None
     assert refill.claimed(0, due_in, now)
 
 
 def test_nothing_is_claimed_until_rows_are_wanted() -> None:
-    refill = Refill()
+    refill = ClaimTiming()
     refill.woken(0.0)
     assert (refill.tick(0.0), refill.pause(0.0)) == (None, None)
-    refill.wanted(Want(1, 0), 0.0)
+    refill.wanted(ClaimRequest(1, 0), 0.0)
     assert (refill.tick(0.0), refill.pause(0.0)) == (None, None)
-    refill.wanted(Want(2, 5), 0.0)
-    assert refill.tick(0.0) == Want(2, 5)
+    refill.wanted(ClaimRequest(2, 5), 0.0)
+    assert refill.tick(0.0) == ClaimRequest(2, 5)
 
 
 def test_one_claim_at_a_time() -> None:
     refill = opened()
     assert refill.tick(0.0) is not None
     refill.woken(0.1)
-    refill.wanted(Want(2, 10), 0.2)
+    refill.wanted(ClaimRequest(2, 10), 0.2)
     assert (refill.tick(0.3), refill.pause(0.3)) == (None, None)
     assert refill.claimed(0, None, 0.4)
 
@@ -45,16 +45,16 @@ def test_rows_end_the_want_and_the_next_one_is_served_at_once() -> None:
     refill.tick(0.0)
     refill.claimed(3, None, 0.1)
     assert refill.tick(0.1) is None
-    refill.wanted(Want(2, 10), 0.2)
-    assert refill.tick(0.2) == Want(2, 10)
+    refill.wanted(ClaimRequest(2, 10), 0.2)
+    assert refill.tick(0.2) == ClaimRequest(2, 10)
 
 
 def test_a_want_that_came_during_a_claim_outlives_its_rows() -> None:
     refill = opened()
     refill.tick(0.0)
-    refill.wanted(Want(2, 10), 0.1)
+    refill.wanted(ClaimRequest(2, 10), 0.1)
     refill.claimed(3, None, 0.2)
-    assert refill.tick(0.2) == Want(2, 10)
+    assert refill.tick(0.2) == ClaimRequest(2, 10)
 
 
 def test_pauses_grow_to_a_second_while_nothing_is_due() -> None:
@@ -138,23 +138,23 @@ def test_odd_times_do_no_harm() -> None:
     assert refill.tick(0.0) is not None
 
 
-class Clerk(RuleBasedStateMachine):
-    """A clerk, rows that become due in a database, and a main process that wants some."""
+class Claiming(RuleBasedStateMachine):
+    """Claim timing, rows that become due in a database, and a main process that wants some."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.refill = Refill()
+        self.refill = ClaimTiming()
         self.now = 100.0
         self.order = 0
         self.open = False
-        self.claiming: Want | None = None
+        self.claiming: ClaimRequest | None = None
         self.told: float | None = None
         """When a row is due that somebody told of, and that no claim has looked for."""
 
     @rule(most=st.integers(0, 5))
     def want(self, most: int) -> None:
         self.order += 1
-        self.refill.wanted(Want(self.order, most), self.now)
+        self.refill.wanted(ClaimRequest(self.order, most), self.now)
         self.open = most > 0 and not self.refill.stopped
 
     @rule(seconds=st.floats(0, 3))
@@ -211,8 +211,8 @@ class Clerk(RuleBasedStateMachine):
             assert self.now + pause <= max(self.told, self.now) + 1e-9
 
 
-Clerk.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
-TestClerk = Clerk.TestCase
+Claiming.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestClaiming = Claiming.TestCase
 
 
 def test_no_storm_of_claims_while_nothing_is_due() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing.maintenance.database_health import FIRST_PAUSE, LONGEST_PAUSE, Probe
+from processing.maintenance.database_health import FIRST_PAUSE, LONGEST_PAUSE, DatabaseHealth
 
 
 def full_jitter() -> float:
@@ -11,11 +11,11 @@ def full_jitter() -> float:
 
 
 def test_the_first_try_is_due_at_once() -> None:
-    assert Probe().pause(0.0) == 0
+    assert DatabaseHealth().pause(0.0) == 0
 
 
 def test_a_reached_database_is_tried_again_only_when_asked() -> None:
-    probe = Probe()
+    probe = DatabaseHealth()
     probe.succeeded()
 
     assert probe.pause(1000.0) is None
@@ -24,7 +24,7 @@ def test_a_reached_database_is_tried_again_only_when_asked() -> None:
 
 
 def test_pauses_double_up_to_a_cap_and_start_anew_after_success() -> None:
-    probe = Probe(full_jitter)
+    probe = DatabaseHealth(full_jitter)
     pauses = []
     now = 0.0
     for _ in range(8):
@@ -41,7 +41,7 @@ def test_pauses_double_up_to_a_cap_and_start_anew_after_success() -> None:
 
 
 def test_the_main_process_hears_only_news() -> None:
-    probe = Probe()
+    probe = DatabaseHealth()
 
     assert probe.failed(0.0)
     assert not probe.failed(1.0)
@@ -50,7 +50,7 @@ def test_the_main_process_hears_only_news() -> None:
 
 
 def test_the_main_process_gets_an_answer_each_time_it_asks() -> None:
-    probe = Probe()
+    probe = DatabaseHealth()
     assert probe.succeeded()
 
     probe.ask()
@@ -63,7 +63,7 @@ def test_the_main_process_gets_an_answer_each_time_it_asks() -> None:
 
 
 def test_asking_does_not_shorten_the_pause_after_a_failure() -> None:
-    probe = Probe(full_jitter)
+    probe = DatabaseHealth(full_jitter)
     probe.failed(0.0)
 
     probe.ask()
@@ -73,7 +73,7 @@ def test_asking_does_not_shorten_the_pause_after_a_failure() -> None:
 
 @given(st.lists(st.sampled_from(["ask", "ok", "bad"]), max_size=40))
 def test_whoever_asked_is_answered_by_the_next_outcome(events: list[str]) -> None:
-    probe = Probe()
+    probe = DatabaseHealth()
     waiting = True
     for number, event in enumerate(events):
         if event == "ask":

@@ -56,11 +56,11 @@ def test_a_main_process_that_no_longer_beats_is_not_alive(well: Health, clock: C
     assert not well.ready().ok
 
 
-def test_a_clerk_that_no_longer_turns_is_not_alive(well: Health, clock: Clock) -> None:
+def test_a_loop_that_no_longer_turns_is_not_alive(well: Health, clock: Clock) -> None:
     clock.now += 10.1
     well.beat({"joined": True})
 
-    assert [i.name for i in well.live().items if not i.ok] == ["clerk"]
+    assert [i.name for i in well.live().items if not i.ok] == ["maintenance"]
 
 
 def test_ready_while_idle_or_without_partitions(well: Health) -> None:

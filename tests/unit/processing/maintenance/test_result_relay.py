@@ -12,7 +12,7 @@ from feedback.backoff import Breaker
 from feedback.errors import ConfigurationError
 from feedback.journal.result_outbox import ResultRecord, StoredResult
 from processing.maintenance.result_producer import ResultProducer, connect
-from processing.maintenance.result_relay import AT_ONCE, LONGEST, SHORTEST, Pace
+from processing.maintenance.result_relay import AT_ONCE, LONGEST, SHORTEST, RelayTiming
 from tests.support.fake_result_producer import FakeProducer, Verdict, never
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -130,8 +130,8 @@ def test_a_transactional_id_meant_for_others_is_not_taken() -> None:
 # When
 
 
-def steady() -> Pace:
-    return Pace(0.0, Breaker(0.5, 10.0, jitter=lambda: 1.0))
+def steady() -> RelayTiming:
+    return RelayTiming(0.0, Breaker(0.5, 10.0, jitter=lambda: 1.0))
 
 
 def test_looks_at_once_at_the_start() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from feedback.contract.record import OFFSET, Record
-from processing.cluster.quota import Portion, Share
+from processing.cluster.quota import InstanceQuota, TypeQuota
 from processing.pool.limits import Caps
 from processing.pool.pool import Pool, PoolSettings, Send, Spawn
 
@@ -15,8 +15,8 @@ BACKEND = (4711, "2026-01-01 00:00:00+00")
 def given(
     workers: int | None = None, *paused: str, **types: tuple[int | None, int | None, int | None]
 ) -> dict[str, Any]:
-    shares = {kind: Share(*share) for kind, share in types.items()}
-    return Portion(workers, shares, paused).plain()
+    shares = {kind: TypeQuota(*share) for kind, share in types.items()}
+    return InstanceQuota(workers, shares, paused).plain()
 
 
 def test_the_handlers_own_limit_holds_until_operators_set_another() -> None:

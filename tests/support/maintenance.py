@@ -1,4 +1,4 @@
-"""A clerk as the main process has it: its channel and what came over it."""
+"""A maintenance process as the main process has it: its channel and what came over it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 LOG = {"log_format": "json", "level": "info"}
 
 
-class ClerkProcess:
+class MaintenanceProcess:
     """Starts ``python -m processing.maintenance`` and keeps every frame that it sends."""
 
     def __init__(self, settings: ClerkSettings) -> None:
@@ -69,7 +69,7 @@ class ClerkProcess:
     def stop(self, timeout: float = 10.0) -> int | None:
         """Says stop and returns the exit code."""
         self.send("stop")
-        assert self.child.wait(timeout), "the clerk does not end"
+        assert self.child.wait(timeout), "the maintenance process does not end"
         return self.child.exit_code
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class ClerkProcess:
         self.child.close()
 
 
-StartClerk = Callable[..., ClerkProcess]
+StartMaintenance = Callable[..., MaintenanceProcess]
 
 
 def registration(stack: Stack, prefix: str) -> dict[str, object] | None:

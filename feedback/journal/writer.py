@@ -16,12 +16,8 @@ from psycopg.types.json import Jsonb
 
 from feedback.contract.states import State
 from feedback.journal.queries import query
+from feedback.journal.races import Overtaken
 from feedback.journal.rows import DeadLetter, FailedRun, RequestRow, StoredRequest, headers_json
-
-
-class Overtaken(Exception):
-    """A guarded UPDATE missed its row: another copy of the request moved it meanwhile."""
-
 
 COLUMNS = (
     "id", "type", "state", "code", "attempt", "run", "crashes", "fingerprint", "result", "error",

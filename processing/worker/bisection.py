@@ -14,7 +14,7 @@ import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.states import State
-from feedback.journal.writer import Overtaken
+from feedback.journal.races import Overtaken
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import Outcome, describe, outcome_of, safe_text
 from processing.worker.chunk_run import Job

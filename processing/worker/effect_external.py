@@ -15,8 +15,9 @@ import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.states import OK, SHUTDOWN, TIMEOUT, State
+from feedback.journal.races import Overtaken
 from feedback.journal.rows import StoredRequest
-from feedback.journal.writer import JournalWriter, Overtaken
+from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import Done, NotDone, Outcome, describe, outcome_of
 from processing.worker.calls import DONE

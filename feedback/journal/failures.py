@@ -1,0 +1,49 @@
+"""What a statement that failed says of the database: the one place that says it is away. Pure.
+
+Decided by the state of the connection and by the error's SQLSTATE, never by its class: a COMMIT
+whose answer was cut is a plain DatabaseError without SQLSTATE, a full disk an OperationalError, a
+read-only server an InternalError. What is a race with others is decided in `races`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+import psycopg
+
+READ_ONLY: Final = "25006"
+_CLASSES: Final = (
+    "08",  # connection exception
+    "53",  # insufficient resources: disk full, out of memory, too many connections
+    "57P",  # shut down, crashed, cannot connect now, idle session ended
+)
+
+
+class Outage(Enum):
+    """What to do about a statement that failed for no fault of its own."""
+
+    RECONNECT = auto()
+    """The connection is gone, and with it a transaction that nobody had asked to commit: connect
+    and do it all again. Where that fails the database is away."""
+    UNCLEAR = auto()
+    """The connection is gone, and with it the answer to a statement that commits: whether it
+    landed only the journal knows. Nothing may be said, or run again, before a look-up."""
+    AWAY = auto()
+    """The connection is there, and the server says that it cannot do its work: that is so for
+    everybody, but only where a probe that writes (`probe.takes_writes`) finds the same. Otherwise
+    it was this statement alone, as one that needs more memory than it may use."""
+
+
+def outage_of(error: BaseException, *, connected: bool, committing: bool = False) -> Outage | None:
+    """What `error` says of the database; None where it is about the statement alone.
+
+    `connected` is whether the connection still stands after the error, `committing` whether what
+    failed would have committed: COMMIT, or a statement that writes in autocommit mode.
+    """
+    if not connected:
+        return Outage.UNCLEAR if committing else Outage.RECONNECT
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    if state is not None and (state == READ_ONLY or state.startswith(_CLASSES)):
+        return Outage.AWAY
+    return None

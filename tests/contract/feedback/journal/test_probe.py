@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from feedback.journal.probe import takes_writes
+from stack import Stack
+
+
+def test_a_probe_leaves_nothing(stack: Stack, schema: str) -> None:
+    with psycopg.connect(stack.database, autocommit=True) as connection:
+        assert takes_writes(connection, schema=schema)
+        found = connection.execute(f"SELECT count(*) FROM {schema}.dead_letters").fetchone()
+    assert found == (0,)
+
+
+def test_a_server_that_is_read_only_takes_none(stack: Stack, schema: str) -> None:
+    with psycopg.connect(stack.database, autocommit=True) as connection:
+        connection.execute("SET default_transaction_read_only = on")
+        assert not takes_writes(connection, schema=schema)
+        connection.execute("SET default_transaction_read_only = off")
+        assert takes_writes(connection, schema=schema)
+
+
+def test_a_lost_connection_is_no_answer(stack: Stack, schema: str) -> None:
+    with psycopg.connect(stack.database, autocommit=True) as connection:
+        with psycopg.connect(stack.database, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", [connection.info.backend_pid])
+        with pytest.raises(psycopg.Error):
+            takes_writes(connection, schema=schema)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from feedback.journal.failures import Outage, outage_of
+from feedback.journal.races import Overtaken, is_lock_race, is_race
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        psycopg.DatabaseError("server closed the connection unexpectedly"),
+        psycopg.OperationalError("not connected"),
+        errors.AdminShutdown("terminating connection"),
+        errors.IdleInTransactionSessionTimeout("too long"),
+        OSError("socket"),
+    ],
+)
+def test_a_lost_connection_is_unclear_only_with_a_commit(error: BaseException) -> None:
+    assert outage_of(error, connected=False, committing=True) is Outage.UNCLEAR
+    assert outage_of(error, connected=False) is Outage.RECONNECT
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.ReadOnlySqlTransaction,
+        errors.DiskFull,
+        errors.OutOfMemory,
+        errors.TooManyConnections,
+        errors.AdminShutdown,
+        errors.CannotConnectNow,
+        errors.ConnectionFailure,
+    ],
+)
+def test_a_server_that_cannot_work_is_away(error: type[psycopg.Error]) -> None:
+    for committing in (False, True):
+        assert outage_of(error("no"), connected=True, committing=committing) is Outage.AWAY
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        psycopg.DatabaseError("no SQLSTATE"),
+        errors.UniqueViolation("taken"),
+        errors.DeadlockDetected("deadlock"),
+        errors.QueryCanceled("statement_timeout"),
+        errors.InvalidTextRepresentation("22P02"),
+        ValueError("53100"),
+    ],
+)
+def test_what_is_about_one_statement_is_no_outage(error: BaseException) -> None:
+    assert outage_of(error, connected=True, committing=True) is None
+
+
+def test_races() -> None:
+    for race in (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable):
+        assert is_race(race("no"), "oncepool")
+        assert is_lock_race(race("no"))
+    assert is_race(Overtaken("r-1"), "oncepool")
+    assert not is_lock_race(Overtaken("r-1"))
+    # Without a place of its own it may be any table's key.
+    assert not is_race(errors.UniqueViolation("taken"), "oncepool")
+    assert not is_race(errors.ReadOnlySqlTransaction("no"), "oncepool")

@@ -15,8 +15,7 @@ from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
 from feedback.errors import OncepoolError
-from feedback.operations import requests as operators
-from feedback.operations.statistics import Figures, figures
+from feedback.operations.statistics import Figures, figures, outcomes
 from processing.cluster.instances import connect as connect_redis
 from processing.cluster.instances import instances
 from processing.cluster.limits import ClusterLimits, RedisLimitsStore
@@ -114,7 +113,7 @@ def _ask_kafka(settings: Settings, found: Look) -> None:
 def _ask_journal(settings: Settings, minutes: int, found: Look) -> None:
     since = datetime.now(UTC) - timedelta(minutes=minutes)
     with connect(settings) as connection:
-        requests = operators.stats(connection, since, schema=settings.database_schema)
+        requests = outcomes(connection, since, schema=settings.database_schema)
         found.journal = figures(connection, schema=settings.database_schema)
     found.requests = requests
 

@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 
-from consumer.config.settings import Settings, load_settings, variable
+from consumer.config.fields import meaning
+from consumer.config.loader import load_settings
+from consumer.config.settings import Settings, variable
 
 Result = TypeVar("Result")
 
@@ -98,7 +100,7 @@ def _option(name: str) -> inspect.Parameter:
     option = typer.Option(
         *declarations,
         envvar=variable(name),
-        help=field.description,
+        help=meaning(name),
         metavar=None if base is bool else _metavar(name),
         rich_help_panel=PANELS.get(name.split("_", maxsplit=1)[0], "Instance"),
     )

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from consumer.admin.journal import connect
-from consumer.admin.retention import retention_warnings
+from consumer.admin.kafka_admin import retention_warnings
 from consumer.commands.operator import YesOption, confirm
 from consumer.commands.options import DATABASE, KAFKA, JsonOption, with_settings
 from consumer.commands.output import print_json, print_table

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from feedback.client.delivery import connect
-from feedback.operations.repair import DeadMessage
+from feedback.operations.dead_letters import DeadMessage
 
 TIMEOUT = 30.0
 

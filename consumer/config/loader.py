@@ -1,4 +1,4 @@
-"""Where settings are read from: arguments, the environment, a TOML file.
+"""Loads settings from arguments, the environment and a TOML file.
 
 Each source refuses names that no setting has, because a misspelt one would silently leave the
 default in force.
@@ -7,17 +7,25 @@ default in force.
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+)
 
+from consumer.config.masking import mask
+from consumer.config.settings import DEFAULT, PREFIX, Settings, variable
 from consumer.errors import ConfigError
 
-PREFIX = "ONCEPOOL_"
 FILE_NAME = "oncepool.toml"
 FILE_VARIABLE = "ONCEPOOL_CONFIG"
 
@@ -180,3 +188,58 @@ def find_file(config: Path | None, environ: Mapping[str, str], folder: Path) -> 
         return Path(named)
     default = folder / FILE_NAME
     return default if default.is_file() else None
+
+
+def load_settings(
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """Reads all sources and returns the settings with the source of each known.
+
+    `arguments` maps setting names to values, None meaning not given. Raises ConfigError that says
+    setting, source, value and what is allowed.
+    """
+    environ = os.environ if environ is None else environ
+    arguments = {name: value for name, value in (arguments or {}).items() if value is not None}
+    for name in arguments:
+        if name not in Settings.model_fields:
+            hint = nearest(name, Settings.model_fields)
+            raise ConfigError(f"argument {name}: there is no such setting{hint}")
+    path = find_file(config, environ, folder or Path.cwd())
+    sources: list[tuple[str, PydanticBaseSettingsSource]] = [
+        ("argument", InitSettingsSource(Settings, arguments)),
+        ("environment", Environment(Settings, environ)),
+        (str(path), TomlFile(Settings, path)),
+    ]
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for label, source in sources:
+        for name, value in source().items():
+            origin = f"{label} {variable(name)}" if label == "environment" else label
+            if name not in values:
+                values[name] = value
+                origins[name] = origin
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, values, origins)) from None
+    return settings.remember(origins)
+
+
+def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
+    """One line for each wrong value: setting, value, source, what is allowed."""
+    lines: list[str] = []
+    for problem in error.errors(include_url=False):
+        message = problem["msg"].removeprefix("Value error, ")
+        if not problem["loc"]:
+            lines.append(message)
+            continue
+        name = str(problem["loc"][0])
+        value = mask(name, values.get(name))
+        line = f"{name} = {value!r} (from {origins.get(name, DEFAULT)}): {message}"
+        if line not in lines:
+            lines.append(line)
+    return "\n".join(lines)

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
+from consumer.config.fields import meaning
 from consumer.config.librdkafka import CLASSIC_ONLY, CONSUMER_ONLY, FORBIDDEN
 from consumer.config.loader import OTHER_VARIABLES
 from consumer.config.settings import Settings, variable
@@ -111,15 +112,15 @@ def _table(heading: str | None, head: tuple[str, ...], rows: Sequence[tuple[str,
 
 
 def _row(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
-    return (f"`{name}`", f"`{variable(name)}`", _default(name, field), _meaning(field))
+    return (f"`{name}`", f"`{variable(name)}`", _default(name, field), _meaning(name, field))
 
 
-def _meaning(field: FieldInfo) -> str:
-    meaning = field.description or ""
+def _meaning(name: str, field: FieldInfo) -> str:
+    text = meaning(name)
     if get_origin(field.annotation) is Literal:
         choices = ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
-        return f"{meaning} One of {choices}."
-    return meaning
+        return f"{text} One of {choices}."
+    return text
 
 
 def _default(name: str, field: FieldInfo) -> str:

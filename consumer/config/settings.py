@@ -1,283 +1,35 @@
 """The settings of one instance: arguments > environment > oncepool.toml > defaults.
 
 `Settings(...)` itself reads nothing, so that code and tests can make one from values alone;
-`load_settings` reads the three sources and remembers where each value came from.
+`loader.load_settings` reads the three sources and remembers where each value came from.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ByteSize,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import PrivateAttr, model_validator
 
-from consumer.config.loader import PREFIX, Environment, TomlFile, find_file, nearest
+from consumer.config.fields import SettingFields
 from consumer.config.masking import mask
 from consumer.config.validation import wrong_combinations
 from consumer.errors import ConfigError
 
+PREFIX = "ONCEPOOL_"
 DEFAULT = "default"
-MIB = 1024 * 1024
 
 
-def _split(value: object) -> object:
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
-
-
-def _each_once(values: list[str]) -> list[str]:
-    for value in values:
-        if values.count(value) > 1:
-            raise ValueError(f"{value} is named twice")
-    return values
-
-
-def _plain_values(value: object) -> object:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise ValueError('this is not JSON; write {"client.id": "shop"}') from None
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if not isinstance(inner, str | bool | int | float):
-                # Not a TypeError, which pydantic lets through.
-                raise ValueError(f"{name} has to be text, a number or a boolean")  # noqa: TRY004
-    return value
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
-
-
-Names = Annotated[list[str], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Properties = Annotated[
-    dict[str, str | bool | int | float], NoDecode, BeforeValidator(_plain_values)
-]
-SecondsOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Settings(BaseSettings):
-    """Every setting, under the name that the environment and the file use too."""
-
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=False)
-
-    app: str = Field(
-        "",
-        pattern=r"^$|^[^\s:]+:[^\s:]+$",
-        description="The App with the handlers, as module:attribute.",
-    )
-    workers: int = Field(
-        default_factory=_processors,
-        ge=1,
-        le=1024,
-        description="Worker processes; without it as many as this process may use CPUs.",
-    )
-    ordering: Literal["key", "partition", "none"] = Field(
-        "key",
-        description="What never runs side by side: requests with one key, of one partition,"
-        " or nothing.",
-    )
-    max_in_hand: int = Field(
-        10_000, ge=1, description="Requests that are committed and not finished, at most."
-    )
-    max_in_hand_bytes: ByteSize = Field(
-        ByteSize(64 * MIB), ge=1, description="The same bound in bytes of keys, values and headers."
-    )
-    max_payload: ByteSize = Field(
-        ByteSize(MIB),
-        ge=1,
-        description="Larger payloads are rejected/invalid_payload without being read.",
-    )
-    request_timeout: Seconds = Field(
-        300.0, description="Seconds one run may take where its handler names no timeout."
-    )
-    grace: Seconds = Field(
-        30.0,
-        description="Seconds from the signal to the end; at 90 % of them what has not started is"
-        " answered, then workers are ended.",
-    )
-
-    kafka_bootstrap_servers: str = Field(
-        "", description="Kafka brokers, host:port, comma separated."
-    )
-    kafka_topics: Names = Field(
-        default_factory=list, description="Topics to consume, comma separated."
-    )
-    kafka_topic: str = Field(
-        "", description="Topic that requests are sent to; without it the first of kafka_topics."
-    )
-    kafka_group: str = Field("oncepool", min_length=1, description="Consumer group.")
-    kafka_results_topic: str = Field(
-        "",
-        description="Topic that gets a record of each settled request; without it none are kept.",
-    )
-    kafka_protocol: Literal["auto", "consumer", "classic"] = Field(
-        "auto",
-        description="Group protocol: consumer is KIP-848; auto takes it where the broker has it.",
-    )
-    kafka_assignor: Literal["range", "cooperative-sticky"] = Field(
-        "cooperative-sticky", description="How the classic protocol spreads partitions."
-    )
-    kafka_session_timeout: Seconds = Field(
-        45.0,
-        description="Seconds without a heartbeat after which the classic protocol takes a member"
-        " for dead; with KIP-848 the broker decides.",
-    )
-    kafka_max_poll_interval: Seconds = Field(
-        300.0, description="Seconds without a poll after which a member leaves the group by itself."
-    )
-    kafka_properties: Properties = Field(
-        default_factory=dict,
-        description="Further librdkafka properties: table kafka.properties, or a JSON object,"
-        " which takes the place of the whole table.",
-    )
-    auto_offset_reset: Literal["earliest", "latest", "error"] = Field(
-        "earliest",
-        description="Where a group without a committed offset begins; latest loses what was sent"
-        " before, error stops the instance.",
-    )
-    topic_partitions: int = Field(
-        12, ge=1, le=10_000, description="Partitions of topics that `oncepool topics create` makes."
-    )
-    topic_replication: int = Field(
-        -1, ge=-1, le=100, description="Replicas of such topics; -1 is the broker's default."
-    )
-
-    database_url: str = Field("", description="PostgreSQL of the journal, postgresql://...")
-    database_schema: str = Field(
-        "oncepool",
-        pattern=r"^[a-z_][a-z0-9_]{0,62}$",
-        description="Schema of the journal's tables.",
-    )
-    database_prepare: bool = Field(
-        True, description="Prepared statements; turn off behind a proxy that pools transactions."
-    )
-    database_lock_timeout: Seconds = Field(
-        10.0, description="Seconds a worker's statement waits for another transaction's lock."
-    )
-    database_statement_timeout: SecondsOrZero = Field(
-        0.0, description="Seconds one statement may take; 0 leaves it to the request's deadline."
-    )
-    lease: Seconds = Field(
-        60.0,
-        ge=3,
-        description="Seconds a claim of a request with external effects lives without renewal,"
-        " which comes after a third of them, at most 15 s; then the request is in_doubt.",
-    )
-    sweep_interval: Seconds = Field(
-        10.0, description="Seconds between two looks for claims whose lease has run out."
-    )
-    migrate_on_start: bool = Field(
-        False, description="Create or upgrade the journal when an instance starts."
-    )
-
-    results_duplicates: bool = Field(
-        False,
-        description="A result record, with code duplicate, also for each answered resend.",
-    )
-
-    redis_url: str = Field("", description="Redis or Valkey of the statuses, redis://...")
-    redis_prefix: str = Field(
-        "oncepool",
-        pattern=r"^[^\s]{1,100}$",
-        description="What every key and channel begins with, before a colon.",
-    )
-
-    worker_max_requests: int = Field(
-        0, ge=0, description="Requests after which a worker is replaced; 0 never."
-    )
-    worker_max_rss: ByteSize = Field(
-        ByteSize(0), description="Resident memory above which a worker is replaced; 0 never."
-    )
-    worker_memory_limit: ByteSize = Field(
-        ByteSize(0), description="Data a worker may allocate before MemoryError; 0 no limit."
-    )
-
-    health_host: str = Field("127.0.0.1", description="Address of /livez and /readyz.")
-    health_port: int | None = Field(
-        None, ge=0, le=65535, description="Port of /livez and /readyz; without it they are off."
-    )
-    log_format: Literal["auto", "console", "json"] = Field(
-        "auto", description="Log lines: auto is console in a terminal and json otherwise."
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Lowest level that is logged."
-    )
+class Settings(SettingFields):
+    """Settings that are right one by one and together. `fields.py` says what each means."""
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only the given values: `load_settings` reads the other sources."""
-        del settings_cls, env_settings, dotenv_settings, file_secret_settings
-        return (init_settings,)
-
-    @field_validator("log_level", "log_format", "ordering", "kafka_protocol", mode="before")
-    @classmethod
-    def _lower(cls, value: object) -> object:
-        return value.lower() if isinstance(value, str) else value
-
-    @field_validator("database_url")
-    @classmethod
-    def _is_postgresql(cls, value: str) -> str:
-        if value and not value.startswith(("postgresql://", "postgres://")) and "=" not in value:
-            raise ValueError("this is neither postgresql://... nor a libpq string (host=... ...)")
-        return value
-
-    @field_validator("redis_url")
-    @classmethod
-    def _is_redis(cls, value: str) -> str:
-        if value and not value.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("this is none of redis://..., rediss://..., unix://...")
-        return value
 
     @model_validator(mode="after")
     def _combinations(self) -> Settings:
         for problem in wrong_combinations(self):
             raise ValueError(problem)
         return self
-
-    @property
-    def send_topic(self) -> str:
-        """The topic that requests are sent to; empty where none is configured."""
-        return self.kafka_topic or (self.kafka_topics[0] if self.kafka_topics else "")
-
-    @property
-    def all_topics(self) -> list[str]:
-        """The topics of requests and, where one is configured, that of result records."""
-        results = [self.kafka_results_topic] if self.kafka_results_topic else []
-        return self.kafka_topics + results
 
     def source(self, name: str) -> str:
         """Where the value of setting `name` came from."""
@@ -309,58 +61,3 @@ class Settings(BaseSettings):
 def variable(name: str) -> str:
     """The environment variable of a setting."""
     return PREFIX + name.upper()
-
-
-def load_settings(
-    arguments: Mapping[str, Any] | None = None,
-    *,
-    config: Path | None = None,
-    environ: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-) -> Settings:
-    """Reads all sources and returns the settings with the source of each known.
-
-    `arguments` maps setting names to values, None meaning not given. Raises ConfigError that says
-    setting, source, value and what is allowed.
-    """
-    environ = os.environ if environ is None else environ
-    arguments = {name: value for name, value in (arguments or {}).items() if value is not None}
-    for name in arguments:
-        if name not in Settings.model_fields:
-            hint = nearest(name, Settings.model_fields)
-            raise ConfigError(f"argument {name}: there is no such setting{hint}")
-    path = find_file(config, environ, folder or Path.cwd())
-    sources: list[tuple[str, PydanticBaseSettingsSource]] = [
-        ("argument", InitSettingsSource(Settings, arguments)),
-        ("environment", Environment(Settings, environ)),
-        (str(path), TomlFile(Settings, path)),
-    ]
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for label, source in sources:
-        for name, value in source().items():
-            origin = f"{label} {variable(name)}" if label == "environment" else label
-            if name not in values:
-                values[name] = value
-                origins[name] = origin
-    try:
-        settings = Settings(**values)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, values, origins)) from None
-    return settings.remember(origins)
-
-
-def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
-    """One line for each wrong value: setting, value, source, what is allowed."""
-    lines: list[str] = []
-    for problem in error.errors(include_url=False):
-        message = problem["msg"].removeprefix("Value error, ")
-        if not problem["loc"]:
-            lines.append(message)
-            continue
-        name = str(problem["loc"][0])
-        value = mask(name, values.get(name))
-        line = f"{name} = {value!r} (from {origins.get(name, DEFAULT)}): {message}"
-        if line not in lines:
-            lines.append(line)
-    return "\n".join(lines)

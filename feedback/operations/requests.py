@@ -110,12 +110,6 @@ def get_status(connection: Connection, id: str, *, schema: str = SCHEMA) -> Stat
     return None if row is None else Status.decode(row_status(row, row.at).value)
 
 
-def stats(connection: Connection, since: datetime, *, schema: str = SCHEMA) -> list[Row]:
-    """How requests ended since then, to the minute: type, state, code, n."""
-    with connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query("stats", schema), [since]).fetchall()
-
-
 def sweep_expired_claims(
     connection: Connection, *, schema: str = SCHEMA, limit: int = SWEEP_AT_ONCE
 ) -> list[ExpiredClaim]:

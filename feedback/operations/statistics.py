@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -40,3 +41,11 @@ def figures(connection: Connection, *, schema: str = SCHEMA) -> Figures:
     for row in (*ended, *waiting):
         types.setdefault(row["type"], {"type": row["type"], **_ENDED, **_WAITING}).update(row)
     return Figures(sorted(types.values(), key=lambda row: str(row["type"])), **questions)
+
+
+def outcomes(
+    connection: Connection, since: datetime, *, schema: str = SCHEMA
+) -> list[dict[str, Any]]:
+    """How requests ended since then, to the minute: type, state, code, n."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query("stats", schema), [since]).fetchall()

@@ -14,6 +14,7 @@ import pytest
 from feedback.operations.dead_letter_files import Imported, export_lines, import_lines
 from feedback.operations.dead_letters import (
     DeadLetterRef,
+    DeadMessage,
     drop_letters,
     kinds_of,
     list_dead,
@@ -23,7 +24,6 @@ from feedback.operations.dead_letters import (
     show_dead,
 )
 from feedback.operations.explanations import Refusal
-from feedback.operations.repair import DeadMessage
 from feedback.operations.transitions import By, Moved
 from tests.support.journal import Journal
 

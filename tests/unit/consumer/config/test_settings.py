@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.config.librdkafka import FORBIDDEN
+from consumer.config.loader import load_settings
 from consumer.config.masking import mask_url
 from consumer.config.reference import reference
-from consumer.config.settings import Settings, load_settings, variable
+from consumer.config.settings import Settings, variable
 from consumer.errors import ConfigError
 
 ROOT = Path(__file__).parents[4]

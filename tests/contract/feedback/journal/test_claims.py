@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +27,7 @@ from feedback.journal.claims import (
 )
 from feedback.journal.queries import query
 from stack import Stack
+from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 
 
@@ -36,6 +36,13 @@ def other(stack: Stack) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """A second connection."""
     with psycopg.connect(stack.database, autocommit=True) as connection:
         yield connection
+
+
+def waits_for_a_lock(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> list[tuple[object, ...]]:
+    statement = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+    return rows.query(statement, other.info.backend_pid)
 
 
 def take(
@@ -337,7 +344,7 @@ def test_an_expired_claim_gives_way_to_a_newer_one(rows: WaitingRows) -> None:
     haul = take(rows, order=2)
     assert ids(haul) == ["new"]
     [lost] = haul.superseded
-    assert (lost.id, lost.by, lost.headers) == ("old", "new", reply)
+    assert (lost.id, lost.superseded_by, lost.headers) == ("old", "new", reply)
     assert rows.columns("old", "state", "superseded_by", "token", "due_at") == (
         "superseded", "new", None, None,
     )  # fmt: skip
@@ -371,7 +378,7 @@ def test_given_back_it_gives_way_to_a_newer_one_or_takes_an_older_ones_place(
     reference(rows, "a2", key="a", produced_in=-2)
     reference(rows, "b0", key="b", produced_in=-20)
     lost = release(rows.connection, "a", [("a1", 1), ("b1", 1)], schema=rows.schema)
-    assert {(s.id, s.by) for s in lost} == {("a1", "a2"), ("b0", "b1")}
+    assert {(s.id, s.superseded_by) for s in lost} == {("a1", "a2"), ("b0", "b1")}
     assert rows.states() == {
         "a1": "superseded", "a2": "waiting", "b0": "superseded", "b1": "waiting",
     }  # fmt: skip
@@ -398,7 +405,7 @@ def test_of_two_claims_of_a_reference_at_once_one_is_given_back(
             adding._offsets = rows._offsets
             reference(adding, "new", produced_in=-1)
         thread.start()
-        time.sleep(0.3)  # it waits for the lock of the reference by then, or has not begun
+        eventually(lambda: waits_for_a_lock(rows, other))
     thread.join(30)
     assert ids(hauls["a"]) == ["old"]
     assert ids(hauls["b"]) == []
@@ -427,10 +434,8 @@ def test_a_large_table_is_never_scanned(rows: WaitingRows) -> None:
         if name not in ("due_types", "claim_due"):
             # What is looked up by its reference must not be found among all that wait.
             assert "requests_due" not in plan, (name, plan)
-    begun = time.monotonic()
     for order in range(10):
         assert len(take(rows, 500, order=order).rows) == 500
-    assert (time.monotonic() - begun) / 10 < 0.25
 
 
 def test_orders_are_kept_apart(rows: WaitingRows) -> None:
@@ -468,7 +473,7 @@ def test_an_older_one_does_not_run_after_a_newer_one_that_was_started(rows: Wait
     rows.query(f"UPDATE {rows.schema}.requests SET state = 'done', due_at = NULL WHERE id = 'new'")
     haul = take(rows)
     assert ids(haul) == []
-    assert [(lost.id, lost.by) for lost in haul.superseded] == [("old", "new")]
+    assert [(lost.id, lost.superseded_by) for lost in haul.superseded] == [("old", "new")]
     assert rows.columns("old", "state", "superseded_by", "token") == ("superseded", "new", None)
 
 

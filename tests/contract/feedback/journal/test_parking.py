@@ -114,7 +114,7 @@ def test_a_failed_one_gives_way_to_a_newer_one_of_its_reference(rows: WaitingRow
     names = [f"old-{name}" for name in ("ran", "runs", "waits")]
     found = parked(rows, *map(parcel, names), results=True)
     assert found.runs == {}
-    lost = sorted((s.id, s.by, s.run) for s in found.superseded)
+    lost = sorted((s.id, s.superseded_by, s.run) for s in found.superseded)
     assert lost == [("old-ran", "ran", 4), ("old-runs", "runs", 4), ("old-waits", "waits", 4)]
     assert {rows.columns(name, "state", "token", "due_at") for name in names} == {
         ("superseded", None, None)
@@ -133,7 +133,10 @@ def test_an_older_one_of_its_reference_gives_way_to_it(rows: WaitingRows) -> Non
     rows.add("oldest", coalesce_key="k", produced_in=-60, type="pay")
     found = parked(rows, parcel("newest"), parcel("older"))
     assert found.runs == {"newest": 4}
-    assert {(s.id, s.by) for s in found.superseded} == {("older", "newest"), ("oldest", "newest")}
+    assert {(s.id, s.superseded_by) for s in found.superseded} == {
+        ("older", "newest"),
+        ("oldest", "newest"),
+    }
     assert rows.columns("newest", "state", "coalesce_key", "token") == ("waiting", "k", None)
     assert rows.columns("newest", "due_at <= now()") == (True,)
 

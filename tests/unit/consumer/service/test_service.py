@@ -99,7 +99,7 @@ def test_what_has_not_started_at_ninety_percent_is_refused(bench: Bench) -> None
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
     started = time.monotonic()
     assert bench.run() == EXIT_CLEAN
-    assert 0.9 * GRACE <= time.monotonic() - started < 2 * GRACE + 1
+    assert time.monotonic() - started >= 0.9 * GRACE
     assert [r[2] for r in bench.pool.refused] == [0, 1]
 
 
@@ -121,9 +121,7 @@ def test_what_was_lost_at_a_commit_is_told_and_counted_once(bench: Bench) -> Non
 def test_each_further_signal_is_the_next_phase(bench: Bench) -> None:
     bench.pool.stubborn = True
     bench.script = {5: lambda: bench.arrive(0), 20: term, 25: term, 30: term, 35: term}
-    started = time.monotonic()
-    assert bench.run(grace=60) == EXIT_KILLED
-    assert time.monotonic() - started < 5
+    assert bench.run(grace=3600) == EXIT_KILLED
     assert bench.pool.calls[-4:] == ["refuse shutdown", "terminate", "kill", "close"]
 
 
@@ -197,9 +195,7 @@ def test_a_fatal_error_of_the_pool_refuses_what_is_in_hand_at_once(bench: Bench)
         5: lambda: bench.arrive(0),
         20: lambda: setattr(bench.pool, "fatal", "no worker can start"),
     }
-    started = time.monotonic()
-    assert bench.run(grace=60) == EXIT_FATAL
-    assert time.monotonic() - started < 5
+    assert bench.run(grace=3600) == EXIT_FATAL
     assert len(bench.pool.refused) == 1
 
 
@@ -249,24 +245,22 @@ def test_the_watchdog_ends_a_process_whose_main_thread_is_stuck() -> None:
         "from consumer.service.watchdog import Watchdog\n"
         "end = time.monotonic() + 0.2\n"
         "Watchdog(lambda: end, 3)\n"
-        "threading.Event().wait(60)\n"
+        "threading.Event().wait()\n"
     )
-    started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, timeout=30, check=False
+        [sys.executable, "-c", code], capture_output=True, timeout=100, check=False
     )
     assert done.returncode == 3
     assert b"stuck" in done.stderr
-    assert time.monotonic() - started < 20
 
 
 def test_a_dismissed_watchdog_does_nothing() -> None:
     code = (
-        "import time\n"
+        "import threading, time\n"
         "from consumer.service.watchdog import Watchdog\n"
         "end = time.monotonic() + 0.2\n"
         "Watchdog(lambda: end, 3).dismiss()\n"
-        "time.sleep(0.5)\n"
+        "[one.join() for one in threading.enumerate() if one.name == 'watchdog']\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", code], timeout=100, check=False)
     assert done.returncode == 0

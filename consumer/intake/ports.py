@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from consumer.intake.actions import Found
 from consumer.intake.events import Answered, Event, Place
 from feedback.contract.record import Record
+from processing.ipc.frames import MaintenanceReady, ToMaintenance
 from processing.pool.pool import PoolStats
 
 
@@ -70,10 +71,10 @@ class Clerk(Protocol):
     """What the service needs of the clerk."""
 
     @property
-    def ready(self) -> dict[str, Any] | None:
+    def ready(self) -> MaintenanceReady | None:
         """What it said of the database's schema, once it has."""
 
-    def send(self, frame: tuple[Any, ...]) -> None:
+    def send(self, frame: ToMaintenance) -> None:
         """Tells it something; lost where it is away."""
 
 

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from structlog.stdlib import BoundLogger
@@ -30,6 +30,7 @@ from consumer.service.shutdown import Phase, Shutdown
 from consumer.service.signals import Signals
 from consumer.service.watchdog import Watchdog
 from feedback.contract.counts import AT_COMMIT, NotRun
+from processing.ipc.frames import Counts, Heartbeat
 
 EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
 START_WAIT = 0.1
@@ -95,12 +96,12 @@ class Service:
         self._pool.start_clerk()
         if not self._until(lambda: self._pool.clerk.ready is not None):
             return False
-        facts = self._pool.clerk.ready or {}
-        if facts.get("schema") in ("missing", "too_new"):
-            self._fatal = f"the journal can't be used: {facts.get('detail')}"
+        found = self._pool.clerk.ready
+        if found is not None and found.schema in ("missing", "too_new"):
+            self._fatal = f"the journal can't be used: {found.detail}"
             return False
-        if facts.get("schema") == "unreachable":
-            self._log.error("database away: intake stays closed", detail=facts.get("detail"))
+        if found is not None and found.schema == "unreachable":
+            self._log.error("database away: intake stays closed", detail=found.detail)
         self._pool.start_workers()
         if not self._until(lambda: self._pool.stats().workers > 0):
             return False
@@ -144,17 +145,17 @@ class Service:
         if now < self._next_beat:
             return
         self._next_beat = now + BEAT_EVERY
-        self._pool.clerk.send(("beat", self._facts()))
+        self._pool.clerk.send(Heartbeat(self._facts()))
         self._count_lost()
 
     def _count_lost(self) -> None:
         lost = Counter(self._loop.stats().lost)
         if new := lost - self._lost:
             counts = {(kind, NotRun.LOST.value, AT_COMMIT): n for kind, n in new.items()}
-            self._pool.clerk.send(("counts", counts))
+            self._pool.clerk.send(Counts(counts))
         self._lost = lost
 
-    def _facts(self) -> Mapping[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         loop, pool = self._loop.stats(), self._pool.stats()
         return {
             "joined": loop.joined,

@@ -1,9 +1,4 @@
-"""Framed messages between the main process and its children, over one socket pair each.
-
-A frame is a length (4 bytes, little endian) and a tuple written by ``marshal`` in version 2, whose
-first item names the frame. Version 2 because later versions write object references, whose presence
-depends on reference counts; marshal because it is the fastest codec of plain values in the standard
-library, and both ends are the same interpreter of the same program.
+"""Frames between the main process and its children, over one socket pair each.
 
 The main process holds a :class:`Channel`, which never blocks: what the socket doesn't take stays in
 a remainder that goes out when the socket is writable again. Children hold a
@@ -12,33 +7,18 @@ a remainder that goes out when the socket is writable again. Children hold a
 
 from __future__ import annotations
 
-import marshal
 import selectors
 import socket
-import struct
 import threading
-from typing import Any
 
-Frame = tuple[Any, ...]
+from processing.ipc.frames import HEADER, Frame, decode, encode
 
-MARSHAL_VERSION = 2
-HEADER = struct.Struct("<I")
 SOCKET_BUFFER = 2 * 1024 * 1024
 READ_SIZE = 1024 * 1024
 
 
 class ChannelClosed(Exception):
     """The process at the other end of a channel has closed it or died."""
-
-
-def encode(frame: Frame) -> bytes:
-    """The bytes of one frame, its length in front.
-
-    Raises ValueError where an item is not a plain value (None, bool, int, float, str, bytes, and
-    tuples, lists, dicts of them).
-    """
-    body = marshal.dumps(frame, MARSHAL_VERSION)
-    return HEADER.pack(len(body)) + body
 
 
 class FrameReader:
@@ -59,7 +39,7 @@ class FrameReader:
             if len(buffer) < end:
                 break
             body = memoryview(buffer)[start + HEADER.size : end]
-            frames.append(marshal.loads(body))  # noqa: S302 - from our own process
+            frames.append(decode(body))
             body.release()
             start = end
         if start:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from processing.ipc.channel import Channel, socket_pair
+from processing.ipc.frames import Configure
 from processing.ipc.progress import Slot
 
 
@@ -46,7 +47,7 @@ class Child:
         """A descriptor that is readable once the process has ended; None where there is none."""
         if hasattr(os, "pidfd_open"):
             self.sentinel = os.pidfd_open(self.pid)
-        self.channel.send(("settings", settings))
+        self.channel.send(Configure(settings))
 
     def ended(self) -> bool:
         """Whether the process has ended; it is reaped then."""

@@ -2,10 +2,8 @@
 
     python -m processing.maintenance PARENT_PID SOCKET
 
-It holds no user code. Frames it takes: ``settings`` (first, once), ``beat``, ``counts``, ``probe``,
-``want``, ``wake``, ``renew``, ``hold``, ``release``, ``park``, ``refuse``, ``stop``. Frames that it
-sends: ``ready`` or ``fatal`` (once), ``alive`` (to a beat), ``database``, ``due``, ``refused``,
-``limits``.
+It holds no user code. What it is told and says stands in
+`processing.ipc.frames`: `ToMaintenance`, `FromMaintenance`.
 """
 
 from __future__ import annotations
@@ -26,7 +24,25 @@ from feedback.status.sender import StatusSender
 from processing.cluster.instances import connect
 from processing.cluster.membership import Membership
 from processing.cluster.quota import InstanceQuota
-from processing.ipc.channel import BlockingChannel, ChannelClosed, Frame
+from processing.ipc.channel import BlockingChannel, ChannelClosed
+from processing.ipc.frames import (
+    Alive,
+    CannotServe,
+    Configure,
+    Counts,
+    Frame,
+    Heartbeat,
+    HoldTokens,
+    LimitsFound,
+    Park,
+    ProbeDatabase,
+    Refuse,
+    ReleaseClaims,
+    RenewClaims,
+    RowDueIn,
+    Stop,
+    WantRows,
+)
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.logs import configure, get_logger
 from processing.maintenance.claimer import UnstartedRecords
@@ -65,14 +81,14 @@ def main() -> None:
 
 def _serve(channel: BlockingChannel) -> int:
     frame = channel.receive()
-    if frame is None:
-        return 1
-    settings = ClerkSettings(**frame[1])
+    if not isinstance(frame, Configure):
+        raise TypeError(f"the first frame says how to run, not {frame!r}")
+    settings = ClerkSettings(**frame.settings)
     configure(**settings.log, process="maintenance")
     try:
         maintenance = Maintenance(channel, settings)
     except Exception:  # noqa: BLE001 - whatever keeps it from starting is told to main
-        channel.send(("fatal", traceback.format_exc()))
+        channel.send(CannotServe(traceback.format_exc()))
         return 1
     return maintenance.serve()
 
@@ -130,39 +146,39 @@ class Maintenance:
     def _on_frame(self, frame: Frame) -> bool:
         """Acts on a frame; False when it is the last."""
         match frame:
-            case ("beat", facts):
+            case Heartbeat(facts):
                 self._health.beat(facts)
-                self._channel.send(("alive",))
-            case ("counts", counts):
+                self._channel.send(Alive())
+            case Counts(counts):
                 self._database.count(counts)
                 self._results.wake()
-            case ("probe",):
+            case ProbeDatabase():
                 self._database.probe()
-            case ("refuse", number, code, records, decoded):
-                self._database.refuse(UnstartedRecords(number, code, records, decoded, [], []))
-            case ("park", *part):
-                self._database.park(UnstartedRecords(*part))
-            case ("want" | "wake" | "renew" | "hold" | "release", *_):
+            case Refuse():
+                self._database.refuse(UnstartedRecords(*frame, [], []))
+            case Park():
+                self._database.park(UnstartedRecords(*frame))
+            case WantRows() | RowDueIn() | RenewClaims() | HoldTokens() | ReleaseClaims():
                 self._on_queue(frame)
-            case ("stop",):
+            case Stop():
                 return False
             case _:
-                raise AssertionError(f"the main process sent an unknown frame: {frame[0]!r}")
+                raise AssertionError(f"the main process sent {frame!r}")
         return True
 
     def _on_queue(self, frame: Frame) -> None:
         """What the main process says of the waiting queue."""
         queue = self._database.queue
         match frame:
-            case ("want", order, most, limits, paused):
+            case WantRows(order, most, limits, paused):
                 queue.want(ClaimRequest(order, most, limits, paused))
-            case ("wake", seconds):
+            case RowDueIn(seconds):
                 queue.wake(seconds)
-            case ("renew", pairs):
+            case RenewClaims(pairs):
                 queue.renew(pairs)
-            case ("hold", tokens):
+            case HoldTokens(tokens):
                 queue.hold(tokens)
-            case ("release", pairs, backends):
+            case ReleaseClaims(pairs, backends):
                 queue.release(pairs, backends)
         self._database.wake()
 
@@ -189,7 +205,7 @@ class Maintenance:
         if self._membership.unread != unread:
             self._log.warning("limits that say nothing", fields=self._membership.unread)
         if portion != told:
-            self._channel.send(("limits", portion.plain()))
+            self._channel.send(LimitsFound(**portion.plain()))
         self._told = (portion, self._membership.unread)
 
     def _leave(self) -> None:

@@ -26,7 +26,7 @@ from feedback.journal.parking import end_backends, park
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from feedback.status.writes import row_status
-from processing.ipc.channel import Frame
+from processing.ipc.frames import DueRows, Frame, PartAnswered
 from processing.maintenance.claim_timing import ClaimTiming
 from processing.maintenance.settings import ClerkSettings
 from processing.maintenance.unstarted import parked_statuses, parking, superseded_statuses
@@ -193,7 +193,7 @@ class Claimer:
         if not wanted:
             self.release([pair_of(row.record) for row in haul.rows])
         elif haul.rows:
-            self._tell(("due", want.order, [tuple(row) for row in haul.rows]))
+            self._tell(DueRows(want.order, [(row.record, row.verdict) for row in haul.rows]))
 
     def _park(self, connection: Connection, part: UnstartedRecords) -> None:
         settings = self._settings
@@ -216,7 +216,7 @@ class Claimer:
         rest = [] if part.lost else [found.records[n] for n in others if n not in stored]
         rest += found.rest
         if answered := len(part.records) - len(rest):
-            self._tell(("refused", part.number, answered))
+            self._tell(PartAnswered(part.number, answered))
         if rest:
             self._refuse(part._replace(records=rest))
 
@@ -224,7 +224,7 @@ class Claimer:
         """Answers for records that could not be parked."""
         if part.lost:
             # Their COMMIT may have landed: nothing may be said before the journal has spoken.
-            self._tell(("refused", part.number, len(part.records)))
+            self._tell(PartAnswered(part.number, len(part.records)))
         else:
             self._refuse(part)
 

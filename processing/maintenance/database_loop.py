@@ -24,7 +24,14 @@ from feedback.journal.result_outbox import add_results
 from feedback.journal.rows import DeadLetter
 from feedback.operations import requests as operators
 from feedback.status.store import StatusWrite
-from processing.ipc.channel import ChannelClosed, Frame
+from processing.ipc.channel import ChannelClosed
+from processing.ipc.frames import (
+    CannotServe,
+    DatabaseState,
+    Frame,
+    MaintenanceReady,
+    PartAnswered,
+)
 from processing.maintenance.claimer import Claimer, UnstartedRecords
 from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.counters import Counters
@@ -81,7 +88,7 @@ class DatabaseLoop:
     # Called by the thread that takes frames
 
     def start(self) -> None:
-        """Starts the thread; its first try of the database ends in the frame ``ready``."""
+        """Starts the thread; its first try of the database ends in `MaintenanceReady`."""
         self._thread.start()
 
     def probe(self) -> None:
@@ -96,7 +103,7 @@ class DatabaseLoop:
             self._counters.add(counts, time.time())
 
     def keep(self, part: int, letters: Sequence[DeadLetter]) -> None:
-        """Keeps dead letters as soon as the database can be reached; then says ``refused``."""
+        """Keeps dead letters as soon as the database can be reached; then says so."""
         if letters:
             self._letters.put(part, letters)
             self.wake()
@@ -108,7 +115,7 @@ class DatabaseLoop:
         refused = refusals(part.records, code, now, ttl, part.decoded)
         self._publish(refused.writes)
         self.count(refused.counts)
-        self._tell(("refused", part.number, len(part.records) - len(refused.letters)))
+        self._tell(PartAnswered(part.number, len(part.records) - len(refused.letters)))
         # Answered once they are in the journal: until then the main process keeps them, too.
         self.keep(part.number, refused.letters)
 
@@ -210,7 +217,7 @@ class DatabaseLoop:
             news = self._probe.succeeded()
         self._health.database(up=True, detail="answers")
         if news and self._said_ready and not self._blocked:
-            self._tell(("database", True, "answers"))
+            self._tell(DatabaseState(up=True, detail="answers"))
         self._say_ready("ok", "")
 
     def _tend_queue(self) -> None:
@@ -234,7 +241,7 @@ class DatabaseLoop:
             verdict = "too_new" if isinstance(error, SchemaTooNew) else "missing"
             detail = str(error).strip()
             if self._said_ready:
-                self._tell(("fatal", detail))
+                self._tell(CannotServe(detail))
             self._say_ready(verdict, detail)
         self._schema_checked = True
 
@@ -258,7 +265,7 @@ class DatabaseLoop:
             parts, counts = self._letters.write(self._line.open())
             self.count(counts)
             for part, n in parts.items():
-                self._tell(("refused", part, n))
+                self._tell(PartAnswered(part, n))
 
     def _write_counters(self) -> None:
         with self._changed:
@@ -279,10 +286,10 @@ class DatabaseLoop:
         self._health.database(up=False, detail=detail)
         if news and self._said_ready:
             self._log.warning("database away", detail=detail)
-            self._tell(("database", False, detail))
+            self._tell(DatabaseState(up=False, detail=detail))
         self._say_ready("unreachable", detail)
 
     def _say_ready(self, schema: str, detail: str) -> None:
         if not self._said_ready:
             self._said_ready = True
-            self._tell(("ready", {"schema": schema, "detail": detail}))
+            self._tell(MaintenanceReady(schema, detail))

@@ -7,9 +7,9 @@ few seconds: an instance must not sit on rows that another one could run, and ne
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from feedback.contract.record import DUE, HEADERS, OFFSET, PARTITION, Record, record_size
+from processing.ipc.frames import RenewClaims, WantRows
 
 FIRST = 100
 """The mark before anything is known."""
@@ -21,8 +21,6 @@ REPLACE_AFTER = 0.5
 """Seconds that an open want keeps its limits although they have changed."""
 RENEW_EVERY = 15.0
 """Seconds between two renewals of the leases of what is in hand."""
-
-Frame = tuple[Any, ...]
 
 
 def pair_of(record: Record) -> tuple[str, int]:
@@ -71,7 +69,7 @@ class Wants:
 
     def next(
         self, running: int, limits: Mapping[str, int], paused: Collection[str], now: float
-    ) -> Frame | None:
+    ) -> WantRows | None:
         """The frame that asks the clerk for rows, where it is time.
 
         `running` of the rows in hand run; of a type at most `limits` may come, of those that are
@@ -92,7 +90,7 @@ class Wants:
         self._order += 1
         self._open, self._opened = self._order, now
         self._limits, self._paused = dict(limits), sorted(paused)
-        return ("want", self._order, most, self._limits, self._paused)
+        return WantRows(self._order, most, self._limits, self._paused)
 
     def _outdated(self, limits: Mapping[str, int], paused: Collection[str], now: float) -> bool:
         if not (limits or paused or self._limits or self._paused):
@@ -100,13 +98,13 @@ class Wants:
         changed = self._limits != limits or self._paused != sorted(paused)
         return changed and now - self._opened >= REPLACE_AFTER
 
-    def close(self) -> Frame | None:
+    def close(self) -> WantRows | None:
         """The frame that says that none are wanted, where the clerk still has to bring some."""
         if self._open is None:
             return None
         self._order += 1
         self._open = None
-        return ("want", self._order, 0, {}, [])
+        return WantRows(self._order, 0, {}, [])
 
     def forget(self) -> None:
         """A new clerk knows nothing of what was wanted of the old one."""
@@ -131,12 +129,12 @@ class Wants:
                 self._bytes -= self._hand.pop(pair_of(record), 0)
                 self._done += 1
 
-    def renewal(self, now: float) -> Frame | None:
+    def renewal(self, now: float) -> RenewClaims | None:
         """The frame that renews the leases of what is in hand, where it is time."""
         if now < self._renew_at:
             return None
         self._renew_at = now + RENEW_EVERY
-        return ("renew", self.pairs) if self._hand else None
+        return RenewClaims(self.pairs) if self._hand else None
 
     def _adapt(self, now: float) -> None:
         if not self._done:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from feedback.contract.record import DUE, KEY, PARTITION, TOPIC, VALUE, Record
+from processing.ipc.frames import Suspect
 from processing.pool.concurrency import Limited
 from processing.pool.costs import CHUNK_SECONDS, Costs, kind_of
 
@@ -33,18 +34,6 @@ Ordering = Literal["key", "partition", "none"]
 LANES = 65536
 CHUNK_REQUESTS = 500
 CHUNK_BYTES = 1024 * 1024
-
-
-class Suspicion(NamedTuple):
-    """Why a record has to be looked up in the journal before it may run again."""
-
-    verdict: str | None
-    """What to store where the journal has no row of it; None: run it again."""
-    crashes: int
-    backend: tuple[int, str] | None
-    """The dead worker's database backend, (pid, start), which must be gone before the look-up."""
-    token: str | None
-    """The dead chunk's token, which its claims carry."""
 
 
 class Chunk:
@@ -59,7 +48,7 @@ class Chunk:
         self.number = number
         self.worker = worker
         self.records: list[Record] = []
-        self.suspicion: Suspicion | None = None
+        self.suspicion: Suspect | None = None
         self.blocked: dict[int, None] = {}
         """Lanes whose held records wait until this chunk is done."""
         self.alone = False
@@ -82,7 +71,7 @@ class Held(NamedTuple):
     """A record that waits for its lane."""
 
     record: Record
-    suspicion: Suspicion | None
+    suspicion: Suspect | None
 
 
 WAITING = Chunk(-1, -1)
@@ -279,7 +268,7 @@ class Lanes:
                 tag.blocked.pop(lane, None)
                 self._wait(lane)
 
-    def put_back(self, chunk: Chunk, suspicions: dict[int, Suspicion]) -> None:
+    def put_back(self, chunk: Chunk, suspicions: dict[int, Suspect]) -> None:
         """A chunk ended without its records being done: they come back, suspects as such.
 
         Of two chunks of one worker the later one must be put back first, or order is lost.
@@ -288,7 +277,7 @@ class Lanes:
             self._put_first(Held(record, suspicions.get(index)))
         self.release(chunk)
 
-    def submit_suspect(self, record: Record, suspicion: Suspicion) -> None:
+    def submit_suspect(self, record: Record, suspicion: Suspect) -> None:
         """Takes a record that has to be looked up before anything else."""
         self._put_first(Held(record, suspicion))
 

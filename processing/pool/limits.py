@@ -6,7 +6,8 @@ From the handlers' `max_at_once`, and from the limits that operators set while i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+
+from processing.ipc.frames import LimitsFound
 
 
 class Caps:
@@ -21,18 +22,18 @@ class Caps:
         self.elsewhere: frozenset[str] = frozenset()
         """Types of which none will start here for now: they are paused, or others run them."""
         self._by_app: dict[str, int] = {}
-        self._types: dict[str, tuple[int | None, int | None, int | None]] = {}
+        self._types: Mapping[str, tuple[int | None, int | None, int | None]] = {}
 
     def app(self, at_once: Mapping[str, int]) -> bool:
         """The handlers' own `max_at_once`; True where something changed."""
         self._by_app = dict(at_once)
         return self._settle()
 
-    def limits(self, given: Mapping[str, Any]) -> bool:
-        """What the clerk found (`InstanceQuota.plain`); True where a cap changed."""
-        self.workers = given["workers"]
-        self.paused = frozenset(given["paused"])
-        self._types = {kind: tuple(share) for kind, share in given["types"].items()}
+    def limits(self, found: LimitsFound) -> bool:
+        """What operators have set; True where a cap changed."""
+        self.workers = found.workers
+        self.paused = frozenset(found.paused)
+        self._types = found.types
         return self._settle()
 
     def in_chunk(self, kind: str, workers: int) -> int:

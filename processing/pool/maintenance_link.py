@@ -12,12 +12,27 @@ from typing import Any, TypeVar
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.record import Record, record_size
-from processing.ipc.channel import ChannelClosed, Frame
+from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
+from processing.ipc.frames import (
+    Alive,
+    Backend,
+    CannotServe,
+    DatabaseState,
+    DueRows,
+    Frame,
+    Heartbeat,
+    LimitsFound,
+    MaintenanceReady,
+    Park,
+    PartAnswered,
+    ProbeDatabase,
+    Refuse,
+    Stop,
+)
 from processing.pool.restart_backoff import Respawn
 
 Item = TypeVar("Item")
-Backend = tuple[int, str]
 REFUSE_AT_ONCE = 500
 """Records in one frame."""
 
@@ -30,15 +45,10 @@ SILENCE = 20.0
 class _Part:
     """Records that were handed over together, to be refused or parked."""
 
-    duty: str
-    """The frame: `refuse` or `park`."""
-    code: str
-    records: list[Record]
+    frame: Refuse | Park
     left: int = 0
     size: int = 0
     """Bytes of the records, counted until all are answered for."""
-    more: tuple[Any, ...] = ()
-    """What else the frame says."""
 
 
 class ClerkLink:
@@ -54,7 +64,7 @@ class ClerkLink:
         self._respawn = Respawn()
         self._wanted = False
         self._back = False
-        self.ready: dict[str, Any] | None = None
+        self.ready: MaintenanceReady | None = None
         """What the first clerk said of the database's schema, once it has."""
         self.database_up = False
         """Whether the clerk reached the database when it last looked."""
@@ -65,7 +75,7 @@ class ClerkLink:
         self._parts = 0
         self._asked: float | None = None
         """When it was sent the first beat that it has said nothing after."""
-        self._limits: dict[str, Any] | None = None
+        self._limits: LimitsFound | None = None
         self._due: list[tuple[int, list[tuple[Record, str | None]]]] = []
         self._new = False
         self.fatal: str | None = None
@@ -92,7 +102,7 @@ class ClerkLink:
             if self._respawn.may(now):
                 self._spawn()
                 if not database_up:
-                    self.send(("probe",))
+                    self.send(ProbeDatabase())
 
     def send(self, frame: Frame) -> None:
         """Sends a frame; a dead clerk's is lost, as nothing it is told must be kept."""
@@ -102,7 +112,7 @@ class ClerkLink:
             self._child.channel.send(frame)
         except ChannelClosed:
             return
-        if frame[0] == "beat" and self._asked is None:
+        if isinstance(frame, Heartbeat) and self._asked is None:
             self._asked = time.monotonic()
         self._listen()
 
@@ -122,12 +132,12 @@ class ClerkLink:
         Those that nobody sends again become dead letters, which may have to wait for the database.
         """
         for some in _parts(records):
-            self._give(_Part("refuse", code, some))
+            self._give(Refuse(self._next_part(), code, some, self.decoded))
 
     def park(self, code: str, records: Sequence[Record]) -> None:
         """Has records that were not started wait in the journal for any instance."""
         for some in _parts(records):
-            self._give(_Part("park", code, some, more=([], [])))
+            self._give(Park(self._next_part(), code, some, self.decoded, [], []))
 
     def park_suspects(
         self, code: str, suspects: Sequence[tuple[Record, tuple[int, int], Backend | None]]
@@ -135,19 +145,22 @@ class ClerkLink:
         """The same for records whose worker died: (record, (its starts, crashes), its backend)."""
         for some in _parts(suspects):
             backends = list(dict.fromkeys(b for _, _, b in some if b is not None))
-            more = ([lost for _, lost, _ in some], backends)
-            self._give(_Part("park", code, [record for record, _, _ in some], more=more))
+            records = [record for record, _, _ in some]
+            starts = [started for _, started, _ in some]
+            self._give(Park(self._next_part(), code, records, self.decoded, starts, backends))
 
-    def _give(self, part: _Part) -> None:
-        number, self._parts = self._parts, self._parts + 1
-        self._refused[number] = part
-        self._hand_over(number)
+    def _next_part(self) -> int:
+        self._parts += 1
+        return self._parts
 
-    def _hand_over(self, number: int) -> None:
-        part = self._refused[number]
-        part.left = len(part.records)
-        part.size = sum(map(record_size, part.records))
-        self.send((part.duty, number, part.code, part.records, self.decoded, *part.more))
+    def _give(self, frame: Refuse | Park) -> None:
+        part = self._refused[frame.part] = _Part(frame)
+        self._hand_over(part)
+
+    def _hand_over(self, part: _Part) -> None:
+        part.left = len(part.frame.records)
+        part.size = sum(map(record_size, part.frame.records))
+        self.send(part.frame)
 
     def take_due(self) -> list[tuple[int, list[tuple[Record, str | None]]]]:
         """The rows that it has claimed since: order -> (record, verdict)."""
@@ -164,7 +177,7 @@ class ClerkLink:
         back, self._back = self._back, False
         return back
 
-    def new_limits(self) -> dict[str, Any] | None:
+    def new_limits(self) -> LimitsFound | None:
         """The limits, once after each time that they have changed."""
         limits, self._limits = self._limits, None
         return limits
@@ -174,7 +187,7 @@ class ClerkLink:
         self._wanted = False
         if self._child is None:
             return
-        self.send(("stop",))
+        self.send(Stop())
         end = time.monotonic() + timeout
         while self.alive and time.monotonic() < end:
             for key, mask in self._selector.select(0.05):
@@ -206,8 +219,8 @@ class ClerkLink:
             self._selector.register(child.sentinel, selectors.EVENT_READ, self._on_sentinel)
 
         # What the one before it had not answered for: it is the same to answer it twice.
-        for number in self._refused:
-            self._hand_over(number)
+        for part in self._refused.values():
+            self._hand_over(part)
 
     def _answered(self, number: int, count: int) -> None:
         part = self._refused.get(number)
@@ -244,27 +257,27 @@ class ClerkLink:
     def _on_frame(self, frame: Frame) -> None:
         self._asked = None
         match frame:
-            case ("alive",):
+            case Alive():
                 pass
-            case ("ready", info):
+            case MaintenanceReady(schema):
                 self._respawn.ready()
                 self._new = True
-                self.ready = self.ready or info
-                self.database_up = info["schema"] != "unreachable"
+                self.ready = self.ready or frame
+                self.database_up = schema != "unreachable"
                 self._back = self.database_up
-            case ("database", up, detail):
+            case DatabaseState(up, detail):
                 self._log.info("database probed", up=up, detail=detail)
                 self.database_up = self._back = up
-            case ("due", order, rows):
+            case DueRows(order, rows):
                 self._due.append((order, rows))
-            case ("limits", limits):
-                self._limits = limits
-            case ("refused", number, count):
+            case LimitsFound():
+                self._limits = frame
+            case PartAnswered(number, count):
                 self._answered(number, count)
-            case ("fatal", trace):
+            case CannotServe(trace):
                 self.fatal = trace
             case _:
-                raise AssertionError(f"the clerk sent an unknown frame: {frame[0]!r}")
+                raise AssertionError(f"the clerk sent {frame!r}")
 
     def _on_end(self) -> None:
         child = self._child

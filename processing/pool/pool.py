@@ -11,14 +11,26 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from feedback.contract.record import Record, record_size
 from feedback.contract.states import MOST_CRASHES
+from processing.ipc.frames import (
+    HoldTokens,
+    LimitsFound,
+    Recall,
+    RenewClaims,
+    Report,
+    RowDueIn,
+    RunChunk,
+    Stop,
+    Suspect,
+    ToMaintenance,
+    ToWorker,
+)
 from processing.ipc.progress import Running
 from processing.pool.costs import Costs, kind_of
 from processing.pool.demand import RENEW_EVERY, Wants, is_due
-from processing.pool.lanes import CHUNK_REQUESTS, Chunk, Lanes, Ordering, Suspicion
+from processing.pool.lanes import CHUNK_REQUESTS, Chunk, Lanes, Ordering
 from processing.pool.limits import Caps
 from processing.pool.restart_backoff import Respawn
 
@@ -65,7 +77,7 @@ class Send:
     """Send a frame to a worker."""
 
     worker: int
-    frame: tuple[Any, ...]
+    frame: ToWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +105,7 @@ class DatabaseLost:
 class Tell:
     """Send a frame to the clerk."""
 
-    frame: tuple[Any, ...]
+    frame: ToMaintenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +228,7 @@ class Pool:
         self._forget(records)
         return records
 
-    def take_suspects(self) -> list[tuple[Record, Suspicion | None]]:
+    def take_suspects(self) -> list[tuple[Record, Suspect | None]]:
         """Gives up the suspects, and what waits behind them, once every worker has gone."""
         if self.workers:
             return []
@@ -255,18 +267,18 @@ class Pool:
             self.in_hand += 1
             self.in_hand_bytes += record_size(record)
             # The row itself says how often it crashed.
-            self.lanes.submit_suspect(record, Suspicion(verdict, 0, None, None))
+            self.lanes.submit_suspect(record, Suspect(verdict, None, None))
 
     def new_clerk(self) -> list[Action]:
         """There is another clerk: it is told of every claimed row in hand."""
         self.wants.forget()
-        renewal = [Tell(("renew", self.wants.pairs))] if self.wants else []
+        renewal = [Tell(RenewClaims(self.wants.pairs))] if self.wants else []
         return [*renewal, *self._hold()]
 
     def _hold(self) -> list[Action]:
         """Leases of calls outside are renewed for as long as this process has their chunks."""
         tokens = [self.token(chunk) for w in self.workers.values() for chunk in w.chunks]
-        return [Tell(("hold", tokens))] if tokens else []
+        return [Tell(HoldTokens(tokens))] if tokens else []
 
     def _due_limits(self) -> dict[str, int]:
         """Of limited types, how many more may wait here."""
@@ -330,12 +342,9 @@ class Pool:
         worker.chunks.append(chunk)
         if self.wants:
             chunk.due = sum(map(is_due, chunk.records))
-        suspicion = chunk.suspicion
-        suspect = None
-        if suspicion is not None:
-            suspect = (suspicion.verdict, suspicion.backend, suspicion.token, suspicion.crashes)
         return Send(
-            worker.number, ("chunk", chunk.number, self.token(chunk), chunk.records, suspect)
+            worker.number,
+            RunChunk(chunk.number, self.token(chunk), chunk.records, chunk.suspicion),
         )
 
     def token(self, chunk: Chunk) -> str:
@@ -358,33 +367,33 @@ class Pool:
             if chunk.number == chunk_number:
                 self.lanes.take_back(chunk, indices, worker.chunks)
 
-    def report(self, number: int, chunk_number: int, report: Mapping[str, Any]) -> list[Action]:
+    def report(self, number: int, report: Report) -> list[Action]:
         """A worker is done with its first chunk."""
         worker = self.workers[number]
         chunk = worker.chunks.pop(0)
-        if chunk.number != chunk_number:
-            raise AssertionError(f"worker {number} reported chunk {chunk_number}, not its first")
-        for kind, (count, seconds) in report["times"].items():
+        if chunk.number != report.chunk:
+            raise AssertionError(f"worker {number} reported chunk {report.chunk}, not its first")
+        for kind, (count, seconds) in report.times.items():
             self.costs.observe(kind, count, seconds)
-        self.counts.update(report["counts"])
+        self.counts.update(report.counts)
         token = self.token(chunk)
-        back = dict.fromkeys(report["returned"])
+        back = dict.fromkeys(report.returned)
         suspicions = dict.fromkeys(back, chunk.suspicion) if chunk.suspicion else {}
-        for index in report["unclear"]:
+        for index in report.unclear:
             crashes = chunk.suspicion.crashes if chunk.suspicion else 0
-            suspicions[index] = Suspicion(None, crashes, worker.backend, token)
-        worker.backend = report["backend"]
-        back.update(dict.fromkeys(report["unclear"]))
+            suspicions[index] = Suspect(None, worker.backend, token, crashes)
+        worker.backend = report.backend
+        back.update(dict.fromkeys(report.unclear))
         self._finish(chunk, back, suspicions)
-        due_in = report.get("due_in")
-        actions: list[Action] = [] if due_in is None else [Tell(("wake", due_in))]
-        if not report["database_up"] and self.database_up:
+        due_in = report.due_in
+        actions: list[Action] = [] if due_in is None else [Tell(RowDueIn(due_in))]
+        if not report.database_up and self.database_up:
             self.database_up = False
             actions.append(DatabaseLost())
         return actions
 
     def _finish(
-        self, chunk: Chunk, back: Mapping[int, None], suspicions: Mapping[int, Suspicion | None]
+        self, chunk: Chunk, back: Mapping[int, None], suspicions: Mapping[int, Suspect | None]
     ) -> None:
         done = {i: r for i, r in chunk.remaining() if i not in back}
         self._forget(list(done.values()))
@@ -418,20 +427,20 @@ class Pool:
         chunk = worker.chunks[0]
         culprit = self._culprit(chunk, running)
         self._respawn.died(now, blamed=culprit is not None)
-        suspicions: dict[int, Suspicion] = {}
+        suspicions: dict[int, Suspect] = {}
         for index, _ in chunk.remaining():
             crashes = chunk.suspicion.crashes if chunk.suspicion else 0
             verdict = chunk.suspicion.verdict if chunk.suspicion else None
             if index == culprit:
                 crashes += 1
                 verdict = verdict or self._verdict(worker, chunk, index, crashes)
-            suspicions[index] = Suspicion(verdict, crashes, worker.backend, self.token(chunk))
+            suspicions[index] = Suspect(verdict, worker.backend, self.token(chunk), crashes)
         self.lanes.put_back(chunk, suspicions)
         blamed = None if culprit is None else chunk.records[culprit]
         return [Died(number, cause, len(suspicions), blamed)]
 
     @staticmethod
-    def _same(chunk: Chunk) -> dict[int, Suspicion]:
+    def _same(chunk: Chunk) -> dict[int, Suspect]:
         return {} if chunk.suspicion is None else {0: chunk.suspicion}
 
     @staticmethod
@@ -489,13 +498,13 @@ class Pool:
         if not waiting or not late or len(self.workers) < 2 or worker.recalled == running.chunk:
             return []
         worker.recalled = running.chunk
-        return [Send(worker.number, ("recall",))]
+        return [Send(worker.number, Recall())]
 
     # Life
 
-    def limit(self, given: Mapping[str, Any]) -> list[Action]:
+    def limit(self, found: LimitsFound) -> list[Action]:
         """Other limits hold, as the clerk tells them."""
-        if self.caps.limits(given):
+        if self.caps.limits(found):
             self._limit_lanes()
         return self.resize(self.caps.workers or self.settings.workers)
 
@@ -526,7 +535,7 @@ class Pool:
         if worker.leaving:
             return []
         worker.leaving = True
-        return [Send(number, ("stop",))]
+        return [Send(number, Stop())]
 
     def stop(self) -> list[Action]:
         """Every worker ends after the request that it runs; nothing new is started."""

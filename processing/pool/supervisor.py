@@ -17,11 +17,23 @@ from structlog.stdlib import BoundLogger
 
 from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE, Record, record_size
 from feedback.contract.states import DATABASE_UNAVAILABLE, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED
-from processing.ipc.channel import ChannelClosed, Frame
+from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
+from processing.ipc.frames import (
+    Backend,
+    CannotServe,
+    Counts,
+    Frame,
+    ProbeDatabase,
+    ReleaseClaims,
+    Report,
+    Returned,
+    ToWorker,
+    WorkerReady,
+)
 from processing.ipc.progress import Running
 from processing.pool.demand import is_due, pair_of
-from processing.pool.maintenance_link import Backend, ClerkLink
+from processing.pool.maintenance_link import ClerkLink
 from processing.pool.pool import (
     Action,
     DatabaseLost,
@@ -193,7 +205,7 @@ class Supervisor:
                     self.clerk.send(frame)
                 case DatabaseLost():
                     self._log.error("database away: intake stops until the clerk reaches it again")
-                    self.clerk.send(("probe",))
+                    self.clerk.send(ProbeDatabase())
                 case Died(number, cause, suspects, culprit):
                     self._log.error(
                         "worker died",
@@ -215,7 +227,7 @@ class Supervisor:
                 child.sentinel, selectors.EVENT_READ, lambda _mask: self._on_end(number)
             )
 
-    def _send(self, number: int, frame: Frame) -> None:
+    def _send(self, number: int, frame: ToWorker) -> None:
         child = self._children[number]
         try:
             child.channel.send(frame)
@@ -248,25 +260,25 @@ class Supervisor:
 
     def _on_frame(self, number: int, frame: Frame) -> None:
         match frame:
-            case ("ready", info):
+            case WorkerReady(backend, types, at_once, decoded):
                 self._log.info("worker ready", worker=number, pid=self._children[number].pid)
-                self.types = info["types"]
-                self.clerk.decoded = info["decoded"]
-                self._pool.limit_by_app(info["at_once"])
-                self._pool.ready(number, info["backend"])
-            case ("returned", chunk, indices):
+                self.types = types
+                self.clerk.decoded = decoded
+                self._pool.limit_by_app(at_once)
+                self._pool.ready(number, backend)
+            case Returned(chunk, indices):
                 self._pool.returned(number, chunk, indices)
-            case ("report", chunk, report, reason_to_leave):
-                self._act(self._pool.report(number, chunk, report))
-                if reason_to_leave is not None:
-                    self._log.info("replacing a worker", worker=number, why=reason_to_leave)
+            case Report():
+                self._act(self._pool.report(number, frame))
+                if frame.leaving is not None:
+                    self._log.info("replacing a worker", worker=number, why=frame.leaving)
                     self._act(self._pool.leave(number))
-            case ("fatal", trace):
+            case CannotServe(trace):
                 self._log.error("worker could not start", worker=number, traceback=trace)
                 if not self._pool.started_once:
                     self.fatal = self.fatal or trace
             case _:
-                raise AssertionError(f"worker {number} sent an unknown frame: {frame[0]!r}")
+                raise AssertionError(f"worker {number} sent {frame!r}")
 
     def _on_end(self, number: int) -> None:
         child = self._children[number]
@@ -309,7 +321,7 @@ class Supervisor:
         for order, rows in self.clerk.take_due():
             self._pool.claimed(order, rows, now)
         if (limits := self.clerk.new_limits()) is not None:
-            self._log.info("limits", **limits)
+            self._log.info("limits", **limits._asdict())
             self._act(self._pool.limit(limits))
         if not self._pool.database_up:
             self._refuse_unstarted(DATABASE_UNAVAILABLE)
@@ -340,7 +352,7 @@ class Supervisor:
         """Gives claimed rows back; returns the other records."""
         due = [pair_of(record) for record in records if is_due(record)]
         if due:
-            self.clerk.send(("release", due, []))
+            self.clerk.send(ReleaseClaims(due, []))
         return [record for record in records if not is_due(record)]
 
     def _park_suspects(self) -> None:
@@ -367,11 +379,11 @@ class Supervisor:
                 backends += [] if backend is None else [backend]
         self.clerk.park_suspects(PARKED, fresh)
         if due:
-            self.clerk.send(("release", due, list(dict.fromkeys(backends))))
+            self.clerk.send(ReleaseClaims(due, list(dict.fromkeys(backends))))
 
     def _hand_over_counts(self) -> None:
         if self._pool.counts:
-            self.clerk.send(("counts", dict(self._pool.counts)))
+            self.clerk.send(Counts(dict(self._pool.counts)))
             self._pool.counts.clear()
 
 

@@ -2,8 +2,7 @@
 
     python -m processing.worker PARENT_PID SOCKET SLOT
 
-Frames it takes: ``settings`` (first, once), ``chunk``, ``recall``, ``stop``. Frames it sends:
-``ready`` or ``fatal`` (once), ``returned``, ``report``.
+What it is told and says stands in `processing.ipc.frames`: `ToWorker`, `FromWorker`.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ from feedback.status.sender import StatusSender
 from processing.handlers.app import App, load_app
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
+from processing.ipc.frames import CannotServe, Configure, Report, WorkerReady
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.ipc.progress import Slot
 from processing.logs import configure, get_logger
-from processing.worker.executor import Chunk, Executor, ExecutorSettings, Report, Suspect
+from processing.worker.executor import Chunk, Executor, ExecutorSettings
 from processing.worker.inbox import Inbox, Work
 
 STATM = Path("/proc/self/statm")
@@ -68,9 +68,9 @@ def main() -> None:
     channel = BlockingChannel(socket.socket(fileno=sock))
     try:
         frame = channel.receive()
-        if frame is None:
-            return
-        code = _Worker(channel, Slot.open(slot), WorkerSettings(**frame[1])).serve()
+        if not isinstance(frame, Configure):
+            raise TypeError(f"the first frame says how to run, not {frame!r}")
+        code = _Worker(channel, Slot.open(slot), WorkerSettings(**frame.settings)).serve()
     except ChannelClosed:
         code = EXIT_ORPHANED
     sys.stdout.flush()
@@ -93,7 +93,7 @@ class _Worker:
         try:
             app = self._load()
         except (Exception, SystemExit):  # noqa: BLE001 - user code: whatever it raises is told
-            self._channel.send(("fatal", traceback.format_exc()))
+            self._channel.send(CannotServe(traceback.format_exc()))
             return 1
         sender = StatusSender(
             RedisStatusStore(self._settings.redis_url, prefix=self._settings.redis_prefix)
@@ -107,7 +107,7 @@ class _Worker:
         )
         inbox = Inbox(self._channel, self._slot)
         signal.signal(signal.SIGTERM, self._on_sigterm(app, inbox))
-        self._channel.send(("ready", {"backend": executor.connect(), **_describe(app)}))
+        self._channel.send(_ready(app, executor))
         gc.freeze()  # the app's objects stay: the collector need not visit them again
         while (work := inbox.next()) is not None:
             if len(work.records) == 1:
@@ -127,14 +127,16 @@ class _Worker:
 
     def _run(self, executor: Executor, inbox: Inbox, work: Work) -> None:
         if work.recalled_whole:
-            report = Report(returned=list(range(len(work.records))), backend=executor.backend)
+            everything = list(range(len(work.records)))
+            report = Report(
+                work.number, everything, [], {}, {}, database_up=True, backend=executor.backend
+            )
         else:
-            suspect = None if work.suspect is None else Suspect(*work.suspect)
-            chunk = Chunk(work.number, work.token, work.records, suspect)
+            chunk = Chunk(work.number, work.token, work.records, work.suspect)
             report = executor.run(chunk, work)
         inbox.finished(work)
         self._requests += len(work.records) - len(report.returned)
-        self._channel.send(("report", work.number, _fields(report), self._reason_to_leave()))
+        self._channel.send(report._replace(leaving=self._reason_to_leave()))
 
     def _reason_to_leave(self) -> str | None:
         """Why this worker should be replaced now, or None."""
@@ -166,25 +168,10 @@ class _Worker:
             self._log.exception("on_worker_stop failed")
 
 
-def _describe(app: App) -> dict[str, Any]:
+def _ready(app: App, executor: Executor) -> WorkerReady:
     most = {name: handler.max_at_once for name, handler in app.handlers.items()}
-    return {
-        "types": list(most),
-        "at_once": {k: n for k, n in most.items() if n is not None},
-        "decoded": list(app.decoders),
-    }
-
-
-def _fields(report: Report) -> dict[str, Any]:
-    return {
-        "returned": report.returned,
-        "unclear": report.unclear,
-        "times": report.times,
-        "counts": report.counts,
-        "database_up": report.database_up,
-        "backend": report.backend,
-        "due_in": report.due_in,
-    }
+    limited = {kind: n for kind, n in most.items() if n is not None}
+    return WorkerReady(executor.connect(), list(most), limited, list(app.decoders))
 
 
 def resident_bytes() -> int:

@@ -92,7 +92,7 @@ class Transactions:
                 self._after_broken(broken, job)
             except CommitUnclear:
                 unclear = [t.index for t in job.open(tasks)]
-                job.report.unclear += unclear
+                job.unclear += unclear
                 job.settled.update(unclear)
                 raise psycopg.OperationalError("the answer to COMMIT was lost") from None
             except (Overtaken, *RACES) as error:

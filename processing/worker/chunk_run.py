@@ -6,24 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from feedback.contract.counts import Count, PlainCount, plain
+from feedback.contract.counts import Count, plain
 from feedback.contract.record import Record
+from processing.ipc.frames import Report, Suspect
 from processing.worker.task import Task
-
-
-class Suspect(NamedTuple):
-    """What to do about a record whose worker died."""
-
-    verdict: str | None
-    """What to store where the journal has no row of this run; None: run it again."""
-    backend: tuple[int, str] | None
-    """The dead worker's backend, to be ended before the look-up."""
-    token: str | None
-    """The dead chunk's token."""
-    crashes: int = 0
-    """Its starts that ended with their worker, as far as this instance knows."""
 
 
 class Work(Protocol):
@@ -53,29 +41,20 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class Report:
-    """What became of a chunk, for the main process."""
+class Job:
+    """A chunk on its way."""
 
+    chunk: Chunk
+    work: Work
     returned: list[int] = field(default_factory=list)
     """Indices that were not run, for no fault of theirs."""
     unclear: list[int] = field(default_factory=list)
     """Indices whose COMMIT may have landed."""
     times: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Kind -> (requests, seconds in handlers)."""
-    counts: dict[PlainCount, int] = field(default_factory=dict)
     database_up: bool = True
-    backend: tuple[int, str] | None = None
     due_in: float | None = None
-    """Seconds until the first request that it wrote down to wait is due."""
-
-
-@dataclass(slots=True)
-class Job:
-    """A chunk on its way."""
-
-    chunk: Chunk
-    work: Work
-    report: Report = field(default_factory=Report)
+    """Seconds until the first request that was written down to wait is due."""
     settled: set[int] = field(default_factory=set)
     """Indices that need nothing more."""
     decided: set[int] = field(default_factory=set)
@@ -90,13 +69,20 @@ class Job:
 
     def finish(self, backend: tuple[int, str] | None) -> Report:
         """The report; counts as plain text, since it crosses the channel."""
-        self.report.backend = backend
-        self.report.counts = plain(self.counts)
-        return self.report
+        return Report(
+            chunk=self.chunk.number,
+            returned=self.returned,
+            unclear=self.unclear,
+            times=self.times,
+            counts=plain(self.counts),
+            database_up=self.database_up,
+            backend=backend,
+            due_in=self.due_in,
+        )
 
     def settle(self, tasks: Iterable[Task]) -> None:
         """These have ended: counts and measures them."""
-        times, counts = self.report.times, self.counts
+        times, counts = self.times, self.counts
         for task in tasks:
             final = task.final or task.outcome
             if final is not None:
@@ -109,11 +95,11 @@ class Job:
     def wait_until(self, due: datetime | None, now: datetime) -> None:
         """A request was written down to wait until then."""
         if due is not None:
-            seconds, so_far = max(0.0, (due - now).total_seconds()), self.report.due_in
-            self.report.due_in = seconds if so_far is None else min(seconds, so_far)
+            seconds, so_far = max(0.0, (due - now).total_seconds()), self.due_in
+            self.due_in = seconds if so_far is None else min(seconds, so_far)
 
     def give_back(self, tasks: Iterable[Task]) -> None:
         """These were not run, for no fault of theirs."""
         indices = [t.index for t in tasks]
-        self.report.returned += indices
+        self.returned += indices
         self.settled.update(indices)

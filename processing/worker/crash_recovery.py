@@ -11,7 +11,8 @@ from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import Outcome
-from processing.worker.chunk_run import Job, Suspect
+from processing.ipc.frames import Suspect
+from processing.worker.chunk_run import Job
 from processing.worker.effect_external import External
 from processing.worker.records import stored_status
 from processing.worker.session import Session

@@ -28,9 +28,10 @@ from feedback.status.store import StatusWrite
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import Outcome, describe, safe_text
+from processing.ipc.frames import Report
 from processing.worker.bisection import Transactions
 from processing.worker.calls import Calls
-from processing.worker.chunk_run import Chunk, Job, Report, Suspect, Work
+from processing.worker.chunk_run import Chunk, Job, Work
 from processing.worker.crash_recovery import Suspects, note_crashes
 from processing.worker.dead_letters import Letters
 from processing.worker.effect_external import External
@@ -44,7 +45,7 @@ from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.transaction import Round
 
-__all__ = ["Chunk", "Executor", "ExecutorSettings", "Report", "Suspect"]
+__all__ = ["Chunk", "Executor", "ExecutorSettings"]
 
 IDLE_MARGIN = 60.0
 Publish = Callable[[list[StatusWrite]], None]
@@ -136,7 +137,7 @@ class Executor:
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
             if self._session.lost:
                 # Dead letters have nobody who sends them again: they wait for the database.
-                job.report.unclear += [i for i in letters if i not in job.settled]
+                job.unclear += [i for i in letters if i not in job.settled]
                 self._database_away(error, job.open(rest), job)
             else:
                 self._give_up(error, job.open(rest), job)
@@ -190,7 +191,7 @@ class Executor:
         """Fresh requests are told to come again; whose COMMIT may have landed say nothing."""
         self._log.error("database away", error=safe_text(error), requests=len(tasks))
         self._session.drop()
-        job.report.database_up = False
+        job.database_up = False
         if job.chunk.suspect is not None:
             job.give_back(tasks)
             return

@@ -13,10 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any
 
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
+from processing.ipc.frames import Frame, Recall, Returned, RunChunk, Stop
 from processing.ipc.parent_watch import EXIT_ORPHANED
 from processing.ipc.progress import Slot
 
@@ -26,8 +26,8 @@ UNSTARTED, STARTED, RECALLED = 0, 1, 2
 class Work:
     """One chunk in a worker: its records, and what may still be started of it."""
 
-    def __init__(self, inbox: Inbox, frame: tuple[Any, ...]) -> None:
-        _, self.number, self.token, self.records, self.suspect = frame
+    def __init__(self, inbox: Inbox, frame: RunChunk) -> None:
+        self.number, self.token, self.records, self.suspect = frame
         self._inbox = inbox
         self._states = bytearray(len(self.records))
 
@@ -123,19 +123,21 @@ class Inbox:
         except ChannelClosed:
             self._on_orphaned()
 
-    def _take(self, frame: tuple[Any, ...]) -> None:
-        match frame[0]:
-            case "chunk":
+    def _take(self, frame: Frame) -> None:
+        match frame:
+            case RunChunk():
                 work = Work(self, frame)
                 with self.lock:
                     self._works.append(work)
                 self._queue.put(work)
-            case "recall":
+            case Recall():
                 self._recall()
-            case "stop":
+            case Stop():
                 self.leaving = True
                 self._recall()
                 self._queue.put(None)
+            case _:
+                raise AssertionError(f"the main process sent a worker {frame!r}")
 
     def _recall(self) -> None:
         with self.lock:
@@ -143,4 +145,4 @@ class Inbox:
             recalled = [(work.number, work.recall()) for work in reversed(self._works)]
         for number, indices in recalled:
             if indices:
-                self.channel.send(("returned", number, indices))
+                self.channel.send(Returned(number, indices))

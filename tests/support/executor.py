@@ -11,8 +11,9 @@ import psycopg
 from feedback.contract.record import Record
 from feedback.status.store import StatusWrite
 from processing import App
+from processing.ipc.frames import Report, Suspect
 from processing.logs import get_logger
-from processing.worker.executor import Chunk, Executor, ExecutorSettings, Report, Suspect
+from processing.worker.executor import Chunk, Executor, ExecutorSettings
 
 
 class FakeWork:

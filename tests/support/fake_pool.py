@@ -5,9 +5,9 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from feedback.contract.record import Record, record_size
+from processing.ipc.frames import MaintenanceReady, ToMaintenance
 from processing.pool.pool import PoolStats
 
 
@@ -60,10 +60,10 @@ class FakeClerk:
     """A clerk that finds everything well."""
 
     def __init__(self) -> None:
-        self.ready: dict[str, Any] | None = None
-        self.frames: list[tuple[Any, ...]] = []
+        self.ready: MaintenanceReady | None = None
+        self.frames: list[ToMaintenance] = []
 
-    def send(self, frame: tuple[Any, ...]) -> None:
+    def send(self, frame: ToMaintenance) -> None:
         self.frames.append(frame)
 
 
@@ -82,7 +82,7 @@ class FakeSupervisor(FakePool):
         self.alive = 0
         self.calls: list[str] = []
         self.refused: list[Record] = []
-        self.schema = {"schema": "ok", "detail": ""}
+        self.schema = MaintenanceReady("ok", "")
         self.workers_start = True
         self.claiming = True
         self.stubborn = False

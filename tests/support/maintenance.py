@@ -8,7 +8,7 @@ import json
 import signal
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import psycopg
@@ -16,13 +16,15 @@ import redis
 
 from feedback.contract.record import Record
 from feedback.status.redis_store import RedisStatusStore
-from processing.ipc.channel import ChannelClosed, Frame
+from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
+from processing.ipc.frames import Frame, MaintenanceReady, Stop, ToMaintenance
 from processing.maintenance.settings import ClerkSettings
 from stack import Stack
 from tests.support.waiting import eventually
 
 LOG = {"log_format": "json", "level": "info"}
+Kind = TypeVar("Kind")
 
 
 class MaintenanceProcess:
@@ -32,29 +34,28 @@ class MaintenanceProcess:
         self.child = Child("processing.maintenance", asdict(settings))
         self.frames: list[Frame] = []
 
-    def send(self, *frame: Any) -> None:
+    def send(self, frame: ToMaintenance) -> None:
         self.child.channel.send(frame)
         while self.child.channel.backlog:
             self.child.channel.flush()
 
-    def received(self, name: str) -> list[Frame]:
-        """The frames of that name that have come so far."""
+    def received(self, kind: type[Kind]) -> list[Kind]:
+        """The frames of that kind that have come so far."""
         with contextlib.suppress(ChannelClosed):
             self.frames += self.child.channel.receive()
-        return [frame for frame in self.frames if frame[0] == name]
+        return [frame for frame in self.frames if isinstance(frame, kind)]
 
-    def wait_for(self, name: str, count: int = 1, timeout: float = 20.0) -> Frame:
-        """The frame number `count` of that name, as soon as it is there."""
+    def wait_for(self, kind: type[Kind], count: int = 1, timeout: float = 20.0) -> Kind:
+        """The frame number `count` of that kind, as soon as it is there."""
         eventually(
-            lambda: len(self.received(name)) >= count,
+            lambda: len(self.received(kind)) >= count,
             timeout,
-            lambda: f"no {name!r} among {self.frames}",
+            lambda: f"no {kind.__name__} among {self.frames}",
         )
-        return self.received(name)[count - 1]
+        return self.received(kind)[count - 1]
 
-    def ready(self) -> dict[str, Any]:
-        facts: dict[str, Any] = self.wait_for("ready")[1]
-        return facts
+    def ready(self) -> MaintenanceReady:
+        return self.wait_for(MaintenanceReady)
 
     def get(self, port: int, path: str) -> tuple[int, Any]:
         """Status and JSON of a health endpoint."""
@@ -68,7 +69,7 @@ class MaintenanceProcess:
 
     def stop(self, timeout: float = 10.0) -> int | None:
         """Says stop and returns the exit code."""
-        self.send("stop")
+        self.send(Stop())
         assert self.child.wait(timeout), "the maintenance process does not end"
         return self.child.exit_code
 

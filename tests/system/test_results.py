@@ -23,6 +23,7 @@ from feedback.client.results import Result, Results
 from feedback.errors import ConfigurationError, ResultsFailed
 from feedback.journal.migrations import migrate
 from feedback.journal.result_outbox import ResultRecord, add_results
+from processing.ipc.frames import Counts
 from processing.maintenance.settings import ClerkSettings
 from stack import Stack
 from tests.support.maintenance import MaintenanceProcess
@@ -138,7 +139,7 @@ def test_counts_wake_the_clerk(place: Place) -> None:
 
     # So long only when it has looked in vain for a while: by itself it waits 4 seconds or 5.
     last = eventually(lambda: looked()[1] > 2.2 and looked()[0], WAIT)
-    clerk.send("counts", {("order.place", "done", "ok"): 1})
+    clerk.send(Counts({("order.place", "done", "ok"): 1}))
 
     again = eventually(lambda: looked()[0] > last and looked()[0])
     assert again - last < 3.8
@@ -160,7 +161,7 @@ def test_without_a_topic_nothing_is_taken(place: Place) -> None:
     place.add([1])
     clerk = place.clerk(results_topic="")
 
-    clerk.send("counts", {("order.place", "done", "ok"): 1})
+    clerk.send(Counts({("order.place", "done", "ok"): 1}))
 
     assert clerk.stop() == 0
     assert place.waiting() == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from processing.worker.executor import Suspect
+from processing.ipc.frames import Suspect
 from tests.support.queue import FAR, Queue
 
 

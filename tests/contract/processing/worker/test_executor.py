@@ -13,7 +13,7 @@ import pytest
 
 from processing import App, Done, NotDone, Reject, Request, Retry, Unknown
 from processing.handlers.decoder import Skip
-from processing.worker.executor import Suspect
+from processing.ipc.frames import Suspect
 from stack import Stack
 from tests.support.executor import Bench
 

@@ -15,8 +15,8 @@ from feedback.journal.races import Overtaken
 from feedback.journal.writer import JournalWriter
 from processing import App, Done, Reject, Request
 from processing.handlers.decoder import Message
+from processing.ipc.frames import Suspect
 from processing.worker import executor as execution
-from processing.worker.executor import Suspect
 from processing.worker.session import Session
 from processing.worker.transaction import Round
 from stack import Stack

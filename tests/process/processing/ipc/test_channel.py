@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from processing.ipc.channel import BlockingChannel, Channel, ChannelClosed, encode, socket_pair
+from processing.ipc.channel import BlockingChannel, Channel, ChannelClosed, socket_pair
+from processing.ipc.frames import Configure, Frame, Recall, Returned, RunChunk, Stop, encode
 from processing.ipc.progress import Slot
 from processing.worker.inbox import Inbox
 from tests.support.waiting import eventually
@@ -25,45 +26,48 @@ def pair() -> Iterator[Pair]:
     child.close()
 
 
+def chunk(number: int, records: int = 1) -> RunChunk:
+    record = ("t", 0, number, 0, b"k", b"v", [], None)
+    return RunChunk(number, "token", [record] * records, None)
+
+
 def test_frames_arrive_whole_and_in_order(pair: Pair) -> None:
     main, child = pair
     for n in range(100):
-        main.send(("chunk", n, [("t", 0, n, 0, b"k", b"v", [], None)]))
-    assert [child.receive() for _ in range(100)] == [
-        ("chunk", n, [("t", 0, n, 0, b"k", b"v", [], None)]) for n in range(100)
-    ]
+        main.send(chunk(n))
+    assert [child.receive() for _ in range(100)] == [chunk(n) for n in range(100)]
     assert child.receive(0.0) is None
 
 
 def test_main_never_blocks_and_the_rest_follows(pair: Pair) -> None:
     main, child = pair
-    big = b"x" * 8_000_000
-    main.send(("big", big))
+    big = Configure({"big": b"x" * 8_000_000})
+    main.send(big)
     assert main.backlog > 0
     got: list[object] = []
     reader = threading.Thread(target=lambda: got.append(child.receive()))
     reader.start()
     eventually(lambda: main.flush() or main.backlog == 0)
     reader.join(10)
-    assert got == [("big", big)]
+    assert got == [big]
 
 
 def test_what_a_dead_process_sent_is_still_read(pair: Pair) -> None:
     main, child = pair
-    main.send(("never read",))
-    child.send(("report", 1))
-    child.send(("report", 2))
+    main.send(Stop())
+    child.send(Returned(1, []))
+    child.send(Returned(2, []))
     child.close()
-    assert main.drain() == [("report", 1), ("report", 2)]
+    assert main.drain() == [Returned(1, []), Returned(2, [])]
     with pytest.raises(ChannelClosed):
         main.receive()
     with pytest.raises(ChannelClosed):
-        main.send(("late",))
+        main.send(Stop())
 
 
 def test_a_truncated_frame_is_the_end(pair: Pair) -> None:
     main, child = pair
-    os.write(child.fileno(), encode(("report", 1))[:-2])
+    os.write(child.fileno(), encode(Returned(1, []))[:-2])
     child.close()
     assert main.drain() == []
 
@@ -93,15 +97,15 @@ def test_recall_takes_what_was_not_started_the_later_chunk_first(pair: Pair) -> 
     os.close(descriptor)
     orphaned = threading.Event()
     inbox = Inbox(child, slot, orphaned.set)
-    main.send(("chunk", 1, "t", ["a", "b", "c"], None))
-    main.send(("chunk", 2, "t", ["d"], None))
+    main.send(chunk(1, 3))
+    main.send(chunk(2))
     work = inbox.next()
     assert work is not None
     assert work.start(0, None)
-    main.send(("recall",))
-    frames: list[tuple[object, ...]] = []
+    main.send(Recall())
+    frames: list[Frame] = []
     eventually(lambda: frames.extend(main.receive()) or len(frames) == 2)
-    assert frames == [("returned", 2, [0]), ("returned", 1, [1, 2])]
+    assert frames == [Returned(2, [0]), Returned(1, [1, 2])]
     assert work.start(0, None)
     assert not work.start(1, None)
     assert work.start_batch([0, 1, 2], 1.0) == [0]
@@ -109,7 +113,7 @@ def test_recall_takes_what_was_not_started_the_later_chunk_first(pair: Pair) -> 
     later = inbox.next()
     assert later is not None
     assert later.recalled_whole
-    main.send(("stop",))
+    main.send(Stop())
     assert inbox.next() is None
     assert inbox.leaving
     main.close()

@@ -48,7 +48,7 @@ def ready(start: StartMaintenance, schema: str) -> StartMaintenance:
 
     def make(instance: str = "here", **changes: object) -> MaintenanceProcess:
         maintenance = start(instance=instance, schema=schema, **changes)
-        assert maintenance.ready()["schema"] == "ok"
+        assert maintenance.ready().schema == "ok"
         return maintenance
 
     return make

@@ -9,6 +9,14 @@ import pytest
 from feedback.contract.record import DUE
 from feedback.journal.claims import due_channel
 from feedback.status.redis_store import RedisStatusStore
+from processing.ipc.frames import (
+    DatabaseState,
+    DueRows,
+    ReleaseClaims,
+    RenewClaims,
+    RowDueIn,
+    WantRows,
+)
 from processing.pool.demand import pair_of
 from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
 from tests.support.proxy import Proxy
@@ -18,9 +26,9 @@ from tests.support.waiting_rows import WaitingRows
 
 def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) -> list[str]:
     """The ids of the frame number `count` of due rows."""
-    frame = maintenance.wait_for("due", count, timeout)
-    assert all(record[1:3] == (DUE, frame[1]) for record, _ in frame[2])
-    return [pair_of(record)[0] for record, _ in frame[2]]
+    frame = maintenance.wait_for(DueRows, count, timeout)
+    assert all(record[1:3] == (DUE, frame.order) for record, _ in frame.rows)
+    return [pair_of(record)[0] for record, _ in frame.rows]
 
 
 def test_rows_come_when_they_are_wanted_and_not_before(
@@ -29,14 +37,14 @@ def test_rows_come_when_they_are_wanted_and_not_before(
     maintenance = ready()
     rows.add("a", "b")
     time.sleep(0.2)
-    assert maintenance.received("due") == []
-    maintenance.send("want", 1, 10, {}, [])
+    assert maintenance.received(DueRows) == []
+    maintenance.send(WantRows(1, 10, {}, []))
     assert sorted(due(maintenance)) == ["a", "b"]
     assert rows.columns("a", "token") == ("here:1",)
     rows.add("c")
     time.sleep(1.2)
-    assert len(maintenance.received("due")) == 1
-    maintenance.send("want", 2, 10, {}, [])
+    assert len(maintenance.received(DueRows)) == 1
+    maintenance.send(WantRows(2, 10, {}, []))
     assert due(maintenance, 2) == ["c"]
 
 
@@ -44,7 +52,7 @@ def test_an_open_want_is_filled_when_a_row_becomes_due(
     ready: StartMaintenance, rows: WaitingRows
 ) -> None:
     maintenance = ready()
-    maintenance.send("want", 1, 10, {}, [])
+    maintenance.send(WantRows(1, 10, {}, []))
     rows.add("soon", due_in=1.5)
     assert due(maintenance) == ["soon"]
     assert rows.columns("soon", "due_in")[0] > 50
@@ -54,7 +62,7 @@ def test_a_row_that_another_instance_wrote_is_found_within_about_a_second(
     ready: StartMaintenance, rows: WaitingRows
 ) -> None:
     maintenance = ready()
-    maintenance.send("want", 1, 10, {}, [])
+    maintenance.send(WantRows(1, 10, {}, []))
     time.sleep(4.0)  # its pauses have grown by then
     rows.add("x")
     begun = time.monotonic()
@@ -68,14 +76,14 @@ def test_a_type_behind_thousands_of_others_comes_round(
     rows.add_types(2500)
     rows.add("last", due_in=-3600, type="zz.real")
     maintenance = ready()
-    maintenance.send("want", 1, 10, {}, [])
+    maintenance.send(WantRows(1, 10, {}, []))
     assert due(maintenance) == ["last"]
 
 
 @pytest.mark.parametrize("how", ["notify", "wake"])
 def test_it_is_woken(ready: StartMaintenance, rows: WaitingRows, how: str) -> None:
     maintenance = ready()
-    maintenance.send("want", 1, 10, {}, [])
+    maintenance.send(WantRows(1, 10, {}, []))
     time.sleep(4.0)
     late = []
     for number in range(1, 6):
@@ -84,10 +92,10 @@ def test_it_is_woken(ready: StartMaintenance, rows: WaitingRows, how: str) -> No
         if how == "notify":
             rows.query("SELECT pg_notify(%s, '')", due_channel(rows.schema))
         else:
-            maintenance.send("wake", 0.0)
+            maintenance.send(RowDueIn(0.0))
         assert due(maintenance, number) == [f"x{number}"]
         late.append(time.monotonic() - begun)
-        maintenance.send("want", number + 1, 10, {}, [])
+        maintenance.send(WantRows(number + 1, 10, {}, []))
         time.sleep(0.3)
     assert sorted(late)[2] < 0.5
 
@@ -96,7 +104,7 @@ def test_two_processes_claim_distinct_rows(ready: StartMaintenance, rows: Waitin
     rows.add_many(400)
     one, two = ready("one"), ready("two")
     for maintenance in (one, two):
-        maintenance.send("want", 1, 100, {}, [])
+        maintenance.send(WantRows(1, 100, {}, []))
     taken = [due(maintenance) for maintenance in (one, two)]
     assert [len(part) for part in taken] == [100, 100]
     assert not set(taken[0]) & set(taken[1])
@@ -106,7 +114,7 @@ def test_limits_and_paused_types_of_a_want(ready: StartMaintenance, rows: Waitin
     rows.add("a1", "a2", type="a")
     rows.add("b", type="b")
     maintenance = ready()
-    maintenance.send("want", 1, 10, {"a": 1}, ["b"])
+    maintenance.send(WantRows(1, 10, {"a": 1}, ["b"]))
     assert due(maintenance) == ["a1"]
 
 
@@ -115,13 +123,13 @@ def test_renewed_it_stays_claimed_and_released_it_is_taken_at_once(
 ) -> None:
     rows.add("kept", "given back")
     one, two = ready("one"), ready("two")
-    one.send("want", 1, 10, {}, [])
+    one.send(WantRows(1, 10, {}, []))
     assert len(due(one)) == 2
-    two.send("want", 1, 10, {}, [])
+    two.send(WantRows(1, 10, {}, []))
     rows.query(f"UPDATE {rows.schema}.requests SET due_at = now() + interval '2 s'")
-    one.send("renew", [("kept", 1), ("given back", 1)])
+    one.send(RenewClaims([("kept", 1), ("given back", 1)]))
     eventually(lambda: rows.columns("kept", "due_in")[0] > 50)
-    one.send("release", [("given back", 1)], [])
+    one.send(ReleaseClaims([("given back", 1)], []))
     assert due(two) == ["given back"]
     assert rows.columns("given back", "token", "crashes") == ("two:1", 0)
     assert rows.columns("kept", "token") == ("one:1",)
@@ -132,14 +140,14 @@ def test_releases_wait_for_the_database(
 ) -> None:
     rows.add("x")
     maintenance = ready(database_url=through)
-    maintenance.send("want", 1, 10, {}, [])
+    maintenance.send(WantRows(1, 10, {}, []))
     assert due(maintenance) == ["x"]
     proxy.cut()
     # The end of its connection is noticed without a statement.
-    assert maintenance.wait_for("database", 1)[1] is False
-    maintenance.send("release", [("x", 1)], [])
+    assert not maintenance.wait_for(DatabaseState, 1).up
+    maintenance.send(ReleaseClaims([("x", 1)], []))
     proxy.mend()
-    assert maintenance.wait_for("database", 2)[1] is True
+    assert maintenance.wait_for(DatabaseState, 2).up
     eventually(lambda: rows.columns("x", "token") == (None,))
     assert rows.columns("x", "crashes") == (0,)
 
@@ -149,10 +157,10 @@ def test_what_is_superseded_on_the_way_is_told(
 ) -> None:
     rows.add("old", coalesce_key="k")
     maintenance = ready()
-    maintenance.send("want", 1, 10, {}, [])
+    maintenance.send(WantRows(1, 10, {}, []))
     due(maintenance)
     rows.add("new", coalesce_key="k", produced_in=-1.0)
-    maintenance.send("release", [("old", 1)], [])
+    maintenance.send(ReleaseClaims([("old", 1)], []))
     eventually(lambda: state_of(statuses, "old") == ("superseded", "superseded"))
-    maintenance.send("want", 2, 10, {}, [])
+    maintenance.send(WantRows(2, 10, {}, []))
     assert due(maintenance, 2) == ["new"]

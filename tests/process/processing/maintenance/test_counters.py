@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from processing.ipc.frames import Counts, DatabaseState, ProbeDatabase
 from stack import Stack
 from tests.support.maintenance import StartMaintenance, counters
 from tests.support.proxy import Proxy
@@ -10,7 +11,7 @@ def test_counters_are_exact(start: StartMaintenance, stack: Stack, schema: str) 
     maintenance = start(schema=schema)
     maintenance.ready()
     for _ in range(50):
-        maintenance.send("counts", {("a", "done", "ok"): 3, ("b", "failed", "timeout"): 1})
+        maintenance.send(Counts({("a", "done", "ok"): 3, ("b", "failed", "timeout"): 1}))
     assert maintenance.stop() == 0
 
     assert counters(stack, schema) == {("a", "done", "ok"): 150, ("b", "failed", "timeout"): 50}
@@ -22,11 +23,11 @@ def test_counters_outlive_an_outage(
     maintenance = start(schema=schema, database_url=through)
     maintenance.ready()
     proxy.cut()
-    maintenance.send("counts", {("a", "done", "ok"): 3})
-    maintenance.send("probe")
-    assert maintenance.wait_for("database", 1)[1] is False
+    maintenance.send(Counts({("a", "done", "ok"): 3}))
+    maintenance.send(ProbeDatabase())
+    assert not maintenance.wait_for(DatabaseState, 1).up
 
     proxy.mend()
-    maintenance.send("counts", {("a", "done", "ok"): 4})
+    maintenance.send(Counts({("a", "done", "ok"): 4}))
 
     eventually(lambda: counters(stack, schema) == {("a", "done", "ok"): 7})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import psycopg
 
+from processing.ipc.frames import CannotServe, DatabaseState, ProbeDatabase
 from stack import Stack
 from tests.support.maintenance import StartMaintenance
 from tests.support.proxy import Proxy
 
 
 def test_ready_says_how_the_schema_stands(start: StartMaintenance, schema: str) -> None:
-    assert start(schema=schema).ready()["schema"] == "ok"
+    assert start(schema=schema).ready().schema == "ok"
 
 
 def test_a_missing_schema_is_named_and_not_made(
@@ -18,22 +19,22 @@ def test_a_missing_schema_is_named_and_not_made(
 ) -> None:
     ready = start(schema=empty_schema).ready()
 
-    assert ready["schema"] == "missing"
-    assert "oncepool migrate" in ready["detail"]
+    assert ready.schema == "missing"
+    assert "oncepool migrate" in ready.detail
     with psycopg.connect(stack.database) as database:
         found = database.execute("SELECT to_regnamespace(%s)", [empty_schema]).fetchone()
     assert found == (None,)
 
 
 def test_migrates_where_the_settings_say_so(start: StartMaintenance, empty_schema: str) -> None:
-    assert start(schema=empty_schema, migrate=True).ready()["schema"] == "ok"
+    assert start(schema=empty_schema, migrate=True).ready().schema == "ok"
 
 
 def test_a_newer_schema_is_refused(start: StartMaintenance, stack: Stack, schema: str) -> None:
     with psycopg.connect(stack.database, autocommit=True) as database:
         database.execute(f"UPDATE {schema}.schema_version SET version = version + 1000")
 
-    assert start(schema=schema).ready()["schema"] == "too_new"
+    assert start(schema=schema).ready().schema == "too_new"
 
 
 def test_an_unreachable_database_is_told_and_then_found(
@@ -41,11 +42,11 @@ def test_an_unreachable_database_is_told_and_then_found(
 ) -> None:
     proxy.cut()
     maintenance = start(schema=schema, database_url=through)
-    assert maintenance.ready()["schema"] == "unreachable"
+    assert maintenance.ready().schema == "unreachable"
 
     proxy.mend()
 
-    assert maintenance.wait_for("database")[1] is True
+    assert maintenance.wait_for(DatabaseState).up
 
 
 def test_an_unusable_schema_found_late_is_fatal(
@@ -53,11 +54,11 @@ def test_an_unusable_schema_found_late_is_fatal(
 ) -> None:
     proxy.cut()
     maintenance = start(schema=empty_schema, database_url=through)
-    assert maintenance.ready()["schema"] == "unreachable"
+    assert maintenance.ready().schema == "unreachable"
 
     proxy.mend()
 
-    assert "oncepool migrate" in maintenance.wait_for("fatal")[1]
+    assert "oncepool migrate" in maintenance.wait_for(CannotServe).reason
 
 
 def test_answers_a_probe_when_the_database_was_never_away(
@@ -66,10 +67,10 @@ def test_answers_a_probe_when_the_database_was_never_away(
     maintenance = start(schema=schema)
     maintenance.ready()
 
-    maintenance.send("probe")
-    assert maintenance.wait_for("database", 1)[1] is True
-    maintenance.send("probe")
-    assert maintenance.wait_for("database", 2)[1] is True
+    maintenance.send(ProbeDatabase())
+    assert maintenance.wait_for(DatabaseState, 1).up
+    maintenance.send(ProbeDatabase())
+    assert maintenance.wait_for(DatabaseState, 2).up
 
 
 def test_tells_when_the_database_goes_and_when_it_is_back(
@@ -78,12 +79,12 @@ def test_tells_when_the_database_goes_and_when_it_is_back(
     maintenance = start(schema=schema, database_url=through)
     maintenance.ready()
     proxy.cut()
-    maintenance.send("probe")
-    assert maintenance.wait_for("database", 1)[1] is False
+    maintenance.send(ProbeDatabase())
+    assert not maintenance.wait_for(DatabaseState, 1).up
 
     proxy.mend()
 
-    assert maintenance.wait_for("database", 2)[1] is True
+    assert maintenance.wait_for(DatabaseState, 2).up
 
 
 def test_maintenance_itself_finds_the_database_away(
@@ -94,7 +95,7 @@ def test_maintenance_itself_finds_the_database_away(
 
     proxy.cut()
 
-    assert maintenance.wait_for("database", 1)[1] is False
+    assert not maintenance.wait_for(DatabaseState, 1).up
 
 
 def test_a_database_that_hangs_is_told_and_found_again(
@@ -104,8 +105,8 @@ def test_a_database_that_hangs_is_told_and_found_again(
     maintenance.ready()
 
     proxy.hang()
-    maintenance.send("probe")
-    assert maintenance.wait_for("database", 1)[1] is False
+    maintenance.send(ProbeDatabase())
+    assert not maintenance.wait_for(DatabaseState, 1).up
 
     proxy.mend()
-    assert maintenance.wait_for("database", 2)[1] is True
+    assert maintenance.wait_for(DatabaseState, 2).up

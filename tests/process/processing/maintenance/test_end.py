@@ -11,6 +11,7 @@ from pathlib import Path
 
 import orjson
 
+from processing.ipc.frames import DatabaseState, ProbeDatabase
 from processing.ipc.parent_watch import EXIT_ORPHANED
 from processing.maintenance.settings import ClerkSettings
 from tests.support.maintenance import StartMaintenance
@@ -23,8 +24,8 @@ def test_signals_to_the_group_do_not_end_it(start: StartMaintenance, schema: str
     for number in (signal.SIGINT, signal.SIGTERM):
         maintenance.child.signal(number)
 
-    maintenance.send("probe")
-    maintenance.wait_for("database")
+    maintenance.send(ProbeDatabase())
+    maintenance.wait_for(DatabaseState)
     assert maintenance.stop() == 0
 
 

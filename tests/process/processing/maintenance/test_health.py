@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from processing.ipc.frames import CannotServe, DatabaseState, Heartbeat, ProbeDatabase
 from stack import Stack
 from tests.support.maintenance import StartMaintenance, registration
 from tests.support.proxy import Proxy
@@ -21,14 +22,14 @@ def test_health_endpoints(
     port = port_of(stack, prefix)
     assert maintenance.get(port, "/readyz")[0] == 503
 
-    maintenance.send("beat", {"joined": True, "assigned": 2, "stopping": False})
+    maintenance.send(Heartbeat({"joined": True, "assigned": 2, "stopping": False}))
     eventually(lambda: maintenance.get(port, "/readyz") == (200, {"ok": True}))
     assert maintenance.get(port, "/livez")[0] == 200
 
     proxy.cut()
-    maintenance.send("probe")
-    maintenance.wait_for("database")
-    maintenance.send("beat", {"joined": True})
+    maintenance.send(ProbeDatabase())
+    maintenance.wait_for(DatabaseState)
+    maintenance.send(Heartbeat({"joined": True}))
     status, answer = maintenance.get(port, "/readyz?verbose")
     assert status == 503
     assert [c["name"] for c in answer["checks"] if not c["ok"]] == ["database"]
@@ -44,5 +45,5 @@ def test_a_taken_health_port_is_fatal(
     port = port_of(stack, prefix)
 
     assert "another health_port" in " ".join(
-        start(schema=schema, health_port=port).wait_for("fatal")[1].split()
+        start(schema=schema, health_port=port).wait_for(CannotServe).reason.split()
     )

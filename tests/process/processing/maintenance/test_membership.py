@@ -9,6 +9,7 @@ from pathlib import Path
 import redis
 
 from processing.cluster.limits import RedisLimitsStore, Setting
+from processing.ipc.frames import Counts, Heartbeat, LimitsFound, PartAnswered, Refuse
 from stack import Stack
 from tests.support.maintenance import (
     MaintenanceProcess,
@@ -26,7 +27,7 @@ def test_registers_renews_and_removes_itself(
 ) -> None:
     maintenance = start(schema=schema)
     maintenance.ready()
-    maintenance.send("beat", {"joined": True, "workers": 4, "in_hand": 2, "types": ["a"]})
+    maintenance.send(Heartbeat({"joined": True, "workers": 4, "in_hand": 2, "types": ["a"]}))
 
     found = eventually(
         lambda: (r := registration(stack, prefix)) is not None and "workers" in r and r
@@ -58,10 +59,10 @@ def test_the_registration_of_a_killed_instance_expires(
 
 def test_goes_on_without_redis(start: StartMaintenance, stack: Stack, schema: str) -> None:
     maintenance = start(schema=schema, redis_url="redis://127.0.0.1:1/0")
-    assert maintenance.ready()["schema"] == "ok"
-    maintenance.send("refuse", 0, "shutdown", [record(1)], [])
-    assert maintenance.wait_for("refused")[2] == 1
-    maintenance.send("counts", {("a", "done", "ok"): 1})
+    assert maintenance.ready().schema == "ok"
+    maintenance.send(Refuse(0, "shutdown", [record(1)], []))
+    assert maintenance.wait_for(PartAnswered).answered == 1
+    maintenance.send(Counts({("a", "done", "ok"): 1}))
 
     assert maintenance.stop() == 0
     assert counters(stack, schema)["a", "done", "ok"] == 1
@@ -69,8 +70,8 @@ def test_goes_on_without_redis(start: StartMaintenance, stack: Stack, schema: st
 
 def limits_of(maintenance: MaintenanceProcess) -> dict[str, object] | None:
     """The limits that it told last."""
-    frames = maintenance.received("limits")
-    return frames[-1][1] if frames else None
+    frames = maintenance.received(LimitsFound)
+    return frames[-1]._asdict() if frames else None
 
 
 def limits_store(stack: Stack, prefix: str) -> RedisLimitsStore:
@@ -83,7 +84,7 @@ def test_tells_limits_when_they_change_and_only_then(
     store = limits_store(stack, prefix)
     store.change({Setting("workers"): 3, Setting("paused", "b"): 1})
     maintenance = start(schema=schema)
-    maintenance.send("beat", {"at_once": {}, "types": ["a"]})
+    maintenance.send(Heartbeat({"at_once": {}, "types": ["a"]}))
     eventually(
         lambda: limits_of(maintenance) == {"workers": 3, "types": {}, "paused": ["b"]},
         message=lambda: str(maintenance.frames),
@@ -97,7 +98,7 @@ def test_tells_limits_when_they_change_and_only_then(
     eventually(lambda: (registration(stack, prefix) or {}).get("at_once") == {"a": 8})
     store.change({Setting("total", "a"): None, Setting("instance", "a"): None})
     eventually(lambda: limits_of(maintenance) == {"workers": None, "types": {}, "paused": ["b"]})
-    assert len(maintenance.received("limits")) == 3
+    assert len(maintenance.received(LimitsFound)) == 3
 
 
 def test_two_processes_share_a_total_and_the_second_waits_for_what_the_first_has(
@@ -105,18 +106,18 @@ def test_two_processes_share_a_total_and_the_second_waits_for_what_the_first_has
 ) -> None:
     limits_store(stack, prefix).change({Setting("total", "a"): 8, Setting("workers_total"): 6})
     first = start(schema=schema)
-    first.send("beat", {"at_once": {}})
+    first.send(Heartbeat({"at_once": {}}))
     alone = {"workers": 6, "types": {"a": (None, 8, 8)}, "paused": []}
     eventually(lambda: limits_of(first) == alone)
-    first.send("beat", {"at_once": {"a": 8}})
+    first.send(Heartbeat({"at_once": {"a": 8}}))
     second = start(schema=schema, instance="here-2")
-    second.send("beat", {"at_once": {}})
+    second.send(Heartbeat({"at_once": {}}))
     none_yet = {"workers": 3, "types": {"a": (None, 0, 4)}, "paused": []}
     shared = {"workers": 3, "types": {"a": (None, 4, 4)}, "paused": []}
     eventually(lambda: limits_of(second) == none_yet)
     eventually(lambda: limits_of(first) == shared)
     assert limits_of(second) == none_yet, "what the first has in flight was not waited for"
-    first.send("beat", {"at_once": {"a": 4}})
+    first.send(Heartbeat({"at_once": {"a": 4}}))
     eventually(lambda: limits_of(second) == shared)
     assert second.stop() == 0
     eventually(lambda: limits_of(first) == alone)
@@ -130,11 +131,11 @@ def test_the_last_limits_hold_while_redis_is_away(
         with valkey.client() as client:
             RedisLimitsStore(client, prefix).change({Setting("workers"): 3})
         maintenance = start(schema=schema, redis_url=valkey.url)
-        maintenance.send("beat", {"at_once": {}})
-        maintenance.wait_for("limits")
+        maintenance.send(Heartbeat({"at_once": {}}))
+        maintenance.wait_for(LimitsFound)
     finally:
         valkey.stop()
-    maintenance.send("refuse", 0, "shutdown", [record(1)], [])
-    maintenance.wait_for("refused")
-    assert len(maintenance.received("limits")) == 1
+    maintenance.send(Refuse(0, "shutdown", [record(1)], []))
+    maintenance.wait_for(PartAnswered)
+    assert len(maintenance.received(LimitsFound)) == 1
     assert maintenance.stop() == 0

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from feedback.status.redis_store import RedisStatusStore
+from processing.ipc.frames import DatabaseState, PartAnswered, ProbeDatabase, Refuse, Stop
 from stack import Stack
 from tests.support.maintenance import StartMaintenance, counters, record
 from tests.support.private_valkey import PrivateValkey
@@ -27,9 +28,9 @@ def test_refused_requests_are_answered_and_counted(
     maintenance = start(schema=schema)
     maintenance.ready()
 
-    maintenance.send("refuse", 5, "database_unavailable", [record(1), record(2)], [])
+    maintenance.send(Refuse(5, "database_unavailable", [record(1), record(2)], []))
 
-    assert maintenance.wait_for("refused")[1:] == (5, 2)
+    assert maintenance.wait_for(PartAnswered) == (5, 2)
     found = eventually(lambda: None not in (got := statuses.read(["r-1", "r-2"])) and got)
     assert {(s.state, s.code) for s in found if s} == {("failed", "database_unavailable")}
     assert maintenance.stop() == 0
@@ -45,10 +46,10 @@ def test_what_nobody_sends_again_becomes_a_dead_letter(
     typeless = ("requests", 0, 8, 1_700_000_000_000, None, b"{}", [("ce_id", b"m-8")], None)
     foreign = ("theirs", 0, 9, 1_700_000_000_000, None, b"{}", [], None)
 
-    maintenance.send("refuse", 0, "shutdown", [nameless, record(1), typeless, foreign], ["theirs"])
+    maintenance.send(Refuse(0, "shutdown", [nameless, record(1), typeless, foreign], ["theirs"]))
 
-    assert maintenance.wait_for("refused", 2)[1] == 0
-    assert sum(frame[2] for frame in maintenance.received("refused")) == 4
+    assert maintenance.wait_for(PartAnswered, 2).part == 0
+    assert sum(frame.answered for frame in maintenance.received(PartAnswered)) == 4
     found = letters(stack, schema)
     assert [row[:2] for row in found] == [
         ("malformed", None), ("malformed", "m-8"), ("malformed", None),
@@ -66,15 +67,15 @@ def test_dead_letters_wait_for_the_database(
     maintenance = start(schema=schema, database_url=through)
     maintenance.ready()
     proxy.cut()
-    maintenance.send("probe")
-    assert maintenance.wait_for("database", 1)[1] is False
+    maintenance.send(ProbeDatabase())
+    assert not maintenance.wait_for(DatabaseState, 1).up
     malformed = record(7, headers=[("ce_type", b"payment.create")])
 
-    maintenance.send("refuse", 3, "database_unavailable", [malformed, record(1)], [])
-    assert maintenance.wait_for("refused")[1:] == (3, 1)
+    maintenance.send(Refuse(3, "database_unavailable", [malformed, record(1)], []))
+    assert maintenance.wait_for(PartAnswered) == (3, 1)
     proxy.mend()
 
-    assert maintenance.wait_for("refused", 2)[1:] == (3, 1)
+    assert maintenance.wait_for(PartAnswered, 2) == (3, 1)
     assert [row[0] for row in letters(stack, schema)] == ["malformed"]
 
 
@@ -88,11 +89,11 @@ def test_dead_letters_that_are_lost_at_the_end_are_named(
     maintenance = start(schema=schema, database_url=through)
     maintenance.ready()
     proxy.cut()
-    maintenance.send("probe")
-    assert maintenance.wait_for("database", 1)[1] is False
+    maintenance.send(ProbeDatabase())
+    assert not maintenance.wait_for(DatabaseState, 1).up
     malformed = record(7, headers=[("ce_type", b"payment.create")])
-    maintenance.send("refuse", 0, "shutdown", [malformed], [])
-    maintenance.wait_for("refused")
+    maintenance.send(Refuse(0, "shutdown", [malformed], []))
+    maintenance.wait_for(PartAnswered)
 
     assert maintenance.stop() == 0
     text = capfd.readouterr()
@@ -106,11 +107,11 @@ def test_refusals_are_answered_while_the_database_hangs(
     maintenance = start(schema=schema, database_url=through)
     maintenance.ready()
     proxy.hang()
-    maintenance.send("probe")
+    maintenance.send(ProbeDatabase())
 
-    maintenance.send("refuse", 0, "shutdown", [record(1)], [])
+    maintenance.send(Refuse(0, "shutdown", [record(1)], []))
 
-    assert maintenance.wait_for("refused", timeout=3.0)[2] == 1
+    assert maintenance.wait_for(PartAnswered, timeout=3.0).answered == 1
     eventually(lambda: statuses.read(["r-1"])[0] is not None, 3.0)
 
 
@@ -125,9 +126,9 @@ def test_statuses_that_wait_are_sent_before_the_end(
         valkey.pause()
         for first in range(0, 3000, 500):
             some = [record(n) for n in range(first, first + 500)]
-            maintenance.send("refuse", first, "shutdown", some, [])
-        maintenance.wait_for("refused", 6)
-        maintenance.send("stop")
+            maintenance.send(Refuse(first, "shutdown", some, []))
+        maintenance.wait_for(PartAnswered, 6)
+        maintenance.send(Stop())
         valkey.resume()
 
         assert maintenance.child.wait(5)

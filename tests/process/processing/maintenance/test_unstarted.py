@@ -13,6 +13,7 @@ from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import encode_status
 from feedback.status.store import StatusWrite
+from processing.ipc.frames import DueRows, Park, PartAnswered, ReleaseClaims, WantRows
 from processing.pool.demand import pair_of
 from stack import Stack
 from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
@@ -30,21 +31,21 @@ def message(number: int, *headers: tuple[str, bytes | None], name: str | None = 
 
 def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) -> list[str]:
     """The ids of the frame number `count` of due rows."""
-    frame = maintenance.wait_for("due", count, timeout)
-    assert all(record[1:3] == (DUE, frame[1]) for record, _ in frame[2])
-    return [pair_of(record)[0] for record, _ in frame[2]]
+    frame = maintenance.wait_for(DueRows, count, timeout)
+    assert all(record[1:3] == (DUE, frame.order) for record, _ in frame.rows)
+    return [pair_of(record)[0] for record, _ in frame.rows]
 
 
 def test_parked_records_are_waiting_rows_that_another_instance_takes(
     ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
 ) -> None:
     one, two = ready("one"), ready("two")
-    two.send("want", 1, 10, {}, [])
+    two.send(WantRows(1, 10, {}, []))
     hour = datetime.now(UTC) + timedelta(hours=1)
     later = message(2, ("ce_notbefore", hour.isoformat().encode()))
-    one.send("park", 7, "parked", [message(1, ("x", b"y")), later], [], [], [])
-    assert one.wait_for("refused")[1:] == (7, 2)
-    [(record, verdict)] = two.wait_for("due")[2]
+    one.send(Park(7, "parked", [message(1, ("x", b"y")), later], [], [], []))
+    assert one.wait_for(PartAnswered) == (7, 2)
+    [(record, verdict)] = two.wait_for(DueRows).rows
     assert verdict is None
     assert record[:1] + record[3:] == (
         "requests", 1_700_000_000_000, b"k", b'{"n":1}',
@@ -71,10 +72,10 @@ def test_a_structured_message_is_kept_as_a_binary_one(
     ]  # fmt: skip
     record: Record = ("requests", 0, 5, 1_700_000_000_000, None, event, headers, None)
     one = ready()
-    one.send("park", 1, "parked", [record], [], [], [])
-    one.wait_for("refused")
-    one.send("want", 1, 10, {}, [])
-    [(due_record, _)] = one.wait_for("due")[2]
+    one.send(Park(1, "parked", [record], [], [], []))
+    one.wait_for(PartAnswered)
+    one.send(WantRows(1, 10, {}, []))
+    [(due_record, _)] = one.wait_for(DueRows).rows
     assert due_record[5] == b'{"n":2}'
     assert dict(due_record[6])["trace"] == b"t"
     assert "content-type" not in dict(due_record[6])
@@ -85,8 +86,8 @@ def test_a_park_leaves_rows_that_are_there(
 ) -> None:
     rows.add("r-1", state="done", code="ok", due_in=0.0)
     maintenance = ready()
-    maintenance.send("park", 1, "parked", [message(n) for n in (1, 3, 3)], [], [], [])
-    eventually(lambda: sum(frame[2] for frame in maintenance.received("refused")) == 3)
+    maintenance.send(Park(1, "parked", [message(n) for n in (1, 3, 3)], [], [], []))
+    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 3)
     assert rows.states() == {"r-1": "done", "r-3": "waiting"}
     eventually(lambda: state_of(statuses, "r-1") == ("done", "ok"))
     # It is a copy that was answered.
@@ -108,15 +109,15 @@ def test_a_resend_of_a_failed_request_waits_and_its_producer_is_told(
     )
     statuses.write([StatusWrite("r-1", old, 60)])
     maintenance = ready()
-    maintenance.send("park", 1, "parked", [message(n) for n in (1, 2)], [], [], [])
-    assert maintenance.wait_for("refused")[1:] == (1, 2)
+    maintenance.send(Park(1, "parked", [message(n) for n in (1, 2)], [], [], []))
+    assert maintenance.wait_for(PartAnswered) == (1, 2)
     eventually(lambda: state_of(statuses, "r-1") == ("waiting", "parked"))
     eventually(lambda: state_of(statuses, "r-2") == ("superseded", "superseded"))
     [status] = statuses.read(["r-1"])
     assert status is not None
     assert status.run == 3
-    maintenance.send("want", 1, 10, {}, [])
-    [(record, verdict)] = maintenance.wait_for("due")[2]
+    maintenance.send(WantRows(1, 10, {}, []))
+    [(record, verdict)] = maintenance.wait_for(DueRows).rows
     assert (pair_of(record)[0], record[5], verdict) == ("r-1", b"stored", None)
     assert rows.columns("r-1", "run", "resends") == (4, 0)
 
@@ -131,8 +132,8 @@ def test_a_park_does_not_wait_for_an_executor_that_writes_the_same_id(
             " kafka_offset, produced_at) VALUES ('r-5', 'pay', 'done', 'ok', 'transaction',"
             " 'requests', 0, 5, now())".encode()
         )
-        maintenance.send("park", 1, "parked", [message(n) for n in range(10)], [], [], [])
-        eventually(lambda: sum(frame[2] for frame in maintenance.received("refused")) == 10)
+        maintenance.send(Park(1, "parked", [message(n) for n in range(10)], [], [], []))
+        eventually(lambda: sum(f.answered for f in maintenance.received(PartAnswered)) == 10)
         assert len(rows.states()) == 9
     assert rows.states()["r-5"] == "done"
 
@@ -143,8 +144,8 @@ def test_malformed_messages_and_those_of_decoders_become_dead_letters(
     maintenance = ready()
     broken: Record = ("requests", 0, 1, 0, None, b"{}", [("ce_type", b"pay")], "pay")
     foreign: Record = ("foreign", 0, 2, 0, None, b"<xml/>", [], None)
-    maintenance.send("park", 1, "parked", [broken, foreign, message(3)], ["foreign"], [], [])
-    eventually(lambda: sum(frame[2] for frame in maintenance.received("refused")) == 3)
+    maintenance.send(Park(1, "parked", [broken, foreign, message(3)], ["foreign"], [], []))
+    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 3)
     letters = rows.query(f"SELECT topic, detail FROM {rows.schema}.dead_letters ORDER BY topic")
     assert [topic for topic, _ in letters] == ["foreign", "requests"]
     assert "decoder had not run" in letters[0][1]
@@ -166,9 +167,9 @@ def test_suspects_are_parked_once_their_backend_is_gone(
             " 'requests', 0, 1, now())".encode()
         )
         maintenance.send(
-            "park", 1, "parked", [message(1), message(2)], [], [(2, 1), (0, 0)], [backend]
+            Park(1, "parked", [message(1), message(2)], [], [(2, 1), (0, 0)], [backend])
         )
-        eventually(lambda: sum(frame[2] for frame in maintenance.received("refused")) == 2)
+        eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 2)
         with pytest.raises(psycopg.OperationalError):
             dead.execute("SELECT 1")
     assert rows.columns("r-1", "state", "run", "crashes") == ("waiting", 2, 1)
@@ -185,10 +186,10 @@ def test_without_a_database_parked_records_are_refused(
 ) -> None:
     maintenance = ready(database_url=through)
     proxy.cut()
-    maintenance.send("park", 1, "parked", [message(1)], [], [], [])
-    assert maintenance.wait_for("refused")[1:] == (1, 1)
-    maintenance.send("park", 2, "parked", [message(2)], [], [(1, 1)], [])
-    assert maintenance.wait_for("refused", 2)[1:] == (2, 1)
+    maintenance.send(Park(1, "parked", [message(1)], [], [], []))
+    assert maintenance.wait_for(PartAnswered) == (1, 1)
+    maintenance.send(Park(2, "parked", [message(2)], [], [(1, 1)], []))
+    assert maintenance.wait_for(PartAnswered, 2) == (2, 1)
     eventually(lambda: state_of(statuses, "r-1") == ("failed", "shutdown"))
     assert state_of(statuses, "r-2") is None
     assert rows.states() == {}
@@ -199,11 +200,11 @@ def test_at_the_end_parks_and_releases_are_done_and_nothing_is_claimed(
 ) -> None:
     rows.add("x")
     maintenance = ready()
-    maintenance.send("want", 1, 10, {}, [])
+    maintenance.send(WantRows(1, 10, {}, []))
     due(maintenance)
-    maintenance.send("release", [("x", 1)], [])
-    maintenance.send("park", 1, "parked", [message(1)], [], [], [])
-    maintenance.send("want", 2, 10, {}, [])
+    maintenance.send(ReleaseClaims([("x", 1)], []))
+    maintenance.send(Park(1, "parked", [message(1)], [], [], []))
+    maintenance.send(WantRows(2, 10, {}, []))
     assert maintenance.stop() == 0
     tokens = dict(rows.query(f"SELECT id, token FROM {rows.schema}.requests"))
     assert set(tokens) == {"x", "r-1"}

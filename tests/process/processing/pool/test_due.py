@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from feedback.journal.claims import LEASE
+from processing.ipc.frames import LimitsFound
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 from tests.support.workers import Workers
@@ -203,12 +204,12 @@ def test_paused_types_are_given_back_and_parked(make: Make, rows: WaitingRows) -
     workers = make()
     workers.start()
     pool = workers.supervisor._pool
-    pool.limit({"workers": None, "paused": ["fragile"], "types": {}})
+    pool.limit(LimitsFound(None, {}, ["fragile"]))
     workers.submit("fresh")
     add(rows, workers, "due")
     workers.until(lambda: workers.supervisor.in_hand == 0 and len(workers.states()) == 2)
     turn_for(workers, 1.5)
     assert set(workers.states().values()) == {("waiting", "parked"), ("waiting", "delayed")}
     assert rows.query(f"SELECT count(token)::int FROM {rows.schema}.requests") == [(0,)]
-    pool.limit({"workers": None, "paused": [], "types": {}})
+    pool.limit(LimitsFound(None, {}, []))
     workers.until(lambda: done(workers) == {"fresh", "due"})

@@ -13,6 +13,7 @@ import pytest
 
 from feedback.contract.record import Record
 from feedback.status.redis_store import RedisStatusStore
+from processing.ipc.frames import Heartbeat, ProbeDatabase
 from processing.logs import get_logger
 from processing.maintenance.settings import ClerkSettings
 from processing.pool import maintenance_link as clerk_link
@@ -52,7 +53,7 @@ def test_the_next_clerk_answers_for_what_a_dead_one_had_not(
 ) -> None:
     link.turn_until(lambda: link.link.ready is not None)
     proxy.cut()
-    link.link.send(("probe",))
+    link.link.send(ProbeDatabase())
     link.turn_until(lambda: not link.link.database_up)
     named = [("ce_id", b"r-1"), ("ce_type", b"t")]
     link.link.refuse(
@@ -108,12 +109,12 @@ def test_what_was_to_be_parked_is_handed_to_the_next_clerk(
 def test_a_clerk_that_hangs_is_replaced(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clerk_link, "SILENCE", 0.5)
     link.turn_until(link.link.is_new)
-    link.link.send(("beat", {}))
+    link.link.send(Heartbeat({}))
     link.turn_until(lambda: link.link._asked is None)
     hung = link.link._child
     assert hung is not None
     hung.signal(signal.SIGSTOP)
-    link.link.send(("beat", {}))
+    link.link.send(Heartbeat({}))
     named = [("ce_id", b"p"), ("ce_type", b"pay")]
     link.link.park("parked", [("requests", 0, 1, 0, None, b"{}", named, "pay")])
     assert link.link.refusing_bytes > 0

@@ -15,6 +15,7 @@ from consumer.intake.events import Polled
 from consumer.service import service as service_module
 from consumer.service.service import EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED, Service
 from consumer.service.signals import Signals
+from processing.ipc.frames import Counts, Heartbeat, MaintenanceReady
 from processing.logs import get_logger
 from tests.support.consumer_records import records
 from tests.support.fake_kafka import FakeKafka
@@ -54,7 +55,7 @@ class Bench:
         self.kafka.events.append(Polled(records(A, offsets)))
 
     def beats(self) -> list[dict[str, Any]]:
-        return [frame[1] for frame in self.pool.clerk.frames if frame[0] == "beat"]
+        return [f.facts for f in self.pool.clerk.frames if isinstance(f, Heartbeat)]
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_what_was_lost_at_a_commit_is_told_and_counted_once(bench: Bench) -> Non
     bench.kafka.silent = True
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
     bench.run()
-    told = [frame[1] for frame in bench.pool.clerk.frames if frame[0] == "counts"]
+    told = [f.counts for f in bench.pool.clerk.frames if isinstance(f, Counts)]
     assert told == [{("a.b", "lost", "at_commit"): 2}]
 
 
@@ -162,7 +163,7 @@ def test_a_group_that_cannot_be_left_ends_with_three(bench: Bench) -> None:
 def test_a_journal_that_cannot_be_used_is_fatal_before_anything_else(
     bench: Bench, schema: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench.pool.schema = {"schema": schema, "detail": "run `oncepool migrate`"}
+    bench.pool.schema = MaintenanceReady(schema, "run `oncepool migrate`")
     assert bench.run() == EXIT_FATAL
     assert "oncepool migrate" in capsys.readouterr().err
     assert bench.pool.calls == ["clerk", "refuse shutdown", "close"]
@@ -170,7 +171,7 @@ def test_a_journal_that_cannot_be_used_is_fatal_before_anything_else(
 
 
 def test_an_unreachable_database_keeps_intake_closed(bench: Bench) -> None:
-    bench.pool.schema = {"schema": "unreachable", "detail": "refused"}
+    bench.pool.schema = MaintenanceReady("unreachable", "refused")
     bench.pool.database_up = False
     bench.script = {5: lambda: bench.arrive(0), 20: term}
     assert bench.run() == EXIT_CLEAN

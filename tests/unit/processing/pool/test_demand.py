@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from feedback.contract.record import DUE, Record
+from processing.ipc.frames import RenewClaims, WantRows
 from processing.pool.demand import FIRST, HOLD, RENEW_EVERY, REPLACE_AFTER, Wants, is_due, pair_of
 
 MIB = 2**20
@@ -27,7 +28,7 @@ def dues(n: int, order: int = 1, size: int = 2) -> list[Record]:
 def ask(wants: Wants, now: float = 0.0, running: int = 0, **limits: Any) -> int | None:
     """How many rows are asked for now."""
     frame = wants.next(running, limits.get("limits", {}), limits.get("paused", ()), now)
-    return None if frame is None else frame[2]
+    return None if frame is None else frame.most
 
 
 def test_a_due_record_is_told_from_one_of_a_partition() -> None:
@@ -110,10 +111,10 @@ def test_large_rows_come_in_small_numbers() -> None:
 
 def test_changed_limits_replace_an_open_want_but_not_at_once() -> None:
     wants = Wants(100, MIB, 2)
-    assert wants.next(0, {"a": 2}, {"b"}, 0.0) == ("want", 1, 100, {"a": 2}, ["b"])
+    assert wants.next(0, {"a": 2}, {"b"}, 0.0) == WantRows(1, 100, {"a": 2}, ["b"])
     assert ask(wants, 9.0, limits={"a": 2}, paused={"b"}) is None
     assert ask(wants, REPLACE_AFTER / 2, limits={"a": 1}) is None
-    assert wants.next(0, {}, set(), REPLACE_AFTER) == ("want", 2, 100, {}, [])
+    assert wants.next(0, {}, set(), REPLACE_AFTER) == WantRows(2, 100, {}, [])
     wants.came(1, dues(3), 1.0)
     assert ask(wants, 1.0) is None  # the second is still open
 
@@ -122,7 +123,7 @@ def test_closing_and_a_new_clerk() -> None:
     wants = Wants(100, MIB, 2)
     assert wants.close() is None
     ask(wants)
-    assert wants.close() == ("want", 2, 0, {}, [])
+    assert wants.close() == WantRows(2, 0, {}, [])
     assert wants.close() is None
     assert ask(wants) == 100
     wants.forget()
@@ -134,10 +135,10 @@ def test_leases_are_renewed_every_fifteen_seconds() -> None:
     assert wants.renewal(0.0) is None
     wants.came(1, [due("a"), due("b")], 0.0)
     assert wants.renewal(RENEW_EVERY - 1) is None
-    assert wants.renewal(RENEW_EVERY) == ("renew", [("a", 1), ("b", 1)])
+    assert wants.renewal(RENEW_EVERY) == RenewClaims([("a", 1), ("b", 1)])
     assert wants.renewal(RENEW_EVERY + 1) is None
     wants.went([due("a")])
-    assert wants.renewal(2 * RENEW_EVERY) == ("renew", [("b", 1)])
+    assert wants.renewal(2 * RENEW_EVERY) == RenewClaims([("b", 1)])
 
 
 class Hand(RuleBasedStateMachine):
@@ -159,8 +160,8 @@ class Hand(RuleBasedStateMachine):
         frame = self.wants.next(min(running, len(self.hand)), {}, (), self.now)
         if frame is not None:
             assert self.wanted is None
-            assert frame[2] >= 1
-            self.wanted = (frame[1], frame[2])
+            assert frame.most >= 1
+            self.wanted = (frame.order, frame.most)
 
     @rule(part=st.floats(0, 1))
     def come(self, part: float) -> None:

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from feedback.contract.record import KEY, OFFSET, TYPE, Record
+from processing.ipc.frames import Suspect
 from processing.pool.costs import Costs
-from processing.pool.lanes import Chunk, Lanes, Suspicion
+from processing.pool.lanes import Chunk, Lanes
 
-SUSPICION = Suspicion(None, 1, (4711, "then"), "token")
+SUSPICION = Suspect(None, (4711, "then"), "token", 1)
 
 
 def record(offset: int, key: bytes | None = None, kind: str = "quick", size: int = 10) -> Record:

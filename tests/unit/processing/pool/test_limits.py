@@ -6,6 +6,7 @@ from typing import Any
 
 from feedback.contract.record import OFFSET, Record
 from processing.cluster.quota import InstanceQuota, TypeQuota
+from processing.ipc.frames import LimitsFound, Report, RunChunk, Stop
 from processing.pool.limits import Caps
 from processing.pool.pool import Pool, PoolSettings, Send, Spawn
 
@@ -14,9 +15,9 @@ BACKEND = (4711, "2026-01-01 00:00:00+00")
 
 def given(
     workers: int | None = None, *paused: str, **types: tuple[int | None, int | None, int | None]
-) -> dict[str, Any]:
+) -> LimitsFound:
     shares = {kind: TypeQuota(*share) for kind, share in types.items()}
-    return InstanceQuota(workers, shares, paused).plain()
+    return LimitsFound(**InstanceQuota(workers, shares, paused).plain())
 
 
 def test_the_handlers_own_limit_holds_until_operators_set_another() -> None:
@@ -85,15 +86,14 @@ def start(pool: Pool, now: float) -> None:
 def sent(actions: list[Any]) -> list[tuple[int, int, list[int]]]:
     """Worker, chunk and offsets."""
     return [
-        (a.worker, a.frame[1], [r[OFFSET] for r in a.frame[3]])
+        (a.worker, a.frame.number, [r[OFFSET] for r in a.frame.records])
         for a in actions
-        if isinstance(a, Send) and a.frame[0] == "chunk"
+        if isinstance(a, Send) and isinstance(a.frame, RunChunk)
     ]
 
 
 def done(pool: Pool, worker: int, chunk: int) -> None:
-    plain = {"returned": [], "unclear": [], "times": {}, "counts": {}, "database_up": True}
-    pool.report(worker, chunk, {**plain, "backend": BACKEND})
+    pool.report(worker, Report(chunk, [], [], {}, {}, database_up=True, backend=BACKEND))
 
 
 def test_never_more_than_the_cap_is_in_flight_and_others_run_on() -> None:
@@ -158,7 +158,7 @@ def test_what_was_not_given_up_yet_runs_where_the_type_is_resumed() -> None:
 
 def test_workers_are_resized_and_the_configured_number_comes_back() -> None:
     pool = pool_with(3)
-    assert pool.limit(given(1)) == [Send(1, ("stop",)), Send(2, ("stop",))]
+    assert pool.limit(given(1)) == [Send(1, Stop()), Send(2, Stop())]
     for number in (1, 2):
         pool.died(number, "exit code 0", None, 1.0)
     assert pool.limit(given(1)) == []
@@ -173,7 +173,7 @@ def test_records_of_a_worker_that_leaves_run_elsewhere() -> None:
     pool = pool_with(2)
     pool.submit([record(n, "quick") for n in range(4)])
     chunks = sent(pool.plan(1.0))
-    assert pool.limit(given(1)) == [Send(1, ("stop",))]
+    assert pool.limit(given(1)) == [Send(1, Stop())]
     pool.returned(1, chunks[1][1], [1])
     done(pool, *chunks[1][:2])
     pool.died(1, "exit code 0", None, 1.0)

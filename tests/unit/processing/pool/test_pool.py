@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from feedback.contract.record import OFFSET, Record
+from processing.ipc.frames import Recall, Report, RunChunk, Stop
 from processing.ipc.progress import Running
 from processing.pool.pool import DatabaseLost, Died, Fatal, Pool, PoolSettings, Send, Signal, Spawn
 from processing.pool.restart_backoff import BLAMED_CAP, Respawn
@@ -20,16 +21,9 @@ def record(offset: int, key: bytes | None = None, kind: str = "quick") -> Record
     return ("topic", 0, offset, 0, key, b"{}", [], kind)
 
 
-def report(**fields: Any) -> dict[str, Any]:
-    plain = {
-        "returned": [],
-        "unclear": [],
-        "times": {},
-        "counts": {},
-        "database_up": True,
-        "backend": BACKEND,
-    }
-    return {**plain, **fields}
+def report(chunk: int, **fields: Any) -> Report:
+    plain = Report(chunk, [], [], {}, {}, database_up=True, backend=BACKEND)
+    return plain._replace(**fields)
 
 
 def pool_with(workers: int, *, measured: bool = True) -> Pool:
@@ -46,9 +40,9 @@ def pool_with(workers: int, *, measured: bool = True) -> Pool:
 def sends(actions: list[Any]) -> list[tuple[int, list[int]]]:
     """Who gets which offsets."""
     return [
-        (a.worker, [r[OFFSET] for r in a.frame[3]])
+        (a.worker, [r[OFFSET] for r in a.frame.records])
         for a in actions
-        if isinstance(a, Send) and a.frame[0] == "chunk"
+        if isinstance(a, Send) and isinstance(a.frame, RunChunk)
     ]
 
 
@@ -99,13 +93,13 @@ def test_reports_free_what_was_in_hand_and_teach_the_costs() -> None:
     pool.submit([record(0), record(1)])
     assert sends(pool.plan(1.0)) == [(0, [0])]
     counts = {("quick", "done", "ok"): 1}
-    pool.report(0, 0, report(times={"quick": (1, 0.001)}, counts=counts))
+    pool.report(0, report(0, times={"quick": (1, 0.001)}, counts=counts))
     assert pool.in_hand == 1
     assert pool.in_hand_bytes > 0
     assert dict(pool.counts) == counts
     assert pool.costs.mean("quick") == pytest.approx(0.001)
     pool.plan(1.1)
-    pool.report(0, 1, report())
+    pool.report(0, report(1))
     assert (pool.in_hand, pool.in_hand_bytes) == (0, 0)
 
 
@@ -114,18 +108,18 @@ def test_a_report_for_another_chunk_than_the_first_is_refused() -> None:
     pool.submit([record(0)])
     pool.plan(1.0)
     with pytest.raises(AssertionError, match="not its first"):
-        pool.report(0, 99, report())
+        pool.report(0, report(99))
 
 
 def test_recalled_records_run_in_another_worker() -> None:
     pool = pool_with(2)
     pool.submit([record(n, b"a") for n in range(3)] + [record(3, b"b")])
     assert sends(pool.plan(1.0)) == [(0, [0, 1]), (1, [3])]
-    pool.report(1, 1, report())
+    pool.report(1, report(1))
     pool.submit([record(4, b"c"), record(5, b"d")])
     assert sends(pool.plan(1.1)) == [(1, [4, 5])]
     pool.returned(1, 2, [1])
-    pool.report(1, 2, report(returned=[1]))
+    pool.report(1, report(2, returned=[1]))
     assert sends(pool.plan(1.2)) == [(1, [5])]
     assert pool.in_hand == 4
 
@@ -136,7 +130,7 @@ def test_a_late_request_has_what_waits_behind_it_called_back_once() -> None:
     pool.plan(1.0)
     looks = {0: running(0, started=1.0), 1: None}
     assert pool.tick(looks, 1.1) == []
-    assert pool.tick(looks, 1.3) == [Send(0, ("recall",))]
+    assert pool.tick(looks, 1.3) == [Send(0, Recall())]
     assert pool.tick(looks, 1.4) == []
     pool.submit([record(n) for n in range(10, 600)])
     assert 0 not in [worker for worker, _ in sends(pool.plan(1.5))]
@@ -160,10 +154,10 @@ def test_an_overdue_request_is_asked_to_stop_then_killed_and_its_verdict_is_time
         assert isinstance(spawned, Spawn)
         pool.ready(spawned.worker, (1, "new"))
         while frames := [a.frame for a in pool.plan(5.0) if isinstance(a, Send)]:
-            _, number, _, records, suspect = frames[0]
+            number, _, records, suspect = frames[0]
             assert len(records) == 1
             verdicts[records[0][OFFSET]] = suspect
-            pool.report(spawned.worker, number, report())
+            pool.report(spawned.worker, report(number))
     assert verdicts == {
         0: (None, BACKEND, "i-0", 0),
         1: ("timeout", BACKEND, "i-0", 1),
@@ -191,7 +185,7 @@ def kill_and_restart(pool: Pool, now: float, look: Running | None) -> tuple[Any,
     pool.ready(spawn.worker, BACKEND)
     (send,) = pool.plan(now + 100)
     assert isinstance(send, Send)
-    suspect: tuple[Any, ...] | None = send.frame[4]
+    suspect: tuple[Any, ...] | None = send.frame.suspect
     return suspect
 
 
@@ -236,15 +230,15 @@ def test_an_unclear_commit_makes_a_suspect_of_the_old_backend() -> None:
     pool = pool_with(1)
     pool.submit([record(0), record(1)])
     pool.plan(1.0)
-    lost = report(unclear=[1], database_up=False, backend=None)
-    assert pool.report(0, 0, lost) == [DatabaseLost()]
+    lost = report(0, unclear=[1], database_up=False, backend=None)
+    assert pool.report(0, lost) == [DatabaseLost()]
     assert pool.in_hand == 1
     assert pool.plan(1.1) == []
     assert pool.take_unstarted() == []
     pool.database_up = True
     (send,) = pool.plan(1.2)
     assert isinstance(send, Send)
-    assert send.frame[4] == (None, BACKEND, "i-0", 0)
+    assert send.frame.suspect == (None, BACKEND, "i-0", 0)
 
 
 def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
@@ -253,11 +247,11 @@ def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
     pool.plan(1.0)
     kill_and_restart(pool, 1.0, running(0))
     (number,) = pool.workers
-    pool.report(number, 1, report(returned=[0], database_up=False, backend=None))
+    pool.report(number, report(1, returned=[0], database_up=False, backend=None))
     pool.database_up = True
     (send,) = pool.plan(200.0)
     assert isinstance(send, Send)
-    assert send.frame[4] == (None, BACKEND, "i-0", 1)
+    assert send.frame.suspect == (None, BACKEND, "i-0", 1)
 
 
 def test_while_the_database_is_away_the_rest_can_be_given_up() -> None:
@@ -273,7 +267,7 @@ def test_stop_sends_nothing_new_and_terminate_gives_the_verdict_shutdown() -> No
     pool = pool_with(2)
     pool.submit([record(0), record(1)])
     pool.plan(1.0)
-    assert pool.stop() == [Send(0, ("stop",)), Send(1, ("stop",))]
+    assert pool.stop() == [Send(0, Stop()), Send(1, Stop())]
     assert pool.stop() == []
     pool.submit([record(2)])
     assert pool.plan(1.0) == []
@@ -334,7 +328,7 @@ def test_requests_that_kill_their_workers_do_not_hold_up_the_others_for_long() -
 
 def test_resize_lets_the_last_ones_go_and_starts_the_missing() -> None:
     pool = pool_with(2)
-    assert pool.resize(1) == [Send(1, ("stop",))]
+    assert pool.resize(1) == [Send(1, Stop())]
     pool.died(1, "exit code 0", None, 1.0)
     assert pool.plan(1.0) == []
     pool.resize(3)
@@ -365,7 +359,7 @@ def test_whatever_happens_every_record_ends_once(seed: int) -> None:  # noqa: C9
         unclear = [] if up else [i for i in left if rng.random() < 0.3]
         ended.extend(r for i, r in left.items() if i not in unclear)
         times = {"new": (1, 0.001)}
-        pool.report(number, chunk.number, report(unclear=unclear, database_up=up, times=times))
+        pool.report(number, report(chunk.number, unclear=unclear, database_up=up, times=times))
 
     def die(number: int) -> None:
         chunks = pool.workers[number].chunks

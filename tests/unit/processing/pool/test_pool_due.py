@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 
 from feedback.contract.record import DUE, OFFSET, PARTITION, Record
+from processing.ipc.frames import (
+    HoldTokens,
+    LimitsFound,
+    RenewClaims,
+    Report,
+    RowDueIn,
+    RunChunk,
+    Suspect,
+    WantRows,
+)
 from processing.ipc.progress import Running
-from processing.pool.lanes import Suspicion
 from processing.pool.pool import Died, Pool, PoolSettings, Send, Spawn, Tell
 
 BACKEND = (4711, "2026-01-01 00:00:00+00")
@@ -24,12 +33,9 @@ def due(name: str, order: int = 1, key: bytes | None = None, kind: str = "quick"
     return ("topic", DUE, order, 0, key, b"{}", headers, kind)
 
 
-def report(**fields: Any) -> dict[str, Any]:
-    plain = {
-        "returned": [], "unclear": [], "times": {}, "counts": {}, "database_up": True,
-        "backend": BACKEND,
-    }  # fmt: skip
-    return {**plain, **fields}
+def report(chunk: int, **fields: Any) -> Report:
+    plain = Report(chunk, [], [], {}, {}, database_up=True, backend=BACKEND)
+    return plain._replace(**fields)
 
 
 def pool_with(workers: int = 1, seconds: float = 0.0001, **settings: Any) -> Pool:
@@ -41,15 +47,15 @@ def pool_with(workers: int = 1, seconds: float = 0.0001, **settings: Any) -> Poo
     return pool
 
 
-def frames(actions: list[Any], name: str) -> list[tuple[Any, ...]]:
-    return [a.frame for a in actions if isinstance(a, Tell) and a.frame[0] == name]
+def frames(actions: list[Any], kind: type[Any]) -> list[Any]:
+    return [a.frame for a in actions if isinstance(a, Tell) and isinstance(a.frame, kind)]
 
 
 def sent(actions: list[Any]) -> list[list[tuple[int, int]]]:
     return [
-        [(r[PARTITION], r[OFFSET]) for r in a.frame[3]]
+        [(r[PARTITION], r[OFFSET]) for r in a.frame.records]
         for a in actions
-        if isinstance(a, Send) and a.frame[0] == "chunk"
+        if isinstance(a, Send) and isinstance(a.frame, RunChunk)
     ]
 
 
@@ -58,7 +64,7 @@ def test_rows_are_wanted_once_a_worker_is_ready() -> None:
     pool.plan(0.0)
     assert pool.ask(0.0) == []
     pool.ready(0, BACKEND)
-    assert frames(pool.ask(0.1), "want") == [("want", 1, 100, {}, [])]
+    assert frames(pool.ask(0.1), WantRows) == [WantRows(1, 100, {}, [])]
     assert pool.ask(0.2) == []
 
 
@@ -69,7 +75,7 @@ def test_due_and_fresh_records_share_chunks() -> None:
     pool.submit([fresh(3)])
     assert sent(pool.plan(0.1)) == [[(DUE, 1), (0, 1), (0, 2), (0, 3)]]
     assert (pool.in_hand, len(pool.wants)) == (4, 1)
-    pool.report(0, 0, report())
+    pool.report(0, report(0))
     assert (pool.in_hand, pool.in_hand_bytes, len(pool.wants)) == (0, 0, 0)
 
 
@@ -93,7 +99,7 @@ def test_neither_a_backlog_in_kafka_nor_one_in_the_queue_keeps_the_other_waiting
     for number in range(30):
         chunks.extend(sent(pool.plan(0.1)))
         ran += [partition for partition, _ in chunks.popleft()]
-        pool.report(0, number, report())
+        pool.report(0, report(number))
         if ran.count(others) == 10:
             break
     assert ran.count(others) == 10
@@ -114,10 +120,10 @@ def test_a_due_record_keeps_the_order_of_its_key_and_has_none_by_partition() -> 
 def test_a_row_that_has_crashed_too_often_goes_alone_with_its_verdict() -> None:
     pool = pool_with()
     pool.claimed(1, [(due("dead"), "worker_died"), (due("a"), None)], 0.0)
-    actions = pool.plan(0.1) + pool.report(0, 0, report()) + pool.plan(0.2)
-    suspects = [a.frame[4] for a in actions if isinstance(a, Send)]
-    assert sorted(suspects, key=str) == [("worker_died", None, None, 0), None]
-    pool.report(0, 1, report())
+    actions = pool.plan(0.1) + pool.report(0, report(0)) + pool.plan(0.2)
+    suspects = [a.frame.suspect for a in actions if isinstance(a, Send)]
+    assert sorted(suspects, key=str) == [None, Suspect("worker_died", None, None)]
+    pool.report(0, report(1))
     assert (pool.in_hand, pool.in_hand_bytes) == (0, 0)
 
 
@@ -136,8 +142,8 @@ def test_a_death_makes_suspects_of_due_records_as_of_fresh_ones() -> None:
     for number in (1, 2):
         [send] = pool.plan(0.4)
         assert isinstance(send, Send)
-        suspects.append((send.frame[3][0][6][0][1], send.frame[4][3]))
-        pool.report(spawn.worker, number, report())
+        suspects.append((send.frame.records[0][6][0][1], send.frame.suspect[3]))
+        pool.report(spawn.worker, report(number))
     assert suspects == [(b"a", 0), (b"b", 1)]
 
 
@@ -145,7 +151,7 @@ def test_a_waiting_row_that_was_written_wakes_the_clerk() -> None:
     pool = pool_with()
     pool.submit([fresh(1), fresh(2)])
     pool.plan(0.0)
-    assert frames(pool.report(0, 0, report(due_in=2.5)), "wake") == [("wake", 2.5)]
+    assert frames(pool.report(0, report(0, due_in=2.5)), RowDueIn) == [RowDueIn(2.5)]
 
 
 def test_leases_of_all_that_is_in_hand_are_renewed_and_told_to_a_new_clerk() -> None:
@@ -153,32 +159,32 @@ def test_leases_of_all_that_is_in_hand_are_renewed_and_told_to_a_new_clerk() -> 
     pool.ask(0.0)
     pool.claimed(1, [(due("a"), None), (due("b"), None)], 1.0)
     pool.plan(1.0)
-    [(_, pairs)] = frames(pool.ask(20.0), "renew")
+    [(pairs,)] = frames(pool.ask(20.0), RenewClaims)
     assert pairs == [("a", 1), ("b", 1)]
-    [told] = frames(pool.new_clerk(), "renew")
-    assert told == ("renew", pairs)
-    pool.report(0, 0, report())
-    assert frames(pool.ask(40.0), "renew") == []
+    [told] = frames(pool.new_clerk(), RenewClaims)
+    assert told == RenewClaims(pairs)
+    pool.report(0, report(0))
+    assert frames(pool.ask(40.0), RenewClaims) == []
     assert pool.new_clerk() == []
-    assert len(frames(pool.ask(40.1), "want")) == 1
+    assert len(frames(pool.ask(40.1), WantRows)) == 1
 
 
 def test_none_are_wanted_while_the_database_is_away_or_from_the_stop_on() -> None:
     pool = pool_with()
     pool.ask(0.0)
     pool.database_up = False
-    assert frames(pool.ask(0.1), "want") == [("want", 2, 0, {}, [])]
+    assert frames(pool.ask(0.1), WantRows) == [WantRows(2, 0, {}, [])]
     assert pool.ask(0.2) == []
     pool.database_up = True
-    assert frames(pool.ask(0.3), "want") == [("want", 3, 100, {}, [])]
+    assert frames(pool.ask(0.3), WantRows) == [WantRows(3, 100, {}, [])]
     pool.stop()
-    assert frames(pool.ask(0.4), "want") == [("want", 4, 0, {}, [])]
+    assert frames(pool.ask(0.4), WantRows) == [WantRows(4, 0, {}, [])]
 
 
 def test_paused_and_limited_types_are_not_asked_for() -> None:
     pool = pool_with()
-    pool.limit({"workers": None, "paused": ["b"], "types": {"a": [3, None, None]}})
-    [(_, _, _, limits, paused)] = frames(pool.ask(0.0), "want")
+    pool.limit(LimitsFound(None, {"a": (3, None, None)}, ["b"]))
+    [(_, _, limits, paused)] = frames(pool.ask(0.0), WantRows)
     assert paused == ["b"]
     assert limits["a"] >= 3
     assert "b" not in limits
@@ -196,7 +202,7 @@ def test_suspects_can_be_taken_once_every_worker_has_gone() -> None:
     assert [r[OFFSET] for r in pool.take_unstarted()] == [4]
     suspects = pool.take_suspects()
     assert sorted(r[OFFSET] for r, _ in suspects) == [1, 1, 2, 3]
-    blamed = [(r[OFFSET], s.crashes) for r, s in suspects if isinstance(s, Suspicion) and s.crashes]
+    blamed = [(r[OFFSET], s.crashes) for r, s in suspects if isinstance(s, Suspect) and s.crashes]
     assert blamed == [(2, 1)]
     assert (pool.in_hand, pool.in_hand_bytes, len(pool.wants), len(pool.lanes)) == (0, 0, 0, 0)
 
@@ -206,11 +212,11 @@ def test_leases_of_calls_outside_are_renewed_while_their_chunk_is_in_hand() -> N
     pool.ask(0.0)
     pool.submit([fresh(1)])
     pool.plan(1.0)
-    assert frames(pool.ask(1.0), "hold") == []
-    [(_, tokens)] = frames(pool.ask(15.0), "hold")
+    assert frames(pool.ask(1.0), HoldTokens) == []
+    [(tokens,)] = frames(pool.ask(15.0), HoldTokens)
     [chunk] = pool.workers[0].chunks
     assert tokens == [pool.token(chunk)]
-    assert frames(pool.ask(16.0), "hold") == []
-    assert frames(pool.new_clerk(), "hold") == [("hold", tokens)]
-    pool.report(0, 0, report())
-    assert frames(pool.ask(31.0), "hold") == []
+    assert frames(pool.ask(16.0), HoldTokens) == []
+    assert frames(pool.new_clerk(), HoldTokens) == [HoldTokens(tokens)]
+    pool.report(0, report(0))
+    assert frames(pool.ask(31.0), HoldTokens) == []

@@ -1,0 +1,303 @@
+"""All messages between the main process and its children: a closed list, and how they are encoded.
+
+On the wire a frame is a length (4 bytes, little endian) and a plain tuple written by ``marshal``:
+the frame's number in the list, then its fields. Version 2 of marshal because later ones write
+object references, whose presence depends on reference counts; marshal because it is the fastest
+codec of plain values in the standard library, and both ends are the same interpreter of the same
+program.
+
+Fields hold plain values only: None, bool, int, float, str, bytes, and tuples, lists, dicts of them.
+"""
+
+from __future__ import annotations
+
+import marshal
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
+
+from feedback.contract.record import Record
+
+MARSHAL_VERSION: Final = 2
+HEADER: Final = struct.Struct("<I")
+"""The length that stands before each frame's body."""
+
+Backend: TypeAlias = tuple[int, str]
+"""A worker's database backend: process id and start time, which name it beyond doubt."""
+Claim: TypeAlias = tuple[str, int]
+"""A claimed row of the waiting queue: request id and claim order."""
+CountKey: TypeAlias = tuple[str, str, str]
+"""Request type, state, code."""
+
+
+class Suspect(NamedTuple):
+    """Why a record has to be looked up in the journal before it may run again."""
+
+    verdict: str | None
+    """What to store where the journal has no row of this run; None: run it again."""
+    backend: Backend | None
+    """The dead worker's database backend, which must be gone before the look-up."""
+    token: str | None
+    """The dead chunk's token, which its claims carry."""
+    crashes: int = 0
+    """Its starts that ended with their worker, as far as this instance knows."""
+
+
+# To every child
+
+
+class Configure(NamedTuple):
+    """The first frame of every child, once: what it has to know."""
+
+    settings: dict[str, Any]
+    """The fields of its settings class."""
+
+
+class Stop(NamedTuple):
+    """End after what is being done; nothing more will come."""
+
+
+# From every child
+
+
+class CannotServe(NamedTuple):
+    """The child can't do its work, and a restart would not help."""
+
+    reason: str
+    """For the operator; a traceback where code of the app failed."""
+
+
+# To a worker
+
+
+class RunChunk(NamedTuple):
+    """Run these records, after the chunks that were sent before."""
+
+    number: int
+    token: str
+    """What the chunk's claims carry; no other chunk of any instance has it."""
+    records: list[Record]
+    suspect: Suspect | None
+    """Set where the one record has to be looked up first."""
+
+
+class Recall(NamedTuple):
+    """Give back what has not been started."""
+
+
+# From a worker
+
+
+class WorkerReady(NamedTuple):
+    """The app is loaded, and the database was tried."""
+
+    backend: Backend | None
+    """None where the database is away."""
+    types: list[str]
+    """Request types of the app."""
+    at_once: dict[str, int]
+    """Type -> the handler's `max_at_once`, where it has one."""
+    decoded: list[str]
+    """Topics whose messages only the app's decoders can read."""
+
+
+class Returned(NamedTuple):
+    """Records that were not started and never will be in this chunk."""
+
+    chunk: int
+    indices: list[int]
+
+
+class Report(NamedTuple):
+    """What became of a chunk; indices that stand in neither list have ended."""
+
+    chunk: int
+    returned: list[int]
+    """Indices that were not run, for no fault of theirs."""
+    unclear: list[int]
+    """Indices whose COMMIT may have landed."""
+    times: dict[str, tuple[int, float]]
+    """Kind -> (requests, seconds in handlers)."""
+    counts: dict[CountKey, int]
+    database_up: bool
+    backend: Backend | None
+    """The backend that the worker has now."""
+    due_in: float | None = None
+    """Seconds until the first request that was written down to wait is due."""
+    leaving: str | None = None
+    """Why this worker should be replaced now."""
+
+
+# To the maintenance process
+
+
+class Heartbeat(NamedTuple):
+    """The main loop turns; is answered by `Alive`."""
+
+    facts: dict[str, Any]
+    """What the health endpoints and the registration show."""
+
+
+class Counts(NamedTuple):
+    """Requests that have ended, to be added to the counters."""
+
+    counts: dict[CountKey, int]
+
+
+class ProbeDatabase(NamedTuple):
+    """Say (`DatabaseState`) whether the database can be reached."""
+
+
+class WantRows(NamedTuple):
+    """Rows of the waiting queue are wanted, in place of what was wanted before."""
+
+    order: int
+    """Under which they are claimed; rises."""
+    most: int
+    """0: none any more."""
+    limits: dict[str, int]
+    """Type -> most rows of it, where that is less."""
+    paused: list[str]
+    """Types of which none is wanted."""
+
+
+class RowDueIn(NamedTuple):
+    """A row was written that is due in so many seconds."""
+
+    seconds: float
+
+
+class RenewClaims(NamedTuple):
+    """These claims are in hand: their leases are to be extended."""
+
+    claims: list[Claim]
+
+
+class HoldTokens(NamedTuple):
+    """Chunks with these tokens are in hand: leases of their external calls are to be extended."""
+
+    tokens: list[str]
+
+
+class ReleaseClaims(NamedTuple):
+    """These claims are given back."""
+
+    claims: list[Claim]
+    backends: list[Backend]
+    """Of workers that died with some of them, to be gone before."""
+
+
+class Park(NamedTuple):
+    """These records are to wait in the journal for any instance; is answered by `PartAnswered`."""
+
+    part: int
+    code: str
+    records: list[Record]
+    decoded: list[str]
+    """Topics whose messages only user code can read."""
+    starts: list[tuple[int, int]]
+    """Of suspects, how many starts each had and how many of them crashed; else empty."""
+    backends: list[Backend]
+    """Of suspects, the dead workers' database backends, to be gone before."""
+
+
+class Refuse(NamedTuple):
+    """These records are to be answered `failed/<code>`; is answered by `PartAnswered`."""
+
+    part: int
+    code: str
+    records: list[Record]
+    decoded: list[str]
+    """Topics whose messages only user code can read: those become dead letters."""
+
+
+# From the maintenance process
+
+
+class MaintenanceReady(NamedTuple):
+    """The first look at the database is over."""
+
+    schema: str
+    """`ok`, `missing`, `too_new` or `unreachable`."""
+    detail: str
+
+
+class Alive(NamedTuple):
+    """The answer to a heartbeat."""
+
+
+class DatabaseState(NamedTuple):
+    """Whether the database can be reached, where that is news or was asked for."""
+
+    up: bool
+    detail: str
+
+
+class DueRows(NamedTuple):
+    """Rows that were claimed under an order, those that are due first first."""
+
+    order: int
+    rows: list[tuple[Record, str | None]]
+    """Each with the verdict that is only to be written, None where it is to be run."""
+
+
+class PartAnswered(NamedTuple):
+    """So many records of a part that was to be parked or refused are answered for."""
+
+    part: int
+    answered: int
+
+
+class LimitsFound(NamedTuple):
+    """What operators have set, as far as it concerns this instance."""
+
+    workers: int | None
+    """Worker processes; None: as configured."""
+    types: dict[str, tuple[int | None, int | None, int | None]]
+    """Type -> (for each instance, of the total now, of the total soon); None: not limited."""
+    paused: list[str]
+
+
+ToWorker: TypeAlias = Configure | RunChunk | Recall | Stop
+FromWorker: TypeAlias = WorkerReady | Returned | Report | CannotServe
+ToMaintenance: TypeAlias = (
+    Configure
+    | Heartbeat
+    | Counts
+    | ProbeDatabase
+    | WantRows
+    | RowDueIn
+    | RenewClaims
+    | HoldTokens
+    | ReleaseClaims
+    | Park
+    | Refuse
+    | Stop
+)
+FromMaintenance: TypeAlias = (
+    MaintenanceReady | Alive | DatabaseState | DueRows | PartAnswered | LimitsFound | CannotServe
+)
+Frame: TypeAlias = ToWorker | FromWorker | ToMaintenance | FromMaintenance
+
+_KINDS: Final[Sequence[Any]] = get_args(Frame)
+_NUMBERS: Final[Mapping[type[Frame], int]] = {kind: n for n, kind in enumerate(_KINDS)}
+
+
+def encode(frame: Frame) -> bytes:
+    """The bytes of one frame, its length in front.
+
+    Raises ValueError where an item is not a plain value.
+    """
+    # marshal takes exact tuples only; of named ones there is at most this level.
+    fields = [tuple(field) if isinstance(field, tuple) else field for field in frame]
+    body = marshal.dumps((_NUMBERS[type(frame)], *fields), MARSHAL_VERSION)
+    return HEADER.pack(len(body)) + body
+
+
+def decode(body: memoryview | bytes) -> Frame:
+    """The frame of a body, as `encode` wrote it after the length."""
+    number, *fields = marshal.loads(body)  # noqa: S302 - from our own process
+    frame: Frame = _KINDS[number](*fields)
+    if isinstance(frame, RunChunk) and frame.suspect is not None:
+        return frame._replace(suspect=Suspect(*frame.suspect))
+    return frame

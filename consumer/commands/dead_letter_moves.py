@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Annotated, Any
 
@@ -20,7 +20,8 @@ from consumer.commands.dead_letter_options import (
     locate,
 )
 from consumer.commands.operator import (
-    Teller,
+    Move,
+    StatusPublisher,
     WhoOption,
     WhyOption,
     YesOption,
@@ -28,6 +29,7 @@ from consumer.commands.operator import (
     batches,
     by,
     confirm,
+    move_all,
     one_of,
     report,
 )
@@ -47,7 +49,7 @@ from feedback.operations.dead_letters import (
 )
 from feedback.operations.explanations import Refusal
 from feedback.operations.requests import Connection, Row
-from feedback.operations.transitions import By, TransitionOutcome
+from feedback.operations.transitions import By
 
 Names = Annotated[
     list[str] | None,
@@ -57,35 +59,40 @@ Names = Annotated[
 AllOption = Annotated[bool, typer.Option("--all", help="All there are.")]
 
 
+NewIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--id", envvar="ONCEPOOL_LETTERS_ID", metavar="ID", help="The id that a message gets."
+    ),
+]
+NewTypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        envvar="ONCEPOOL_LETTERS_RETRY_TYPE",
+        metavar="TYPE",
+        help="With IDs the type that messages get, else those of this type (* stands for"
+        " anything).",
+    ),
+]
+ResendOption = Annotated[
+    bool,
+    typer.Option(
+        "--resend",
+        envvar="ONCEPOOL_LETTERS_RESEND",
+        help="Send messages to their topics again as they were, for topics with a decoder.",
+    ),
+]
+
+
 @with_settings(*KAFKA, *DATABASE, *REDIS)
 def retry(
     settings: Settings,
     *,
     names: Names = None,
-    id_: Annotated[
-        str | None,
-        typer.Option(
-            "--id", envvar="ONCEPOOL_LETTERS_ID", metavar="ID", help="The id that a message gets."
-        ),
-    ] = None,
-    type_: Annotated[
-        str | None,
-        typer.Option(
-            "--type",
-            envvar="ONCEPOOL_LETTERS_RETRY_TYPE",
-            metavar="TYPE",
-            help="With IDs the type that messages get, else those of this type (* stands for"
-            " anything).",
-        ),
-    ] = None,
-    resend: Annotated[
-        bool,
-        typer.Option(
-            "--resend",
-            envvar="ONCEPOOL_LETTERS_RESEND",
-            help="Send messages to their topics again as they were, for topics with a decoder.",
-        ),
-    ] = False,
+    id_: NewIdOption = None,
+    type_: NewTypeOption = None,
+    resend: ResendOption = False,
     everything: AllOption = False,
     kind: KindOption = None,
     reason: ReasonOption = None,
@@ -110,16 +117,16 @@ def retry(
         settings.require("kafka_bootstrap_servers")
     chosen = filters(kind, None if names else type_, reason, since, search)
     with ExitStack() as stack:
-        desk = _Desk(settings, stack, by(who, why))
-        places = desk.places(names, chosen, kind, everything=everything)
+        session = _DeadLetterSession(settings, stack, by(who, why))
+        places = session.places(names, chosen, kind, everything=everything)
         _ask(places, names, "retry", yes=yes)
         if resend:
             sender = stack.enter_context(Resender(settings))
-            desk.resend(_messages(places), sender)
+            session.resend(_messages(places), sender)
         else:
-            desk.retry_messages(_messages(places), id_, given)
-        desk.retry_requests(_requests(places))
-    report(desk.rows, desk.refused, "retry", json=json)
+            session.retry_messages(_messages(places), id_, given)
+        session.retry_requests(_requests(places))
+    report(session.rows, session.refused, "retry", json=json)
 
 
 @with_settings(*DATABASE, *REDIS, "kafka_results_topic")
@@ -144,15 +151,15 @@ def drop(
     """
     chosen = filters(kind, type_, reason, since, search)
     with ExitStack() as stack:
-        desk = _Desk(settings, stack, by(who, why))
-        places = desk.places(names, chosen, kind, everything=everything)
+        session = _DeadLetterSession(settings, stack, by(who, why))
+        places = session.places(names, chosen, kind, everything=everything)
         _ask(places, names, "drop", yes=yes)
-        desk.drop_messages(_messages(places))
-        desk.drop_requests(_requests(places))
-    report(desk.rows, desk.refused, "drop", json=json)
+        session.drop_messages(_messages(places))
+        session.drop_requests(_requests(places))
+    report(session.rows, session.refused, "drop", json=json)
 
 
-class _Desk:
+class _DeadLetterSession:
     """What one call of a command does, and what became of it."""
 
     def __init__(self, settings: Settings, stack: ExitStack, operator: By) -> None:
@@ -162,7 +169,7 @@ class _Desk:
         self._schema = settings.database_schema
         self._results = wants_results(settings)
         self._connection: Connection = stack.enter_context(connect(settings))
-        self._teller = stack.enter_context(Teller(settings))
+        self._publisher = stack.enter_context(StatusPublisher(settings))
 
     def places(
         self,
@@ -191,7 +198,7 @@ class _Desk:
                 for number in batch
             ]
             moved = [one for one in answers if not isinstance(one, Refusal)]
-            self._teller.tell(one.status() for one in moved)
+            self._publisher.publish(one.status() for one in moved)
             self.rows += [as_row(one) for one in moved]
             self.refused += [one for one in answers if isinstance(one, Refusal)]
 
@@ -225,14 +232,10 @@ class _Desk:
             self._connection, batch, self._by, schema=self._schema, results=self._results
         ))  # fmt: skip
 
-    def _move(
-        self, ids: Sequence[str], doing: str, move: Callable[[Sequence[str]], TransitionOutcome]
-    ) -> None:
-        for batch in batches(ids, doing):
-            outcome = move(batch)
-            self._teller.tell(one.status() for one in outcome.moved)
-            self.rows += [as_row(one) for one in outcome.moved]
-            self.refused += outcome.refused
+    def _move(self, ids: Sequence[str], doing: str, move: Move) -> None:
+        rows, refused = move_all(ids, doing, move, self._publisher)
+        self.rows += rows
+        self.refused += refused
 
     def _note(self, name: str, before: str, after: str) -> None:
         self.rows.append(

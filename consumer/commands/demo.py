@@ -1,4 +1,4 @@
-"""``oncepool demo``: the example shop under load and kills, and books that balance."""
+"""``oncepool demo``: the example shop under load and kills, and a ledger that balances."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def demo(
         typer.Option("--json", envvar="ONCEPOOL_JSON", help="Print the ledger as one JSON object."),
     ] = False,
 ) -> None:
-    """Play the whole story on services of this machine, and do the books at the end.
+    """Play the whole story on services of this machine, and verify that every request ran once.
 
     Three consumers, a producer with duplicates, conflicts and malformed messages, a worker and a
     consumer killed and another one told to stop at once, requests that are delayed, retried,
-    coalesced or dead. Exit code 1 when the books don't balance.
+    coalesced or dead. Exit code 1 when the ledger does not balance.
     """
     from rich.console import Console
 

@@ -45,46 +45,44 @@ def show(settings: Settings, *, json: JsonOption = False) -> None:
         _print(found, live)
 
 
+def _figure_option(name: str, help_: str) -> Any:
+    return typer.Option(envvar=f"ONCEPOOL_LIMITS_{name}", metavar="N|none", help=help_)
+
+
+TypeOfLimit = Annotated[
+    str | None, typer.Argument(metavar="TYPE", help="Request type, for its own limits.")
+]
+TotalOption = Annotated[
+    str | None, _figure_option("TOTAL", "Most of TYPE at once over all instances.")
+]
+InstanceOption = Annotated[
+    str | None,
+    _figure_option(
+        "INSTANCE", "Most of TYPE at once in one instance, instead of the handler's max_at_once."
+    ),
+]
+WorkersOption = Annotated[
+    str | None,
+    _figure_option("WORKERS", "Worker processes of each instance, instead of the configured ones."),
+]
+WorkersTotalOption = Annotated[
+    str | None,
+    _figure_option(
+        "WORKERS_TOTAL", "Worker processes over all instances, shared out; at least one each."
+    ),
+]
+
+
 @app.command("set")
 @with_settings(*REDIS)
 def set_(
     settings: Settings,
     *,
-    type_: Annotated[
-        str | None, typer.Argument(metavar="TYPE", help="Request type, for its own limits.")
-    ] = None,
-    total: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ONCEPOOL_LIMITS_TOTAL",
-            metavar="N|none",
-            help="Most of TYPE at once over all instances.",
-        ),
-    ] = None,
-    instance: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ONCEPOOL_LIMITS_INSTANCE",
-            metavar="N|none",
-            help="Most of TYPE at once in one instance, instead of the handler's max_at_once.",
-        ),
-    ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ONCEPOOL_LIMITS_WORKERS",
-            metavar="N|none",
-            help="Worker processes of each instance, instead of the configured ones.",
-        ),
-    ] = None,
-    workers_total: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ONCEPOOL_LIMITS_WORKERS_TOTAL",
-            metavar="N|none",
-            help="Worker processes over all instances, shared out; at least one each.",
-        ),
-    ] = None,
+    type_: TypeOfLimit = None,
+    total: TotalOption = None,
+    instance: InstanceOption = None,
+    workers: WorkersOption = None,
+    workers_total: WorkersTotalOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set limits; `none` takes one away. Live instances apply them within 5 s."""
@@ -201,7 +199,7 @@ def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:
     if not workers and not rows["types"]:
         typer.echo("nothing is limited beyond the configuration and the handlers' max_at_once")
     for field in found.unread:
-        typer.echo(f"oncepool: the field {field!r} says nothing: it limits nothing", err=True)
+        typer.echo(f"oncepool: the limit field {field!r} is unreadable and ignored", err=True)
 
 
 @contextmanager

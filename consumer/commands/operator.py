@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self, TypeVar
 
@@ -19,11 +19,12 @@ from consumer.config.settings import Settings
 from feedback.errors import StoreUnavailable
 from feedback.operations.explanations import Refusal
 from feedback.operations.requests import Row
-from feedback.operations.transitions import AT_ONCE, By, Moved
+from feedback.operations.transitions import AT_ONCE, By, Moved, TransitionOutcome
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.store import StatusWrite
 
 T = TypeVar("T")
+Move = Callable[[Sequence[str]], TransitionOutcome]
 
 SHOWN = 20
 """Requests that are named one by one; of more than these only their number is told."""
@@ -92,14 +93,15 @@ def one_of(ids: Sequence[str], filters: dict[str, Any], *, everything: bool = Fa
 
 def batches(items: Sequence[T], doing: str) -> Iterator[Sequence[T]]:
     """Parts of a size that one statement takes; with a progress bar where somebody looks."""
-    parts = [items[start : start + AT_ONCE] for start in range(0, len(items), AT_ONCE)]
+    each = list(dict.fromkeys(items))
+    parts = [each[start : start + AT_ONCE] for start in range(0, len(each), AT_ONCE)]
     if len(parts) < 2 or not sys.stderr.isatty():
         yield from parts
         return
     yield from track(parts, description=doing, console=Console(stderr=True), transient=True)
 
 
-class Teller:
+class StatusPublisher:
     """Writes the statuses of what was moved; says so once where Redis is away."""
 
     def __init__(self, settings: Settings) -> None:
@@ -111,7 +113,7 @@ class Teller:
         else:
             self._warn("redis_url is not set")
 
-    def tell(self, writes: Iterable[StatusWrite]) -> None:
+    def publish(self, writes: Iterable[StatusWrite]) -> None:
         """The journal is right already, so nothing fails where Redis does not answer."""
         if self._store is None:
             return
@@ -139,6 +141,20 @@ class Teller:
             " follows when the request runs, or is answered to a producer that sends it again",
             err=True,
         )
+
+
+def move_all(
+    ids: Sequence[str], doing: str, move: Move, publisher: StatusPublisher
+) -> tuple[list[Row], list[Refusal]]:
+    """Moves requests, part by part, and publishes their statuses: what was moved, what was not."""
+    rows: list[Row] = []
+    refused: list[Refusal] = []
+    for batch in batches(ids, doing):
+        outcome = move(batch)
+        publisher.publish(one.status() for one in outcome.moved)
+        rows += [as_row(one) for one in outcome.moved]
+        refused += outcome.refused
+    return rows, refused
 
 
 def report(rows: Sequence[Row], refused: Sequence[Refusal], doing: str, *, json: bool) -> None:

@@ -10,15 +10,14 @@ import typer
 
 from consumer.admin.journal import connect
 from consumer.commands.operator import (
-    Teller,
+    StatusPublisher,
     WhoOption,
     WhyOption,
     YesOption,
-    as_row,
-    batches,
     by,
     confirm,
     moment,
+    move_all,
     one_of,
     report,
 )
@@ -30,7 +29,7 @@ from feedback.operations import transitions
 from feedback.operations.requests import Connection, select_ids
 from feedback.operations.transitions import RETRYABLE, ResultRefused, TransitionOutcome
 
-Move = Callable[[Connection, Sequence[str]], TransitionOutcome]
+Transition = Callable[[Connection, Sequence[str]], TransitionOutcome]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Request ids.")]
 
 
@@ -167,28 +166,22 @@ def _move(
     settings: Settings,
     ids: Sequence[str] | None,
     filters: dict[str, Any],
-    move: Move,
+    move: Transition,
     doing: str,
     *,
     yes: bool,
     json: bool,
 ) -> None:
-    schema = settings.database_schema
-    outcome = TransitionOutcome([], [])
     with connect(settings) as connection:
         if not ids:
-            ids = select_ids(connection, filters, schema=schema)
+            ids = select_ids(connection, filters, schema=settings.database_schema)
             if ids:
                 confirm(f"{doing} {len(ids)} requests ({_described(filters)})?", yes=yes)
             else:
                 typer.echo(f"there is none ({_described(filters)})", err=True)
-        with Teller(settings) as teller:
-            for batch in batches(list(ids), doing):
-                part = move(connection, batch)
-                teller.tell(row.status() for row in part.moved)
-                outcome.moved.extend(part.moved)
-                outcome.refused.extend(part.refused)
-    report([as_row(row) for row in outcome.moved], outcome.refused, doing, json=json)
+        with StatusPublisher(settings) as publisher:
+            rows, refused = move_all(ids, doing, partial(move, connection), publisher)
+    report(rows, refused, doing, json=json)
 
 
 def _described(filters: dict[str, Any]) -> str:

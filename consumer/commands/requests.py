@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from consumer.admin.journal import connect
-from consumer.commands import request_actions as transitions
+from consumer.commands import request_actions
 from consumer.commands.operator import moment
 from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.commands.output import (
@@ -33,46 +33,50 @@ def requests() -> None:
     """Rows of the journal."""
 
 
+StateOption = Annotated[
+    State | None, typer.Option(envvar="ONCEPOOL_LIST_STATE", help="Only in this state.")
+]
+TypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        envvar="ONCEPOOL_LIST_TYPE",
+        metavar="TYPE",
+        help="Only of this type; * stands for anything.",
+    ),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ONCEPOOL_LIST_SINCE",
+        metavar="TIME",
+        help="Only those that ended since, or were made since and have not ended: an age"
+        " (30m, 2h, 7d) or a time (2026-05-01T12:00Z).",
+    ),
+]
+KeyOption = Annotated[
+    str | None, typer.Option(envvar="ONCEPOOL_LIST_KEY", metavar="KEY", help="Only with this key.")
+]
+ReferenceOption = Annotated[
+    str | None,
+    typer.Option(envvar="ONCEPOOL_LIST_REFERENCE", metavar="REF", help="Only with this reference."),
+]
+LimitOption = Annotated[
+    int, typer.Option(envvar="ONCEPOOL_LIST_LIMIT", metavar="N", min=1, help="At most so many.")
+]
+
+
 @app.command("list")
 @with_settings(*DATABASE)
 def list_(
     settings: Settings,
     *,
-    state: Annotated[
-        State | None, typer.Option(envvar="ONCEPOOL_LIST_STATE", help="Only in this state.")
-    ] = None,
-    type_: Annotated[
-        str | None,
-        typer.Option(
-            "--type",
-            envvar="ONCEPOOL_LIST_TYPE",
-            metavar="TYPE",
-            help="Only of this type; * stands for anything.",
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ONCEPOOL_LIST_SINCE",
-            metavar="TIME",
-            help="Only those that ended since, or were made since and have not ended: an age"
-            " (30m, 2h, 7d) or a time (2026-05-01T12:00Z).",
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(envvar="ONCEPOOL_LIST_KEY", metavar="KEY", help="Only with this key."),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ONCEPOOL_LIST_REFERENCE", metavar="REF", help="Only with this reference."
-        ),
-    ] = None,
-    limit: Annotated[
-        int,
-        typer.Option(envvar="ONCEPOOL_LIST_LIMIT", metavar="N", min=1, help="At most so many."),
-    ] = 100,
+    state: StateOption = None,
+    type_: TypeOption = None,
+    since: SinceOption = None,
+    key: KeyOption = None,
+    reference: ReferenceOption = None,
+    limit: LimitOption = 100,
     json: JsonOption = False,
 ) -> None:
     """List requests, newest first."""
@@ -120,7 +124,7 @@ def show(
         raise typer.Exit(EXIT_UNKNOWN)
 
 
-for command in (transitions.retry, transitions.cancel, transitions.resolve):
+for command in (request_actions.retry, request_actions.cancel, request_actions.resolve):
     app.command()(command)
 
 

@@ -45,56 +45,66 @@ class RequestToSend:
     options: dict[str, Any]
 
 
+TypeArgument = Annotated[
+    str, typer.Argument(metavar="TYPE", help="Request type, as payment.create.")
+]
+PayloadArgument = Annotated[
+    str | None, typer.Argument(help="JSON; `-` reads it from standard input; {} when left out.")
+]
+FileOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ONCEPOOL_SEND_FILE",
+        metavar="FILE",
+        help="Send one request for each line of FILE (`-`: of standard input).",
+    ),
+]
+IdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        envvar="ONCEPOOL_SEND_ID",
+        metavar="ID",
+        help="Request id, else one is made; with --file each id is ID-<line number>, so that"
+        " the same file can be sent again.",
+    ),
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(envvar="ONCEPOOL_SEND_KEY", metavar="KEY", help="Ordering key, else the id."),
+]
+WaitOption = Annotated[
+    float | None,
+    typer.Option(
+        envvar="ONCEPOOL_SEND_WAIT",
+        metavar="SECONDS",
+        min=0.001,
+        help="Wait so long for the answers; a single request is sent again meanwhile.",
+    ),
+]
+DelayOption = Annotated[
+    float | None,
+    typer.Option(
+        envvar="ONCEPOOL_SEND_DELAY",
+        metavar="SECONDS",
+        min=0.0,
+        help="Not to be run before so many seconds have passed.",
+    ),
+]
+
+
 @app.command()
 @with_settings(*KAFKA, *REDIS)
 def send(
     settings: Settings,
     *,
-    type_: Annotated[str, typer.Argument(metavar="TYPE", help="Request type, as payment.create.")],
-    payload: Annotated[
-        str | None,
-        typer.Argument(help="JSON; `-` reads it from standard input; {} when left out."),
-    ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ONCEPOOL_SEND_FILE",
-            metavar="FILE",
-            help="Send one request for each line of FILE (`-`: of standard input).",
-        ),
-    ] = None,
-    id_: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            envvar="ONCEPOOL_SEND_ID",
-            metavar="ID",
-            help="Request id, else one is made; with --file each id is ID-<line number>, so that"
-            " the same file can be sent again.",
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(envvar="ONCEPOOL_SEND_KEY", metavar="KEY", help="Ordering key, else the id."),
-    ] = None,
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            envvar="ONCEPOOL_SEND_WAIT",
-            metavar="SECONDS",
-            min=0.001,
-            help="Wait so long for the answers; a single request is sent again meanwhile.",
-        ),
-    ] = None,
-    delay: Annotated[
-        float | None,
-        typer.Option(
-            envvar="ONCEPOOL_SEND_DELAY",
-            metavar="SECONDS",
-            min=0.0,
-            help="Not to be run before so many seconds have passed.",
-        ),
-    ] = None,
+    type_: TypeArgument,
+    payload: PayloadArgument = None,
+    file: FileOption = None,
+    id_: IdOption = None,
+    key: KeyOption = None,
+    wait: WaitOption = None,
+    delay: DelayOption = None,
     json: JsonOption = False,
 ) -> None:
     """Send a request and print its id, or with --wait its status.

@@ -31,21 +31,31 @@ class KafkaMessage:
 
 
 class CallOptions(TypedDict, total=False):
-    """What may be said of a request, beside its type and payload."""
+    """What may be said of a request, beside its type and payload. None is as good as left out."""
 
-    request_id: str | None  # else one is made
-    key: str | bytes | None  # requests of one key run one after another; else the id
-    delay: float | timedelta | None  # seconds before it may run
-    not_before: datetime | None  # aware; instead of delay
-    expires: float | timedelta | datetime | None  # seconds from now, or aware: not started after it
-    reference: str | None  # for types that coalesce
-    headers: Mapping[str, str | bytes] | None  # others, and content-type
+    request_id: str | None
+    """1 to 200 characters without control characters; a UUID of version 7 where none is given. The
+    same id always means the same request: sent again it is answered, and does not run again."""
+    key: str | bytes | None
+    """Requests with the same key run one after the other; the id where none is given."""
+    delay: float | timedelta | None
+    """Seconds that have to pass before it may run, at most ten years."""
+    not_before: datetime | None
+    """Aware; it does not run before this time. Instead of `delay`."""
+    expires: float | timedelta | datetime | None
+    """Seconds from now, or an aware time, after which it is not started any more:
+    `rejected/expired`."""
+    reference: str | None
+    """For types that coalesce: a newer request with the same reference takes its place."""
+    headers: Mapping[str, str | bytes] | None
+    """Further headers, which its handler gets; `content-type` among them (`application/json`)."""
 
 
 class SubmitOptions(CallOptions, total=False):
-    """The same for submit()."""
+    """The same for submit(), which has one more."""
 
-    timeout: float | None  # seconds that one run may take
+    timeout: float | None
+    """Seconds that one run may take, at most the handler's `max_timeout`."""
 
 
 def draft(

@@ -1,4 +1,4 @@
-"""What operators read of the journal, and the clerk's duties in it.
+"""What operators read of the journal, and the maintenance process's duties in it.
 
 Connections are in autocommit mode; each function is one or a few statements. Rows are dicts by
 column name.

@@ -1,13 +1,14 @@
 """How operators move requests: retry, cancel, resolve, drop.
 
-Each move is one guarded statement: the row's lock decides races, `run` is raised, who and why are
-kept in `transitions`. Connections are in autocommit mode. Whoever calls writes the statuses of what
-was moved to Redis afterwards; the journal is right without them.
+Each move is one guarded statement for all ids that are given (callers pass at most AT_ONCE): the
+row's lock decides races, `run` is raised, who and why are kept in `transitions`. Connections are in
+autocommit mode. Whoever calls writes the statuses of what was moved to Redis afterwards; the
+journal is right without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
@@ -159,7 +160,7 @@ def drop(
     schema: str = SCHEMA,
     results: bool = False,
 ) -> TransitionOutcome:
-    """Dead requests are put away: cancelled, so that their ids stay known until they are pruned."""
+    """Dead requests are cancelled, so that their ids stay known until they are pruned."""
     values = _end("drop", State.DEAD, State.CANCELLED, DROPPED, results=results)
     return _move(connection, "end_requests", ids, by, values, schema)
 
@@ -182,19 +183,16 @@ def _move(
     *,
     wake: bool = False,
 ) -> TransitionOutcome:
-    outcome = TransitionOutcome([], [])
+    wanted = list(dict.fromkeys(ids))
     values = {**values, **by._asdict()}
-    for batch in _batches(ids):
-        moved = _execute(connection, query(name, schema), batch, values)
-        outcome.moved.extend(moved)
-        if missed := set(batch) - {row.id for row in moved}:
-            expected = values.get("states") or [values["from_state"]]
-            outcome.refused.extend(
-                explain(connection, missed, values["action"], expected, schema=schema)
-            )
-        if moved and wake:
-            notify(connection, schema=schema)
-    return outcome
+    moved = _execute(connection, query(name, schema), wanted, values)
+    refused: list[Refusal] = []
+    if missed := set(wanted) - {row.id for row in moved}:
+        expected = values.get("states") or [values["from_state"]]
+        refused = explain(connection, missed, values["action"], expected, schema=schema)
+    if moved and wake:
+        notify(connection, schema=schema)
+    return TransitionOutcome(moved, refused)
 
 
 def _execute(
@@ -211,12 +209,6 @@ def _execute(
             except errors.UniqueViolation:
                 return []
         return [row for name in ids for row in _execute(connection, text, [name], values)]
-
-
-def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
-    unique = list(dict.fromkeys(ids))
-    for start in range(0, len(unique), AT_ONCE):
-        yield unique[start : start + AT_ONCE]
 
 
 def _checked(result: bytes | None) -> str | None:

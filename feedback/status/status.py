@@ -21,18 +21,31 @@ class Status:
     """One status as it stood when it was read. Times are UTC."""
 
     id: str
+    """Of the request."""
     type: str
+    """Of the request, as `payment.create`."""
     state: State
     code: str
+    """Why it is in this state, in snake_case: `ok`, `timeout`, `expired`, a handler's own."""
     attempt: int
+    """Which of the handler's attempts it is about, from 1; 0 where none was made."""
     run: int
+    """Its number among all starts, also those that do not count as an attempt."""
     at: datetime
-    fingerprint: str | None = None  # hex; None where the type makes its own
+    """When it was written."""
+    fingerprint: str | None = None
+    """Of the request's payload, in hex; None where the type makes its own."""
     result: Any = None
+    """What the handler returned, as JSON; from a client that knows the handler, as its annotation
+    says."""
     error: str | None = None
+    """What went wrong, for people."""
     reason: str | None = None
+    """Why it waits, or what an operator said."""
     retry_at: datetime | None = None
+    """When it is due, where it is `waiting`."""
     superseded_by: str | None = None
+    """Id of the newer request that took its place."""
 
     @property
     def v(self) -> str:

@@ -139,7 +139,7 @@ def test_an_unknown_id_is_refused_and_the_others_move(journal: Journal) -> None:
     assert [(r.id, r.state) for r in outcome.refused] == [("nowhere", None)]
 
 
-def test_many_are_retried_in_batches(journal: Journal) -> None:
+def test_many_are_retried_at_once(journal: Journal) -> None:
     journal.run(
         "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
         " produced_at, payload, finished_at) SELECT 'r' || n, 'a.b', 'dead', 'timeout', 'none',"

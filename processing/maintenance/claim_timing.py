@@ -24,13 +24,14 @@ LONGEST = 1.0
 class ClaimTiming:
     """This process's view of what main wants and when it may be there."""
 
-    def __init__(self) -> None:
+    def __init__(self, shortest: float = SHORTEST) -> None:
+        self._longest = max(shortest, LONGEST)
         self.stopped = False
         """Nothing is claimed any more."""
         self._want: ClaimRequest | None = None
         self._claiming: ClaimRequest | None = None
         self._next = 0.0
-        self._pauses = Backoff(SHORTEST, LONGEST)
+        self._pauses = Backoff(shortest, self._longest)
         self._woken = math.inf
         """When a row is due that somebody told of and no claim has looked for yet."""
 
@@ -44,7 +45,7 @@ class ClaimTiming:
 
     def woken(self, now: float, seconds: float = 0.0) -> None:
         """Somebody says that a row is due in so many seconds."""
-        at = now + min(max(seconds, 0.0), LONGEST)
+        at = now + min(max(seconds, 0.0), self._longest)
         self._pauses.reset()
         self._next = min(self._next, at)
         # A claim that is under way may have looked before the row was there.
@@ -69,7 +70,7 @@ class ClaimTiming:
     def failed(self, now: float) -> None:
         """The claim failed; what it had claimed, if anything, comes back by its lease."""
         self._claiming = None
-        self._rest(now, LONGEST)
+        self._rest(now, self._longest)
 
     def stop(self) -> None:
         """Nothing more is to be claimed."""
@@ -92,7 +93,7 @@ class ClaimTiming:
         if self._want is None or self._claiming is not None:
             return None
         # A clock that was set back must not stop the queue.
-        self._next = min(self._next, now + LONGEST)
+        self._next = min(self._next, now + self._longest)
         return max(0.0, self._next - now)
 
     def _rest(self, now: float, pause: float) -> None:

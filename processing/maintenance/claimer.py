@@ -70,7 +70,7 @@ class Claimer:
         """The type where the last claim left off: the database thread alone knows."""
         self._lock = threading.Lock()
         # All below is guarded by _lock.
-        self._refill = ClaimTiming()
+        self._refill = ClaimTiming(settings.claim_pause)
         self._renewal: list[tuple[str, int]] = []
         self._held: list[str] = []
         self._releases: dict[tuple[str, int], None] = {}

@@ -40,6 +40,8 @@ class ClerkSettings:
     """Seconds that statuses which the clerk writes live; it doesn't know the types' own."""
     lease: float = 60.0
     """Seconds that the claim of a call outside lives unless it is renewed."""
+    claim_pause: float = 0.05
+    """Seconds after a claim that found nothing; doubles up to one second, where that is more."""
     results_topic: str = ""
     """Where result records go; empty = there are none."""
     results_kafka: dict[str, Any] = field(default_factory=dict)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from feedback.contract.record import DUE
@@ -12,6 +10,7 @@ from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import (
     DatabaseState,
     DueRows,
+    ProbeDatabase,
     ReleaseClaims,
     RenewClaims,
     RowDueIn,
@@ -31,18 +30,25 @@ def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) 
     return [pair_of(record)[0] for record, _ in frame.rows]
 
 
+def turn(maintenance: MaintenanceProcess, count: int) -> None:
+    """Wakes it, and waits until it has turned to its database since: for the `count`-th time."""
+    maintenance.send(RowDueIn(0.0))
+    maintenance.send(ProbeDatabase())
+    assert maintenance.wait_for(DatabaseState, count).up
+
+
 def test_rows_come_when_they_are_wanted_and_not_before(
     ready: StartMaintenance, rows: WaitingRows
 ) -> None:
     maintenance = ready()
     rows.add("a", "b")
-    time.sleep(0.2)
+    turn(maintenance, 1)
     assert maintenance.received(DueRows) == []
     maintenance.send(WantRows(1, 10, {}, []))
     assert sorted(due(maintenance)) == ["a", "b"]
     assert rows.columns("a", "token") == ("here:1",)
     rows.add("c")
-    time.sleep(1.2)
+    turn(maintenance, 2)
     assert len(maintenance.received(DueRows)) == 1
     maintenance.send(WantRows(2, 10, {}, []))
     assert due(maintenance, 2) == ["c"]
@@ -53,21 +59,18 @@ def test_an_open_want_is_filled_when_a_row_becomes_due(
 ) -> None:
     maintenance = ready()
     maintenance.send(WantRows(1, 10, {}, []))
-    rows.add("soon", due_in=1.5)
+    rows.add("soon", due_in=0.5)
     assert due(maintenance) == ["soon"]
     assert rows.columns("soon", "due_in")[0] > 50
 
 
-def test_a_row_that_another_instance_wrote_is_found_within_about_a_second(
+def test_a_row_that_another_instance_wrote_is_found(
     ready: StartMaintenance, rows: WaitingRows
 ) -> None:
     maintenance = ready()
     maintenance.send(WantRows(1, 10, {}, []))
-    time.sleep(4.0)  # its pauses have grown by then
     rows.add("x")
-    begun = time.monotonic()
     assert due(maintenance) == ["x"]
-    assert time.monotonic() - begun < 3.0
 
 
 def test_a_type_behind_thousands_of_others_comes_round(
@@ -81,23 +84,21 @@ def test_a_type_behind_thousands_of_others_comes_round(
 
 
 @pytest.mark.parametrize("how", ["notify", "wake"])
-def test_it_is_woken(ready: StartMaintenance, rows: WaitingRows, how: str) -> None:
-    maintenance = ready()
+def test_it_is_woken(ready: StartMaintenance, rows: WaitingRows, how: str, prefix: str) -> None:
+    maintenance = ready(prefix, claim_pause=3600.0)
+    [(begun,)] = rows.query("SELECT clock_timestamp()")
     maintenance.send(WantRows(1, 10, {}, []))
-    time.sleep(4.0)
-    late = []
-    for number in range(1, 6):
-        rows.add(f"x{number}")
-        begun = time.monotonic()
-        if how == "notify":
-            rows.query("SELECT pg_notify(%s, '')", due_channel(rows.schema))
-        else:
-            maintenance.send(RowDueIn(0.0))
-        assert due(maintenance, number) == [f"x{number}"]
-        late.append(time.monotonic() - begun)
-        maintenance.send(WantRows(number + 1, 10, {}, []))
-        time.sleep(0.3)
-    assert sorted(late)[2] < 0.5
+    looked = (
+        "SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND state = 'idle'"
+        " AND query_start > %s"
+    )
+    eventually(lambda: rows.query(looked, f"oncepool maintenance {prefix}", begun))
+    rows.add("x")
+    if how == "notify":
+        rows.query("SELECT pg_notify(%s, '')", due_channel(rows.schema))
+    else:
+        maintenance.send(RowDueIn(0.0))
+    assert due(maintenance) == ["x"]
 
 
 def test_two_processes_claim_distinct_rows(ready: StartMaintenance, rows: WaitingRows) -> None:

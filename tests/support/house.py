@@ -76,28 +76,23 @@ def long_functions(root: Path) -> dict[str, int]:
 def missing_files(root: Path) -> dict[str, list[str]]:
     """For each page, the files and folders that it names and that are not there.
 
-    A name with a folder is one from the root or from the page; a bare name is of any folder.
+    A name may leave out folders before it: ``pool/lanes.py``, or ``lanes.py`` alone.
     """
-    paths = [path for folder in TEXTS for path in (root / folder).rglob("*")]
-    names = {path.name for path in [*paths, *root.glob("*")]}
+    inside = [path for folder in TEXTS for path in (root / folder).rglob("*")]
+    ends = "".join(f"/{path.relative_to(root).as_posix()}\n" for path in [*inside, *root.glob("*")])
     found: dict[str, list[str]] = {}
     for pattern in PAGES:
         for page in sorted(root.glob(pattern)):
             text = page.read_text()
+            named = dict.fromkeys([*FILE.findall(text), *FOLDER.findall(text)])
             missing = [
                 name
-                for name in dict.fromkeys([*FILE.findall(text), *FOLDER.findall(text)])
-                if not _is_there(name, root, page, names)
+                for name in named
+                if f"/{name.rstrip('/')}\n" not in ends and not (page.parent / name).exists()
             ]
             if missing:
                 found[page.relative_to(root).as_posix()] = missing
     return found
-
-
-def _is_there(name: str, root: Path, page: Path, names: set[str]) -> bool:
-    if "/" in name.rstrip("/"):
-        return (root / name).exists() or (page.parent / name).exists()
-    return name.rstrip("/") in names
 
 
 def texts(root: Path) -> Iterator[tuple[str, str]]:

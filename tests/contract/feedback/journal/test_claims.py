@@ -25,7 +25,6 @@ from feedback.journal.claims import (
     renew,
     share_out,
 )
-from feedback.journal.queries import query
 from stack import Stack
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
@@ -410,32 +409,6 @@ def test_of_two_claims_of_a_reference_at_once_one_is_given_back(
     assert ids(hauls["a"]) == ["old"]
     assert ids(hauls["b"]) == []
     assert rows.columns("new", "token", "state") == (None, "waiting")
-
-
-# Size
-
-
-def test_a_large_table_is_never_scanned(rows: WaitingRows) -> None:
-    rows.add_many(100_000)
-    rows.query(f"UPDATE {rows.schema}.requests SET coalesce_key = id WHERE type = 't2'")
-    rows.query(f"VACUUM ANALYZE {rows.schema}.requests")
-    claimed = [("r1", 1), ("r2", 1)]
-    values = {
-        "types": ["t0", "t1"], "shares": [50, 50], "token": "x:1", "lease": LEASE,
-        "ids": [name for name, _ in claimed], "tokens": ["x:1", "x:1"], "after": "", "most": 2000,
-    }  # fmt: skip
-    names = (
-        "due_types", "claim_due", "start_coalesced", "claimed_in_vain", "renew_claims",
-        "lock_claims", "supersede_claims", "supersede_older", "release_claims",
-    )  # fmt: skip
-    for name in names:
-        plan = rows.explain(query(name, rows.schema), values)
-        assert '"Node Type":"Seq Scan"' not in plan, (name, plan)
-        if name not in ("due_types", "claim_due"):
-            # What is looked up by its reference must not be found among all that wait.
-            assert "requests_due" not in plan, (name, plan)
-    for order in range(10):
-        assert len(take(rows, 500, order=order).rows) == 500
 
 
 def test_orders_are_kept_apart(rows: WaitingRows) -> None:

@@ -41,8 +41,7 @@ from consumer.intake.commit_errors import TABLE, UNKNOWN_LIMIT, Verdict, judge
 from consumer.intake.events import Answered, Place
 from consumer.intake.flow_control import Room
 from consumer.intake.offset_repair import PAUSES, Repair
-from feedback.contract.record import OFFSET, Record
-from processing.pool.costs import kind_of
+from feedback.contract.record import OFFSET, Record, kind_of
 
 VERSION = "1"
 """Of the metadata's form: version, token, room for the lowest offset that is not finished."""

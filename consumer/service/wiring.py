@@ -8,10 +8,8 @@ from dataclasses import asdict
 
 from consumer.config.settings import Settings
 from consumer.intake.logs import get_logger
-from processing.maintenance.settings import ClerkSettings
-from processing.pool.pool import PoolSettings
 from processing.pool.supervisor import Supervisor
-from processing.worker.__main__ import WorkerSettings
+from processing.settings import MaintenanceSettings, PoolSettings, WorkerSettings
 
 LONGEST_HOST = 40
 PREPARE_AFTER = 5
@@ -50,7 +48,7 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         max_rss=int(settings.worker_max_rss),
         memory_limit=int(settings.worker_memory_limit),
     )
-    clerk = ClerkSettings(
+    clerk = MaintenanceSettings(
         instance=instance,
         database_url=settings.database_url,
         schema=settings.database_schema,

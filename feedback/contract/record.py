@@ -51,3 +51,19 @@ def record_size(record: Record) -> int:
             if content is not None:
                 size += len(content)
     return size
+
+
+def kind_of(record: Record) -> str:
+    """What can be told of a record's type without user code: the type, or ``topic:<topic>``."""
+    return record[TYPE] or f"topic:{record[TOPIC]}"
+
+
+def is_due(record: Record) -> bool:
+    """Whether a record comes from a waiting row."""
+    return record[PARTITION] == DUE
+
+
+def claim_of(record: Record) -> tuple[str, int]:
+    """(request id, claim order) of a record from a waiting row, which name its claim."""
+    raw = (record[HEADERS] or [])[0][1] or b""
+    return raw.decode(), record[OFFSET]

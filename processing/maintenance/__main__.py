@@ -51,7 +51,7 @@ from processing.maintenance.health import Health
 from processing.maintenance.health_server import HealthServer
 from processing.maintenance.periodic import PeriodicDuties
 from processing.maintenance.result_relay import result_relay
-from processing.maintenance.settings import ClerkSettings
+from processing.settings import MaintenanceSettings
 
 TURN = 0.5
 """Seconds that the loop waits for a frame at most."""
@@ -83,7 +83,7 @@ def _serve(channel: BlockingChannel) -> int:
     frame = channel.receive()
     if not isinstance(frame, Configure):
         raise TypeError(f"the first frame says how to run, not {frame!r}")
-    settings = ClerkSettings(**frame.settings)
+    settings = MaintenanceSettings(**frame.settings)
     configure(**settings.log, process="maintenance")
     try:
         maintenance = Maintenance(channel, settings)
@@ -96,7 +96,7 @@ def _serve(channel: BlockingChannel) -> int:
 class Maintenance:
     """Takes frames in one thread; the database loop works in another."""
 
-    def __init__(self, channel: BlockingChannel, settings: ClerkSettings) -> None:
+    def __init__(self, channel: BlockingChannel, settings: MaintenanceSettings) -> None:
         self._channel = channel
         self._settings = settings
         self._log = get_logger("oncepool.maintenance")
@@ -225,7 +225,7 @@ class Maintenance:
             self._server.close()
 
 
-def _health_server(settings: ClerkSettings, health: Health) -> HealthServer:
+def _health_server(settings: MaintenanceSettings, health: Health) -> HealthServer:
     host, port = settings.health_host, settings.health_port or 0
     try:
         return HealthServer(host, port, health)

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors
 
 from feedback.contract.counts import AnyCounts, Count
-from feedback.contract.record import Record
+from feedback.contract.record import Record, claim_of
 from feedback.contract.states import DUPLICATE, State
 from feedback.journal import claims as due
 from feedback.journal.claims import LOCK_BRIEFLY, ClaimRequest
@@ -28,9 +28,8 @@ from feedback.status.store import StatusWrite
 from feedback.status.writes import row_status
 from processing.ipc.frames import DueRows, Frame, PartAnswered
 from processing.maintenance.claim_timing import ClaimTiming
-from processing.maintenance.settings import ClerkSettings
 from processing.maintenance.unstarted import parked_statuses, parking, superseded_statuses
-from processing.pool.demand import pair_of
+from processing.settings import MaintenanceSettings
 
 Connection = psycopg.Connection[Any]
 
@@ -54,7 +53,7 @@ class Claimer:
 
     def __init__(
         self,
-        settings: ClerkSettings,
+        settings: MaintenanceSettings,
         tell: Callable[[Frame], None],
         publish: Callable[[Sequence[StatusWrite]], None],
         count: Callable[[AnyCounts], None],
@@ -191,7 +190,7 @@ class Claimer:
             wanted = self._refill.claimed(len(haul.rows), haul.due_in, time.monotonic())
         self._tell_superseded(haul.superseded)
         if not wanted:
-            self.release([pair_of(row.record) for row in haul.rows])
+            self.release([claim_of(row.record) for row in haul.rows])
         elif haul.rows:
             self._tell(DueRows(want.order, [(row.record, row.verdict) for row in haul.rows]))
 

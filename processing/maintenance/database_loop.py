@@ -41,7 +41,7 @@ from processing.maintenance.expiry import records_in_doubt, statuses_in_doubt
 from processing.maintenance.health import Health
 from processing.maintenance.periodic import PeriodicDuties
 from processing.maintenance.refusals import refusals
-from processing.maintenance.settings import ClerkSettings
+from processing.settings import MaintenanceSettings
 
 WRITE_COUNTERS_EVERY = 2.0
 SWEEP, COUNTERS = "sweep", "counters"
@@ -52,7 +52,7 @@ class DatabaseLoop:
 
     def __init__(
         self,
-        settings: ClerkSettings,
+        settings: MaintenanceSettings,
         tell: Callable[[Frame], None],
         publish: Callable[[Sequence[StatusWrite]], None],
         health: Health,

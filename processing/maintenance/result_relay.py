@@ -13,7 +13,7 @@ from structlog.stdlib import BoundLogger
 from feedback.backoff import Backoff, Breaker
 from feedback.journal.result_outbox import remove_results, take_results
 from processing.maintenance.result_producer import ResultProducer, connect
-from processing.maintenance.settings import ClerkSettings
+from processing.settings import MaintenanceSettings
 
 AT_ONCE: Final = 500
 SHORTEST: Final = 0.5
@@ -72,7 +72,7 @@ class RelayTiming:
         return max(0.0, self._due - now, self._breaker.pause(now))
 
 
-def result_relay(settings: ClerkSettings, log: BoundLogger) -> ResultRelay:
+def result_relay(settings: MaintenanceSettings, log: BoundLogger) -> ResultRelay:
     """The sender that the settings ask for; without a results topic one that does nothing.
 
     Raises ConfigurationError where the properties of Kafka are wrong.
@@ -90,7 +90,7 @@ class ResultRelay:
     """
 
     def __init__(
-        self, settings: ClerkSettings, producer: ResultProducer | None, log: BoundLogger
+        self, settings: MaintenanceSettings, producer: ResultProducer | None, log: BoundLogger
     ) -> None:
         self._settings = settings
         self._log = log

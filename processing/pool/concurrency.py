@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from processing.pool.costs import kind_of
+from feedback.contract.record import kind_of
 
 if TYPE_CHECKING:
     from processing.pool.lanes import Chunk

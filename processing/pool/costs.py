@@ -1,23 +1,12 @@
-"""How long a request of each kind takes, learnt from what workers report.
-
-A kind is what the main process can tell apart without user code: the request type, or the topic
-where the type is not in the headers.
-"""
+"""How long a request of each kind takes, learnt from what workers report."""
 
 from __future__ import annotations
-
-from feedback.contract.record import TOPIC, TYPE, Record
 
 CHUNK_SECONDS = 0.05
 """What a chunk should take; a kind whose requests take longer each goes alone."""
 
 WEIGHT = 0.3
 """How much one new measurement counts against all earlier ones."""
-
-
-def kind_of(record: Record) -> str:
-    """The kind of a record: its type, or ``topic:<topic>``."""
-    return record[TYPE] or f"topic:{record[TOPIC]}"
 
 
 class Costs:

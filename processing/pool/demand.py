@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from feedback.contract.record import DUE, HEADERS, OFFSET, PARTITION, Record, record_size
+from feedback.contract.record import Record, claim_of, is_due, record_size
 from processing.ipc.frames import RenewClaims, WantRows
 
 FIRST = 100
@@ -21,17 +21,6 @@ REPLACE_AFTER = 0.5
 """Seconds that an open want keeps its limits although they have changed."""
 RENEW_EVERY = 15.0
 """Seconds between two renewals of the leases of what is in hand."""
-
-
-def pair_of(record: Record) -> tuple[str, int]:
-    """(id, order) of a due record, which name its claim."""
-    raw = (record[HEADERS] or [])[0][1] or b""
-    return raw.decode(), record[OFFSET]
-
-
-def is_due(record: Record) -> bool:
-    """Whether a record comes from a waiting row."""
-    return record[PARTITION] == DUE
 
 
 class Wants:
@@ -116,7 +105,7 @@ class Wants:
             self._open = None
         for record in records:
             size = record_size(record)
-            self._hand[pair_of(record)] = size
+            self._hand[claim_of(record)] = size
             self._bytes += size
             # Growth counts at once: the next rows must not be as many of a size that is the past.
             self._mean = max(size, self._mean + 0.02 * (size - self._mean))
@@ -126,7 +115,7 @@ class Wants:
         """Records are no longer in hand."""
         for record in records:
             if is_due(record):
-                self._bytes -= self._hand.pop(pair_of(record), 0)
+                self._bytes -= self._hand.pop(claim_of(record), 0)
                 self._done += 1
 
     def renewal(self, now: float) -> RenewClaims | None:

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from feedback.contract.record import DUE, KEY, PARTITION, TOPIC, VALUE, Record
+from feedback.contract.record import DUE, KEY, PARTITION, TOPIC, VALUE, Record, kind_of
 from processing.ipc.frames import Suspect
 from processing.pool.concurrency import Limited
-from processing.pool.costs import CHUNK_SECONDS, Costs, kind_of
-
-Ordering = Literal["key", "partition", "none"]
+from processing.pool.costs import CHUNK_SECONDS, Costs
+from processing.settings import Ordering
 
 LANES = 65536
 CHUNK_REQUESTS = 500

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from feedback.contract.record import Record, record_size
+from feedback.contract.record import Record, is_due, kind_of, record_size
 from feedback.contract.states import MOST_CRASHES
 from processing.ipc.frames import (
     HoldTokens,
@@ -28,11 +28,12 @@ from processing.ipc.frames import (
     ToWorker,
 )
 from processing.ipc.progress import Running
-from processing.pool.costs import Costs, kind_of
-from processing.pool.demand import RENEW_EVERY, Wants, is_due
-from processing.pool.lanes import CHUNK_REQUESTS, Chunk, Lanes, Ordering
+from processing.pool.costs import Costs
+from processing.pool.demand import RENEW_EVERY, Wants
+from processing.pool.lanes import CHUNK_REQUESTS, Chunk, Lanes
 from processing.pool.limits import Caps
 from processing.pool.restart_backoff import Respawn
+from processing.settings import PoolSettings
 
 CHUNKS_IN_FLIGHT = 2
 PREFETCH = CHUNK_REQUESTS // 4
@@ -43,26 +44,6 @@ WAITING_PER_CAP = 10
 FEW = 100
 """Of a limited type ten times its cap may wait here, or so many."""
 TIMEOUT, WORKER_DIED, SHUTDOWN = "timeout", "worker_died", "shutdown"
-
-
-@dataclass(frozen=True, slots=True)
-class PoolSettings:
-    """What the pool is to be."""
-
-    workers: int
-    ordering: Ordering = "key"
-    instance: str = "local"
-    lease: float = 60.0
-    """Seconds that the claim of a call outside lives unless it is renewed."""
-    kill_gap: float = 2.0
-    """Seconds between SIGTERM and SIGKILL."""
-    start_timeout: float = 60.0
-    """Seconds a worker may take to say that it is ready."""
-    max_in_hand: int = 5000
-    """Requests committed and not finished, at most; those of one limited type fill part of it."""
-    max_due: int = 0
-    """Rows of the waiting queue in hand, at most, besides those; 0: none are claimed."""
-    max_due_bytes: int = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

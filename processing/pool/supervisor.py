@@ -15,7 +15,16 @@ from typing import Any
 
 from structlog.stdlib import BoundLogger
 
-from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE, Record, record_size
+from feedback.contract.record import (
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    TYPE,
+    Record,
+    claim_of,
+    is_due,
+    record_size,
+)
 from feedback.contract.states import DATABASE_UNAVAILABLE, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
@@ -32,7 +41,6 @@ from processing.ipc.frames import (
     WorkerReady,
 )
 from processing.ipc.progress import Running
-from processing.pool.demand import is_due, pair_of
 from processing.pool.maintenance_link import ClerkLink
 from processing.pool.pool import (
     Action,
@@ -40,14 +48,13 @@ from processing.pool.pool import (
     Died,
     Fatal,
     Pool,
-    PoolSettings,
     PoolStats,
     Send,
     Signal,
     Spawn,
     Tell,
 )
-from processing.worker.__main__ import WorkerSettings
+from processing.settings import PoolSettings, WorkerSettings
 
 TICK = 0.05
 """Seconds between two looks at the workers' slots."""
@@ -350,7 +357,7 @@ class Supervisor:
 
     def _give_back(self, records: Sequence[Record]) -> list[Record]:
         """Gives claimed rows back; returns the other records."""
-        due = [pair_of(record) for record in records if is_due(record)]
+        due = [claim_of(record) for record in records if is_due(record)]
         if due:
             self.clerk.send(ReleaseClaims(due, []))
         return [record for record in records if not is_due(record)]
@@ -375,7 +382,7 @@ class Supervisor:
             elif not is_due(record):
                 fresh.append((record, (starts, crashes), backend))
             elif not crashes and verdict != WORKER_DIED:
-                due.append(pair_of(record))
+                due.append(claim_of(record))
                 backends += [] if backend is None else [backend]
         self.clerk.park_suspects(PARKED, fresh)
         if due:

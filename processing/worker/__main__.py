@@ -15,7 +15,6 @@ import socket
 import sys
 import time
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,7 +28,9 @@ from processing.ipc.frames import CannotServe, Configure, Report, WorkerReady
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.ipc.progress import Slot
 from processing.logs import configure, get_logger
-from processing.worker.executor import Chunk, Executor, ExecutorSettings
+from processing.settings import ExecutorSettings, WorkerSettings
+from processing.worker.chunk_run import Chunk
+from processing.worker.executor import Executor
 from processing.worker.inbox import Inbox, Work
 
 STATM = Path("/proc/self/statm")
@@ -38,26 +39,6 @@ FLUSH_AT_EXIT = 2.0
 """Seconds that statuses not yet sent to Redis may take at the end."""
 CATCH_UP = 0.1
 """Seconds that they may hold up a request that goes alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """What a worker has to know; crosses the channel as a dict."""
-
-    app: str
-    database_url: str
-    redis_url: str
-    redis_prefix: str
-    executor: dict[str, Any]
-    log: dict[str, Any]
-    name: str = "worker"
-    """What names this process in log lines."""
-    max_requests: int = 0
-    """Requests after which the worker is replaced; 0: never."""
-    max_rss: int = 0
-    """Resident bytes above which the worker is replaced; 0: no limit."""
-    memory_limit: int = 0
-    """Bytes of data that the process may allocate before MemoryError; 0: no limit."""
 
 
 def main() -> None:

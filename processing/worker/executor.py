@@ -10,9 +10,7 @@ A chunk is one transaction where nothing goes wrong: `round.py` is that transact
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
 import psycopg
 from structlog.stdlib import BoundLogger
@@ -29,6 +27,7 @@ from processing.handlers.app import App
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import Outcome, describe, safe_text
 from processing.ipc.frames import Report
+from processing.settings import ExecutorSettings
 from processing.worker.bisection import Transactions
 from processing.worker.calls import Calls
 from processing.worker.chunk_run import Chunk, Job, Work
@@ -45,31 +44,8 @@ from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.transaction import Round
 
-__all__ = ["Chunk", "Executor", "ExecutorSettings"]
-
 IDLE_MARGIN = 60.0
 Publish = Callable[[list[StatusWrite]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorSettings:
-    """How chunks are run. Times in seconds."""
-
-    ordering: Literal["key", "partition", "none"] = "key"
-    schema: str = "oncepool"
-    segment: int = 25
-    default_timeout: float = 300.0
-    max_payload: int = 1024 * 1024
-    lease: float = 60.0
-    lock_timeout: float = 30.0
-    statement_timeout: float = 0.0
-    prepare_threshold: int | None = 5
-    instance: str = "local"
-    """Whose claims of waiting rows it runs."""
-    results: bool = False
-    """Whether there is a results topic."""
-    results_duplicates: bool = False
-    """Whether resends that were answered go there, too."""
 
 
 class Executor:

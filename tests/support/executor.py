@@ -13,7 +13,9 @@ from feedback.status.store import StatusWrite
 from processing import App
 from processing.ipc.frames import Report, Suspect
 from processing.logs import get_logger
-from processing.worker.executor import Chunk, Executor, ExecutorSettings
+from processing.settings import ExecutorSettings
+from processing.worker.chunk_run import Chunk
+from processing.worker.executor import Executor
 
 
 class FakeWork:

@@ -19,7 +19,7 @@ from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
 from processing.ipc.frames import Frame, MaintenanceReady, Stop, ToMaintenance
-from processing.maintenance.settings import ClerkSettings
+from processing.settings import MaintenanceSettings
 from stack import Stack
 from tests.support.waiting import eventually
 
@@ -30,7 +30,7 @@ Kind = TypeVar("Kind")
 class MaintenanceProcess:
     """Starts ``python -m processing.maintenance`` and keeps every frame that it sends."""
 
-    def __init__(self, settings: ClerkSettings) -> None:
+    def __init__(self, settings: MaintenanceSettings) -> None:
         self.child = Child("processing.maintenance", asdict(settings))
         self.frames: list[Frame] = []
 

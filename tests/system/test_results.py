@@ -24,7 +24,7 @@ from feedback.errors import ConfigurationError, ResultsFailed
 from feedback.journal.migrations import migrate
 from feedback.journal.result_outbox import ResultRecord, add_results
 from processing.ipc.frames import Counts
-from processing.maintenance.settings import ClerkSettings
+from processing.settings import MaintenanceSettings
 from stack import Stack
 from tests.support.maintenance import MaintenanceProcess
 from tests.support.service import bench_on
@@ -41,7 +41,7 @@ class Place:
         self.stack, self.topic, self.schema = stack, f"results-{name}", f"test_{name}"
         self.make_topic(self.topic)
         migrate(stack.database, self.schema)
-        self.settings = ClerkSettings(
+        self.settings = MaintenanceSettings(
             instance="here-1",
             database_url=stack.database,
             schema=self.schema,

@@ -14,7 +14,7 @@ from feedback.journal.result_outbox import ResultRecord, add_results
 from processing.logs import get_logger
 from processing.maintenance.result_producer import ResultProducer
 from processing.maintenance.result_relay import ResultRelay
-from processing.maintenance.settings import ClerkSettings
+from processing.settings import MaintenanceSettings
 from stack import Stack
 from tests.support.fake_result_producer import FakeProducer, never
 from tests.support.waiting import eventually
@@ -30,7 +30,7 @@ def database(stack: Stack, schema: str) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture
 def start(stack: Stack, schema: str) -> Iterator[Start]:
-    settings = ClerkSettings(
+    settings = MaintenanceSettings(
         instance=schema,
         database_url=stack.database,
         schema=schema,

@@ -377,7 +377,7 @@ def test_two_executors_on_the_same_ids_leave_one_effect_each(bench: Bench) -> No
     for executor in (first, other):
 
         def race(executor: Any = executor) -> None:
-            from processing.worker.executor import Chunk
+            from processing.worker.chunk_run import Chunk
             from tests.support.executor import FakeWork
 
             executor.run(Chunk(1, "t", records), FakeWork())

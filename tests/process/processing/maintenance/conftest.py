@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from feedback.status.redis_store import RedisStatusStore
-from processing.maintenance.settings import ClerkSettings
+from processing.settings import MaintenanceSettings
 from stack import Stack
 from tests.support.maintenance import LOG, MaintenanceProcess, StartMaintenance
 
 
 @pytest.fixture
-def settings(stack: Stack, prefix: str) -> ClerkSettings:
-    return ClerkSettings(
+def settings(stack: Stack, prefix: str) -> MaintenanceSettings:
+    return MaintenanceSettings(
         instance="here-1",
         database_url=stack.database,
         schema="not_made",
@@ -30,7 +30,7 @@ def settings(stack: Stack, prefix: str) -> ClerkSettings:
 
 
 @pytest.fixture
-def start(settings: ClerkSettings) -> Iterator[StartMaintenance]:
+def start(settings: MaintenanceSettings) -> Iterator[StartMaintenance]:
     processes: list[MaintenanceProcess] = []
 
     def make(**changes: object) -> MaintenanceProcess:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from feedback.contract.record import DUE
+from feedback.contract.record import DUE, claim_of
 from feedback.journal.claims import due_channel
 from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import (
@@ -16,7 +16,6 @@ from processing.ipc.frames import (
     RowDueIn,
     WantRows,
 )
-from processing.pool.demand import pair_of
 from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -27,7 +26,7 @@ def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) 
     """The ids of the frame number `count` of due rows."""
     frame = maintenance.wait_for(DueRows, count, timeout)
     assert all(record[1:3] == (DUE, frame.order) for record, _ in frame.rows)
-    return [pair_of(record)[0] for record, _ in frame.rows]
+    return [claim_of(record)[0] for record, _ in frame.rows]
 
 
 def turn(maintenance: MaintenanceProcess, count: int) -> None:

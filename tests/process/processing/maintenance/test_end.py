@@ -13,7 +13,7 @@ import orjson
 
 from processing.ipc.frames import DatabaseState, ProbeDatabase
 from processing.ipc.parent_watch import EXIT_ORPHANED
-from processing.maintenance.settings import ClerkSettings
+from processing.settings import MaintenanceSettings
 from tests.support.maintenance import StartMaintenance
 from tests.support.waiting import eventually
 
@@ -47,7 +47,7 @@ time.sleep(60)
 """
 
 
-def test_the_death_of_the_main_process_ends_it(settings: ClerkSettings, schema: str) -> None:
+def test_the_death_of_the_main_process_ends_it(settings: MaintenanceSettings, schema: str) -> None:
     facts = orjson.dumps(replace(settings, schema=schema))
     parent = subprocess.Popen([sys.executable, "-c", PARENT, facts], stdout=subprocess.PIPE)
     assert parent.stdout is not None

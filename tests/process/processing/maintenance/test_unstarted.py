@@ -8,13 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from feedback.contract.record import DUE, Record
+from feedback.contract.record import DUE, Record, claim_of
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import encode_status
 from feedback.status.store import StatusWrite
 from processing.ipc.frames import DueRows, Park, PartAnswered, ReleaseClaims, WantRows
-from processing.pool.demand import pair_of
 from stack import Stack
 from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
 from tests.support.proxy import Proxy
@@ -33,7 +32,7 @@ def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) 
     """The ids of the frame number `count` of due rows."""
     frame = maintenance.wait_for(DueRows, count, timeout)
     assert all(record[1:3] == (DUE, frame.order) for record, _ in frame.rows)
-    return [pair_of(record)[0] for record, _ in frame.rows]
+    return [claim_of(record)[0] for record, _ in frame.rows]
 
 
 def test_parked_records_are_waiting_rows_that_another_instance_takes(
@@ -118,7 +117,7 @@ def test_a_resend_of_a_failed_request_waits_and_its_producer_is_told(
     assert status.run == 3
     maintenance.send(WantRows(1, 10, {}, []))
     [(record, verdict)] = maintenance.wait_for(DueRows).rows
-    assert (pair_of(record)[0], record[5], verdict) == ("r-1", b"stored", None)
+    assert (claim_of(record)[0], record[5], verdict) == ("r-1", b"stored", None)
     assert rows.columns("r-1", "run", "resends") == (4, 0)
 
 

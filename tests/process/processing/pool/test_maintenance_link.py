@@ -15,9 +15,9 @@ from feedback.contract.record import Record
 from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import Heartbeat, ProbeDatabase
 from processing.logs import get_logger
-from processing.maintenance.settings import ClerkSettings
 from processing.pool import maintenance_link as clerk_link
 from processing.pool.maintenance_link import ClerkLink
+from processing.settings import MaintenanceSettings
 from stack import Stack
 from tests.support.proxy import Proxy
 
@@ -25,7 +25,7 @@ from tests.support.proxy import Proxy
 class Link:
     """A link and the loop that turns it."""
 
-    def __init__(self, settings: ClerkSettings) -> None:
+    def __init__(self, settings: MaintenanceSettings) -> None:
         self.selector = selectors.DefaultSelector()
         self.link = ClerkLink(asdict(settings), self.selector, get_logger("test"))
         self.link.start()
@@ -42,7 +42,7 @@ class Link:
 @pytest.fixture
 def link(stack: Stack, schema: str, prefix: str, through: str) -> Iterator[Link]:
     log = {"log_format": "json", "level": "info"}
-    made = Link(ClerkSettings("here-1", through, schema, stack.redis, prefix, log))
+    made = Link(MaintenanceSettings("here-1", through, schema, stack.redis, prefix, log))
     yield made
     made.link.close(5)
     made.selector.close()

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from feedback.contract.record import DUE, Record
+from feedback.contract.record import DUE, Record, claim_of, is_due
 from processing.ipc.frames import RenewClaims, WantRows
-from processing.pool.demand import FIRST, HOLD, RENEW_EVERY, REPLACE_AFTER, Wants, is_due, pair_of
+from processing.pool.demand import FIRST, HOLD, RENEW_EVERY, REPLACE_AFTER, Wants
 
 MIB = 2**20
 
@@ -34,7 +34,7 @@ def ask(wants: Wants, now: float = 0.0, running: int = 0, **limits: Any) -> int 
 def test_a_due_record_is_told_from_one_of_a_partition() -> None:
     assert is_due(due("x"))
     assert not is_due(("topic", 0, 1, 0, None, b"", [], None))
-    assert pair_of(due("ä", 7)) == ("ä", 7)
+    assert claim_of(due("ä", 7)) == ("ä", 7)
 
 
 def test_no_rows_are_wanted_where_none_may_be() -> None:
@@ -180,7 +180,7 @@ class Hand(RuleBasedStateMachine):
     @invariant()
     def bounded(self) -> None:
         assert len(self.wants) == len(self.hand) <= 50
-        assert sorted(self.wants.pairs) == sorted(map(pair_of, self.hand))
+        assert sorted(self.wants.pairs) == sorted(map(claim_of, self.hand))
 
     @invariant()
     def never_dry(self) -> None:

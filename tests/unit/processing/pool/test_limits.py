@@ -8,7 +8,8 @@ from feedback.contract.record import OFFSET, Record
 from processing.cluster.quota import InstanceQuota, TypeQuota
 from processing.ipc.frames import LimitsFound, Report, RunChunk, Stop
 from processing.pool.limits import Caps
-from processing.pool.pool import Pool, PoolSettings, Send, Spawn
+from processing.pool.pool import Pool, Send, Spawn
+from processing.settings import PoolSettings
 
 BACKEND = (4711, "2026-01-01 00:00:00+00")
 

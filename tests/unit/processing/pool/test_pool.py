@@ -11,8 +11,9 @@ import pytest
 from feedback.contract.record import OFFSET, Record
 from processing.ipc.frames import Recall, Report, RunChunk, Stop
 from processing.ipc.progress import Running
-from processing.pool.pool import DatabaseLost, Died, Fatal, Pool, PoolSettings, Send, Signal, Spawn
+from processing.pool.pool import DatabaseLost, Died, Fatal, Pool, Send, Signal, Spawn
 from processing.pool.restart_backoff import BLAMED_CAP, Respawn
+from processing.settings import PoolSettings
 
 BACKEND = (4711, "2026-01-01 00:00:00+00")
 

@@ -19,7 +19,8 @@ from processing.ipc.frames import (
     WantRows,
 )
 from processing.ipc.progress import Running
-from processing.pool.pool import Died, Pool, PoolSettings, Send, Spawn, Tell
+from processing.pool.pool import Died, Pool, Send, Spawn, Tell
+from processing.settings import PoolSettings
 
 BACKEND = (4711, "2026-01-01 00:00:00+00")
 

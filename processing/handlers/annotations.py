@@ -1,8 +1,9 @@
-"""What an annotation asks of a value: plain JSON, bytes, or a pydantic type."""
+"""What annotations ask of a value, of one in a batch too: plain JSON, bytes, a pydantic type."""
 
 from __future__ import annotations
 
 import collections.abc
+import types
 import typing
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from pydantic.errors import (
     PydanticUserError,
 )
 
+from processing.handlers.request import Request
 from processing.handlers.signature import NO_ANNOTATION, Unresolved
 
 # Annotations that JSON gives as it is; the value says which Python type it must have, None = any.
@@ -28,6 +30,8 @@ _PLAIN: dict[Any, type | None] = {
     collections.abc.Sequence: list,
 }
 _SHOWN = 5
+_REQUESTS = "a batch handler gets a list of requests: annotate it list[Request] or list[Request[T]]"
+_RESULTS = "a batch handler returns a list, as list[Receipt]"
 
 
 class UnusableAnnotation(Exception):
@@ -118,3 +122,39 @@ def explain(error: ValidationError) -> str:
     if len(problems) > _SHOWN:
         texts.append(f"and {len(problems) - _SHOWN} more")
     return "; ".join(texts)
+
+
+def payload_in(annotation: Any) -> Any:
+    """`T` of `list[Request[T]]`; raises UnusableAnnotation."""
+    item = _item(annotation, _REQUESTS)
+    if item in (NO_ANNOTATION, Any, Request) or isinstance(item, Unresolved):
+        return item if isinstance(item, Unresolved) else NO_ANNOTATION
+    if typing.get_origin(item) is not Request:
+        raise UnusableAnnotation(f"{annotation_name(item)} is no request; {_REQUESTS}")
+    (payload,) = typing.get_args(item)
+    return NO_ANNOTATION if isinstance(payload, typing.TypeVar) else payload
+
+
+def result_in(annotation: Any) -> Any:
+    """`Receipt` of `list[Receipt | Reject]`: an exception stands for its request, as no result."""
+    item = _item(annotation, _RESULTS)
+    if typing.get_origin(item) not in (typing.Union, types.UnionType):
+        return NO_ANNOTATION if _is_exception(item) else item
+    kept = tuple(member for member in typing.get_args(item) if not _is_exception(member))
+    return typing.Union[kept] if kept else NO_ANNOTATION  # noqa: UP007 - the members are data
+
+
+def _item(annotation: Any, advice: str) -> Any:
+    """`X` of `list[X]` or `Sequence[X]`."""
+    if isinstance(annotation, Unresolved):
+        return annotation
+    if annotation in (NO_ANNOTATION, Any, list):
+        return NO_ANNOTATION
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if not (isinstance(origin, type) and issubclass(list, origin) and len(arguments) == 1):
+        raise UnusableAnnotation(f"{annotation_name(annotation)} is no list; {advice}")
+    return arguments[0]
+
+
+def _is_exception(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseException)

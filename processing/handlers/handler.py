@@ -9,8 +9,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from processing.handlers.annotations import Shape, UnusableAnnotation, shape_of
-from processing.handlers.batches import payload_in, result_in
+from processing.handlers.annotations import (
+    Shape,
+    UnusableAnnotation,
+    payload_in,
+    result_in,
+    shape_of,
+)
 from processing.handlers.errors import InvalidResult, RegistrationError
 from processing.handlers.injection import RESERVED, Call, bind, caller, source_of
 from processing.handlers.options import Effect, Options

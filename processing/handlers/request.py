@@ -1,37 +1,56 @@
-"""What a handler may know about the request it runs."""
+"""What a handler may know about the request it runs, and the requests that it asks for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Generic, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Generic, NamedTuple
 
-from processing.handlers.follow_up import FollowUp, follow_up
+from typing_extensions import TypeVar
+
+from feedback.contract.envelope import JSON
+from feedback.contract.exact_json import encode_payload
+from feedback.contract.headers import LONGEST_DELAY, check_name
+from feedback.contract.ids import uuid7
+from feedback.errors import Malformed
 from processing.handlers.stopping import STOPPING
 
-PayloadT = TypeVar("PayloadT")
+PayloadT = TypeVar("PayloadT", default=Any)
+
+
+class FollowUp(NamedTuple):
+    """A request that another one asks for, written with that one's result."""
+
+    id: str
+    type: str
+    payload: bytes
+    key: bytes
+    """The ordering key."""
+    due: datetime | None
+    """When it may run, aware; None: at once."""
 
 
 @dataclass(slots=True)
 class Request(Generic[PayloadT]):
-    """One request. Not frozen, since one is made per run and freezing doubles what that costs.
-
-    `key` is the ordering key as it came, `headers` holds those that are not part of the contract,
-    `deadline` is when this run is stopped (aware, UTC), `payload` is the parsed payload.
-    `follow_ups` collects what `follow_up` was asked for.
-    """
+    """One request. Not frozen, since one is made per run and freezing doubles what that costs."""
 
     id: str
     type: str
     key: bytes | None
+    """The ordering key as it came."""
     attempt: int
+    """The number of this attempt, from 1."""
     headers: dict[str, str | bytes]
+    """Headers that are not part of the contract, by name."""
     deadline: datetime | None
+    """When this run is stopped; aware, UTC."""
     topic: str
     partition: int
     offset: int
     payload: PayloadT
+    """The parsed payload."""
     follow_ups: list[FollowUp] | None = None
+    """What `follow_up` was asked for; None where the type cannot ask."""
 
     @property
     def stopping(self) -> bool:
@@ -57,6 +76,35 @@ class Request(Generic[PayloadT]):
             raise ValueError(
                 f'follow_up({type!r}): a type with effect="none" has no transaction to write it in'
             )
-        asked = follow_up(type, payload, at, request_id, key)
+        asked = _checked(type, payload, at, request_id, key)
         self.follow_ups.append(asked)
         return asked.id
+
+
+def _checked(
+    type: str,
+    payload: Any,
+    at: datetime | None,
+    request_id: str | None,
+    key: str | bytes | None,
+) -> FollowUp:
+    """What a handler asks for. Raises ValueError for what could never run."""
+    if at is not None:
+        if at.tzinfo is None:
+            raise ValueError("follow_up(at=) needs a time with an offset, as datetime.now(UTC)")
+        if at > datetime.now(UTC) + LONGEST_DELAY:
+            raise ValueError(f"follow_up(at={at}) lies more than ten years ahead")
+    name = str(uuid7()) if request_id is None else request_id
+    try:
+        check_name("the request id", name)
+        check_name("the request type", type)
+    except Malformed as error:
+        raise ValueError(f"follow_up: {error}") from None
+    lane = name if key is None else key
+    return FollowUp(
+        name,
+        type,
+        encode_payload(payload, JSON),
+        lane.encode() if isinstance(lane, str) else lane,
+        at,
+    )

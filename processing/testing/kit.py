@@ -28,10 +28,9 @@ from feedback.contract.states import OK, State
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip, decode
 from processing.handlers.errors import OncepoolError
-from processing.handlers.follow_up import FollowUp
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Done, NotDone, Outcome, Unknown, outcome_of
-from processing.handlers.request import Request
+from processing.handlers.request import FollowUp, Request
 from processing.handlers.stopping import STOPPING
 from processing.testing.fake_cursor import FakeCursor
 

@@ -24,14 +24,14 @@ from feedback.status.sender import StatusSender
 from processing.handlers.app import App, load_app
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
-from processing.ipc.frames import CannotServe, Configure, Report, WorkerReady
+from processing.ipc.frames import CannotServe, Configure, WorkerReady
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.ipc.progress import Slot
 from processing.logs import configure, get_logger
 from processing.settings import ExecutorSettings, WorkerSettings
-from processing.worker.chunk_run import Chunk
+from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor
-from processing.worker.inbox import Inbox, Work
+from processing.worker.inbox import Inbox
 
 STATM = Path("/proc/self/statm")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -90,11 +90,11 @@ class _Worker:
         signal.signal(signal.SIGTERM, self._on_sigterm(app, inbox))
         self._channel.send(_ready(app, executor))
         gc.freeze()  # the app's objects stay: the collector need not visit them again
-        while (work := inbox.next()) is not None:
-            if len(work.records) == 1:
+        while (chunk := inbox.next()) is not None:
+            if len(chunk.records) == 1:
                 # It may be the one that kills this process: answers of others must be out by then.
                 sender.catch_up(CATCH_UP)
-            self._run(executor, inbox, work)
+            self._run(executor, inbox, chunk)
         self._leave(app, executor, sender)
         return 0
 
@@ -106,17 +106,14 @@ class _Worker:
         app.start_worker()
         return app
 
-    def _run(self, executor: Executor, inbox: Inbox, work: Work) -> None:
-        if work.recalled_whole:
-            everything = list(range(len(work.records)))
-            report = Report(
-                work.number, everything, [], {}, {}, database_up=True, backend=executor.backend
-            )
+    def _run(self, executor: Executor, inbox: Inbox, chunk: ChunkRun) -> None:
+        if chunk.recalled_whole:
+            chunk.returned = list(range(len(chunk.records)))
+            report = chunk.finish(executor.backend)
         else:
-            chunk = Chunk(work.number, work.token, work.records, work.suspect)
-            report = executor.run(chunk, work)
-        inbox.finished(work)
-        self._requests += len(work.records) - len(report.returned)
+            report = executor.run(chunk)
+        inbox.finished(chunk)
+        self._requests += len(chunk.records) - len(report.returned)
         self._channel.send(report._replace(leaving=self._reason_to_leave()))
 
     def _reason_to_leave(self) -> str | None:

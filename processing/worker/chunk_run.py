@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from typing import Protocol
 
 from feedback.contract.counts import Count, plain
@@ -14,54 +15,111 @@ from processing.ipc.frames import Report, Suspect
 from processing.worker.task import Task
 
 
-class Work(Protocol):
-    """What the worker knows of a chunk: the shared slot, and what was recalled."""
+class Gate(Protocol):
+    """What a chunk shares with the rest of its worker. The inbox is one."""
 
-    def start(self, index: int, timeout: float | None) -> bool:
-        """A request is about to run; False when it was recalled and must be left alone."""
+    lock: threading.Lock
+    """Guards what may still be recalled, of all chunks of the worker."""
 
-    def start_batch(self, indices: Sequence[int], timeout: float | None) -> list[int]:
-        """Requests are about to run together; returns those that were not recalled."""
+    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
+        """A request of a chunk is about to run, or several together (index None)."""
 
-    def keep(self, indices: Sequence[int]) -> list[int]:
-        """Requests end without a start; returns those that were not recalled before."""
-
-    def finish(self) -> None:
+    def clear(self) -> None:
         """No request runs any more."""
 
 
-@dataclass(slots=True)
-class Chunk:
-    """Records to run together; with a suspect exactly one."""
+class _Mark(IntEnum):
+    """How far a request has got, as far as recalling is concerned."""
 
-    number: int
-    token: str
-    records: list[Record]
-    suspect: Suspect | None = None
+    UNSTARTED = 0
+    STARTED = 1
+    RECALLED = 2
 
 
-@dataclass(slots=True)
-class Job:
-    """A chunk on its way."""
+class ChunkRun:
+    """Records that a worker runs together; with a suspect exactly one.
 
-    chunk: Chunk
-    work: Work
-    returned: list[int] = field(default_factory=list)
-    """Indices that were not run, for no fault of theirs."""
-    unclear: list[int] = field(default_factory=list)
-    """Indices whose COMMIT may have landed."""
-    times: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Kind -> (requests, seconds in handlers)."""
-    database_up: bool = True
-    due_in: float | None = None
-    """Seconds until the first request that was written down to wait is due."""
-    settled: set[int] = field(default_factory=set)
-    """Indices that need nothing more."""
-    decided: set[int] = field(default_factory=set)
-    """Indices whose outcome stands, whatever their handler would do: it need only be written."""
-    again: set[int] = field(default_factory=set)
-    """Indices that are run once more, alone, after the connection broke under them."""
-    counts: Counter[Count] = field(default_factory=Counter)
+    Whether a request was started or recalled is decided under the gate's lock, so exactly one side
+    gets it. All else belongs to the thread that runs the chunk.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        token: str,
+        records: list[Record],
+        suspect: Suspect | None,
+        gate: Gate,
+    ) -> None:
+        self.number = number
+        self.token = token
+        self.records = records
+        self.suspect = suspect
+        self.returned: list[int] = []
+        """Indices that were not run, for no fault of theirs."""
+        self.unclear: list[int] = []
+        """Indices whose COMMIT may have landed."""
+        self.times: dict[str, tuple[int, float]] = {}
+        """Kind -> (requests, seconds in handlers)."""
+        self.database_up = True
+        self.due_in: float | None = None
+        """Seconds until the first request that was written down to wait is due."""
+        self.settled: set[int] = set()
+        """Indices that need nothing more."""
+        self.decided: set[int] = set()
+        """Indices whose outcome stands, whatever their handler would do: it is only written."""
+        self.again: set[int] = set()
+        """Indices that are run once more, alone, after the connection broke under them."""
+        self.counts: Counter[Count] = Counter()
+        self._gate = gate
+        self._marks = bytearray(len(records))  # guarded by the gate's lock
+
+    # What may still start
+
+    def start(self, index: int, timeout: float | None) -> bool:
+        """A request is about to run; False when it was recalled and must be left alone.
+
+        May be called again for a request that was started before.
+        """
+        with self._gate.lock:
+            if self._marks[index] == _Mark.RECALLED:
+                return False
+            self._marks[index] = _Mark.STARTED
+        self._gate.show(self.number, index, timeout)
+        return True
+
+    def start_batch(self, indices: Sequence[int], timeout: float | None) -> list[int]:
+        """Requests are about to run together; returns those that were not recalled."""
+        mine = self.keep(indices)
+        if mine:
+            self._gate.show(self.number, mine[0] if len(mine) == 1 else None, timeout)
+        return mine
+
+    def keep(self, indices: Sequence[int]) -> list[int]:
+        """Requests end without a start; returns those that were not recalled before."""
+        with self._gate.lock:
+            mine = [index for index in indices if self._marks[index] != _Mark.RECALLED]
+            for index in mine:
+                self._marks[index] = _Mark.STARTED
+        return mine
+
+    def clear(self) -> None:
+        """No request runs any more."""
+        self._gate.clear()
+
+    def recall(self) -> list[int]:
+        """Marks what was not started as recalled; the caller holds the gate's lock."""
+        unstarted = [i for i, mark in enumerate(self._marks) if mark == _Mark.UNSTARTED]
+        for index in unstarted:
+            self._marks[index] = _Mark.RECALLED
+        return unstarted
+
+    @property
+    def recalled_whole(self) -> bool:
+        """Nothing is left to run."""
+        return self._marks.count(_Mark.RECALLED) == len(self._marks)
+
+    # What has become of it
 
     def open(self, tasks: Iterable[Task]) -> list[Task]:
         """Those of `tasks` that need something more."""
@@ -70,7 +128,7 @@ class Job:
     def finish(self, backend: tuple[int, str] | None) -> Report:
         """The report; counts as plain text, since it crosses the channel."""
         return Report(
-            chunk=self.chunk.number,
+            chunk=self.number,
             returned=self.returned,
             unclear=self.unclear,
             times=self.times,

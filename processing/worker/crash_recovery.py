@@ -12,7 +12,7 @@ from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import Outcome
 from processing.ipc.frames import Suspect
-from processing.worker.chunk_run import Job
+from processing.worker.chunk_run import ChunkRun
 from processing.worker.effect_external import External
 from processing.worker.records import stored_status
 from processing.worker.session import Session
@@ -52,7 +52,7 @@ class Suspects:
         self._external = external
         self._publish = publish
 
-    def settle(self, suspect: Suspect, tasks: list[Task], job: Job) -> list[Task]:
+    def settle(self, suspect: Suspect, tasks: list[Task], chunk: ChunkRun) -> list[Task]:
         """Ends the dead backend, then looks; returns the task where it has to go on."""
         if suspect.backend is not None:
             self._session.end_backend(suspect.backend)
@@ -63,9 +63,9 @@ class Suspects:
         stored = self._rows.find(self._session.cursor(), [name]).get(name)
         if stored is not None and _settled(stored, suspect, task):
             if stored.state == State.RUNNING:
-                self._external.doubt(task, stored, suspect.verdict or WORKER_DIED, job)
+                self._external.doubt(task, stored, suspect.verdict or WORKER_DIED, chunk)
                 stored = None
-            self._answer(task, stored, job)
+            self._answer(task, stored, chunk)
             return []
         verdict = suspect.verdict
         if not verdict and task.deaths and task.deaths + _crashes(stored) >= MOST_CRASHES:
@@ -73,14 +73,14 @@ class Suspects:
             task.lost -= 1  # the last one is this one
         if verdict is not None:
             task.end(lost(verdict))
-            job.decided.add(task.index)
+            chunk.decided.add(task.index)
         return [task]
 
-    def _answer(self, task: Task, stored: StoredRequest | None, job: Job) -> None:
+    def _answer(self, task: Task, stored: StoredRequest | None, chunk: ChunkRun) -> None:
         if stored is not None:
             self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
-            job.counts[Count(task.envelope.type, State(stored.state), stored.code)] += 1
-        job.settled.add(task.index)
+            chunk.counts[Count(task.envelope.type, State(stored.state), stored.code)] += 1
+        chunk.settled.add(task.index)
 
 
 def _crashes(stored: StoredRequest | None) -> int:

@@ -17,7 +17,7 @@ from feedback.status.status import DEFAULT_TTL
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import describe
 from processing.maintenance.refusals import malformed_status
-from processing.worker.chunk_run import Job
+from processing.worker.chunk_run import ChunkRun
 from processing.worker.session import CommitUnclear, Session
 
 
@@ -36,7 +36,7 @@ class Letters:
         self._publish = publish
         self._log = log
 
-    def write(self, letters: dict[int, DeadLetter], job: Job) -> None:
+    def write(self, letters: dict[int, DeadLetter], chunk: ChunkRun) -> None:
         """Keeps them all. Raises psycopg.OperationalError where the database is away."""
         if not letters:
             return
@@ -51,8 +51,8 @@ class Letters:
         kept = letters.values()
         self._publish([w for letter in kept for w in malformed_status(letter, now, DEFAULT_TTL)])
         for letter in letters.values():
-            job.counts[Count(letter.record[TYPE] or "", NotRun.DEAD_LETTER, MALFORMED)] += 1
-        job.settled.update(letters)
+            chunk.counts[Count(letter.record[TYPE] or "", NotRun.DEAD_LETTER, MALFORMED)] += 1
+        chunk.settled.update(letters)
 
     def _keep(self, letters: Iterable[DeadLetter]) -> None:
         session = self._session

@@ -21,17 +21,17 @@ from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import Done, NotDone, Outcome, describe, outcome_of
 from processing.worker.calls import DONE
-from processing.worker.chunk_run import Job
-from processing.worker.follow_up_rows import write_follow_ups
+from processing.worker.chunk_run import ChunkRun
 from processing.worker.records import (
+    ResultLog,
     attempts_of,
     final_of,
     row_of,
     running_status,
     status_of,
     stored_status,
+    write_follow_ups,
 )
-from processing.worker.results_log import Results
 from processing.worker.retry_decision import conclude
 from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
@@ -44,7 +44,7 @@ class External:
         self,
         session: Session,
         rows: JournalWriter,
-        results: Results,
+        results: ResultLog,
         lease: float,
         publish: Callable[[list[StatusWrite]], None],
         log: BoundLogger,
@@ -56,23 +56,23 @@ class External:
         self._publish = publish
         self._log = log
 
-    def run(self, tasks: Sequence[Task], job: Job) -> list[Task]:
+    def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Runs tasks whose rows were looked up; returns those to be looked up again."""
         again: list[Task] = []
         for task in tasks:
-            if not job.work.start(task.index, task.timeout):
-                job.give_back([task])
-            elif not self._settle_doubt(task, job):
-                job.settle([task])
-            elif self._claim(task, job.chunk.token):
-                self._call(task, job.chunk.token, job)
-                job.settle([task])
+            if not chunk.start(task.index, task.timeout):
+                chunk.give_back([task])
+            elif not self._settle_doubt(task, chunk):
+                chunk.settle([task])
+            elif self._claim(task, chunk.token):
+                self._call(task, chunk.token, chunk)
+                chunk.settle([task])
             else:
                 again.append(task)
-            job.work.finish()
+            chunk.clear()
         return again
 
-    def doubt(self, task: Task, stored: StoredRequest, code: str, job: Job) -> None:
+    def doubt(self, task: Task, stored: StoredRequest, code: str, chunk: ChunkRun) -> None:
         """A claim whose worker died: it may or may not have happened."""
         task.stored = stored
         task.claimed_run = stored.run
@@ -80,7 +80,7 @@ class External:
         task.deaths = 0 if code in (TIMEOUT, SHUTDOWN) else 1
         task.fingerprint = stored.fingerprint
         task.end(Outcome(State.IN_DOUBT, code, reason="its worker was lost while it ran"))
-        self._write_final(task, stored.token or "", job)
+        self._write_final(task, stored.token or "", chunk)
 
     def _claim(self, task: Task, token: str) -> bool:
         task.started = None
@@ -91,7 +91,7 @@ class External:
         # One statement in autocommit mode: claimed and committed at once.
         return self._rows.claim(self._session.cursor(), row, task.stored, token, self._lease)
 
-    def _call(self, task: Task, token: str, job: Job) -> None:
+    def _call(self, task: Task, token: str, chunk: ChunkRun) -> None:
         handler, session = task.handler, self._session
         if handler is None:
             raise AssertionError("an external request without a handler")
@@ -111,7 +111,7 @@ class External:
             task.end(outcome_of(error, "external"))
         task.seconds = time.perf_counter() - begun
         try:
-            self._write_final(task, token, job, begun=handler.wants_tx and session.in_transaction)
+            self._write_final(task, token, chunk, begun=handler.wants_tx and session.in_transaction)
         except Overtaken:
             session.rollback()
             self._log.error("the claim was taken away meanwhile", request_id=task.envelope.id)
@@ -123,9 +123,9 @@ class External:
             if session.lost:
                 raise
             task.end(outcome_of(error, "external"))
-            self._write_final(task, token, job)
+            self._write_final(task, token, chunk)
 
-    def _write_final(self, task: Task, token: str, job: Job, *, begun: bool = False) -> None:
+    def _write_final(self, task: Task, token: str, chunk: ChunkRun, *, begun: bool = False) -> None:
         session = self._session
         if not begun:
             session.begin()
@@ -135,16 +135,16 @@ class External:
         self._rows.finish_claim(cursor, row, token)
         self._rows.add_attempts(cursor, attempts_of(task, now))
         self._results.add(cursor, [task])
-        writes = write_follow_ups(self._rows, cursor, [task], now, job)
+        writes = write_follow_ups(self._rows, cursor, [task], now, chunk)
         try:
             session.commit()
         except CommitUnclear as error:
             # The claim stands: an expired lease says in_doubt, the final row says what it was.
             raise psycopg.OperationalError(str(error)) from error
         self._publish([*writes, status_of(task, row, now)])
-        job.wait_until(final_of(task).due, now)
+        chunk.wait_until(final_of(task).due, now)
 
-    def _settle_doubt(self, task: Task, job: Job) -> bool:
+    def _settle_doubt(self, task: Task, chunk: ChunkRun) -> bool:
         """Asks the check of a request in doubt; False where that settled it or nobody can tell."""
         stored, handler = task.stored, task.handler
         if stored is None or stored.state != State.IN_DOUBT or handler is None:
@@ -159,7 +159,7 @@ class External:
         task.claimed_run = stored.run  # the run that it is about, and no other
         if isinstance(answer, Done):
             task.end(DONE, result)
-            self._write_final(task, stored.token or "", job)
+            self._write_final(task, stored.token or "", chunk)
         else:
             task.end(Outcome(State.IN_DOUBT, stored.code, stored.reason, stored.error))
             self._publish([stored_status(task, stored, handler, datetime.now(UTC))])

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from feedback.contract.states import State
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import outcome_of
-from processing.worker.chunk_run import Job
+from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import lost
 from processing.worker.effect_transaction import Segments
 from processing.worker.records import final_of, row_of, status_of
@@ -24,43 +24,43 @@ class Plain:
         self._segments = segments
         self._publish = publish
 
-    def run_fresh(self, tasks: Sequence[Task], job: Job) -> list[Task]:
+    def run_fresh(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Runs those of `tasks` that no row can know of; returns what needs the journal."""
         mine = [t for t in tasks if t.outcome is None and _without_row(t)]
-        verdict = job.chunk.suspect.verdict if job.chunk.suspect else None
+        verdict = chunk.suspect.verdict if chunk.suspect else None
         if mine and verdict:
             for task in mine:
                 task.end(lost(verdict))
-            self._tell(mine, job)
+            self._tell(mine, chunk)
         elif mine:
-            self.run(mine, job)
-        return job.open(tasks)
+            self.run(mine, chunk)
+        return chunk.open(tasks)
 
-    def run(self, tasks: Sequence[Task], job: Job) -> list[Task]:
+    def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Runs tasks; returns those whose end has to be written to the journal."""
         for group in _groups(tasks):
-            self._run(group, job)
-        ran = job.open(tasks)
-        self._tell(ran, job)
-        return job.open(ran)
+            self._run(group, chunk)
+        ran = chunk.open(tasks)
+        self._tell(ran, chunk)
+        return chunk.open(ran)
 
-    def _run(self, group: Sequence[Task], job: Job) -> None:
+    def _run(self, group: Sequence[Task], chunk: ChunkRun) -> None:
         try:
-            _, recalled, _ = self._segments.run(group, job.work)
+            _, recalled, _ = self._segments.run(group, chunk)
         except BaseException as error:  # noqa: BLE001 - of user code: it ends these, not the worker
             recalled = []
             for task in group:
                 if task.outcome is None:
                     task.end(outcome_of(error))
-        job.give_back(recalled)
+        chunk.give_back(recalled)
 
-    def _tell(self, ran: Sequence[Task], job: Job) -> None:
+    def _tell(self, ran: Sequence[Task], chunk: ChunkRun) -> None:
         now = datetime.now(UTC)
         for task in ran:
             conclude(task, now, random.random)
         kept = [t for t in ran if t.stored or final_of(t).state in (State.WAITING, State.DEAD)]
-        job.decided.update(t.index for t in kept)
-        gone = [t for t in ran if t.index not in job.decided]
+        chunk.decided.update(t.index for t in kept)
+        gone = [t for t in ran if t.index not in chunk.decided]
         # No row says which run it is: the store takes the one after the standing status's.
         self._publish(
             [
@@ -68,7 +68,7 @@ class Plain:
                 for t in gone
             ]
         )
-        job.settle(gone)
+        chunk.settle(gone)
 
 
 def _without_row(task: Task) -> bool:

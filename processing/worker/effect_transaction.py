@@ -15,7 +15,7 @@ import psycopg
 from feedback.contract.states import TRANSACTION_ENDED, State
 from processing.handlers.outcomes import Outcome, outcome_of
 from processing.worker.calls import DONE, Calls
-from processing.worker.chunk_run import Work
+from processing.worker.chunk_run import ChunkRun
 from processing.worker.session import Session, TransactionEnded
 from processing.worker.task import Task
 
@@ -51,7 +51,9 @@ class Segments:
         self._sizes: dict[str, int] = {}
         """Segment size of types that failed lately."""
 
-    def run(self, tasks: Sequence[Task], work: Work) -> tuple[list[Task], list[Task], list[Task]]:
+    def run(
+        self, tasks: Sequence[Task], chunk: ChunkRun
+    ) -> tuple[list[Task], list[Task], list[Task]]:
         """Runs tasks until all ran or a segment failed: (ran, recalled, left for later).
 
         Raises Broken where a handler ended the transaction, psycopg.OperationalError where the
@@ -64,7 +66,7 @@ class Segments:
             segment = self._next_segment(tasks, position)
             position += len(segment)
             try:
-                failed = self._run_segment(segment, work, ran, recalled, again=again)
+                failed = self._run_segment(segment, chunk, ran, recalled, again=again)
             except Broken as broken:
                 broken.before = [*ran, *broken.before]
                 for task in broken.culprits:
@@ -86,21 +88,21 @@ class Segments:
         return tasks[position : position + size]
 
     def _run_segment(
-        self, segment: Sequence[Task], work: Work, ran: list[Task], recalled: list[Task],
+        self, segment: Sequence[Task], chunk: ChunkRun, ran: list[Task], recalled: list[Task],
         *, again: bool,
     ) -> bool:  # fmt: skip
         if segment[0].handler is not None and segment[0].handler.batch:
-            self._run_batch(segment, work, ran, recalled, again=again)
+            self._run_batch(segment, chunk, ran, recalled, again=again)
             return False
         if not any(t.handler is not None and t.handler.wants_tx for t in segment):
             for task in segment:
-                (ran if self._enter(task, work) else recalled).append(task)
-            work.finish()
+                (ran if self._enter(task, chunk) else recalled).append(task)
+            chunk.clear()
             return False
         xid = self._session.savepoint(again=again)
         done: list[Task] = []
         gone: list[Task] = []
-        if self._try_together(segment, work, done, gone, xid):
+        if self._try_together(segment, chunk, done, gone, xid):
             ran += done
             recalled += gone
             for task in segment[:1]:
@@ -110,25 +112,25 @@ class Segments:
         for task in segment:
             self._sizes[task.envelope.type] = 1
             if task not in gone:
-                (ran if self._run_alone(task, work) else recalled).append(task)
-        work.finish()
+                (ran if self._run_alone(task, chunk) else recalled).append(task)
+        chunk.clear()
         return True
 
     def _try_together(
-        self, segment: Sequence[Task], work: Work, done: list[Task], gone: list[Task], xid: int
+        self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task], xid: int
     ) -> bool:
         """Runs a segment under one savepoint; False where it was undone because one failed."""
         for task in segment:
-            if not self._enter(task, work):
+            if not self._enter(task, chunk):
                 gone.append(task)
                 continue
             self._check(task, xid, before=done)
             if task.outcome is not DONE or not self._session.in_transaction:
-                work.finish()
+                chunk.clear()
                 self._back([*done, task], xid)
                 return False
             done.append(task)
-        work.finish()
+        chunk.clear()
         try:
             self._session.release()
         except TransactionEnded:
@@ -140,10 +142,10 @@ class Segments:
             return False
         return True
 
-    def _run_alone(self, task: Task, work: Work) -> bool:
+    def _run_alone(self, task: Task, chunk: ChunkRun) -> bool:
         """Runs one request under its own savepoint; False when it was recalled."""
         xid = self._session.savepoint()
-        if not self._enter(task, work):
+        if not self._enter(task, chunk):
             self._session.back()
             return False
         self._check(task, xid)
@@ -177,29 +179,29 @@ class Segments:
         if self._session.ended(xid):
             raise Broken([task], xid, known=True, before=before)
 
-    def _enter(self, task: Task, work: Work) -> bool:
+    def _enter(self, task: Task, chunk: ChunkRun) -> bool:
         handler = task.handler
-        if handler is None or not work.start(task.index, task.timeout):
+        if handler is None or not chunk.start(task.index, task.timeout):
             return False
         self._calls.one(task, handler)
         return True
 
     def _run_batch(
-        self, segment: Sequence[Task], work: Work, ran: list[Task], recalled: list[Task],
+        self, segment: Sequence[Task], chunk: ChunkRun, ran: list[Task], recalled: list[Task],
         *, again: bool,
     ) -> None:  # fmt: skip
         handler = segment[0].handler
         if handler is None:
             raise AssertionError("a batch without a handler")
         timeout = min(task.timeout for task in segment)
-        mine = set(work.start_batch([t.index for t in segment], timeout))
+        mine = set(chunk.start_batch([t.index for t in segment], timeout))
         tasks = [t for t in segment if t.index in mine]
         recalled += [t for t in segment if t.index not in mine]
         if not tasks:
             return
         xid = self._session.savepoint(again=again) if handler.wants_tx else 0
         self._calls.batch(tasks, handler)
-        work.finish()
+        chunk.clear()
         if handler.wants_tx:
             self._settle_batch(tasks, xid)
         ran += tasks

@@ -30,7 +30,7 @@ from processing.ipc.frames import Report
 from processing.settings import ExecutorSettings
 from processing.worker.bisection import Transactions
 from processing.worker.calls import Calls
-from processing.worker.chunk_run import Chunk, Job, Work
+from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import Suspects, note_crashes
 from processing.worker.dead_letters import Letters
 from processing.worker.effect_external import External
@@ -38,8 +38,7 @@ from processing.worker.effect_none import Plain
 from processing.worker.effect_transaction import Segments
 from processing.worker.grouping import groups
 from processing.worker.parse import Limits, read_task
-from processing.worker.records import row_of, status_of
-from processing.worker.results_log import Results
+from processing.worker.records import ResultLog, row_of, status_of
 from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.transaction import Round
@@ -74,7 +73,7 @@ class Executor:
         )
         rows = self._rows = JournalWriter(settings.schema)
         segments = Segments(session, Calls(session, publish), settings.segment)
-        results = Results(
+        results = ResultLog(
             settings.schema, wanted=settings.results, duplicates=settings.results_duplicates
         )
         external = External(session, rows, results, settings.lease, publish, log)
@@ -103,29 +102,28 @@ class Executor:
         """Lets go of the connection."""
         self._session.drop()
 
-    def run(self, chunk: Chunk, work: Work) -> Report:
+    def run(self, chunk: ChunkRun) -> Report:
         """Runs a chunk to its end; never raises for what a request or the database does."""
-        job = Job(chunk, work)
-        tasks, letters = self._read(job)
-        rest = self._plain.run_fresh(tasks, job)
+        tasks, letters = self._read(chunk)
+        rest = self._plain.run_fresh(tasks, chunk)
         try:
-            self._run(rest, letters, job)
+            self._run(rest, letters, chunk)
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
             if self._session.lost:
                 # Dead letters have nobody who sends them again: they wait for the database.
-                job.unclear += [i for i in letters if i not in job.settled]
-                self._database_away(error, job.open(rest), job)
+                chunk.unclear += [i for i in letters if i not in chunk.settled]
+                self._database_away(error, chunk.open(rest), chunk)
             else:
-                self._give_up(error, job.open(rest), job)
-        work.finish()
-        return job.finish(self._session.backend)
+                self._give_up(error, chunk.open(rest), chunk)
+        chunk.clear()
+        return chunk.finish(self._session.backend)
 
-    def _read(self, job: Job) -> tuple[list[Task], dict[int, DeadLetter]]:
+    def _read(self, chunk: ChunkRun) -> tuple[list[Task], dict[int, DeadLetter]]:
         tasks: list[Task] = []
         letters: dict[int, DeadLetter] = {}
-        suspect = job.chunk.suspect
+        suspect = chunk.suspect
         trusted = suspect is None or suspect.verdict is None
-        for index, record in enumerate(job.chunk.records):
+        for index, record in enumerate(chunk.records):
             try:
                 task = read_task(self._app, index, record, self._limits, trusted=trusted)
             except Malformed as error:
@@ -136,55 +134,55 @@ class Executor:
                 letters[index] = DeadLetter(None, MALFORMED, why, record)
                 continue
             if isinstance(task, Skip):
-                job.counts[Count("", NotRun.SKIPPED, SKIP)] += 1
+                chunk.counts[Count("", NotRun.SKIPPED, SKIP)] += 1
                 continue
             if suspect is not None:
                 note_crashes(task, suspect)
             tasks.append(task)
         return tasks, letters
 
-    def _run(self, tasks: list[Task], letters: dict[int, DeadLetter], job: Job) -> None:
+    def _run(self, tasks: list[Task], letters: dict[int, DeadLetter], chunk: ChunkRun) -> None:
         self._session.connect()
-        if job.chunk.suspect is not None:
-            tasks = self._suspects.settle(job.chunk.suspect, tasks, job)
-        self._letters.write(letters, job)
+        if chunk.suspect is not None:
+            tasks = self._suspects.settle(chunk.suspect, tasks, chunk)
+        self._letters.write(letters, chunk)
         for group in groups(tasks, self._settings.ordering):
-            self._transactions.run(group, job)
+            self._transactions.run(group, chunk)
 
-    def _give_up(self, error: BaseException, tasks: list[Task], job: Job) -> None:
+    def _give_up(self, error: BaseException, tasks: list[Task], chunk: ChunkRun) -> None:
         """Something that nobody thought of, with the database at hand."""
         self._log.error("unexpected", error=describe(error), exc_info=error)
-        if job.chunk.suspect is not None and isinstance(error, psycopg.OperationalError):
-            job.give_back(tasks)  # the dead worker's backend does not end: look again later
+        if chunk.suspect is not None and isinstance(error, psycopg.OperationalError):
+            chunk.give_back(tasks)  # the dead worker's backend does not end: look again later
             return
         try:
             for task in tasks:
-                self._transactions.fail([task], error, job)
+                self._transactions.fail([task], error, chunk)
         except psycopg.OperationalError as away:
-            self._database_away(away, job.open(tasks), job)
+            self._database_away(away, chunk.open(tasks), chunk)
 
-    def _database_away(self, error: BaseException, tasks: Sequence[Task], job: Job) -> None:
+    def _database_away(self, error: BaseException, tasks: Sequence[Task], chunk: ChunkRun) -> None:
         """Fresh requests are told to come again; whose COMMIT may have landed say nothing."""
         self._log.error("database away", error=safe_text(error), requests=len(tasks))
         self._session.drop()
-        job.database_up = False
-        if job.chunk.suspect is not None:
-            job.give_back(tasks)
+        chunk.database_up = False
+        if chunk.suspect is not None:
+            chunk.give_back(tasks)
             return
         # A call outside that was started is left to its lease: it may have happened. A waiting row
         # that was claimed stays one: main has it given back when the database answers.
         tasks = [t for t in tasks if t.effect != "external" or t.started is None]
         # Whoever sends messages that a decoder reads does not know us, and won't send them again.
         foreign = self._app.decoders
-        job.give_back([t for t in tasks if t.claim is not None or t.record[TOPIC] in foreign])
-        told = job.open(tasks)
+        chunk.give_back([t for t in tasks if t.claim is not None or t.record[TOPIC] in foreign])
+        told = chunk.open(tasks)
         for task in told:
             task.stored = None
             task.started = None
             task.end(Outcome(State.FAILED, DATABASE_UNAVAILABLE, reason="the database is away"))
         now = datetime.now(UTC)
         self._publish([status_of(t, row_of(t, now), now, bump=True) for t in told])
-        job.settle(told)
+        chunk.settle(told)
 
 
 def _longest(app: App, default: float) -> float:

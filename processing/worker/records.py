@@ -1,4 +1,4 @@
-"""How a run becomes a row, lines of the timeline, a status and a result record. Pure.
+"""How a run becomes a row, lines of the timeline, a status, a result record and follow-ups.
 
 A task says how its run ended (`outcome`), what becomes of the request then (`final`), which start
 this was (`run`) and how many starts before it died with their worker (`lost`); nothing else decides
@@ -7,20 +7,27 @@ what the journal and the producer get.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
 
 from feedback.contract.cloudevents import is_structured
 from feedback.contract.envelope import JSON
 from feedback.contract.headers import OURS, headers_for
 from feedback.contract.record import HEADERS, Headers
-from feedback.contract.states import FOLLOW_UP, OK, WORKER_DIED, State
-from feedback.journal.result_outbox import ResultRecord
+from feedback.contract.states import DUPLICATE, FOLLOW_UP, OK, WORKER_DIED, State
+from feedback.journal.coalescing import Superseded
+from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import FailedRun, RequestRow, StoredRequest, headers_json
+from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from feedback.status.writes import row_status, status_write
-from processing.handlers.follow_up import FollowUp
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome
+from processing.handlers.request import FollowUp
+from processing.worker.chunk_run import ChunkRun
 from processing.worker.task import Task
 
 LOST = "its worker died while it ran"
@@ -152,3 +159,58 @@ def _headers(task: Task) -> Headers | None:
             timeout=e.timeout, reference=e.reference, reply_to=e.reply_to, extra=others,
         )
     ]  # fmt: skip
+
+
+class ResultLog:
+    """Result records of a chunk, written with its rows; nothing where there is no results topic."""
+
+    def __init__(self, schema: str, *, wanted: bool, duplicates: bool) -> None:
+        self._schema = schema
+        self._wanted = wanted
+        self._duplicates = duplicates
+
+    def add(
+        self, cursor: psycopg.Cursor[Any], ended: Sequence[Task], answered: Sequence[Task] = ()
+    ) -> None:
+        """Records of what has ended, and of resends that were answered where that is wanted."""
+        if not self._wanted:
+            return
+        records = [result_record(task) for task in ended]
+        if self._duplicates:
+            records += [
+                ResultRecord(
+                    stored.id, stored.type, stored.state, DUPLICATE,
+                    None if stored.result is None else stored.result.encode(),
+                )
+                for stored in (task.stored for task in answered)
+                if stored is not None
+            ]  # fmt: skip
+        add_results(cursor, self._schema, records)
+
+    def add_ousted(self, cursor: psycopg.Cursor[Any], ousted: Sequence[Superseded]) -> None:
+        """Records of requests whose place a newer one took."""
+        if self._wanted:
+            records = [ResultRecord(row.id, row.type, row.state, row.code) for row in ousted]
+            add_results(cursor, self._schema, records)
+
+
+def write_follow_ups(
+    rows: JournalWriter,
+    cursor: psycopg.Cursor[Any],
+    ended: Sequence[Task],
+    now: datetime,
+    chunk: ChunkRun,
+) -> list[StatusWrite]:
+    """Writes what requests that are done asked for; their statuses."""
+    asked = [
+        follow_up_row(task, follow_up, now)
+        for task in ended
+        if task.follow_ups and final_of(task).state is State.DONE
+        for follow_up in task.follow_ups
+    ]
+    if not asked:
+        return []
+    written = rows.insert_missing(cursor, asked)
+    for row in asked:
+        chunk.wait_until(row.not_before, now)
+    return [row_status(row, now) for row in asked if row.id in written]

@@ -11,10 +11,9 @@ from feedback.contract.record import Record, kind_of
 from feedback.contract.states import RETRIED, UNKNOWN_TYPE, State
 from feedback.journal.rows import StoredRequest
 from feedback.status.status import DEFAULT_TTL
-from processing.handlers.follow_up import FollowUp
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome
-from processing.handlers.request import Request
+from processing.handlers.request import FollowUp, Request
 
 _KEPT = frozenset({State.RUNNING, State.IN_DOUBT})
 """States of a row under which the same run may go on."""

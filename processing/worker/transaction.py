@@ -20,20 +20,20 @@ from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from feedback.status.writes import row_status
 from processing.handlers.handler import Handler
-from processing.worker.chunk_run import Job
+from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import Sorted, conflict_letter, sort_out
 from processing.worker.effect_external import External
 from processing.worker.effect_none import Plain
 from processing.worker.effect_transaction import Segments
-from processing.worker.follow_up_rows import write_follow_ups
 from processing.worker.records import (
+    ResultLog,
     attempts_of,
     final_of,
     row_of,
     status_of,
     stored_status,
+    write_follow_ups,
 )
-from processing.worker.results_log import Results
 from processing.worker.retry_decision import arrivals, conclude, follow
 from processing.worker.session import Session
 from processing.worker.task import Task
@@ -49,7 +49,7 @@ class Round:
         rows: JournalWriter,
         runners: tuple[Segments, Plain, External],
         coalescing: Coalescing,
-        results: Results,
+        results: ResultLog,
         publish: Callable[[list[StatusWrite]], None],
     ) -> None:
         self._handlers = handlers
@@ -60,7 +60,7 @@ class Round:
         self._results = results
         self._publish = publish
 
-    def run(self, tasks: Sequence[Task], job: Job) -> list[Task]:
+    def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """One transaction; returns what is left for the next one.
 
         Raises Broken, Overtaken, CommitUnclear and what psycopg raises.
@@ -72,25 +72,25 @@ class Round:
             session.begin()
         cursor = session.cursor()
         found = self._rows.find(cursor, [t.envelope.id for t in tasks])
-        fate = sort_out(tasks, found, job.decided)
-        recalled = fate.without_start(job.work.keep)
-        ran, more_recalled, left = self._segments.run(fate.fresh, job.work)
-        job.work.finish()
+        fate = sort_out(tasks, found, chunk.decided)
+        recalled = fate.without_start(chunk.keep)
+        ran, more_recalled, left = self._segments.run(fate.fresh, chunk)
+        chunk.clear()
         if apart:
             session.begin()
         fate.ended += ran
         now = datetime.now(UTC)
         for task in fate.ended:
             conclude(task, now, random.random)
-        writes = self._write(cursor, fate, now, job)
+        writes = self._write(cursor, fate, now, chunk)
         session.commit()
-        self._tell(fate, writes, now, job)
-        job.give_back([*recalled, *more_recalled])
-        left += self._plain.run(fate.plain, job)
-        return left + self._external.run(fate.external, job)
+        self._tell(fate, writes, now, chunk)
+        chunk.give_back([*recalled, *more_recalled])
+        left += self._plain.run(fate.plain, chunk)
+        return left + self._external.run(fate.external, chunk)
 
     def _write(
-        self, cursor: psycopg.Cursor[Any], fate: Sorted, now: datetime, job: Job
+        self, cursor: psycopg.Cursor[Any], fate: Sorted, now: datetime, chunk: ChunkRun
     ) -> list[StatusWrite]:
         """Journal rows, in the order that all chunks keep: locks, coalescing, COPY, updates.
 
@@ -116,7 +116,7 @@ class Round:
         if new:
             rows.insert(cursor, new)
         rows.update(cursor, changed)
-        writes += write_follow_ups(rows, cursor, ended, now, job)
+        writes += write_follow_ups(rows, cursor, ended, now, chunk)
         for task in fate.conflicts:
             rows.add_letter(cursor, conflict_letter(task))
         if attempts := [line for t in ended for line in attempts_of(t, now)]:
@@ -138,7 +138,9 @@ class Round:
         self._results.add_ousted(cursor, fate.ousted)
         return [row_status(row, now, ttl=row.status_ttl) for row in fate.ousted]
 
-    def _tell(self, fate: Sorted, writes: list[StatusWrite], now: datetime, job: Job) -> None:
+    def _tell(
+        self, fate: Sorted, writes: list[StatusWrite], now: datetime, chunk: ChunkRun
+    ) -> None:
         """After COMMIT: publish, count."""
         for task, row in zip(fate.ended, fate.rows, strict=True):
             writes.append(status_of(task, row, now, bump=_without_row(task)))
@@ -146,19 +148,19 @@ class Round:
             writes += self._standing(task, now)
             if task.stored is not None:
                 state = State(task.stored.state)
-                job.counts[Count(task.envelope.type, state, DUPLICATE)] += 1
+                chunk.counts[Count(task.envelope.type, state, DUPLICATE)] += 1
         for task in fate.conflicts:
             # Its own status may have expired: whoever sent another payload sees what stands there.
             writes += self._standing(task, now)
-            job.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, CONFLICT)] += 1
+            chunk.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, CONFLICT)] += 1
         self._publish(writes)
         for gone in fate.ousted:
-            job.counts[Count(gone.type, gone.state, gone.code)] += 1
+            chunk.counts[Count(gone.type, gone.state, gone.code)] += 1
         for task in fate.ended:
-            job.wait_until(final_of(task).due, now)
-        job.settle(fate.ended)
+            chunk.wait_until(final_of(task).due, now)
+        chunk.settle(fate.ended)
         for others in (fate.answered, fate.conflicts, fate.stale):
-            job.settled.update(t.index for t in others)
+            chunk.settled.update(t.index for t in others)
 
     def _standing(self, task: Task, now: datetime) -> list[StatusWrite]:
         """The status of the row under its id, which may be of another type."""

@@ -26,7 +26,6 @@ MODULES = (
     "processing/maintenance/claim_timing.py",
     "processing/pool/demand.py",
     "processing/cluster/quota.py",
-    "processing/worker/attempts.py",
     "processing/worker/retry_decision.py",
     "processing/worker/dedup.py",
     "processing/worker/transaction.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,31 +15,37 @@ from processing import App
 from processing.ipc.frames import Report, Suspect
 from processing.logs import get_logger
 from processing.settings import ExecutorSettings
-from processing.worker.chunk_run import Chunk
+from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor
 
 
-class FakeWork:
-    """Lets every request start that was not recalled."""
+class FakeGate:
+    """Remembers what was shown."""
 
-    def __init__(self, recalled: Sequence[int] = ()) -> None:
-        self.recalled = set(recalled)
-        self.started: list[int] = []
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.shown: list[int | None] = []
 
-    def start(self, index: int, timeout: float | None) -> bool:
-        if index in self.recalled:
-            return False
-        self.started.append(index)
-        return True
+    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
+        self.shown.append(index)
 
-    def start_batch(self, indices: Sequence[int], timeout: float | None) -> list[int]:
-        return [i for i in indices if i not in self.recalled]
+    def clear(self) -> None:
+        """Nothing to hide."""
 
-    def keep(self, indices: Sequence[int]) -> list[int]:
-        return [i for i in indices if i not in self.recalled]
 
-    def finish(self) -> None:
-        """Nothing to show."""
+def chunk_run(
+    records: Sequence[Record],
+    number: int = 1,
+    token: str = "t",
+    suspect: Suspect | None = None,
+    recalled: Sequence[int] = (),
+) -> ChunkRun:
+    """A chunk of which some requests were recalled before it began."""
+    gate = FakeGate()
+    chunk = ChunkRun(number, token, list(records), suspect, gate)
+    chunk.keep([index for index in range(len(records)) if index not in recalled])
+    chunk.recall()
+    return chunk
 
 
 class Bench:
@@ -79,8 +86,8 @@ class Bench:
         self, *records: Record, recalled: Sequence[int] = (), suspect: Suspect | None = None
     ) -> Report:
         self.number += 1
-        chunk = Chunk(self.number, f"token-{self.number}", list(records), suspect)
-        return self.executor.run(chunk, FakeWork(recalled))
+        token = f"token-{self.number}"
+        return self.executor.run(chunk_run(records, self.number, token, suspect, recalled))
 
     def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url, autocommit=True) as connection:

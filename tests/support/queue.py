@@ -74,9 +74,9 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
     def renewed(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
         """While it runs the clerk renews its lease, and commits when the row is to be finished."""
         note(request, tx)
-        clerk = answers["clerk"]
-        clerk.execute(f"UPDATE {schema}.requests SET lease_until = now() WHERE id = 'a'".encode())
-        threading.Timer(0.3, clerk.commit).start()
+        claimer = answers["claimer"]
+        claimer.execute(f"UPDATE {schema}.requests SET lease_until = now() WHERE id = 'a'".encode())
+        threading.Timer(0.3, claimer.commit).start()
 
     @app.handler("recount")
     def recount(payload: Any, request: Request[Any]) -> list[str]:

@@ -377,10 +377,9 @@ def test_two_executors_on_the_same_ids_leave_one_effect_each(bench: Bench) -> No
     for executor in (first, other):
 
         def race(executor: Any = executor) -> None:
-            from processing.worker.chunk_run import Chunk
-            from tests.support.executor import FakeWork
+            from tests.support.executor import chunk_run
 
-            executor.run(Chunk(1, "t", records), FakeWork())
+            executor.run(chunk_run(records))
 
         threads.append(threading.Thread(target=race))
     for thread in threads:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from feedback.contract.states import HANDLER_ERROR, RETRY, TIMEOUT, State
 from processing.handlers.outcomes import Outcome, Reject, Retry, outcome_of
 from processing.handlers.retry_policy import RetryPolicy
-from processing.worker.attempts import LONGEST_DELAY, decide
+from processing.worker.retry_decision import LONGEST_DELAY, decide
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 STEADY = RetryPolicy(attempts=3, base=2, factor=3, cap=100, jitter=0)

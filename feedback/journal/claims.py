@@ -1,4 +1,4 @@
-"""The waiting queue in the journal: claiming rows that are due, and giving them back.
+"""The waiting queue in the journal: claiming rows that are due, and keeping the claims.
 
 A claim leaves the row `waiting` with a token, a lease and a raised run number, so a crash needs
 nobody to clean up: when the lease ends the row is due again, and its next claim counts the crash.
@@ -7,35 +7,31 @@ Connections are in autocommit mode. Due times are compared with the database's c
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import orjson
 import psycopg
-from psycopg import errors
 
 from feedback.contract.record import DUE, Headers, Record
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED
 from feedback.journal.coalescing import Superseded
 from feedback.journal.queries import query
-from feedback.journal.result_outbox import ResultRecord, add_results
-from feedback.journal.rows import stored_headers
-from feedback.journal.walk import first_due
+from feedback.journal.releases import give_back, note_superseded, read_superseded
+from feedback.journal.rows import headers_of
+from feedback.journal.tokens import ClaimNames, claim_token, tokens_of
 
 Connection: TypeAlias = psycopg.Connection[Any]
 
+LONGEST_WALK: Final = 2000
+"""Types that one walk looks at."""
 LEASE: Final = 60.0
 """Seconds that a claim holds unless it is renewed."""
 _ROUNDS: Final = 4
 """Claims of one want: types that have less than their share leave the rest to others."""
-LOCK_BRIEFLY: Final = "SET LOCAL lock_timeout = '500ms'"
-"""A resend that is answered, or a renewal, holds a row for less."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_LONGEST_CHANNEL: Final = 63  # bytes that PostgreSQL takes
 _ROW_ONLY: Final = frozenset({"ce_id", "ce_type", "ce_notbefore"})
 """Headers that the row's columns say; `ce_notbefore` was for its first arrival."""
 
@@ -87,23 +83,6 @@ class _Row(NamedTuple):
     created_at: datetime
 
 
-Pairs: TypeAlias = Iterable[tuple[str, int]]
-"""(id, order) of claimed rows."""
-
-
-def claim_token(instance: str, order: int) -> str:
-    """The token of rows that an instance claimed under an order; no two orders share one."""
-    return f"{instance}:{order}"
-
-
-def due_channel(schema: str) -> str:
-    """The channel of NOTIFY that says: a row was made due by an operator, a park or a release."""
-    name = f"{schema}_due".encode()
-    if len(name) > _LONGEST_CHANNEL:
-        name = schema.encode()[: _LONGEST_CHANNEL - 4] + b"_due"
-    return name.decode(errors="replace")
-
-
 def claim(
     connection: Connection,
     instance: str,
@@ -138,7 +117,7 @@ def claim(
                 room[name] = room[name] - n if n == share else 0
         rows, superseded = _settle_references(connection, rows, values, schema)
         if results:
-            _note(connection, superseded, schema)
+            note_superseded(connection, superseded, schema)
     # Those that are due first go first; of one type the claim has seen to that.
     rows.sort(key=lambda row: (row.due, row.created_at))
     found = [Claimed(_record(row, want.order), _verdict(row)) for row in rows]
@@ -164,83 +143,48 @@ def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:
     return {name: share for name, share in shares.items() if share}
 
 
-def renew(connection: Connection, instance: str, pairs: Pairs, *, schema: str) -> int:
-    """Lets the leases of claims begin anew; how many still were this instance's."""
-    ids, values = _named(instance, pairs)
+def first_due(
+    connection: Connection, after: str = "", *, schema: str
+) -> tuple[list[tuple[str, float]], str]:
+    """(type, seconds until its first row is due), and the type after which the next walk starts.
+
+    A walk costs one index look-up a type, so it is bounded: anybody can make up types. It goes
+    round, so that none stays out of sight behind others: the next starts where this one ended.
+    Those that are due first come first; '' is the beginning.
+    """
+    found = last = _walk(connection, after, LONGEST_WALK, schema)
+    left = LONGEST_WALK - len(found)
+    if left and after:
+        last = _walk(connection, "", left, schema)
+        left -= len(last)
+    place = "" if left else last[-1][0]
+    # Where there are few, the second one sees some of them again.
+    return sorted({**dict(found), **dict(last)}.items(), key=_seconds), place
+
+
+def renew(connection: Connection, instance: str, claims: ClaimNames, *, schema: str) -> int:
+    """Extends the leases of claims; how many of them are still this instance's."""
+    ids, values = tokens_of(instance, claims)
     if not ids:
         return 0
     return connection.execute(query("renew_claims", schema), {**values, "lease": LEASE}).rowcount
 
 
 def hold(connection: Connection, tokens: Sequence[str], lease: float, *, schema: str) -> int:
-    """Lets the leases of calls outside begin anew, by their chunks' tokens; how many there were."""
+    """Extends the leases of external calls, by their chunks' tokens; how many there were."""
     if not tokens:
         return 0
     values = {"tokens": list(tokens), "lease": lease}
     return connection.execute(query("hold_claims", schema), values).rowcount
 
 
-def release(
-    connection: Connection, instance: str, pairs: Pairs, *, schema: str, results: bool = False
-) -> list[Superseded]:
-    """Gives back claims that were not started: due at once, for any instance.
-
-    Returns those that a newer request of their reference has replaced meanwhile, instead.
-    """
-    ids, values = _named(instance, pairs)
-    if not ids:
-        return []
-    # What is locked for long is being finished, and is left to that in the end. A newer one of a
-    # reference that arrives between two statements has it done once more.
-    *early, last = ("lock_claims", "lock_free_claims", "lock_free_claims")
-    for lock in early:
-        with contextlib.suppress(errors.LockNotAvailable, errors.UniqueViolation):
-            return _release(connection, lock, values, schema, results=results)
-    return _release(connection, last, values, schema, results=results)
+def _walk(connection: Connection, after: str, most: int, schema: str) -> list[tuple[str, float]]:
+    values = {"after": after, "most": most}
+    return connection.execute(query("due_types", schema), values).fetchall()
 
 
-def _release(
-    connection: Connection, lock: str, values: Mapping[str, Any], schema: str, *, results: bool
-) -> list[Superseded]:
-    with connection.transaction():
-        connection.execute(LOCK_BRIEFLY)
-        locked = connection.execute(query(lock, schema), values).fetchall()
-        superseded = _give_back(connection, locked, schema)
-        if results:
-            _note(connection, superseded, schema)
-        if locked:
-            notify(connection, schema=schema)
-        return superseded
-
-
-def settle(
-    connection: Connection, ids: Sequence[str], token: str, *, schema: str, results: bool
-) -> list[Superseded]:
-    """Claims under `token` that this transaction made of rows with a reference wait, unclaimed.
-
-    Returns those of the reference that gave way. Raises UniqueViolation where another one came
-    meanwhile, and LockNotAvailable.
-    """
-    if not ids:
-        return []
-    values = {"ids": list(ids), "token": token}
-    superseded = _superseded(connection.execute(query("supersede_started", schema), values))
-    gone = {row.id for row in superseded}
-    left = [(name, True) for name in sorted(set(ids) - gone)]
-    superseded += _give_back(connection, left, schema)
-    if results:
-        _note(connection, superseded, schema)
-    return superseded
-
-
-def notify(connection: Connection, *, schema: str) -> None:
-    """Wakes the maintenance processes of all instances, when the transaction commits."""
-    connection.execute("SELECT pg_notify(%s, '')", [due_channel(schema)])
-
-
-def _headers(text: str | None) -> Headers:
-    # psycopg's own reading of jsonb is a tenth of what a claim costs.
-    return [] if text is None else stored_headers(orjson.loads(text))
+def _seconds(found: tuple[str, float]) -> float:
+    return found[1]
 
 
 def _claim_shares(
@@ -259,52 +203,16 @@ def _settle_references(
         return rows, []
     values = {**values, "ids": ids}
     connection.execute(query("start_coalesced", schema), values)
-    late = _superseded(connection.execute(query("supersede_started", schema), values))
+    late = read_superseded(connection.execute(query("supersede_started", schema), values))
     vain = {name for (name,) in connection.execute(query("claimed_in_vain", schema), values)}
-    superseded = late + _give_back(connection, [(name, True) for name in sorted(vain)], schema)
+    superseded = late + give_back(connection, [(name, True) for name in sorted(vain)], schema)
     gone = vain | {row.id for row in late}
     return [row for row in rows if row.id not in gone], superseded
 
 
-def _give_back(
-    connection: Connection, locked: Sequence[tuple[str, bool]], schema: str
-) -> list[Superseded]:
-    """Rows that this transaction has locked wait again: (id, whether it coalesces)."""
-    lost: list[Superseded] = []
-    if coalescing := [name for name, coalesces in locked if coalesces]:
-        # In this order: what has no newer one is the newest, so what else waits is older.
-        for step in ("supersede_claims", "supersede_older"):
-            lost += _superseded(connection.execute(query(step, schema), {"ids": coalescing}))
-    if locked:
-        ids = [name for name, _ in locked]
-        connection.execute(query("release_claims", schema), {"ids": ids})
-    return lost
-
-
-def _superseded(rows: Iterable[tuple[Any, ...]]) -> list[Superseded]:
-    return [Superseded(*row[:6])._replace(headers=_headers(row[6])) for row in rows]
-
-
-def _note(connection: Connection, superseded: Sequence[Superseded], schema: str) -> None:
-    records = [ResultRecord(s.id, s.type, s.state, s.code) for s in superseded]
-    with connection.cursor() as cursor:
-        add_results(cursor, schema, records)
-
-
-def _named(instance: str, pairs: Pairs) -> tuple[list[str], dict[str, Any]]:
-    # Of two claims of one row only the later one can still hold.
-    orders = dict(sorted(pairs, key=_order_of))
-    ids = sorted(orders)
-    return ids, {"ids": ids, "tokens": [claim_token(instance, orders[name]) for name in ids]}
-
-
-def _order_of(pair: tuple[str, int]) -> int:
-    return pair[1]
-
-
 def _record(row: _Row, order: int) -> Record:
     pairs: Headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode())]
-    pairs += [pair for pair in _headers(row.headers) if pair[0] not in _ROW_ONLY]
+    pairs += [pair for pair in headers_of(row.headers) if pair[0] not in _ROW_ONLY]
     timestamp = (row.produced_at - _EPOCH) // _MILLISECOND
     return (row.topic, DUE, order, timestamp, row.key, row.payload, pairs, row.type)
 

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import psycopg
 from psycopg import errors
 
-from feedback.journal.claims import notify, settle
 from feedback.journal.coalescing import Superseded
+from feedback.journal.notifications import notify_due
 from feedback.journal.queries import query
+from feedback.journal.releases import settle
 
 Connection: TypeAlias = psycopg.Connection[Any]
 
@@ -84,7 +85,7 @@ def park(
             superseded, runs = _revive(connection, parcels, code, schema, results=results)
             runs |= dict(connection.execute(query("park", schema), values).fetchall())
             if runs:
-                notify(connection, schema=schema)
+                notify_due(connection, schema=schema)
         return ParkResult(runs, superseded)
     except (errors.LockNotAvailable, errors.UniqueViolation):
         if len(parcels) == 1:

@@ -123,6 +123,12 @@ def headers_json(headers: Headers | None) -> bytes:
     )
 
 
+def headers_of(text: str | None) -> Headers:
+    """The headers of a row, from the text of the column."""
+    # psycopg's own reading of jsonb is a tenth of what a claim costs.
+    return [] if text is None else stored_headers(orjson.loads(text))
+
+
 def stored_headers(pairs: Iterable[Sequence[Any]] | None) -> Headers:
     """The headers of a row, [[name, value in base64 or null], ...], as a message has them."""
     return [

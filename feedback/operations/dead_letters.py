@@ -19,7 +19,7 @@ from feedback.contract.exact_json import parse_json, write_json
 from feedback.contract.record import Headers, Record
 from feedback.contract.states import CONFLICT
 from feedback.errors import Malformed
-from feedback.journal.claims import notify
+from feedback.journal.notifications import notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import headers_json, stored_headers
 from feedback.operations.explanations import Refusal
@@ -124,7 +124,7 @@ def retry_letter(
         if moved is None:
             return _no(number, f"id {envelope.id!r} is taken: give it another one with --id")
         connection.execute(query("mark_letter", schema), [moved.id, number])
-        notify(connection, schema=schema)
+        notify_due(connection, schema=schema)
         return moved
 
 

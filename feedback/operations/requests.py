@@ -1,4 +1,4 @@
-"""What operators read of the journal, and the maintenance process's duties in it.
+"""What operators read of the journal.
 
 Connections are in autocommit mode; each function is one or a few statements. Rows are dicts by
 column name.
@@ -7,14 +7,14 @@ column name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg.rows import dict_row
 
-from feedback.contract.states import WORKER_DIED, State
+from feedback.contract.states import State
 from feedback.journal.queries import query
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import Status
@@ -24,37 +24,11 @@ Connection: TypeAlias = psycopg.Connection[Any]
 Row: TypeAlias = dict[str, Any]
 
 SCHEMA: Final = "oncepool"
-SWEEP_AT_ONCE: Final = 500
 
-_EXPIRED = (
-    "its lease ran out: the worker that ran it died with its machine, or hangs. Whether the "
-    "external effect happened is not known"
-)
 # An index finds these whatever their age.
 _INDEXED = frozenset({State.WAITING, State.RUNNING, State.IN_DOUBT, State.DEAD})
 _FILTERS = frozenset({"state", "type", "since", "key", "reference"})
 _WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None)
-
-
-class ExpiredClaim(NamedTuple):
-    """A claim that the sweep has made `in_doubt`."""
-
-    id: str
-    type: str
-    attempt: int
-    run: int
-    code: str
-    error: str
-    finished_at: datetime
-    status_ttl: int | None
-    """Seconds; None = the default."""
-    fingerprint: bytes | None
-    """None also where producers could not compare it."""
-    state: State = State.IN_DOUBT
-    result: None = None
-    reason: None = None
-    retry_at: None = None
-    superseded_by: None = None
 
 
 def list_requests(
@@ -108,27 +82,6 @@ def get_status(connection: Connection, id: str, *, schema: str = SCHEMA) -> Stat
     """
     row = JournalWriter(schema).find(connection.cursor(), [id]).get(id)
     return None if row is None else Status.decode(row_status(row, row.at).value)
-
-
-def sweep_expired_claims(
-    connection: Connection, *, schema: str = SCHEMA, limit: int = SWEEP_AT_ONCE
-) -> list[ExpiredClaim]:
-    """Makes claims whose lease has run out `in_doubt`, at most `limit`; those that it made so."""
-    values = {"limit": limit, "code": WORKER_DIED, "error": _EXPIRED}
-    rows = connection.execute(query("sweep_expired_claims", schema), values).fetchall()
-    return [ExpiredClaim(*row) for row in rows]
-
-
-def add_counters(
-    connection: Connection,
-    counts: Mapping[tuple[int, str, str, str], int],
-    *,
-    schema: str = SCHEMA,
-) -> None:
-    """Adds to the counters: (minute as epoch seconds, type, state, code) -> n."""
-    columns: list[Sequence[Any]] = [list(column) for column in zip(*counts, strict=True)]
-    if columns:
-        connection.execute(query("add_counters", schema), [*columns, list(counts.values())])
 
 
 def pattern(text: str) -> str:

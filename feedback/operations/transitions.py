@@ -17,7 +17,7 @@ from psycopg import errors
 from feedback.contract.exact_json import parse_json
 from feedback.contract.headers import reply_channel
 from feedback.contract.states import State
-from feedback.journal.claims import notify
+from feedback.journal.notifications import notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import stored_headers
 from feedback.operations.explanations import Refusal, explain
@@ -191,7 +191,7 @@ def _move(
         expected = values.get("states") or [values["from_state"]]
         refused = explain(connection, missed, values["action"], expected, schema=schema)
     if moved and wake:
-        notify(connection, schema=schema)
+        notify_due(connection, schema=schema)
     return TransitionOutcome(moved, refused)
 
 

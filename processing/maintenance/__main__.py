@@ -18,7 +18,6 @@ import traceback
 import redis
 
 from feedback.errors import StoreUnavailable
-from feedback.journal.claims import ClaimRequest
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
 from processing.cluster.instances import connect
@@ -45,12 +44,12 @@ from processing.ipc.frames import (
 )
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.logs import configure, get_logger
-from processing.maintenance.claimer import UnstartedRecords
 from processing.maintenance.database_loop import DatabaseLoop
 from processing.maintenance.health import Health
 from processing.maintenance.health_server import HealthServer
 from processing.maintenance.periodic import PeriodicDuties
 from processing.maintenance.result_relay import result_relay
+from processing.maintenance.unstarted import UnstartedRecords
 from processing.settings import MaintenanceSettings
 
 TURN = 0.5
@@ -139,7 +138,7 @@ class Maintenance:
                 break
             for _duty in self._schedule.take(time.monotonic()):
                 self._look_around()
-            self._database.unhang()
+            self._database.cut_if_hung()
         self._leave()
         return 0
 
@@ -159,28 +158,12 @@ class Maintenance:
             case Park():
                 self._database.park(UnstartedRecords(*frame))
             case WantRows() | RowDueIn() | RenewClaims() | HoldTokens() | ReleaseClaims():
-                self._on_queue(frame)
+                self._database.on_queue_frame(frame)
             case Stop():
                 return False
             case _:
                 raise AssertionError(f"the main process sent {frame!r}")
         return True
-
-    def _on_queue(self, frame: Frame) -> None:
-        """What the main process says of the waiting queue."""
-        queue = self._database.queue
-        match frame:
-            case WantRows(order, most, limits, paused):
-                queue.want(ClaimRequest(order, most, limits, paused))
-            case RowDueIn(seconds):
-                queue.wake(seconds)
-            case RenewClaims(pairs):
-                queue.renew(pairs)
-            case HoldTokens(tokens):
-                queue.hold(tokens)
-            case ReleaseClaims(pairs, backends):
-                queue.release(pairs, backends)
-        self._database.wake()
 
     def _look_around(self) -> None:
         facts = self._health.facts

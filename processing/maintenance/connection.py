@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from feedback.journal.claims import due_channel
+from feedback.journal.notifications import due_channel
 from processing.ipc.wakeup import Waker
 
 CONNECT_TIMEOUT = 5

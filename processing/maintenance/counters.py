@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from feedback.contract.counts import AnyCounts
 
 Counts = dict[tuple[int, str, str, str], int]
@@ -14,9 +16,11 @@ MOST_KEYS = 50_000
 
 
 class Counters:
-    """Adds up what the main process reports until it is written. Owned by a lock of the caller."""
+    """Adds up what the main process reports until it is written. For any threads."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # All below is guarded by _lock.
         self._counts: Counts = {}
         self._names: set[str] = set()
         self.lost = 0
@@ -28,22 +32,25 @@ class Counters:
     def add(self, counts: AnyCounts, now: float) -> None:
         """Counts of now, epoch seconds."""
         minute = int(now) // 60 * 60
-        for (name, state, code), n in counts.items():
-            key = (minute, self._name(name), str(state), code)
-            if key in self._counts or len(self._counts) < MOST_KEYS:
-                self._counts[key] = self._counts.get(key, 0) + n
-            else:
-                self.lost += n
+        with self._lock:
+            for (name, state, code), n in counts.items():
+                key = (minute, self._name(name), str(state), code)
+                if key in self._counts or len(self._counts) < MOST_KEYS:
+                    self._counts[key] = self._counts.get(key, 0) + n
+                else:
+                    self.lost += n
 
     def take(self) -> Counts:
         """Everything that is not written yet; `restore` gives it back."""
-        counts, self._counts = self._counts, {}
+        with self._lock:
+            counts, self._counts = self._counts, {}
         return counts
 
     def restore(self, counts: Counts) -> None:
         """Takes back what could not be written."""
-        for key, n in counts.items():
-            self._counts[key] = self._counts.get(key, 0) + n
+        with self._lock:
+            for key, n in counts.items():
+                self._counts[key] = self._counts.get(key, 0) + n
 
     def _name(self, name: str) -> str:
         if name not in self._names:

@@ -1,6 +1,6 @@
 """The database work of the maintenance process, in a thread of its own.
 
-So the channel, the registration and the health endpoint go on while the database hangs.
+So the channel, the registration and the health endpoints go on while the database hangs.
 """
 
 from __future__ import annotations
@@ -10,37 +10,33 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 from structlog.stdlib import BoundLogger
 
-from feedback.contract.counts import AnyCounts
-from feedback.contract.states import PARKED, SHUTDOWN
+from feedback.contract.counts import AnyCounts, Count
 from feedback.errors import OncepoolError, SchemaTooNew
+from feedback.journal.housekeeping import (
+    add_counters,
+    in_doubt_records,
+    in_doubt_statuses,
+    sweep_expired_claims,
+)
 from feedback.journal.migrations import check_schema, migrate
 from feedback.journal.result_outbox import add_results
-from feedback.journal.rows import DeadLetter
-from feedback.operations import requests as operators
 from feedback.status.store import StatusWrite
 from processing.ipc.channel import ChannelClosed
-from processing.ipc.frames import (
-    CannotServe,
-    DatabaseState,
-    Frame,
-    MaintenanceReady,
-    PartAnswered,
-)
-from processing.maintenance.claimer import Claimer, UnstartedRecords
+from processing.ipc.frames import CannotServe, DatabaseState, Frame, MaintenanceReady
+from processing.maintenance.claimer import Claimer
 from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.counters import Counters
 from processing.maintenance.database_health import DatabaseHealth
-from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
-from processing.maintenance.expiry import records_in_doubt, statuses_in_doubt
 from processing.maintenance.health import Health
 from processing.maintenance.periodic import PeriodicDuties
-from processing.maintenance.refusals import refusals
+from processing.maintenance.reporting import Reporting
+from processing.maintenance.unstarted import UnstartedRecords
+from processing.maintenance.unstarted_handling import UnstartedHandling
 from processing.settings import MaintenanceSettings
 
 WRITE_COUNTERS_EVERY = 2.0
@@ -59,29 +55,27 @@ class DatabaseLoop:
         log: BoundLogger,
     ) -> None:
         self._settings = settings
-        self._tell = tell
-        self._publish = publish
         self._health = health
         self._log = log
-        self._schedule = PeriodicDuties(
+        self._duties = PeriodicDuties(
             {COUNTERS: WRITE_COUNTERS_EVERY, SWEEP: settings.sweep_interval}, time.monotonic()
         )
         # At the start too: an instance that was killed may have left claims.
-        self._schedule.hasten(SWEEP, time.monotonic())
-        self._letters = DeadLetterBuffer(settings.schema, log)
+        self._duties.hasten(SWEEP, time.monotonic())
         self._said_ready = False
         self._schema_checked = False
         self._blocked = False
         """The schema can't be used: nothing but stopping helps."""
-        self.queue = Claimer(settings, tell, publish, self.count, self.refuse)
-        """What is to be done about due rows; `wake` after it was told something."""
-        self._line = ListeningConnection(
-            settings.database_url, settings.schema, settings.instance, self.queue.wake
+        self._counters = Counters()
+        self._reporting = Reporting(tell, publish, self.count, settings.status_ttl)
+        self._claimer = Claimer(settings, self._reporting)
+        self._unstarted = UnstartedHandling(settings, self._reporting, log)
+        self._connection = ListeningConnection(
+            settings.database_url, settings.schema, settings.instance, self._claimer.woken
         )
         self._changed = threading.Lock()
-        # All below is guarded by _changed.
-        self._probe = DatabaseHealth()
-        self._counters = Counters()
+        # Both below are guarded by _changed.
+        self._state = DatabaseHealth()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="database", daemon=True)
 
@@ -94,50 +88,42 @@ class DatabaseLoop:
     def probe(self) -> None:
         """The main process wants to hear when the database can be reached."""
         with self._changed:
-            self._probe.ask()
+            self._state.ask()
         self.wake()
 
     def count(self, counts: AnyCounts) -> None:
         """Adds to the counters."""
-        with self._changed:
-            self._counters.add(counts, time.time())
+        self._counters.add(counts, time.time())
 
-    def keep(self, part: int, letters: Sequence[DeadLetter]) -> None:
-        """Keeps dead letters as soon as the database can be reached; then says so."""
-        if letters:
-            self._letters.put(part, letters)
-            self.wake()
+    def on_queue_frame(self, frame: Frame) -> None:
+        """What the main process says of the waiting queue."""
+        self._claimer.on_frame(frame)
+        self.wake()
 
     def refuse(self, part: UnstartedRecords) -> None:
         """Answers for records that will not start here: `failed/<code>`, or a dead letter."""
-        now, ttl = datetime.now(UTC), self._settings.status_ttl
-        code = SHUTDOWN if part.code == PARKED else part.code
-        refused = refusals(part.records, code, now, ttl, part.decoded)
-        self._publish(refused.writes)
-        self.count(refused.counts)
-        self._tell(PartAnswered(part.number, len(part.records) - len(refused.letters)))
-        # Answered once they are in the journal: until then the main process keeps them, too.
-        self.keep(part.number, refused.letters)
+        self._unstarted.refuse(part)
+        self.wake()
 
     def park(self, part: UnstartedRecords) -> None:
         """Has records wait for another instance; refuses them where the database is away."""
-        self.queue.park(part)
+        self._unstarted.park(part)
         self.wake()
 
     def wake(self) -> None:
         """There is something to do."""
-        self._line.wake()
+        self._connection.wake()
 
-    def unhang(self) -> None:
+    def cut_if_hung(self) -> None:
         """Cuts the connection of a statement that takes too long; call it now and then."""
-        if self._line.cut(self._settings.hung_after):
+        if self._connection.cut(self._settings.hung_after):
             self._log.warning("the database does not answer: the connection was cut")
 
     def stop(self) -> None:
         """Writes the last counters and ends; `join` waits for it."""
         with self._changed:
             self._stopping = True
-        self.queue.stop()
+        self._claimer.stop()
         self.wake()
 
     def join(self, timeout: float) -> None:
@@ -149,28 +135,41 @@ class DatabaseLoop:
     def _run(self) -> None:
         with contextlib.suppress(ChannelClosed):  # main is gone, and with it this process
             while self._wait():
-                now = time.monotonic()
-                with self._changed:
-                    try_now = self._probe.pause(now) == 0
-                if try_now:
-                    self._attempt(self._reach)
-                else:
-                    if self._letters:
-                        self._attempt(self._write_letters)
-                    if self._probe.up and not self._blocked and self.queue.pause(now) == 0.0:
-                        self._attempt(self._tend_queue)
-                    for duty in self._schedule.take(now):
-                        if self._probe.up:  # the duty before this one may have found it away
-                            self._attempt(self._sweep if duty == SWEEP else self._write_counters)
-            if self._line.connected and not self._blocked:
-                self._attempt(self._finish_queue)
-            self.queue.refuse_parts()
-            if self._letters and self._line.connected and not self._blocked:
-                self._attempt(self._write_letters)
-            self._letters.name_lost()
-            if self._line.connected and not self._blocked:
-                self._attempt(self._write_counters)
-        self._line.close()
+                self._turn()
+            self._finish()
+        self._connection.close()
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        with self._changed:
+            try_now = self._state.pause(now) == 0
+        if try_now:
+            self._attempt(self._reach)
+            return
+        self._when_up(self._tend_unstarted, self._unstarted.pending)
+        self._when_up(self._tend_queue, self._claimer.pause(now) == 0.0)
+        for duty in self._duties.take(now):
+            self._when_up(self._sweep if duty == SWEEP else self._write_counters)
+
+    def _finish(self) -> None:
+        """What must not be left at the end, as far as the database can be reached."""
+        if self._usable:
+            self._attempt(self._finish_queue)
+        self._unstarted.refuse_waiting()
+        if self._usable:
+            self._attempt(self._write_letters)
+        self._unstarted.name_lost_letters()
+        if self._usable:
+            self._attempt(self._write_counters)
+
+    @property
+    def _usable(self) -> bool:
+        return self._connection.connected and not self._blocked
+
+    def _when_up(self, work: Callable[[], None], wanted: bool = True) -> None:
+        # The work before this one may have found it away.
+        if wanted and self._state.up and not self._blocked:
+            self._attempt(work)
 
     def _wait(self) -> bool:
         """Waits until something is due; False when it is time to stop."""
@@ -179,24 +178,24 @@ class DatabaseLoop:
             with self._changed:
                 if self._stopping:
                     return False
-                pauses = [self._probe.pause(now)]
-                up = self._probe.up and not self._blocked
+                pauses = [self._state.pause(now)]
+                up = self._state.up and not self._blocked
             if up:
-                pauses += [0.0 if self._letters else self._schedule.pause(now)]
-                pauses += [self.queue.pause(now)]
+                pauses += [0.0 if self._unstarted.pending else self._duties.pause(now)]
+                pauses += [self._claimer.pause(now)]
             elif self._said_ready:  # before that nobody has looked whether the database is there
-                self.queue.refuse_parts()
+                self._unstarted.refuse_waiting()
             known = [pause for pause in pauses if pause is not None]
             if known and min(known) <= 0:
                 return True
             # An end of the connection is heard, too.
-            if self._line.wait(min(known, default=None), listening=up):
-                self._attempt(self._line.hear)
+            if self._connection.wait(min(known, default=None), listening=up):
+                self._attempt(self._connection.hear)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Does one piece of work; whatever goes wrong counts as the database being away."""
         try:
-            with self._line.busy():
+            with self._connection.busy():
                 work()
         except (psycopg.Error, OSError) as error:
             self._failed(" ".join(str(error).split()) or type(error).__name__)
@@ -207,30 +206,24 @@ class DatabaseLoop:
             self._failed(repr(error))
 
     def _reach(self) -> None:
-        connection = self._line.open()
+        connection = self._connection.open()
         (standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone() or (False,)
         if standby:
             raise psycopg.OperationalError("this server is a read-only standby")
         if not self._schema_checked:
             self._check_schema(connection)
         with self._changed:
-            news = self._probe.succeeded()
+            news = self._state.succeeded()
         self._health.database(up=True, detail="answers")
         if news and self._said_ready and not self._blocked:
-            self._tell(DatabaseState(up=True, detail="answers"))
+            self._reporting.tell(DatabaseState(up=True, detail="answers"))
         self._say_ready("ok", "")
-
-    def _tend_queue(self) -> None:
-        self.queue.work(self._line.open())
-
-    def _finish_queue(self) -> None:
-        self.queue.finish(self._line.open())
 
     def _check_schema(self, connection: psycopg.Connection[Any]) -> None:
         schema = self._settings.schema
         try:
             if self._settings.migrate:
-                self._line.take_your_time()
+                self._connection.take_your_time()
                 applied = migrate(self._settings.database_url, schema)
                 self._log.info("journal migrated", schema=schema, applied=applied)
             check_schema(connection, schema)
@@ -241,55 +234,65 @@ class DatabaseLoop:
             verdict = "too_new" if isinstance(error, SchemaTooNew) else "missing"
             detail = str(error).strip()
             if self._said_ready:
-                self._tell(CannotServe(detail))
+                self._reporting.tell(CannotServe(detail))
             self._say_ready(verdict, detail)
         self._schema_checked = True
 
+    # Duties
+
+    def _tend_unstarted(self) -> None:
+        self._write_letters()
+        self._unstarted.park_waiting(self._connection.open())
+
+    def _tend_queue(self) -> None:
+        connection = self._connection.open()
+        self._claimer.keep_claims(connection)
+        self._claimer.claim(connection)
+
+    def _finish_queue(self) -> None:
+        connection = self._connection.open()
+        self._claimer.keep_claims(connection)
+        self._unstarted.park_waiting(connection)
+
+    def _write_letters(self) -> None:
+        self._unstarted.write_letters(self._connection.open())
+
     def _sweep(self) -> None:
-        connection, schema = self._line.open(), self._settings.schema
+        connection, schema = self._connection.open(), self._settings.schema
         with connection.transaction(), connection.cursor() as cursor:
-            rows = operators.sweep_expired_claims(connection, schema=schema)
+            rows = sweep_expired_claims(connection, schema=schema)
             if self._settings.results_topic:
-                add_results(cursor, schema, records_in_doubt(rows))
+                add_results(cursor, schema, in_doubt_records(rows))
         if not rows:
             return
         for row in rows:
             self._log.warning(
                 "claim expired: in doubt", request_id=row.id, type=row.type, run=row.run
             )
-        self._publish(statuses_in_doubt(rows, self._settings.status_ttl))
-        self.count(Counter((row.type, "in_doubt", row.code) for row in rows))
-
-    def _write_letters(self) -> None:
-        while self._letters:
-            parts, counts = self._letters.write(self._line.open())
-            self.count(counts)
-            for part, n in parts.items():
-                self._tell(PartAnswered(part, n))
+        self._reporting.publish(in_doubt_statuses(rows, self._settings.status_ttl))
+        self.count(Counter(Count(row.type, row.state, row.code) for row in rows))
 
     def _write_counters(self) -> None:
-        with self._changed:
-            counts = self._counters.take()
+        counts = self._counters.take()
         if not counts:
             return
         try:
-            operators.add_counters(self._line.open(), counts, schema=self._settings.schema)
+            add_counters(self._connection.open(), counts, schema=self._settings.schema)
         except BaseException:
-            with self._changed:
-                self._counters.restore(counts)
+            self._counters.restore(counts)
             raise
 
     def _failed(self, detail: str) -> None:
-        self._line.close()
+        self._connection.close()
         with self._changed:
-            news = self._probe.failed(time.monotonic())
+            news = self._state.failed(time.monotonic())
         self._health.database(up=False, detail=detail)
         if news and self._said_ready:
             self._log.warning("database away", detail=detail)
-            self._tell(DatabaseState(up=False, detail=detail))
+            self._reporting.tell(DatabaseState(up=False, detail=detail))
         self._say_ready("unreachable", detail)
 
     def _say_ready(self, schema: str, detail: str) -> None:
         if not self._said_ready:
             self._said_ready = True
-            self._tell(MaintenanceReady(schema, detail))
+            self._reporting.tell(MaintenanceReady(schema, detail))

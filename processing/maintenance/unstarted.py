@@ -1,28 +1,100 @@
-"""Waiting rows of requests that this instance has taken and will not start, and their statuses.
+"""What becomes of messages that this instance took and will not start. Pure.
 
-Pure. Messages that cannot become a request, or that only a decoder can read, are dead letters, as
-when they are refused.
+Where the journal can be reached they are parked: waiting rows, which any instance takes. Else they
+are refused: told to come again, as nothing of them is in the journal, so that the run number is the
+store's to raise (`bump`). What nobody sends again (no valid request, or one that only a decoder can
+read) becomes a dead letter.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from feedback.contract.cloudevents import is_structured, unfold
+from feedback.contract.counts import Count
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.headers import reply_channel
-from feedback.contract.record import HEADERS, TOPIC, VALUE, Record
-from feedback.contract.states import State
+from feedback.contract.record import HEADERS, TOPIC, TYPE, VALUE, Record
+from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, SHUTDOWN, State
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Superseded
 from feedback.journal.parking import ParkedRequest
-from feedback.journal.rows import headers_json
+from feedback.journal.rows import DeadLetter, headers_json
 from feedback.status.store import StatusWrite
 from feedback.status.writes import row_status, status_write
 
-REASON = "the consumer stopped before it was this request's turn; another one runs it"
+_REFUSED = {
+    DATABASE_UNAVAILABLE: "the database is not reachable; nothing has run, send it again",
+    SHUTDOWN: "the consumer stopped before it was this request's turn; send it again",
+}
+_PARKED_REASON = "the consumer stopped before it was this request's turn; another one runs it"
+
+
+class UnstartedRecords(NamedTuple):
+    """Records of the main process that will not start here."""
+
+    number: int
+    code: str
+    records: list[Record]
+    decoded: list[str]
+    """Topics whose messages only user code can read."""
+    lost: list[tuple[int, int]]
+    """Of suspects, how many starts each had, and how many of them crashed; else empty."""
+    backends: list[tuple[int, str]]
+    """Of suspects, the dead workers' database backends, which must be gone first."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """What is to be done about some messages."""
+
+    writes: list[StatusWrite] = field(default_factory=list)
+    counts: Counter[Count] = field(default_factory=Counter)
+    """Requests that were answered so."""
+    letters: list[DeadLetter] = field(default_factory=list)
+    """Messages that cannot become a request, or whose decoder had not run."""
+
+
+def refusals(
+    records: Sequence[Record], code: str, at: datetime, ttl: int, decoded: Collection[str] = ()
+) -> Refused:
+    """Sorts messages; those of the topics `decoded` only their decoder can read."""
+    result = Refused()
+    for record in records:
+        if record[TOPIC] in decoded:
+            why = f"its decoder had not run when the consumer gave it up ({code})"
+            result.letters.append(DeadLetter(None, MALFORMED, why, record))
+            continue
+        try:
+            envelope = read(record)
+        except Malformed as error:
+            letter = DeadLetter(error.id, MALFORMED, str(error), record)
+            result.letters.append(letter)
+            result.writes += malformed_status(letter, at, ttl)
+            continue
+        result.writes.append(
+            status_write(
+                envelope.id, envelope.type, State.FAILED, 1, code=code, attempt=1, at=at,
+                reason=_REFUSED.get(code), ttl=ttl, bump=True, reply_to=envelope.reply_to,
+            )
+        )  # fmt: skip
+        result.counts[Count(envelope.type, State.FAILED, code)] += 1
+    return result
+
+
+def malformed_status(letter: DeadLetter, at: datetime, ttl: int) -> list[StatusWrite]:
+    """`failed/malformed` for a message whose id at least is valid."""
+    if letter.request_id is None:
+        return []
+    write = status_write(
+        letter.request_id, letter.record[TYPE] or "", State.FAILED, 1, code=MALFORMED, attempt=1,
+        at=at, reason=letter.error, ttl=ttl, bump=True,
+    )  # fmt: skip
+    return [write]
 
 
 @dataclass(slots=True)
@@ -65,7 +137,7 @@ def parked_statuses(
         writes.append(
             status_write(
                 parcel.id, parcel.type, State.WAITING, parcel.run, code=code, attempt=1, at=at,
-                reason=REASON, retry_at=due, ttl=ttl, reply_to=reply_to,
+                reason=_PARKED_REASON, retry_at=due, ttl=ttl, reply_to=reply_to,
             )
         )  # fmt: skip
     return writes

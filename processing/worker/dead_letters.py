@@ -16,7 +16,7 @@ from feedback.journal.writer import JournalWriter
 from feedback.status.status import DEFAULT_TTL
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import describe
-from processing.maintenance.refusals import malformed_status
+from processing.maintenance.unstarted import malformed_status
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.session import CommitUnclear, Session
 

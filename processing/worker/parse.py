@@ -19,7 +19,7 @@ from feedback.contract.states import (
     State,
 )
 from feedback.errors import Malformed
-from feedback.journal.claims import claim_token
+from feedback.journal.tokens import claim_token
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip, decode
 from processing.handlers.errors import InvalidPayload

@@ -72,7 +72,7 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
 
     @app.handler("renewed")
     def renewed(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
-        """While it runs the clerk renews its lease, and commits when the row is to be finished."""
+        """While it runs its lease is renewed, committed when the row is to be finished."""
         note(request, tx)
         claimer = answers["claimer"]
         claimer.execute(f"UPDATE {schema}.requests SET lease_until = now() WHERE id = 'a'".encode())
@@ -100,7 +100,7 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
 
 
 class Queue(Bench):
-    """An executor, and a clerk that claims when it is told to."""
+    """An executor, and a claimer that claims when it is told to."""
 
     order = 0
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
@@ -18,47 +16,17 @@ from feedback.journal.claims import (
     ClaimRequest,
     ClaimResult,
     claim,
-    claim_token,
-    due_channel,
     hold,
-    release,
     renew,
     share_out,
 )
+from feedback.journal.notifications import due_channel
+from feedback.journal.releases import release
+from feedback.journal.tokens import claim_token
 from stack import Stack
+from tests.support.claiming import ids, reference, take, waits_for_a_lock
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
-
-
-@pytest.fixture
-def other(stack: Stack) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """A second connection."""
-    with psycopg.connect(stack.database, autocommit=True) as connection:
-        yield connection
-
-
-def waits_for_a_lock(
-    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
-) -> list[tuple[object, ...]]:
-    statement = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
-    return rows.query(statement, other.info.backend_pid)
-
-
-def take(
-    rows: WaitingRows,
-    most: int = 100,
-    order: int = 1,
-    who: str = "a",
-    after: str = "",
-    **more: object,
-) -> ClaimResult:
-    want = ClaimRequest(order, most, **more)  # type: ignore[arg-type]
-    return claim(rows.connection, who, want, schema=rows.schema, after=after)
-
-
-def ids(haul: ClaimResult) -> list[str]:
-    return [(claimed.record[6] or [])[0][1].decode() for claimed in haul.rows]  # type: ignore[union-attr]
-
 
 # A claim
 
@@ -265,23 +233,6 @@ def test_of_two_claims_of_one_row_the_later_one_counts(rows: WaitingRows) -> Non
     assert rows.columns("x", "token") == ("a:10",)
 
 
-def test_what_is_given_back_is_due_at_once_and_counts_no_crash(
-    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
-) -> None:
-    other.execute(f'LISTEN "{due_channel(rows.schema)}"'.encode())
-    rows.add("x", "y", "other's")
-    take(rows)
-    rows.query(f"UPDATE {rows.schema}.requests SET token = 'b:1' WHERE id = 'other''s'")
-    pairs = [("x", 1), ("y", 1), ("other's", 1)]
-    assert release(rows.connection, "a", pairs, schema=rows.schema) == []
-    assert rows.columns("x", "token", "lease_until") == (None, None)
-    assert [n.channel for n in other.notifies(timeout=10, stop_after=1)] == [
-        due_channel(rows.schema)
-    ]
-    assert sorted(ids(take(rows, order=2))) == ["x", "y"]
-    assert rows.columns("x", "run", "crashes") == (2, 0)
-
-
 def test_calls_outside_are_held_by_their_chunks(rows: WaitingRows) -> None:
     rows.add("x", "y", "waits")
     rows.query(
@@ -293,14 +244,6 @@ def test_calls_outside_are_held_by_their_chunks(rows: WaitingRows) -> None:
     assert hold(rows.connection, [], 60.0, schema=rows.schema) == 0
     later = "lease_until > now() + interval '50 s'"
     assert (rows.columns("x", later), rows.columns("y", later)) == ((True,), (False,))
-
-
-def test_given_back_before_its_time_it_waits_for_it(rows: WaitingRows) -> None:
-    rows.add("x")
-    take(rows)
-    rows.query(f"UPDATE {rows.schema}.requests SET not_before = now() + interval '1 hour'")
-    release(rows.connection, "a", [("x", 1)], schema=rows.schema)
-    assert rows.columns("x", "due_in")[0] > 3000
 
 
 def test_the_channel_of_a_long_name_fits(rows: WaitingRows) -> None:
@@ -316,10 +259,6 @@ def test_no_two_claims_share_a_token() -> None:
 
 
 # References
-
-
-def reference(rows: WaitingRows, *names: str, key: str = "k", **more: Any) -> None:
-    rows.add(*names, coalesce_key=key, code="coalescing", **more)
 
 
 def test_a_reference_that_runs_has_the_next_wait_behind_it(rows: WaitingRows) -> None:
@@ -368,21 +307,6 @@ def test_an_expired_claim_that_is_the_newest_runs_again(rows: WaitingRows) -> No
     assert rows.columns("older", "state", "token") == ("waiting", None)
 
 
-def test_given_back_it_gives_way_to_a_newer_one_or_takes_an_older_ones_place(
-    rows: WaitingRows,
-) -> None:
-    reference(rows, "a1", key="a")
-    reference(rows, "b1", key="b", produced_in=-1)
-    take(rows)
-    reference(rows, "a2", key="a", produced_in=-2)
-    reference(rows, "b0", key="b", produced_in=-20)
-    lost = release(rows.connection, "a", [("a1", 1), ("b1", 1)], schema=rows.schema)
-    assert {(s.id, s.superseded_by) for s in lost} == {("a1", "a2"), ("b0", "b1")}
-    assert rows.states() == {
-        "a1": "superseded", "a2": "waiting", "b0": "superseded", "b1": "waiting",
-    }  # fmt: skip
-
-
 def test_of_two_claims_of_a_reference_at_once_one_is_given_back(
     rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
 ) -> None:
@@ -418,21 +342,6 @@ def test_orders_are_kept_apart(rows: WaitingRows) -> None:
     assert places == [(DUE, 1), (DUE, 2)]
 
 
-def test_what_is_superseded_on_the_way_has_a_result_record_where_asked_for(
-    rows: WaitingRows,
-) -> None:
-    reference(rows, "old")
-    reference(rows, "given back", key="b")
-    take(rows)
-    rows.expire("old")
-    reference(rows, "new", produced_in=-1)
-    reference(rows, "newer", key="b", produced_in=-1)
-    claim(rows.connection, "a", ClaimRequest(2, 10), schema=rows.schema, results=True)
-    release(rows.connection, "a", [("given back", 1)], schema=rows.schema, results=True)
-    records = rows.query(f"SELECT request_id, state FROM {rows.schema}.results ORDER BY id")
-    assert records == [("old", "superseded"), ("given back", "superseded")]
-
-
 def test_an_older_one_does_not_run_after_a_newer_one_that_was_started(rows: WaitingRows) -> None:
     """The older one's instance was killed; while its lease ran the newer one took its turn."""
     rows.add("old", "new")
@@ -448,29 +357,3 @@ def test_an_older_one_does_not_run_after_a_newer_one_that_was_started(rows: Wait
     assert ids(haul) == []
     assert [(lost.id, lost.superseded_by) for lost in haul.superseded] == [("old", "new")]
     assert rows.columns("old", "state", "superseded_by", "token") == ("superseded", "new", None)
-
-
-def test_what_somebody_has_locked_for_a_moment_is_given_back_all_the_same(
-    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
-) -> None:
-    rows.add("x")
-    take(rows)
-    other.autocommit = False
-    other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'x' FOR UPDATE".encode())
-    threading.Timer(0.1, other.rollback).start()
-    release(rows.connection, "a", [("x", 1)], schema=rows.schema)
-    assert rows.columns("x", "token") == (None,)
-
-
-def test_what_somebody_is_finishing_is_not_waited_for(
-    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
-) -> None:
-    rows.add("x", "y")
-    take(rows)
-    other.autocommit = False
-    other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'x' FOR UPDATE".encode())
-    assert release(rows.connection, "a", [("x", 1), ("y", 1)], schema=rows.schema) == []
-    assert rows.columns("y", "token") == (None,)
-    other.rollback()
-    assert rows.columns("x", "token") == ("a:1",)
-    assert release(rows.connection, "a", [], schema=rows.schema) == []

@@ -1,4 +1,5 @@
--- Figures of the journal as a whole, for `oncepool stats`.
+-- Figures of the journal as a whole, for feedback/operations/statistics.py and `oncepool stats`.
+-- {schema} is the quoted name of the journal's schema.
 
 -- name: waiting_by_type
 -- The index of due rows holds all that is asked for.
@@ -27,3 +28,8 @@ FROM {schema}.counters,
                      state IN ('done', 'rejected', 'failed', 'dead', 'in_doubt', 'superseded',
                                'cancelled') AND code <> 'duplicate' AS ended) AS e
 WHERE minute > now() - interval '1 day' GROUP BY type, s.since ORDER BY type
+
+-- name: stats
+SELECT type, state, code, sum(n)::bigint AS n
+FROM {schema}.counters WHERE minute >= date_trunc('minute', %s::timestamptz)
+GROUP BY type, state, code ORDER BY type, state, code

@@ -1,0 +1,78 @@
+"""Housekeeping in the journal: claims that ran out become `in_doubt`, counters are written.
+
+Connections are in autocommit mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import psycopg
+
+from feedback.contract.states import WORKER_DIED, State
+from feedback.journal.queries import query
+from feedback.journal.result_outbox import ResultRecord
+from feedback.status.store import StatusWrite
+from feedback.status.writes import row_status
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+SWEEP_AT_ONCE: Final = 500
+_EXPIRED: Final = (
+    "its lease ran out: the worker that ran it died with its machine, or hangs. Whether the "
+    "external effect happened is not known"
+)
+
+
+class ExpiredClaim(NamedTuple):
+    """A claim that the sweep has made `in_doubt`."""
+
+    id: str
+    type: str
+    attempt: int
+    run: int
+    code: str
+    error: str
+    finished_at: datetime
+    status_ttl: int | None
+    """Seconds; None = the default."""
+    fingerprint: bytes | None
+    """None also where producers could not compare it."""
+    state: State = State.IN_DOUBT
+    result: None = None
+    reason: None = None
+    retry_at: None = None
+    superseded_by: None = None
+
+
+def sweep_expired_claims(
+    connection: Connection, *, schema: str, limit: int = SWEEP_AT_ONCE
+) -> list[ExpiredClaim]:
+    """Makes claims whose lease has run out `in_doubt`, at most `limit`; those that it made so."""
+    values = {"limit": limit, "code": WORKER_DIED, "error": _EXPIRED}
+    rows = connection.execute(query("sweep_expired_claims", schema), values).fetchall()
+    return [ExpiredClaim(*row) for row in rows]
+
+
+def add_counters(
+    connection: Connection,
+    counts: Mapping[tuple[int, str, str, str], int],
+    *,
+    schema: str,
+) -> None:
+    """Adds to the counters: (minute as epoch seconds, type, state, code) -> n."""
+    columns: list[Sequence[Any]] = [list(column) for column in zip(*counts, strict=True)]
+    if columns:
+        connection.execute(query("add_counters", schema), [*columns, list(counts.values())])
+
+
+def in_doubt_statuses(rows: Sequence[ExpiredClaim], ttl: int) -> list[StatusWrite]:
+    """The statuses of swept claims; `ttl` seconds is for types that say nothing else."""
+    return [row_status(row, row.finished_at, ttl=row.status_ttl or ttl) for row in rows]
+
+
+def in_doubt_records(rows: Sequence[ExpiredClaim]) -> list[ResultRecord]:
+    """Their result records."""
+    return [ResultRecord(row.id, row.type, row.state, row.code) for row in rows]

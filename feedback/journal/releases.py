@@ -1,0 +1,102 @@
+"""Claims given back: rows that wait again, for any instance, and what gives way to them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import psycopg
+from psycopg import errors
+
+from feedback.journal.coalescing import Superseded
+from feedback.journal.notifications import notify_due
+from feedback.journal.queries import query
+from feedback.journal.result_outbox import ResultRecord, add_results
+from feedback.journal.rows import headers_of
+from feedback.journal.tokens import ClaimNames, tokens_of
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+LOCK_BRIEFLY: Final = "SET LOCAL lock_timeout = '500ms'"
+"""A resend that is answered, or a renewal, holds a row for less."""
+
+
+def release(
+    connection: Connection, instance: str, pairs: ClaimNames, *, schema: str, results: bool = False
+) -> list[Superseded]:
+    """Gives back claims that were not started: due at once, for any instance.
+
+    Returns those that a newer request of their reference has replaced meanwhile, instead.
+    """
+    ids, values = tokens_of(instance, pairs)
+    if not ids:
+        return []
+    # What is locked for long is being finished, and is left to that in the end. A newer one of a
+    # reference that arrives between two statements has it done once more.
+    *early, last = ("lock_claims", "lock_free_claims", "lock_free_claims")
+    for lock in early:
+        with contextlib.suppress(errors.LockNotAvailable, errors.UniqueViolation):
+            return _release(connection, lock, values, schema, results=results)
+    return _release(connection, last, values, schema, results=results)
+
+
+def _release(
+    connection: Connection, lock: str, values: Mapping[str, Any], schema: str, *, results: bool
+) -> list[Superseded]:
+    with connection.transaction():
+        connection.execute(LOCK_BRIEFLY)
+        locked = connection.execute(query(lock, schema), values).fetchall()
+        superseded = give_back(connection, locked, schema)
+        if results:
+            note_superseded(connection, superseded, schema)
+        if locked:
+            notify_due(connection, schema=schema)
+        return superseded
+
+
+def settle(
+    connection: Connection, ids: Sequence[str], token: str, *, schema: str, results: bool
+) -> list[Superseded]:
+    """Claims under `token` that this transaction made of rows with a reference wait, unclaimed.
+
+    Returns those of the reference that gave way. Raises UniqueViolation where another one came
+    meanwhile, and LockNotAvailable.
+    """
+    if not ids:
+        return []
+    values = {"ids": list(ids), "token": token}
+    superseded = read_superseded(connection.execute(query("supersede_started", schema), values))
+    gone = {row.id for row in superseded}
+    left = [(name, True) for name in sorted(set(ids) - gone)]
+    superseded += give_back(connection, left, schema)
+    if results:
+        note_superseded(connection, superseded, schema)
+    return superseded
+
+
+def give_back(
+    connection: Connection, locked: Sequence[tuple[str, bool]], schema: str
+) -> list[Superseded]:
+    """Rows that this transaction has locked wait again: (id, whether it coalesces)."""
+    lost: list[Superseded] = []
+    if coalescing := [name for name, coalesces in locked if coalesces]:
+        # In this order: what has no newer one is the newest, so what else waits is older.
+        for step in ("supersede_claims", "supersede_older"):
+            lost += read_superseded(connection.execute(query(step, schema), {"ids": coalescing}))
+    if locked:
+        ids = [name for name, _ in locked]
+        connection.execute(query("release_claims", schema), {"ids": ids})
+    return lost
+
+
+def read_superseded(rows: Iterable[tuple[Any, ...]]) -> list[Superseded]:
+    """What the statements return that make rows `superseded`."""
+    return [Superseded(*row[:6])._replace(headers=headers_of(row[6])) for row in rows]
+
+
+def note_superseded(connection: Connection, superseded: Sequence[Superseded], schema: str) -> None:
+    """Writes their result records."""
+    records = [ResultRecord(s.id, s.type, s.state, s.code) for s in superseded]
+    with connection.cursor() as cursor:
+        add_results(cursor, schema, records)

@@ -1,0 +1,105 @@
+-- Claiming rows of the waiting queue, for feedback/journal/claims.py.
+-- {schema} is the quoted name of the journal's schema.
+
+-- name: due_types
+-- The first due time of each type, by a walk from type to type along requests_due: as many index
+-- look-ups as there are types, up to a number, however many rows wait. In the order of the walk.
+WITH RECURSIVE types AS (
+    (SELECT 1 AS n, type, due_at FROM {schema}.requests
+     WHERE state = 'waiting' AND type > %(after)s ORDER BY type, due_at LIMIT 1)
+    UNION ALL
+    SELECT types.n + 1, next.type, next.due_at
+    FROM types, LATERAL (
+        SELECT r.type, r.due_at FROM {schema}.requests r
+        WHERE r.state = 'waiting' AND r.type > types.type ORDER BY r.type, r.due_at LIMIT 1
+    ) next
+    WHERE types.n < %(most)s
+)
+SELECT type, extract(epoch FROM due_at - statement_timestamp())::float8 FROM types ORDER BY n
+
+-- name: claim_due
+-- statement_timestamp(), as a volatile clock_timestamp() would keep the index from being used; and
+-- ctid = ANY, as a join on id becomes a scan of the table.
+-- A row whose reference has a live claim, or one that is newer, waits behind it.
+WITH due AS MATERIALIZED (
+    SELECT found.ctid
+    FROM unnest(%(types)s::text[], %(shares)s::int[]) AS wanted(type, share), LATERAL (
+        SELECT r.ctid FROM {schema}.requests r
+        WHERE r.state = 'waiting' AND r.type = wanted.type AND r.due_at <= statement_timestamp()
+          AND (r.coalesce_key IS NULL OR NOT EXISTS (
+              SELECT FROM {schema}.requests c
+              WHERE c.state = 'waiting' AND c.token IS NOT NULL AND c.coalesce_key IS NOT NULL
+                AND c.type = r.type AND c.coalesce_key = r.coalesce_key AND c.id <> r.id
+                AND (c.due_at > statement_timestamp()
+                     OR (c.produced_at, c.created_at, c.id) > (r.produced_at, r.created_at, r.id))
+          ))
+        ORDER BY r.due_at, r.created_at LIMIT wanted.share FOR UPDATE SKIP LOCKED
+    ) found
+)
+UPDATE {schema}.requests r
+SET token = %(token)s, run = r.run + 1, crashes = r.crashes + (r.token IS NOT NULL)::int,
+    lease_until = statement_timestamp() + make_interval(secs => %(lease)s),
+    due_at = statement_timestamp() + make_interval(secs => %(lease)s)
+WHERE r.ctid = ANY (ARRAY(SELECT ctid FROM due))
+RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers::text, r.crashes,
+          r.coalesce_key, coalesce(r.not_before, r.created_at), r.created_at
+
+-- name: start_coalesced
+-- Locks the reference in any case, so that of two instances that claim two of its rows at once the
+-- second one sees the first one's claim in its next statement.
+INSERT INTO {schema}.coalesced AS c (type, coalesce_key, produced_at, request_id)
+SELECT DISTINCT ON (type, coalesce_key) type, coalesce_key, produced_at, id
+FROM {schema}.requests WHERE id = ANY (%(ids)s) AND token = %(token)s
+ORDER BY type, coalesce_key, produced_at DESC, created_at DESC, id DESC
+ON CONFLICT (type, coalesce_key) DO UPDATE
+SET produced_at = excluded.produced_at, request_id = excluded.request_id
+WHERE c.produced_at <= excluded.produced_at
+
+-- name: supersede_started
+-- An older one whose claim had ended while a newer one was started elsewhere: its time is over.
+UPDATE {schema}.requests r
+SET state = 'superseded', code = 'superseded', superseded_by = c.request_id, token = NULL,
+    lease_until = NULL, due_at = NULL, finished_at = clock_timestamp()
+FROM {schema}.coalesced c
+WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND c.type = r.type
+  AND c.coalesce_key = r.coalesce_key AND c.request_id <> r.id AND c.produced_at > r.produced_at
+RETURNING r.id, r.type, r.run, r.attempt, r.superseded_by, r.status_ttl, r.headers::text
+
+-- name: claimed_in_vain
+-- A newer one waits, or an older one runs elsewhere. Apart for claimed rows and others, as their
+-- indexes are.
+SELECT r.id FROM {schema}.requests r
+WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND (EXISTS (
+    SELECT FROM {schema}.requests o
+    WHERE o.state = 'waiting' AND o.token IS NULL AND o.coalesce_key IS NOT NULL
+      AND o.type = r.type AND o.coalesce_key = r.coalesce_key
+      AND (o.produced_at, o.created_at, o.id) > (r.produced_at, r.created_at, r.id)
+) OR EXISTS (
+    SELECT FROM {schema}.requests o
+    WHERE o.state = 'waiting' AND o.token IS NOT NULL AND o.coalesce_key IS NOT NULL
+      AND o.type = r.type AND o.coalesce_key = r.coalesce_key AND o.id <> r.id
+      AND ((o.produced_at, o.created_at, o.id) > (r.produced_at, r.created_at, r.id)
+           OR (o.token <> %(token)s AND o.due_at > statement_timestamp()))
+))
+
+-- name: renew_claims
+-- What is locked is being finished. state || '', as with the plain column a planner that has no
+-- fresh statistics reads all that waits by requests_due.
+UPDATE {schema}.requests
+SET lease_until = statement_timestamp() + make_interval(secs => %(lease)s),
+    due_at = statement_timestamp() + make_interval(secs => %(lease)s)
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.requests
+    WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'
+      AND (id, token) IN (SELECT * FROM unnest(%(ids)s::text[], %(tokens)s::text[]))
+    FOR UPDATE SKIP LOCKED
+))
+
+-- name: hold_claims
+-- Claims of calls outside: few, and the index of claims has them all.
+UPDATE {schema}.requests
+SET lease_until = statement_timestamp() + make_interval(secs => %(lease)s)
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.requests
+    WHERE state = 'running' AND token = ANY (%(tokens)s) FOR UPDATE SKIP LOCKED
+))

@@ -1,0 +1,29 @@
+-- Housekeeping, for feedback/journal/housekeeping.py. {schema} is the quoted name of the journal's schema.
+
+-- name: sweep_expired_claims
+WITH expired AS (
+    SELECT id, created_at FROM {schema}.requests
+    WHERE state = 'running' AND lease_until < clock_timestamp()
+    ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), doubted AS (
+    UPDATE {schema}.requests r
+    SET state = 'in_doubt', code = %(code)s, error = %(error)s, crashes = r.crashes + 1,
+        lease_until = NULL, finished_at = clock_timestamp()
+    FROM expired e WHERE r.id = e.id
+    RETURNING r.id, r.type, r.attempt, r.run, r.code, r.error, r.created_at, r.finished_at,
+              r.status_ttl, CASE WHEN NOT r.own_fingerprint THEN r.fingerprint END AS fingerprint
+), noted AS (
+    INSERT INTO {schema}.attempts AS a (request_id, run, code, error, started_at, ended_at)
+    SELECT id, run, code, error, created_at, finished_at FROM doubted
+    ON CONFLICT (request_id, run) DO NOTHING
+)
+SELECT id, type, attempt, run, code, error, finished_at, status_ttl, fingerprint
+FROM doubted ORDER BY id
+
+-- name: add_counters
+-- Sorted, so that two clerks that count the same minute cannot deadlock.
+INSERT INTO {schema}.counters AS c (minute, type, state, code, n)
+SELECT to_timestamp(m), t, s, k, n
+FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::bigint[]) AS u(m, t, s, k, n)
+ORDER BY m, t, s, k
+ON CONFLICT (minute, type, state, code) DO UPDATE SET n = c.n + excluded.n

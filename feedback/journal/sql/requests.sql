@@ -1,0 +1,27 @@
+-- What operators read of requests, for feedback/operations/requests.py.
+-- {schema} is the quoted name of the journal's schema.
+
+-- name: list_requests
+-- The conditions are added where it is used.
+SELECT id, type, state, code, attempt, run, resends, crashes, fingerprint, result, error, reason,
+       key, reference, superseded_by, not_before, due_at, used, effect, topic, partition,
+       kafka_offset, produced_at, created_at, finished_at
+FROM {schema}.requests
+
+-- name: show_request
+SELECT id, type, state, code, attempt, run, resends, crashes, fingerprint, result, error, reason,
+       key, reference, superseded_by, not_before, due_at, used, coalesce_key, status_ttl, effect,
+       token, lease_until, topic, partition, kafka_offset, produced_at, created_at, finished_at, headers, payload
+FROM {schema}.requests WHERE id = %s
+
+-- name: show_attempts
+SELECT run, code, error, started_at, ended_at
+FROM {schema}.attempts WHERE request_id = %s ORDER BY run
+
+-- name: select_ids
+-- The conditions are added where it is used.
+SELECT id FROM {schema}.requests
+
+-- name: show_transitions
+SELECT at, action, from_state, to_state, run, who, why
+FROM {schema}.transitions WHERE request_id = %s ORDER BY id

@@ -1,0 +1,34 @@
+"""What maintenance says of requests: frames to the main process, statuses, counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from feedback.contract.counts import AnyCounts, Count
+from feedback.journal.coalescing import Superseded
+from feedback.status.store import StatusWrite
+from processing.ipc.frames import Frame
+from processing.maintenance.unstarted import superseded_statuses
+
+
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """Where it says so. Any thread may use all of them."""
+
+    tell: Callable[[Frame], None]
+    """Sends a frame to the main process. Raises ChannelClosed when that is gone."""
+    publish: Callable[[Sequence[StatusWrite]], None]
+    """Queues statuses for Redis."""
+    count: Callable[[AnyCounts], None]
+    """Adds to the counters."""
+    status_ttl: int
+    """Seconds that statuses live where the type says nothing else."""
+
+    def superseded(self, rows: Sequence[Superseded]) -> None:
+        """Publishes and counts rows whose place a newer one has taken."""
+        if rows:
+            self.publish(superseded_statuses(rows, datetime.now(UTC), self.status_ttl))
+            self.count(Counter(Count(row.type, row.state, row.code) for row in rows))

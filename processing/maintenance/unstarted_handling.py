@@ -1,0 +1,154 @@
+"""Parks or refuses what this instance took and will not start, and keeps its dead letters."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import errors
+from structlog.stdlib import BoundLogger
+
+from feedback.contract.counts import Count
+from feedback.contract.states import DUPLICATE, PARKED, SHUTDOWN, State
+from feedback.journal.parking import end_backends, park
+from feedback.journal.releases import LOCK_BRIEFLY
+from feedback.journal.writer import JournalWriter
+from feedback.status.writes import row_status
+from processing.ipc.frames import PartAnswered
+from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
+from processing.maintenance.reporting import Reporting
+from processing.maintenance.unstarted import UnstartedRecords, parked_statuses, parking, refusals
+from processing.settings import MaintenanceSettings
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+
+class UnstartedHandling:
+    """Told by the thread that takes frames; what needs the database the database thread does."""
+
+    def __init__(
+        self, settings: MaintenanceSettings, reporting: Reporting, log: BoundLogger
+    ) -> None:
+        self._schema = settings.schema
+        self._results = bool(settings.results_topic)
+        self._reporting = reporting
+        self._letters = DeadLetterBuffer(settings.schema, log)
+        self._lock = threading.Lock()
+        self._parts: deque[UnstartedRecords] = deque()  # guarded by _lock
+
+    @property
+    def pending(self) -> bool:
+        """Whether something waits for the database."""
+        return bool(self._parts) or bool(self._letters)
+
+    def park(self, part: UnstartedRecords) -> None:
+        """These records are to wait for another instance, as soon as the database is there."""
+        with self._lock:
+            self._parts.append(part)
+
+    def refuse(self, part: UnstartedRecords) -> None:
+        """Answers for records that will not start here: `failed/<code>`, or a dead letter.
+
+        Dead letters are answered for once they are in the journal: until then the main process
+        keeps them, too.
+        """
+        now, reporting = datetime.now(UTC), self._reporting
+        code = SHUTDOWN if part.code == PARKED else part.code
+        refused = refusals(part.records, code, now, reporting.status_ttl, part.decoded)
+        reporting.publish(refused.writes)
+        reporting.count(refused.counts)
+        reporting.tell(PartAnswered(part.number, len(part.records) - len(refused.letters)))
+        self._letters.put(part.number, refused.letters)
+
+    # Done by the database thread
+
+    def park_waiting(self, connection: Connection) -> None:
+        """Parks what waits for it. Raises psycopg.Error where the database is away."""
+        while (part := self._next_part()) is not None:
+            try:
+                self._park(connection, part)
+            except psycopg.Error:
+                self._give_up(part)
+                raise
+
+    def refuse_waiting(self) -> None:
+        """The database is away: what waits to be parked is refused instead."""
+        while (part := self._next_part()) is not None:
+            self._give_up(part)
+
+    def write_letters(self, connection: Connection) -> None:
+        """Stores the dead letters. Raises psycopg.Error where the database is away."""
+        while self._letters:
+            parts, counts = self._letters.write(connection)
+            self._reporting.count(counts)
+            for number, n in parts.items():
+                self._reporting.tell(PartAnswered(number, n))
+
+    def name_lost_letters(self) -> None:
+        """Says in the log which dead letters nobody keeps, now that this process ends."""
+        self._letters.name_lost()
+
+    def _next_part(self) -> UnstartedRecords | None:
+        with self._lock:
+            return self._parts.popleft() if self._parts else None
+
+    def _park(self, connection: Connection, part: UnstartedRecords) -> None:
+        reporting = self._reporting
+        end_backends(connection, part.backends)
+        found = parking(part.records, part.lost, part.decoded)
+        parked = park(
+            connection, found.parcels, part.code, schema=self._schema, results=self._results
+        )
+        runs = parked.runs
+        mine = [p._replace(run=runs[p.id]) for p in found.parcels if p.id in runs]
+        now, ttl = datetime.now(UTC), reporting.status_ttl
+        reporting.publish(parked_statuses(mine, found.records, part.code, now, ttl))
+        reporting.count(Counter(Count(parcel.type, State.WAITING, part.code) for parcel in mine))
+        reporting.superseded(parked.superseded)
+        settled = runs.keys() | {row.id for row in parked.superseded}
+        others = [request_id for request_id in found.records if request_id not in settled]
+        stored = self._tell_stored(connection, others, copies=not part.lost)
+        # Of suspects nothing may be said but what their rows say.
+        rest = [] if part.lost else [found.records[n] for n in others if n not in stored]
+        rest += found.rest
+        if answered := len(part.records) - len(rest):
+            reporting.tell(PartAnswered(part.number, answered))
+        if rest:
+            self.refuse(part._replace(records=rest))
+
+    def _give_up(self, part: UnstartedRecords) -> None:
+        """Answers for records that could not be parked."""
+        if part.lost:
+            # Their COMMIT may have landed: nothing may be said before the journal has spoken.
+            self._reporting.tell(PartAnswered(part.number, len(part.records)))
+        else:
+            self.refuse(part)
+
+    def _tell_stored(self, connection: Connection, ids: Sequence[str], *, copies: bool) -> set[str]:
+        """Says what the rows of these ids say; the ids that have one.
+
+        `copies`: they were sent again and are answered so. The others are suspects.
+        """
+        if not ids:
+            return set()
+        reporting, writer = self._reporting, JournalWriter(self._schema)
+        found = list(writer.find(connection.cursor(), ids).values())
+        # Whether its producer can make the fingerprint only a version that knows the type can say.
+        reporting.publish(
+            [
+                row_status(row, row.at, tell_fingerprint=False, ttl=reporting.status_ttl)
+                for row in found
+            ]
+        )
+        stored = [row.id for row in found]
+        if copies and stored:
+            reporting.count(Counter(Count(row.type, State(row.state), DUPLICATE) for row in found))
+            with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
+                connection.execute(LOCK_BRIEFLY)
+                writer.add_resends(connection.cursor(), stored)
+        return set(stored)

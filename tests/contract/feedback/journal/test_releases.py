@@ -1,0 +1,97 @@
+"""Claims given back, on real PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+
+from feedback.journal.claims import (
+    ClaimRequest,
+    claim,
+)
+from feedback.journal.notifications import due_channel
+from feedback.journal.releases import release
+from tests.support.claiming import ids, reference, take
+from tests.support.waiting_rows import WaitingRows
+
+
+def test_what_is_given_back_is_due_at_once_and_counts_no_crash(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    other.execute(f'LISTEN "{due_channel(rows.schema)}"'.encode())
+    rows.add("x", "y", "other's")
+    take(rows)
+    rows.query(f"UPDATE {rows.schema}.requests SET token = 'b:1' WHERE id = 'other''s'")
+    pairs = [("x", 1), ("y", 1), ("other's", 1)]
+    assert release(rows.connection, "a", pairs, schema=rows.schema) == []
+    assert rows.columns("x", "token", "lease_until") == (None, None)
+    assert [n.channel for n in other.notifies(timeout=10, stop_after=1)] == [
+        due_channel(rows.schema)
+    ]
+    assert sorted(ids(take(rows, order=2))) == ["x", "y"]
+    assert rows.columns("x", "run", "crashes") == (2, 0)
+
+
+def test_given_back_before_its_time_it_waits_for_it(rows: WaitingRows) -> None:
+    rows.add("x")
+    take(rows)
+    rows.query(f"UPDATE {rows.schema}.requests SET not_before = now() + interval '1 hour'")
+    release(rows.connection, "a", [("x", 1)], schema=rows.schema)
+    assert rows.columns("x", "due_in")[0] > 3000
+
+
+def test_given_back_it_gives_way_to_a_newer_one_or_takes_an_older_ones_place(
+    rows: WaitingRows,
+) -> None:
+    reference(rows, "a1", key="a")
+    reference(rows, "b1", key="b", produced_in=-1)
+    take(rows)
+    reference(rows, "a2", key="a", produced_in=-2)
+    reference(rows, "b0", key="b", produced_in=-20)
+    lost = release(rows.connection, "a", [("a1", 1), ("b1", 1)], schema=rows.schema)
+    assert {(s.id, s.superseded_by) for s in lost} == {("a1", "a2"), ("b0", "b1")}
+    assert rows.states() == {
+        "a1": "superseded", "a2": "waiting", "b0": "superseded", "b1": "waiting",
+    }  # fmt: skip
+
+
+def test_what_is_superseded_on_the_way_has_a_result_record_where_asked_for(
+    rows: WaitingRows,
+) -> None:
+    reference(rows, "old")
+    reference(rows, "given back", key="b")
+    take(rows)
+    rows.expire("old")
+    reference(rows, "new", produced_in=-1)
+    reference(rows, "newer", key="b", produced_in=-1)
+    claim(rows.connection, "a", ClaimRequest(2, 10), schema=rows.schema, results=True)
+    release(rows.connection, "a", [("given back", 1)], schema=rows.schema, results=True)
+    records = rows.query(f"SELECT request_id, state FROM {rows.schema}.results ORDER BY id")
+    assert records == [("old", "superseded"), ("given back", "superseded")]
+
+
+def test_what_somebody_has_locked_for_a_moment_is_given_back_all_the_same(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    rows.add("x")
+    take(rows)
+    other.autocommit = False
+    other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'x' FOR UPDATE".encode())
+    threading.Timer(0.1, other.rollback).start()
+    release(rows.connection, "a", [("x", 1)], schema=rows.schema)
+    assert rows.columns("x", "token") == (None,)
+
+
+def test_what_somebody_is_finishing_is_not_waited_for(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    rows.add("x", "y")
+    take(rows)
+    other.autocommit = False
+    other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'x' FOR UPDATE".encode())
+    assert release(rows.connection, "a", [("x", 1), ("y", 1)], schema=rows.schema) == []
+    assert rows.columns("y", "token") == (None,)
+    other.rollback()
+    assert rows.columns("x", "token") == ("a:1",)
+    assert release(rows.connection, "a", [], schema=rows.schema) == []

@@ -1,0 +1,37 @@
+"""Claims as tests make them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from feedback.journal.claims import ClaimRequest, ClaimResult, claim
+from tests.support.waiting_rows import WaitingRows
+
+
+def waits_for_a_lock(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> list[tuple[object, ...]]:
+    statement = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+    return rows.query(statement, other.info.backend_pid)
+
+
+def take(
+    rows: WaitingRows,
+    most: int = 100,
+    order: int = 1,
+    who: str = "a",
+    after: str = "",
+    **more: object,
+) -> ClaimResult:
+    want = ClaimRequest(order, most, **more)  # type: ignore[arg-type]
+    return claim(rows.connection, who, want, schema=rows.schema, after=after)
+
+
+def ids(haul: ClaimResult) -> list[str]:
+    return [(claimed.record[6] or [])[0][1].decode() for claimed in haul.rows]  # type: ignore[union-attr]
+
+
+def reference(rows: WaitingRows, *names: str, key: str = "k", **more: Any) -> None:
+    rows.add(*names, coalesce_key=key, code="coalescing", **more)

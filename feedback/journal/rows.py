@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from feedback.contract.record import Headers, Record
-from feedback.contract.states import State
+from feedback.contract.record import TYPE, Headers, Record
+from feedback.contract.states import MALFORMED, State
+from feedback.status.store import StatusWrite
+from feedback.status.writes import status_write
 
 
 class StoredRequest(NamedTuple):
@@ -111,6 +113,16 @@ class DeadLetter(NamedTuple):
     reason: str
     error: str
     record: Record
+
+    def malformed_status(self, at: datetime, *, ttl: int | None = None) -> list[StatusWrite]:
+        """`failed/malformed` for a message whose id at least is valid."""
+        if self.request_id is None:
+            return []
+        write = status_write(
+            self.request_id, self.record[TYPE] or "", State.FAILED, 1, code=MALFORMED, attempt=1,
+            at=at, reason=self.error, ttl=ttl, bump=True,
+        )  # fmt: skip
+        return [write]
 
 
 def headers_json(headers: Headers | None) -> bytes:

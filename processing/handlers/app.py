@@ -12,7 +12,7 @@ from processing.handlers.errors import RegistrationError
 from processing.handlers.handler import Handler
 from processing.handlers.hooks import Resources
 from processing.handlers.loading import load_app
-from processing.handlers.options import HandlerOptions, Options, validate_type
+from processing.handlers.options import CheckedOptions, HandlerOptions, validate_type
 from processing.handlers.signature import Signature, caller_locals, read_signature
 
 __all__ = ["App", "load_app"]
@@ -149,7 +149,7 @@ class App:
                 f"the type has a handler already, {self.handlers[type].place}; "
                 "give one of them another type"
             )
-        options = Options.read(given, signature.place)
+        options = CheckedOptions.read(given, signature.place)
         check = None
         if options.check is not None:
             check = read_signature(options.check, f"check of {type!r}", localns)

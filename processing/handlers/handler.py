@@ -18,7 +18,7 @@ from processing.handlers.annotations import (
 )
 from processing.handlers.errors import InvalidResult, RegistrationError
 from processing.handlers.injection import RESERVED, Call, bind, caller, source_of
-from processing.handlers.options import Effect, Options
+from processing.handlers.options import CheckedOptions, Effect
 from processing.handlers.outcomes import Done, NotDone, Unknown
 from processing.handlers.payload import Parse, payload_parser
 from processing.handlers.request import Request
@@ -37,7 +37,7 @@ class Handler:
         self,
         type: str,
         signature: Signature,
-        options: Options,
+        options: CheckedOptions,
         *,
         check: Signature | None = None,
         batch: bool = False,

@@ -3,121 +3,131 @@
 from __future__ import annotations
 
 import difflib
-import math
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal, Self, TypedDict, get_args
+from typing import Annotated, Any, Literal, Self, TypedDict
+
+from pydantic import Field, ValidationError
+from pydantic.dataclasses import dataclass
 
 from feedback.status.status import DEFAULT_TTL
 from processing.handlers.errors import RegistrationError
 from processing.handlers.retry_policy import RetryPolicy
+from processing.handlers.validation import STRICT, refusal
 
 Effect = Literal["transaction", "external", "none"]
-_EFFECTS: tuple[str, ...] = get_args(Effect)
-_WINDOW_CAP = 10  # windows
+WINDOWS = 10
+"""The cap of a type's window, in windows, where it gives none."""
 _TYPE_LENGTH = 200
 _YEAR = 366 * 86400
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_SECONDS = "a number of seconds above 0"
+_FUNCTION = "a function"
 
 
 class HandlerOptions(TypedDict, total=False):
     """The keyword arguments of App.handler and App.batch_handler. Times in seconds."""
 
     timeout: float | None
+    """How long a run may take; None: `default_timeout` of the configuration."""
     max_timeout: float | None
+    """The most that a request's own `ce_timeout` may ask for; None: `timeout`."""
     retries: int | RetryPolicy
+    """Runs after the first one that failed (default 0), or a policy."""
     effect: Effect
+    """Where its effects are: "transaction" (default) in the journal's database through `tx`,
+    "external" elsewhere, "none" nowhere."""
     check: Callable[..., Any] | None
+    """For effect="external": from the request to Done, NotDone or Unknown; asked about a run in
+    doubt."""
     fingerprint: Callable[[Any], Any] | None
+    """From the payload to what must be equal in resends; None: the payload as a whole."""
     coalesce: Callable[[Any], str | None] | None
+    """From the payload to the reference of which only the newest request runs; None of a payload:
+    it runs for itself."""
     window: float
+    """With coalesce: seconds without a newer request before one runs (default 0)."""
     window_cap: float | None
+    """With coalesce: seconds that the first one is held back at most; None: ten windows."""
     not_before: Callable[[Any], datetime | None] | None
+    """From the payload to the time (aware) before which it does not run; None: at once."""
     status_ttl: int
+    """Seconds that its status is kept (default 3600), at most a year."""
     max_at_once: int | None
+    """Most runs of this type at once in one instance; None: as many as there are workers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+@dataclass(frozen=True, config=STRICT)
+class CheckedOptions:
     """The options of one handler with their defaults; `effect` None = transaction, not asked for.
 
-    retries, coalesce, window, window_cap and not_before are kept for the versions that act on them.
+    Descriptions say what each one takes, for whoever gave something else.
     """
 
-    timeout: float | None = None
-    max_timeout: float | None = None
-    retries: int | RetryPolicy = 0
-    effect: Effect | None = None
-    check: Callable[..., Any] | None = None
-    fingerprint: Callable[[Any], Any] | None = None
-    coalesce: Callable[[Any], str | None] | None = None
-    window: float = 0
-    window_cap: float | None = None
-    not_before: Callable[[Any], datetime | None] | None = None
-    status_ttl: int = DEFAULT_TTL
-    max_at_once: int | None = None
+    timeout: Seconds | None = Field(default=None, description=_SECONDS)
+    max_timeout: Seconds | None = Field(default=None, description=_SECONDS)
+    retries: Annotated[int, Field(ge=0)] | RetryPolicy = Field(
+        default=0, description="a whole number of runs after the first, 0 or more, or a RetryPolicy"
+    )
+    effect: Effect | None = Field(default=None, description="one of transaction, external, none")
+    check: Callable[..., Any] | None = Field(default=None, description=_FUNCTION)
+    fingerprint: Callable[[Any], Any] | None = Field(default=None, description=_FUNCTION)
+    coalesce: Callable[[Any], str | None] | None = Field(default=None, description=_FUNCTION)
+    window: float = Field(default=0, ge=0, allow_inf_nan=False, description=_SECONDS)
+    window_cap: Seconds | None = Field(default=None, description=_SECONDS)
+    not_before: Callable[[Any], datetime | None] | None = Field(default=None, description=_FUNCTION)
+    status_ttl: int = Field(
+        default=DEFAULT_TTL,
+        ge=1,
+        le=_YEAR,
+        description=f"a whole number, at least 1, at most {_YEAR}",
+    )
+    max_at_once: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
 
     @classmethod
     def read(cls, given: HandlerOptions, where: str) -> Self:
         """The options that were given; raises RegistrationError that begins with `where`."""
-        names = [field.name for field in fields(cls)]
+        fields = cls.__pydantic_fields__  # type: ignore[attr-defined]
         for name in given:
-            if name not in names:
-                nearest = difflib.get_close_matches(name, names, n=1)
+            if name not in fields:
+                nearest = difflib.get_close_matches(name, fields, n=1)
                 hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
                 raise RegistrationError(
-                    f"{where}: the option {name!r} is unknown{hint} Options: {', '.join(names)}"
+                    f"{where}: the option {name!r} is unknown{hint} Options: {', '.join(fields)}"
                 )
-        options = cls(**given)
         try:
-            options._validate()
+            options = cls(**given)
+            options._refuse_combinations()
+        except ValidationError as error:
+            raise RegistrationError(f"{where}: {refusal(error, fields)}") from None
         except RegistrationError as error:
             raise RegistrationError(f"{where}: {error}") from None
         return options
 
-    def _validate(self) -> None:
-        _seconds("timeout", self.timeout)
-        _seconds("max_timeout", self.max_timeout)
+    def _refuse_combinations(self) -> None:
         if self.max_timeout is not None and self.max_timeout < (self.timeout or 0):
             raise RegistrationError(
                 f"max_timeout={self.max_timeout:g} is below timeout={self.timeout:g}; "
                 "it bounds what a request's own ce_timeout may ask for, so give at least timeout"
             )
-        RetryPolicy.of(self.retries)
-        if self.effect is not None and self.effect not in _EFFECTS:
-            raise RegistrationError(f"effect={self.effect!r}: one of {', '.join(_EFFECTS)}")
-        for name in ("check", "fingerprint", "coalesce", "not_before"):
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                raise RegistrationError(f"{name}={value!r}: a function")
         if self.check is not None and self.effect != "external":
             raise RegistrationError(
                 "check= finds out whether an external effect happened; "
                 'give effect="external" too, or leave check out'
             )
-        self._validate_coalescing()
-        _whole("status_ttl", self.status_ttl, most=_YEAR)
-        if self.max_at_once is not None:
-            _whole("max_at_once", self.max_at_once)
-
-    def _validate_coalescing(self) -> None:
-        if self.coalesce is None:
-            if self.window or self.window_cap is not None:
-                raise RegistrationError("window and window_cap belong to coalesce=; give it too")
-            return
-        if self.effect not in (None, "transaction"):
+        if self.coalesce is None and (self.window or self.window_cap is not None):
+            raise RegistrationError("window and window_cap belong to coalesce=; give it too")
+        if self.coalesce is not None and self.effect not in (None, "transaction"):
             raise RegistrationError(
                 f'coalesce= needs effect="transaction", not {self.effect!r}: an older request '
                 "is only superseded safely in the journal's transaction"
             )
-        if self.window != 0:
-            _seconds("window", self.window)
-        _seconds("window_cap", self.window_cap)
         if self.window_cap is not None and self.window_cap < self.window:
             raise RegistrationError(
                 f"window_cap={self.window_cap:g} is below window={self.window:g}; "
-                f"it bounds how often the window restarts ({_WINDOW_CAP} windows if left out)"
+                f"it bounds how often the window restarts ({WINDOWS} windows if left out)"
             )
 
 
@@ -135,17 +145,3 @@ def validate_type(type: object, where: str) -> str:
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in type):
         raise RegistrationError(f"{where}: the request type {type!r} has control characters")
     return type
-
-
-def _seconds(name: str, value: object) -> None:
-    if value is None:
-        return
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:  # type: ignore[operator]
-        raise RegistrationError(f"{name}={value!r}: a number of seconds above 0")
-
-
-def _whole(name: str, value: object, most: int | None = None) -> None:
-    if type(value) is not int or value < 1 or (most is not None and value > most):
-        bound = f", at most {most}" if most is not None else ""
-        raise RegistrationError(f"{name}={value!r}: a whole number, at least 1{bound}")

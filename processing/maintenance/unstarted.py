@@ -18,7 +18,7 @@ from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.counts import Count
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.headers import reply_channel
-from feedback.contract.record import HEADERS, TOPIC, TYPE, VALUE, Record
+from feedback.contract.record import HEADERS, TOPIC, VALUE, Record
 from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, SHUTDOWN, State
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Superseded
@@ -74,7 +74,7 @@ def refusals(
         except Malformed as error:
             letter = DeadLetter(error.id, MALFORMED, str(error), record)
             result.letters.append(letter)
-            result.writes += malformed_status(letter, at, ttl)
+            result.writes += letter.malformed_status(at, ttl=ttl)
             continue
         result.writes.append(
             status_write(
@@ -84,17 +84,6 @@ def refusals(
         )  # fmt: skip
         result.counts[Count(envelope.type, State.FAILED, code)] += 1
     return result
-
-
-def malformed_status(letter: DeadLetter, at: datetime, ttl: int) -> list[StatusWrite]:
-    """`failed/malformed` for a message whose id at least is valid."""
-    if letter.request_id is None:
-        return []
-    write = status_write(
-        letter.request_id, letter.record[TYPE] or "", State.FAILED, 1, code=MALFORMED, attempt=1,
-        at=at, reason=letter.error, ttl=ttl, bump=True,
-    )  # fmt: skip
-    return [write]
 
 
 @dataclass(slots=True)

@@ -11,57 +11,56 @@ Payloads, parameters, results and exceptions take the way they take in a worker.
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-import itertools
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Self
 
-from pydantic import BaseModel
-
 from feedback.contract.envelope import JSON, Envelope
-from feedback.contract.exact_json import parse_json, write_json
+from feedback.contract.exact_json import parse_json
 from feedback.contract.states import OK, State
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip, decode
-from processing.handlers.errors import OncepoolError
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Done, NotDone, Outcome, Unknown, outcome_of
 from processing.handlers.request import FollowUp, Request
-from processing.handlers.stopping import STOPPING
 from processing.testing.fake_cursor import FakeCursor
+from processing.testing.given import (
+    KitError,
+    nearest,
+    payload_bytes,
+    request_for,
+    savepoint,
+    stopping_flag,
+)
 
 __all__ = ["FakeCursor", "Kit", "KitError", "RunOutcome", "run", "run_batch"]
-
-_TIMEOUT = 300.0
-_numbers = itertools.count(1)
 
 HandlerName = str | Callable[..., Any]
 """A request type, or the function that is registered for it."""
 
 
-class KitError(OncepoolError):
-    """The test asks for what cannot be: says what to give instead."""
-
-
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended, as the producer would read it.
-
-    `exception` is what the handler raised, `follow_ups` what it asked for where it succeeded.
-    """
+    """How a run ended, as the producer would read it."""
 
     state: State
+    """`done`, `rejected`, `failed` or `in_doubt`; retries are not played."""
     code: str
+    """`ok`, the code of a Reject, or what the run failed of."""
     result: Any = None
+    """What it returned, as a producer reads it."""
     reason: str | None = None
+    """For the producer."""
     error: str | None = None
+    """For whoever looks after the handler: type, message and place of the exception."""
     retry_at: datetime | None = None
+    """What a Retry asked for, aware; None where the policy decides."""
     exception: BaseException | None = None
+    """What the handler raised."""
     follow_ups: tuple[FollowUp, ...] = ()
+    """What it asked for, where it succeeded."""
 
 
 class Kit:
@@ -97,11 +96,11 @@ class Kit:
         """
         found = self._find(handler, batch=False, tx=tx)
         try:
-            value, _ = found.parse(_bytes(payload), content_type)
+            value, _ = found.parse(payload_bytes(payload), content_type)
         except Exception as error:  # noqa: BLE001 - user code: the outcome says it
             return _ended(outcome_of(error), error)
-        made = _request(found, value, request)
-        with _flag(stopping):
+        made = request_for(found, value, request)
+        with stopping_flag(stopping):
             return _attempt(found, lambda: found.call(value, made, tx), made, tx)
 
     def run_batch(
@@ -116,12 +115,12 @@ class Kit:
         requests: dict[int, Request[Any]] = {}
         for index, payload in enumerate(payloads):
             try:
-                value, _ = found.parse(_bytes(payload), JSON)
-                requests[index] = _request(found, value, request)
+                value, _ = found.parse(payload_bytes(payload), JSON)
+                requests[index] = request_for(found, value, request)
             except Exception as error:  # noqa: BLE001 - user code: the outcome says it
                 outcomes[index] = _ended(outcome_of(error), error)
         try:
-            with _savepoint(tx):
+            with savepoint(tx):
                 results = found.call_batch(list(requests.values()), tx)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             results = [error] * len(requests)
@@ -139,8 +138,8 @@ class Kit:
         found = self._find(handler, batch=None, tx=None)
         if found.check is None:
             raise KitError(f"{found.place} has no check=")
-        value, _ = found.parse(_bytes(payload), JSON)
-        return found.call_check(_request(found, value, request))[0]
+        value, _ = found.parse(payload_bytes(payload), JSON)
+        return found.call_check(request_for(found, value, request))[0]
 
     def decode(
         self,
@@ -152,8 +151,8 @@ class Kit:
     ) -> Envelope | Skip:
         """What the decoder of this topic makes of a message; raises feedback.errors.Malformed."""
         if topic not in self._app.decoders:
-            raise KitError(_nearest("decoder of topic", topic, self._app.decoders))
-        record = (topic, 0, 0, _now_ms(), key, value, list(headers), None)
+            raise KitError(nearest("decoder of topic", topic, self._app.decoders))
+        record = (topic, 0, 0, time.time_ns() // 1_000_000, key, value, list(headers), None)
         return decode(self._app.decoders[topic], record)
 
     def _find(self, handler: HandlerName, *, batch: bool | None, tx: Any) -> Handler:
@@ -161,7 +160,7 @@ class Kit:
         name = declared.type if isinstance(declared, Handler) else handler
         found = self._app.handlers.get(name) if isinstance(name, str) else None
         if found is None:
-            raise KitError(_nearest("handler of type", name, self._app.handlers))
+            raise KitError(nearest("handler of type", name, self._app.handlers))
         if batch is not None and found.batch is not batch:
             raise KitError(f"{found.place}: use {'run_batch' if found.batch else 'run'}() for it")
         if found.wants_tx and tx is None and batch is not None:
@@ -199,7 +198,7 @@ def _attempt(
     handler: Handler, call: Callable[[], bytes | None], request: Request[Any], tx: Any
 ) -> RunOutcome:
     try:
-        with _savepoint(tx):
+        with savepoint(tx):
             return _done(call(), request)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: the outcome says it
         return _ended(outcome_of(error, handler.effect), error)
@@ -215,69 +214,3 @@ def _ended(outcome: Outcome, error: BaseException) -> RunOutcome:
     return RunOutcome(
         outcome.state, outcome.code, None, outcome.reason, outcome.error, retry_at, error
     )
-
-
-def _request(handler: Handler, payload: Any, given: dict[str, Any]) -> Request[Any]:
-    seconds = handler.timeout or _TIMEOUT
-    fields: dict[str, Any] = {
-        "id": f"test-{next(_numbers)}",
-        "type": handler.type,
-        "key": None,
-        "attempt": 1,
-        "headers": {},
-        "deadline": datetime.now(UTC) + timedelta(seconds=seconds),
-        "topic": "test",
-        "partition": 0,
-        "offset": 0,
-        "payload": payload,
-        "follow_ups": None if handler.effect == "none" else [],
-    }
-    for name in given:
-        if name not in fields or name in ("type", "payload", "follow_ups"):
-            raise KitError(_nearest("field of a request", name, fields))
-    return Request(**(fields | given))
-
-
-def _bytes(payload: Any) -> bytes | None:
-    if payload is None or isinstance(payload, bytes):
-        return payload
-    if isinstance(payload, BaseModel):
-        return payload.model_dump_json(by_alias=True).encode()
-    return write_json(payload)
-
-
-@contextlib.contextmanager
-def _savepoint(tx: Any) -> Iterator[None]:
-    """What raises inside leaves nothing in a real transaction."""
-    psycopg = sys.modules.get("psycopg")  # not loaded: then this is no cursor of it
-    if psycopg is None or not isinstance(tx, psycopg.Cursor):
-        yield
-        return
-    with tx.connection.cursor() as own:
-        own.execute("SAVEPOINT oncepool_kit")
-        try:
-            yield
-        except BaseException:
-            own.execute("ROLLBACK TO SAVEPOINT oncepool_kit")
-            raise
-
-
-@contextlib.contextmanager
-def _flag(stopping: bool) -> Iterator[None]:
-    if stopping:
-        STOPPING.set()
-    try:
-        yield
-    finally:
-        if stopping:
-            STOPPING.clear()
-
-
-def _now_ms() -> int:
-    return int(datetime.now(UTC).timestamp() * 1000)
-
-
-def _nearest(what: str, name: object, known: Mapping[str, object]) -> str:
-    nearest = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-    return f"there is no {what} {name!r}{hint} Known: {', '.join(known) or 'none'}"

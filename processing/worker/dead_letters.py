@@ -13,10 +13,8 @@ from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE
 from feedback.contract.states import MALFORMED
 from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
-from feedback.status.status import DEFAULT_TTL
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import describe
-from processing.maintenance.unstarted import malformed_status
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.session import CommitUnclear, Session
 
@@ -49,7 +47,7 @@ class Letters:
                 self._keep_alone(letter)
         now = datetime.now(UTC)
         kept = letters.values()
-        self._publish([w for letter in kept for w in malformed_status(letter, now, DEFAULT_TTL)])
+        self._publish([w for letter in kept for w in letter.malformed_status(now)])
         for letter in letters.values():
             chunk.counts[Count(letter.record[TYPE] or "", NotRun.DEAD_LETTER, MALFORMED)] += 1
         chunk.settled.update(letters)

@@ -9,12 +9,11 @@ from datetime import datetime, timedelta
 from feedback.contract.headers import LONGEST_DELAY
 from feedback.contract.states import UNKNOWN_TYPE, State
 from feedback.journal.coalescing import Arrival, CoalescingDecision
+from processing.handlers.options import WINDOWS
 from processing.handlers.outcomes import Outcome
 from processing.handlers.retry_policy import RetryPolicy
 from processing.worker.task import Task
 
-WINDOWS = 10
-"""The cap of a type's window, in windows, where it gives none."""
 UNKNOWN_TYPE_POLICY = RetryPolicy(attempts=10, base=5, factor=2, cap=300)
 """For a type that this version does not know: a newer one may be rolling out."""
 

@@ -20,6 +20,7 @@ from stack import Stack
 from tests.support import run
 from tests.support.commands import Commands
 from tests.support.journal import Journal
+from tests.support.own_database import OwnDatabase
 from tests.support.proxy import Proxy
 from tests.support.waiting_rows import WaitingRows
 
@@ -137,6 +138,13 @@ def journal(stack: Stack, schema: str) -> Iterator[Journal]:
     made = Journal(stack.database, schema)
     yield made
     made.close()
+
+
+@pytest.fixture
+def own_database(stack: Stack) -> Iterator[OwnDatabase]:
+    """A database of the test's own: it may end its connections and change its settings."""
+    with OwnDatabase(stack.database) as made:
+        yield made
 
 
 @pytest.fixture

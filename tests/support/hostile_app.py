@@ -26,6 +26,14 @@ def effect(
     return {"n": payload.get("n")}
 
 
+@app.handler("noted")
+def noted(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """Notes outside that it was entered, then leaves one row."""
+    with Path(payload["file"]).open("a") as file:
+        file.write(f"{request.id}\n")
+    tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
+
+
 @app.batch_handler("batch")
 def batch(requests: list[Request[Any]], tx: psycopg.Cursor[Any]) -> list[Any]:
     """The same for many at once."""

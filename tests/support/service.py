@@ -121,15 +121,25 @@ class Bench:
     """A topic, a schema, a client, and as many instances as a test starts."""
 
     def __init__(
-        self, stack: Stack, topic: str, schema: str, prefix: str, group: str, tmp: Path
+        self,
+        stack: Stack,
+        topic: str,
+        schema: str,
+        prefix: str,
+        group: str,
+        tmp: Path,
+        *,
+        database: str | None = None,
     ) -> None:
+        """`database`: its URL, where it is not the stack's."""
         self.stack, self.topic, self.schema, self.group = stack, topic, schema, group
+        self.database = stack.database if database is None else database
         self._tmp = tmp
         self.environment = {
             "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
             "ONCEPOOL_KAFKA_TOPICS": topic,
             "ONCEPOOL_KAFKA_GROUP": group,
-            "ONCEPOOL_DATABASE_URL": stack.database,
+            "ONCEPOOL_DATABASE_URL": self.database,
             "ONCEPOOL_DATABASE_SCHEMA": schema,
             "ONCEPOOL_REDIS_URL": stack.redis,
             "ONCEPOOL_REDIS_PREFIX": prefix,
@@ -151,7 +161,7 @@ class Bench:
         return instance
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.stack.database, autocommit=True) as connection:
+        with psycopg.connect(self.database, autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 

@@ -23,12 +23,13 @@ class Workers:
     """A supervisor that a test turns by hand."""
 
     def __init__(self, stack: Stack, schema: str, prefix: str, **settings: Any) -> None:
-        self._stack, self._schema = stack, schema
+        self._schema = schema
+        self.database = settings.get("database_url", stack.database)
         values: dict[str, Any] = {
             "app": "tests.support.fragile_app:app",
             "workers": 1,
             "ordering": "none",
-            "database_url": stack.database,
+            "database_url": self.database,
             "database_schema": schema,
             "redis_url": stack.redis,
             "redis_prefix": prefix,
@@ -96,7 +97,7 @@ class Workers:
         self.finish()
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self._stack.database, autocommit=True) as connection:
+        with psycopg.connect(self.database, autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 

@@ -1,0 +1,116 @@
+"""The whole service on a database whose connections end, and on one that takes no writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from feedback.journal.migrations import migrate
+from stack import Stack
+from tests.support.own_database import OwnDatabase
+from tests.support.service import WAIT, Bench, Callers
+from tests.support.waiting import eventually
+
+WORKER = "oncepool worker"
+
+
+@pytest.fixture
+def bench(
+    stack: Stack, own_database: OwnDatabase, topic: Callable[..., str], prefix: str, group: str,
+    tmp_path: Path,
+) -> Iterator[Bench]:  # fmt: skip
+    migrate(own_database.url, "journal")
+    name = topic(partitions=4)
+    made = Bench(stack, name, "journal", prefix, group, tmp_path, database=own_database.url)
+    yield made
+    made.close()
+
+
+def told(bench: Bench) -> dict[tuple[str, str], int]:
+    """How many ends there were, by state and code."""
+    rows = bench.query(
+        f"SELECT state, code, sum(n)::int FROM {bench.schema}.counters GROUP BY 1, 2"
+    )
+    return {(state, code): n for state, code, n in rows}
+
+
+@pytest.mark.xfail(strict=True, reason="one lost connection refuses what all others have in hand")
+def test_one_connection_after_the_other_ends_under_load(
+    bench: Bench, own_database: OwnDatabase, tmp_path: Path
+) -> None:
+    """The database is there all the time: nobody is sent away, and nothing outside is in doubt."""
+    charged = tmp_path / "charged"
+    instance = bench.start(ONCEPOOL_WORKERS="3")
+    callers = Callers(bench, threads=6, resend_after=2.0)
+    callers.answered(50)
+    calls: list[str] = []
+    ended = 0
+    for _ in range(10):
+        calls.append(bench.client.submit("charges", {"file": str(charged), "seconds": 0.2}))
+        for _ in range(3):
+            ended += own_database.end_connections(WORKER, most=1)
+            callers.answered(5)
+    assert ended >= 20
+    outside = [bench.client.wait(request, WAIT) for request in calls]
+    done = callers.end()
+    effects = [row[0] for row in bench.query(f"SELECT id FROM {bench.table}")]
+    assert Counter(effects) == dict.fromkeys(done, 1)
+    assert bench.states() == {"done": len(done) + len(calls)}
+    assert {(status.state, status.code) for status in outside} == {("done", "ok")}
+    assert charged.read_text().count("charged") == len(calls)
+    assert instance.stop() == 0
+    assert {end[0] for end in told(bench)} == {"done"}, instance.log
+
+
+def test_all_connections_end_at_once_again_and_again(
+    bench: Bench, own_database: OwnDatabase
+) -> None:
+    instance = bench.start(ONCEPOOL_WORKERS="3")
+    callers = Callers(bench, threads=6, resend_after=2.0)
+    callers.answered(50)
+    ended = 0
+    for _ in range(6):
+        ended += own_database.end_connections()
+        callers.answered(10)
+    assert ended >= 12
+    bench.check_books(callers.end())
+    assert bench.states().keys() == {"done"}
+    assert instance.stop() == 0
+
+
+@pytest.mark.xfail(strict=True, reason="a database that takes no writes does not count as away")
+def test_a_database_that_takes_no_writes_is_away(
+    bench: Bench, own_database: OwnDatabase, tmp_path: Path
+) -> None:
+    entered = tmp_path / "entered"
+    instance = bench.start()
+    payload = {"table": bench.table, "file": str(entered)}
+    ids = [f"noted-{n}" for n in range(300)]
+    bench.client.submit("noted", payload, request_id=ids[0])
+    assert bench.client.wait(ids[0], WAIT).state == "done"
+
+    own_database.set_read_only(read_only=True)
+    for request in ids[1:]:
+        bench.client.submit("noted", payload, request_id=request)
+    bench.client.flush()
+    eventually(lambda: "database" in bench.facts()[0]["paused"], WAIT, lambda: instance.log)
+    eventually(lambda: bench.facts()[0]["in_hand"] <= 10, WAIT, lambda: str(bench.facts()))
+    assert instance.health("/readyz")[1]["database"] is False
+    # Nothing but a row makes a request wait, and nothing was wrong with any handler.
+    found = [status for status in bench.client.statuses(ids[1:]) if status is not None]
+    states = {(status.state, status.code) for status in found if status.state != "accepted"}
+    assert states <= {("failed", "database_unavailable")}
+    assert max(Counter(entered.read_text().split()).values()) <= 2
+
+    own_database.set_read_only(read_only=False)
+    eventually(lambda: instance.health("/readyz")[0] == 200, WAIT, lambda: instance.log)
+    for request in ids:
+        bench.client.submit("noted", payload, request_id=request)
+    for request in ids:
+        assert bench.client.wait(request, WAIT).state == "done"
+    bench.check_books(set(ids))
+    assert bench.states() == {"done": len(ids)}
+    assert instance.stop() == 0

@@ -21,6 +21,7 @@ from consumer.intake.events import Assigned, Trouble
 from consumer.intake.kafka import Kafka
 from consumer.intake.logs import get_logger
 from feedback.errors import OncepoolError
+from feedback.journal.connections import open_connection
 from feedback.journal.migrations import check_schema
 
 CONNECT_TIMEOUT = 5
@@ -119,7 +120,7 @@ def check_protocol(settings: Settings, topic: str) -> Finding:
 def check_database(settings: Settings) -> list[Finding]:
     """PostgreSQL answers and has the journal of this version."""
     try:
-        with psycopg.connect(settings.database_url, connect_timeout=CONNECT_TIMEOUT) as connection:
+        with open_connection(settings.database_url, "oncepool check") as connection:
             version = connection.info.server_version // 10_000
             found = [Finding("database", "ok", f"PostgreSQL {version} answers")]
             check_schema(connection, settings.database_schema)

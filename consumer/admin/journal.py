@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
+from feedback.journal.connections import open_connection
 from feedback.journal.migrations import check_schema
-
-CONNECT_TIMEOUT = 5
 
 
 class JournalUnreachable(ConsumerError):
@@ -48,7 +46,6 @@ def connect(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
     Raises ConsumerError where PostgreSQL is not there, JournalError where the journal isn't.
     """
     settings.require("database_url")
-    url = make_conninfo(settings.database_url, connect_timeout=CONNECT_TIMEOUT)
-    with explained(), psycopg.connect(url, autocommit=True) as connection:
+    with explained(), open_connection(settings.database_url, "oncepool command") as connection:
         check_schema(connection, settings.database_schema)
         yield connection

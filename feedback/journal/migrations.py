@@ -14,8 +14,7 @@ import psycopg
 from psycopg import sql
 
 from feedback.errors import SchemaMissing, SchemaTooNew
-
-CONNECT_TIMEOUT: Final = 10
+from feedback.journal.connections import open_connection
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _PREPARE: Final = """
@@ -56,7 +55,7 @@ def migrate(url: str, schema: str) -> list[str]:
     """
     applied: list[str] = []
     known = migrations()
-    with psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT, autocommit=True) as connection:
+    with open_connection(url, "oncepool migrate") as connection:
         # One transaction more than there is to do: the last one sees that nothing is left.
         while (name := _apply_next(connection, schema, known)) is not None:
             applied.append(name)

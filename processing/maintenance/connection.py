@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from feedback.journal.connections import open_connection
 from feedback.journal.notifications import due_channel
 from processing.ipc.wakeup import Waker
 
-CONNECT_TIMEOUT = 5
-STATEMENT_TIMEOUT = 10
+STATEMENT_TIMEOUT = 10.0
 
 
 class ListeningConnection:
@@ -44,14 +44,10 @@ class ListeningConnection:
     def open(self) -> psycopg.Connection[Any]:
         """The connection; makes one where there is none. Raises psycopg.Error."""
         if self._connection is None or self._connection.closed:
-            connection = psycopg.connect(
+            connection = open_connection(
                 self._url,
-                autocommit=True,
-                connect_timeout=CONNECT_TIMEOUT,
-                application_name=f"oncepool maintenance {self._instance}",
-            )
-            connection.execute(
-                "SELECT set_config('statement_timeout', %s, false)", [f"{STATEMENT_TIMEOUT}s"]
+                f"oncepool maintenance {self._instance}",
+                timeouts={"statement_timeout": STATEMENT_TIMEOUT},
             )
             # What comes in the answer to a statement is heard like what comes between two.
             connection.add_notify_handler(lambda _: self._on_due())

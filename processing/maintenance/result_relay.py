@@ -11,6 +11,7 @@ import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.backoff import Backoff, Breaker
+from feedback.journal.connections import open_connection
 from feedback.journal.result_outbox import remove_results, take_results
 from processing.maintenance.result_producer import ResultProducer, connect
 from processing.settings import MaintenanceSettings
@@ -23,19 +24,11 @@ instance wake it; others are what operators write, and what an instance that die
 FIRST_RETRY: Final = 0.5
 LAST_RETRY: Final = 10.0
 
-_CONNECTION: Final[dict[str, Any]] = {
-    "autocommit": True,
-    "prepare_threshold": None,
-    "connect_timeout": 5,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
+_TIMEOUTS: Final = {
+    "statement_timeout": 10.0,
+    # An instance that hangs must not keep its batch from the others for longer.
+    "idle_in_transaction_session_timeout": 60.0,
 }
-# An instance that hangs must not keep its batch from the others for longer.
-_SESSION: Final = (
-    "SELECT set_config('statement_timeout', '10s', false),"
-    " set_config('idle_in_transaction_session_timeout', '60s', false)"
-)
 
 
 class RelayTiming:
@@ -169,12 +162,11 @@ class ResultRelay:
 
     def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(
+            self._connection = open_connection(
                 self._settings.database_url,
-                application_name=f"oncepool results {self._settings.instance}",
-                **_CONNECTION,
+                f"oncepool results {self._settings.instance}",
+                timeouts=_TIMEOUTS,
             )
-            self._connection.execute(_SESSION)
         return self._connection
 
     def _note(self, taken: int, trouble: str | None) -> None:

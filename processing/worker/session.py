@@ -15,9 +15,9 @@ from psycopg import pq
 from psycopg.errors import error_from_result
 from psycopg.rows import tuple_row
 
+from feedback.journal.connections import open_connection
 from processing.worker.guarded_cursor import GuardedCursor
 
-CONNECT_TIMEOUT = 5
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
 GONE_WAIT = 0.02
 """Seconds between two looks whether a backend has ended."""
@@ -90,18 +90,9 @@ class Session:
         if not self.lost:
             return
         self.drop()
-        connection = psycopg.connect(
-            self._url,
-            autocommit=True,
-            prepare_threshold=self._prepare_threshold,
-            connect_timeout=CONNECT_TIMEOUT,
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=3,
-            application_name=NAME,
+        connection = open_connection(
+            self._url, NAME, timeouts=self._options, prepare_threshold=self._prepare_threshold
         )
-        for name, seconds in self._options.items():
-            connection.execute(f"SET {name} = '{int(seconds * 1000)}ms'")
         row = connection.execute(
             "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         ).fetchone()

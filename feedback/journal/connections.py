@@ -1,0 +1,49 @@
+"""The one place that opens connections to the journal's database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import psycopg
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+CONNECT_TIMEOUT: Final = 5
+"""Seconds."""
+
+
+def open_connection(
+    url: str,
+    name: str,
+    *,
+    timeouts: Mapping[str, float] | None = None,
+    prepare_threshold: int | None = None,
+    connect_timeout: int = CONNECT_TIMEOUT,
+) -> Connection:
+    """A connection in autocommit mode. Raises psycopg.OperationalError.
+
+    `name` is what pg_stat_activity shows. `timeouts` are settings of the session in seconds, as
+    lock_timeout; 0 = none. `prepare_threshold` is how often a statement runs before the server
+    keeps it, plan included; None = never, as plans made while tables were empty are bad later.
+    """
+    connection = psycopg.connect(
+        url,
+        autocommit=True,
+        prepare_threshold=prepare_threshold,
+        connect_timeout=connect_timeout,
+        application_name=name,
+        # A peer that is gone without a word is noticed after half a minute.
+        keepalives_idle=10,
+        keepalives_interval=5,
+        keepalives_count=3,
+    )
+    try:
+        for setting, seconds in (timeouts or {}).items():
+            connection.execute(
+                "SELECT set_config(%s, %s, false)", [setting, f"{int(seconds * 1000)}ms"]
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import timedelta
@@ -20,11 +21,18 @@ from consumer.intake.logs import librdkafka_logger
 from feedback.errors import OncepoolError
 
 TIMEOUT = 5.0
+CREATED_WITHIN = 0.5
+"""Seconds in which a broker that creates topics by itself has done so."""
+PAUSE = 0.1
 ERRORS_ONLY = 3  # syslog level: consumer properties draw a warning from an administration client
 
 
 class KafkaUnreachable(ConsumerError):
     """The brokers did not answer."""
+
+
+class TopicMissing(ConsumerError):
+    """A topic does not exist, and the brokers create none by themselves."""
 
 
 class TopicResult(NamedTuple):
@@ -58,6 +66,24 @@ def metadata(client: AdminClient, settings: Settings, timeout: float = 5.0) -> C
             f"no answer from {settings.kafka_bootstrap_servers} in {timeout:g} s"
             f" ({error.args[0].str()}); is the broker up and its advertised address right?"
         ) from None
+
+
+def require_topic(settings: Settings, topic: str) -> None:
+    """Returns where requests can be sent to this topic. Raises TopicMissing, KafkaUnreachable.
+
+    A broker that creates topics by itself does so here, as it would for the first message.
+    """
+    client = admin_client(settings)
+    if topic in metadata(client, settings).topics:
+        return
+    end = time.monotonic() + CREATED_WITHIN
+    while client.list_topics(topic, timeout=TIMEOUT).topics[topic].error is not None:
+        if time.monotonic() > end:
+            raise TopicMissing(
+                f"topic {topic} does not exist: run `oncepool topics create`, or correct"
+                " kafka_topic or kafka_topics"
+            )
+        time.sleep(PAUSE)
 
 
 def create_topics(
@@ -98,16 +124,16 @@ def retention_warnings(
     except (OncepoolError, KafkaException) as error:
         return [f"the topics' retention could not be read: {error}"]
     warnings = []
-    for topic, time in kept.items():
-        if time is None:
+    for topic, age in kept.items():
+        if age is None:
             warnings.append(
                 f"topic {topic} keeps its messages for ever: those that are read again after"
                 f" {readable(retention)} run again"
             )
-        elif retention < time + resend_window:
+        elif retention < age + resend_window:
             warnings.append(
                 f"{readable(retention)} is shorter than the retention of topic {topic}"
-                f" ({readable(time)}) and the time in which producers send again"
+                f" ({readable(age)}) and the time in which producers send again"
                 f" ({readable(resend_window)}): a copy that comes later runs again"
             )
     return warnings
@@ -127,9 +153,9 @@ def topic_retention(settings: Settings) -> dict[str, timedelta | None]:
     return kept
 
 
-def readable(time: timedelta) -> str:
+def readable(age: timedelta) -> str:
     """As --older-than takes it."""
-    seconds = time.total_seconds()
+    seconds = age.total_seconds()
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= size:
             return f"{seconds / size:.3g}{unit}"

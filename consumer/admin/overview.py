@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -104,10 +104,21 @@ def _ask_redis(settings: Settings, found: Look) -> None:
     now = datetime.now(UTC)
     found.limits = limits
     found.instances = [{**row, "age": _age(row, now)} for row in rows]
+    _note_missing(found, (topic for row in rows for topic in row.get("missing_topics") or ()))
 
 
 def _ask_kafka(settings: Settings, found: Look) -> None:
     found.topics = [lag._asdict() for lag in group_lag(settings)]
+    there = {row["topic"] for row in found.topics}
+    _note_missing(found, (topic for topic in settings.kafka_topics if topic not in there))
+
+
+def _note_missing(found: Look, topics: Iterable[str]) -> None:
+    for topic in topics:
+        found.problems[f"topic {topic}"] = (
+            "does not exist, so nothing is consumed from it: run `oncepool topics create`, or"
+            " correct kafka_topics"
+        )
 
 
 def _ask_journal(settings: Settings, minutes: int, found: Look) -> None:

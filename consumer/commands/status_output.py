@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from consumer.admin.kafka_admin import require_topic
 from consumer.commands.output import print_json, print_table
 from consumer.config.settings import Settings
 from feedback.client.client import Client
@@ -16,10 +17,14 @@ COLUMNS = ("id", "type", "state", "code", "attempt", "at", "result", "error", "r
 
 
 def client_from(settings: Settings) -> Client:
-    """A client for the configured services. Raises ConfigError where one is missing."""
+    """A client for the configured services.
+
+    Raises ConfigError where one is missing, TopicMissing, KafkaUnreachable.
+    """
     settings.require("kafka_bootstrap_servers", "redis_url")
     if not settings.send_topic:
         settings.require("kafka_topics")
+    require_topic(settings, settings.send_topic)
     properties = {
         **settings.kafka_properties,
         "bootstrap.servers": settings.kafka_bootstrap_servers,

@@ -14,6 +14,7 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    Producer,
     TopicPartition,
 )
 from structlog.stdlib import BoundLogger
@@ -32,8 +33,10 @@ from consumer.intake.events import (
     Trouble,
 )
 from consumer.intake.kafka_log import ClientLog
-from consumer.intake.kafka_properties import Protocol, properties
+from consumer.intake.kafka_properties import Protocol, client_properties, properties
+from consumer.intake.logs import librdkafka_logger
 from consumer.intake.records import records_of
+from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
 
 NO_CONSUMER_PROTOCOL = (
     KafkaError.UNSUPPORTED_VERSION,
@@ -44,6 +47,10 @@ NO_CONSUMER_PROTOCOL = (
 """What a broker that can't serve group.protocol=consumer answers to a member's first heartbeat: it
 does not know it, has it turned off, or may not convert the group of members that use the other."""
 
+
+METADATA_TIMEOUT = 5.0
+ERRORS_ONLY = 3
+"""A syslog level: a consumer's properties draw warnings from a client that is none."""
 
 MEMBERSHIP = struct.Struct("=7si")
 """How the client describes its membership: magic and generation; then group and member id follow,
@@ -61,6 +68,7 @@ class Kafka:
         self._fallback = settings.kafka_protocol == "auto"
         """The classic protocol may still be taken instead: nothing was assigned so far."""
         self.protocol: Protocol = "classic" if settings.kafka_protocol == "classic" else "consumer"
+        self._topics = TopicWatch(settings.kafka_topics, self._list_topics, log, LOOK_EVERY)
         self._consumer = self._make()
 
     def _make(self) -> Consumer:
@@ -82,7 +90,12 @@ class Kafka:
         # Partitions say nothing of it: with KIP-848 a member without any hears of no assignment.
         return _is_member(self._consumer.consumer_group_metadata())
 
+    @property
+    def missing_topics(self) -> tuple[str, ...] | None:
+        return self._topics.missing
+
     def subscribe(self) -> None:
+        self._topics.look_again()
         self._consumer.subscribe(
             self._settings.kafka_topics,
             on_assign=self._on_assign,
@@ -135,7 +148,19 @@ class Kafka:
         (self._consumer.pause if paused else self._consumer.resume)(partitions)
 
     def close(self) -> None:
+        self._topics.close()
         self._consumer.close()
+
+    def _list_topics(self) -> frozenset[str]:
+        """Called by the watch's thread, so through a client of its own, which is gone afterwards.
+
+        All topics are asked for, as asking for one by name may create it.
+        """
+        client = Producer(
+            {**client_properties(self._settings), "log_level": ERRORS_ONLY},
+            logger=librdkafka_logger(),
+        )
+        return frozenset(client.list_topics(timeout=METADATA_TIMEOUT).topics)
 
     # Messages
 
@@ -153,6 +178,8 @@ class Kafka:
         if fatal and self._fallback and _no_consumer_protocol(error):
             self._fall_back(error)
             return
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            self._topics.look_again()
         self._events.append(Trouble(error.name(), error.str(), fatal=fatal))
 
     def _fall_back(self, error: KafkaError) -> None:

@@ -23,6 +23,9 @@ DEFAULTS: dict[str, str | bool | int] = {
     # How long it stops fetching once that is full: the default second would let the queue run dry.
     "fetch.queue.backoff.ms": 20,
     "socket.keepalive.enable": True,
+    # How soon a member of a classic group hears of a topic, or of partitions, made after it joined:
+    # the default is five minutes. With KIP-848 the broker tells.
+    "topic.metadata.refresh.interval.ms": 10_000,
 }
 """What kafka_properties may overrule."""
 
@@ -47,6 +50,14 @@ def properties(settings: Settings, protocol: Protocol) -> dict[str, Any]:
         "auto.offset.reset": settings.auto_offset_reset,
         "max.poll.interval.ms": int(settings.kafka_max_poll_interval * 1000),
         "debug": ",".join(filter(None, contexts)),
+    }
+
+
+def client_properties(settings: Settings) -> dict[str, Any]:
+    """Of a client that is no consumer: how brokers are reached."""
+    return {
+        **settings.kafka_properties,
+        "bootstrap.servers": settings.kafka_bootstrap_servers,
     }
 
 

@@ -77,6 +77,8 @@ class LoopStats:
     """The group counts this process as a member, with or without partitions."""
     counts: dict[str, int]
     """Records and commits by outcome."""
+    missing_topics: tuple[str, ...] | None
+    """Configured topics that do not exist; None as long as that is not known."""
     lost: dict[str, int]
     """Kind of record -> how many were dropped after their commit was sent."""
 
@@ -304,6 +306,7 @@ class Loop:
             held=self._commit.held,
             paused=self._flow.reasons,
             joined=self.joined,
+            missing_topics=self._kafka.missing_topics,
             counts=dict(self._counts + self._commit.counts),
             lost=dict(self._commit.lost),
         )

@@ -19,6 +19,10 @@ class KafkaClient(Protocol):
     def member(self) -> bool:
         """Whether the group counts this process as a member, with or without partitions."""
 
+    @property
+    def missing_topics(self) -> tuple[str, ...] | None:
+        """Configured topics that do not exist; None as long as that is not known."""
+
     def subscribe(self) -> None:
         """Joins the group."""
 

@@ -160,6 +160,7 @@ class Service:
         return {
             "joined": loop.joined,
             "assigned": loop.assigned,
+            "missing_topics": loop.missing_topics,
             "paused": [str(reason) for reason in loop.paused],
             "held": loop.held,
             "in_hand": self._pool.in_hand,

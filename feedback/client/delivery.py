@@ -28,6 +28,11 @@ Reported = Callable[[Submission], None]
 
 _REMEMBERED: Final = 1_000  # failed ids; of more only the number is kept
 _POLL: Final = 0.1
+_TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
+_NO_TOPIC: Final = (
+    confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+    confluent_kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
+)
 _REFUSED: Final = {
     "delivery.report.only.error": "`accepted` is written from the reports of success",
     "transactional.id": "each request is sent on its own",
@@ -59,6 +64,11 @@ def connect(kafka: str | Mapping[str, Any], delivery_timeout: float) -> KafkaPro
         # The partition that Java's clients choose for a key, so that order holds across languages.
         "partitioner": "murmur2_random",
         "delivery.timeout.ms": int(delivery_timeout * 1000),
+        # How long a topic may be unknown to the brokers before what is sent to it fails: one that
+        # was just created is known within milliseconds.
+        "topic.metadata.propagation.max.ms": _TOPIC_UNKNOWN_FOR,
+        # How soon it is seen that the topic was made after all: the default is five minutes.
+        "topic.metadata.refresh.interval.ms": 10_000,
         **given,
     }
     try:
@@ -86,8 +96,8 @@ class Deliveries:
     def send(self, message: KafkaMessage, submission: Submission, timeout: float) -> None:
         """Queues one message. Raises QueueFull when there is no room within `timeout` seconds."""
 
-        def report(error: object, _: object) -> None:
-            self._report(submission, error)
+        def report(error: confluent_kafka.KafkaError | None, _: object) -> None:
+            self._report(submission, None if error is None else _cause(message.topic, error))
 
         end = time.monotonic() + timeout
         while True:
@@ -148,21 +158,21 @@ class Deliveries:
         while not self._stop.is_set():
             self._producer.poll(_POLL)
 
-    def _report(self, submission: Submission, error: object) -> None:
+    def _report(self, submission: Submission, cause: str | None) -> None:
         """Runs in whichever thread polls or flushes."""
         if self._blocked:
             with self._room:
                 self._room.notify_all()
         if submission.delivered:
             return  # a resend: whatever became of it, the first one arrived
-        if error is None:
+        if cause is None:
             submission.delivered = True
             submission.failure = None
             with self._lock:
                 self._failures.pop(submission.id, None)
         else:
-            submission.failure = str(error)
-            self._remember(submission.id, submission.failure)
+            submission.failure = cause
+            self._remember(submission.id, cause)
         self._reported(submission)
 
     def _remember(self, id: str, cause: str) -> None:
@@ -198,4 +208,13 @@ def _not_sent(message: KafkaMessage, error: confluent_kafka.KafkaException) -> E
             f"request {message.id!r} is too large for Kafka ({len(message.value)} bytes): "
             "send a reference to its content, or raise message.max.bytes here and on the topic"
         )
-    return DeliveryFailed({message.id: str(cause)})
+    return DeliveryFailed({message.id: _cause(message.topic, cause)})
+
+
+def _cause(topic: str, error: confluent_kafka.KafkaError) -> str:
+    if error.code() in _NO_TOPIC:
+        return (
+            f"topic {topic!r} does not exist. Create it (`oncepool topics create`), or correct "
+            "ONCEPOOL_KAFKA_TOPIC or ONCEPOOL_KAFKA_TOPICS"
+        )
+    return error.str()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,8 +46,8 @@ class Health:
     """What the process knows, and the rules. Any thread may tell and ask.
 
     Alive: the main process has beaten within `stale_after` seconds and its own loop turns.
-    Ready: alive, a member of the group (with or without partitions, paused or idle), not stopping,
-    and the database is up. Redis is only reported: requests run without it.
+    Ready: alive, a member of the group (with or without partitions, paused or idle), its topics
+    exist, not stopping, and the database is up. Redis is only reported: requests run without it.
     """
 
     def __init__(self, stale_after: float, clock: Callable[[], float]) -> None:
@@ -103,6 +103,7 @@ class Health:
                 (
                     *self._loops(),
                     HealthCheck("group", joined, group),
+                    _topics(self._beat.get("missing_topics", ())),
                     HealthCheck("stopping", not stopping, "yes" if stopping else "no"),
                     HealthCheck("database", *self._database),
                     HealthCheck("redis", *self._redis, counts=False),
@@ -116,3 +117,12 @@ class Health:
             HealthCheck(name, age <= self._stale_after, f"turned {age:.1f} s ago")
             for name, age in ages
         )
+
+
+def _topics(missing: Sequence[str] | None) -> HealthCheck:
+    if missing is None:
+        return HealthCheck("topics", ok=False, detail="not looked at yet")
+    if missing:
+        names = ", ".join(missing)
+        return HealthCheck("topics", ok=False, detail=f"missing: {names}")
+    return HealthCheck("topics", ok=True, detail="all there")

@@ -9,6 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from feedback import (
     Client,
     Status,
@@ -31,6 +33,7 @@ class FakeProducer:
         self.confirming = threading.Event()
         self.confirming.set()
         self.error: str | None = None
+        """What a broker says of each message instead of taking it."""
         self.refusal: BaseException | None = None
         self._lock = threading.Lock()
         self._open: list[Callable[[Any, Any], None]] = []
@@ -64,7 +67,9 @@ class FakeProducer:
         self._report("purged")
         self.confirming.set()
 
-    def _report(self, error: str | None) -> int:
+    def _report(self, said: str | None) -> int:
+        timed_out = KafkaError._MSG_TIMED_OUT
+        error = None if said is None else KafkaError(timed_out, said)
         with self._lock:
             reports, self._open = self._open, []
             self._reporting += len(reports)

@@ -28,6 +28,7 @@ class FakeKafka:
         """What a commit fails with at once."""
         self.stays_assigned = False
         self.member = False
+        self.missing_topics: tuple[str, ...] | None = ()
         self.close_hangs = threading.Event()
         self.close_hangs.set()
 

@@ -1,0 +1,73 @@
+"""Whether the configured topics exist: a group that subscribes to one that does not hears nothing.
+
+With KIP-848 the broker accepts such a subscription without a word and assigns no partitions; once
+the topic is made it is assigned by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import KafkaException
+from structlog.stdlib import BoundLogger
+
+LOOK_EVERY = 2.0
+"""Seconds between two looks while something is missing, or no broker has answered yet."""
+
+ListTopics = Callable[[], frozenset[str]]
+"""The topics of the cluster. Raises KafkaException where no broker answers."""
+
+
+class TopicWatch:
+    """Looks from a thread of its own until all topics are there; `look_again` starts it anew."""
+
+    def __init__(
+        self, topics: Sequence[str], list_topics: ListTopics, log: BoundLogger, every: float
+    ) -> None:
+        self._topics = tuple(topics)
+        self._list_topics = list_topics
+        self._log = log
+        self._every = every
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.missing: tuple[str, ...] | None = None
+        """Topics that do not exist; None as long as that is not known."""
+
+    def look_again(self) -> None:
+        """Looks now, and until all is there. Returns at once."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread soon."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                there = self._list_topics()
+            except KafkaException:
+                pass  # the consumer itself complains of brokers that do not answer
+            else:
+                self._compare(there)
+                if not self.missing:
+                    return
+            self._stop.wait(self._every)
+
+    def _compare(self, there: frozenset[str]) -> None:
+        before, self.missing = (
+            self.missing or (),
+            tuple(topic for topic in self._topics if topic not in there),
+        )
+        for topic in self.missing:
+            if topic not in before:
+                self._log.warning(
+                    "topic does not exist: nothing is consumed from it",
+                    topic=topic,
+                    advice="run `oncepool topics create`, or correct kafka_topics",
+                )
+        for topic in before:
+            if topic not in self.missing:
+                self._log.info("topic exists now", topic=topic)

@@ -112,9 +112,9 @@ def claim(
                 break
             got = _claim_shares(connection, shares, values, schema)
             rows += got
-            for name, share in shares.items():
-                n = sum(row.type == name for row in got)
-                room[name] = room[name] - n if n == share else 0
+            for kind, share in shares.items():
+                n = sum(row.type == kind for row in got)
+                room[kind] = room[kind] - n if n == share else 0
         rows, superseded = _settle_references(connection, rows, values, schema)
         if results:
             note_superseded(connection, superseded, schema)
@@ -133,14 +133,14 @@ def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:
     left = n
     # The smallest first, so that what they leave is the others'.
     open_types = sorted((t for t in room if room[t] > 0), key=lambda t: room[t])
-    for position, name in enumerate(open_types):
-        shares[name] = min(room[name], left // (len(open_types) - position))
-        left -= shares[name]
-    for name in room:
-        if left and name in shares and shares[name] < room[name]:
-            shares[name] += 1
+    for position, kind in enumerate(open_types):
+        shares[kind] = min(room[kind], left // (len(open_types) - position))
+        left -= shares[kind]
+    for kind in room:
+        if left and kind in shares and shares[kind] < room[kind]:
+            shares[kind] += 1
             left -= 1
-    return {name: share for name, share in shares.items() if share}
+    return {kind: share for kind, share in shares.items() if share}
 
 
 def first_due(
@@ -204,8 +204,12 @@ def _settle_references(
     values = {**values, "ids": ids}
     connection.execute(query("start_coalesced", schema), values)
     late = read_superseded(connection.execute(query("supersede_started", schema), values))
-    vain = {name for (name,) in connection.execute(query("claimed_in_vain", schema), values)}
-    superseded = late + give_back(connection, [(name, True) for name in sorted(vain)], schema)
+    vain = {
+        request_id for (request_id,) in connection.execute(query("claimed_in_vain", schema), values)
+    }
+    superseded = late + give_back(
+        connection, [(request_id, True) for request_id in sorted(vain)], schema
+    )
     gone = vain | {row.id for row in late}
     return [row for row in rows if row.id not in gone], superseded
 

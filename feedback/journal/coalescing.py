@@ -171,7 +171,9 @@ class Coalescing:
         waiters = [Waiter(*row) for row in cursor.fetchall()]
         # After the locks: a claim that held one has said by now what it started.
         cursor.execute(self._started, columns)
-        started = {(kind, key): Started(name, at) for kind, key, name, at in cursor.fetchall()}
+        started = {
+            (kind, key): Started(request_id, at) for kind, key, request_id, at in cursor.fetchall()
+        }
         verdict = judge(arrivals, waiters, started, now)
         if verdict.ousted:
             losers = [waiter.id for waiter, _ in verdict.ousted]

@@ -109,16 +109,19 @@ def _revive(
     results: bool,
 ) -> tuple[list[Superseded], dict[str, int]]:
     ids = [parcel.id for parcel in parcels]
-    locked = {name for name, _ in connection.execute(query("lock_failed", schema), {"ids": ids})}
+    locked = {
+        request_id
+        for request_id, _ in connection.execute(query("lock_failed", schema), {"ids": ids})
+    }
     if not locked:
         return [], {}
     failed = [parcel for parcel in parcels if parcel.id in locked]
     values = {**columns_of(failed), "code": code, "token": _SETTLING}
     revived = connection.execute(query("revive", schema), values).fetchall()
-    coalescing = [name for name, _, coalesces in revived if coalesces]
+    coalescing = [request_id for request_id, _, coalesces in revived if coalesces]
     superseded = settle(connection, coalescing, _SETTLING, schema=schema, results=results)
     gone = {row.id for row in superseded}
-    return superseded, {name: run for name, run, _ in revived if name not in gone}
+    return superseded, {request_id: run for request_id, run, _ in revived if request_id not in gone}
 
 
 def columns_of(parcels: Sequence[ParkedRequest]) -> dict[str, list[Any]]:

@@ -68,7 +68,7 @@ def settle(
     values = {"ids": list(ids), "token": token}
     superseded = read_superseded(connection.execute(query("supersede_started", schema), values))
     gone = {row.id for row in superseded}
-    left = [(name, True) for name in sorted(set(ids) - gone)]
+    left = [(request_id, True) for request_id in sorted(set(ids) - gone)]
     superseded += give_back(connection, left, schema)
     if results:
         note_superseded(connection, superseded, schema)
@@ -80,12 +80,12 @@ def give_back(
 ) -> list[Superseded]:
     """Rows that this transaction has locked wait again: (id, whether it coalesces)."""
     lost: list[Superseded] = []
-    if coalescing := [name for name, coalesces in locked if coalesces]:
+    if coalescing := [request_id for request_id, coalesces in locked if coalesces]:
         # In this order: what has no newer one is the newest, so what else waits is older.
         for step in ("supersede_claims", "supersede_older"):
             lost += read_superseded(connection.execute(query(step, schema), {"ids": coalescing}))
     if locked:
-        ids = [name for name, _ in locked]
+        ids = [request_id for request_id, _ in locked]
         connection.execute(query("release_claims", schema), {"ids": ids})
     return lost
 

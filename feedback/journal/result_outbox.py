@@ -35,7 +35,7 @@ _REMOVE: Final = "DELETE FROM {results} WHERE id = ANY(%s)"
 class ResultRecord:
     """How a request ended. `result` is JSON as the handler's was encoded, None where none is."""
 
-    ce_id: str
+    request_id: str
     type: str
     state: str
     code: str
@@ -71,7 +71,7 @@ def add_results(cursor: psycopg.Cursor[Any], schema: str, records: Iterable[Resu
         cursor.execute(
             _text(_ADD, schema),
             [
-                [r.ce_id for r in settled],
+                [r.request_id for r in settled],
                 [r.type for r in settled],
                 [str(r.state) for r in settled],
                 [r.code for r in settled],
@@ -91,9 +91,11 @@ def take_results(cursor: psycopg.Cursor[Any], schema: str, limit: int) -> list[S
         StoredResult(
             number,
             at.astimezone(UTC),
-            ResultRecord(name, kind, state, code, None if result is None else result.encode()),
+            ResultRecord(
+                request_id, kind, state, code, None if result is None else result.encode()
+            ),
         )
-        for number, at, name, kind, state, code, result in cursor.fetchall()
+        for number, at, request_id, kind, state, code, result in cursor.fetchall()
     ]
 
 
@@ -106,7 +108,7 @@ def result_message(stored: StoredResult, *, omit_result: bool = False) -> Result
     """The message of a record; without its result, and saying so, where no broker would take it."""
     record = stored.record
     fields: dict[str, Any] = {
-        "id": record.ce_id,
+        "id": record.request_id,
         "type": record.type,
         "state": record.state,
         "code": record.code,
@@ -116,7 +118,7 @@ def result_message(stored: StoredResult, *, omit_result: bool = False) -> Result
     elif record.result is not None:
         fields["result"] = orjson.Fragment(record.result)
     fields["at"] = stored.at
-    key = record.ce_id.encode()
+    key = record.request_id.encode()
     return ResultMessage(
         key=key,
         value=orjson.dumps(fields, option=orjson.OPT_UTC_Z),

@@ -19,7 +19,10 @@ def tokens_of(instance: str, claims: ClaimNames) -> tuple[list[str], dict[str, A
     # Of two claims of one row only the later one can still hold.
     orders = dict(sorted(claims, key=_order_of))
     ids = sorted(orders)
-    return ids, {"ids": ids, "tokens": [claim_token(instance, orders[name]) for name in ids]}
+    return ids, {
+        "ids": ids,
+        "tokens": [claim_token(instance, orders[request_id]) for request_id in ids],
+    }
 
 
 def _order_of(claim: tuple[str, int]) -> int:

@@ -84,7 +84,7 @@ def instances(client: redis.Redis, prefix: str) -> list[dict[str, Any]]:
     known: Any = client.zrange(_index(prefix), 0, -1)
     if not known:
         return []
-    values: Any = client.mget([_key(prefix, name.decode()) for name in sorted(known)])
+    values: Any = client.mget([_key(prefix, instance.decode()) for instance in sorted(known)])
     return [orjson.loads(value) for value in values if value is not None]
 
 

@@ -67,7 +67,7 @@ class ClusterLimits:
     """Worker processes of all instances together, shared out."""
     types: Mapping[str, TypeLimit] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
-    """Fields that say nothing that could be understood; they limit nothing."""
+    """Unreadable fields, which limit nothing."""
 
 
 class LimitsStore(Protocol):

@@ -28,7 +28,7 @@ class Membership:
         self._renewed: tuple[float, dict[str, int]] | None = None
         """When it was registered last, and what it said that it holds."""
         self.unread: tuple[str, ...] = ()
-        """Fields of the limits that say nothing that could be understood."""
+        """Unreadable fields of the limits."""
 
     def turn(self, facts: Mapping[str, Any], now: float) -> InstanceQuota | None:
         """Looks at the limits, and registers where it is time to.

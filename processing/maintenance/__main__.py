@@ -146,7 +146,7 @@ class Maintenance:
         """Acts on a frame; False when it is the last."""
         match frame:
             case Heartbeat(facts):
-                self._health.beat(facts)
+                self._health.heartbeat(facts)
                 self._channel.send(Alive())
             case Counts(counts):
                 self._database.count(counts)
@@ -186,7 +186,7 @@ class Maintenance:
     def _tell_limits(self, portion: InstanceQuota) -> None:
         told, unread = self._told
         if self._membership.unread != unread:
-            self._log.warning("limits that say nothing", fields=self._membership.unread)
+            self._log.warning("unreadable limit fields ignored", fields=self._membership.unread)
         if portion != told:
             self._channel.send(LimitsFound(**portion.plain()))
         self._told = (portion, self._membership.unread)

@@ -33,8 +33,8 @@ class Counters:
         """Counts of now, epoch seconds."""
         minute = int(now) // 60 * 60
         with self._lock:
-            for (name, state, code), n in counts.items():
-                key = (minute, self._name(name), str(state), code)
+            for (kind, state, code), n in counts.items():
+                key = (minute, self._known(kind), str(state), code)
                 if key in self._counts or len(self._counts) < MOST_KEYS:
                     self._counts[key] = self._counts.get(key, 0) + n
                 else:
@@ -52,9 +52,9 @@ class Counters:
             for key, n in counts.items():
                 self._counts[key] = self._counts.get(key, 0) + n
 
-    def _name(self, name: str) -> str:
-        if name not in self._names:
+    def _known(self, kind: str) -> str:
+        if kind not in self._names:
             if len(self._names) >= MOST_NAMES:
                 return OTHER
-            self._names.add(name)
-        return name
+            self._names.add(kind)
+        return kind

@@ -66,7 +66,7 @@ class DeadLetterBuffer:
             for letter in letters:
                 self._rows.add_letter(cursor, letter)
         for letter in letters:
-            self._log.warning("a message was put away as a dead letter", **_facts(letter))
+            self._log.warning("stored as dead letter", **_facts(letter))
 
     def _keep_alone(self, connection: psycopg.Connection[Any], letter: DeadLetter) -> None:
         try:

@@ -22,30 +22,30 @@ class HealthCheck(NamedTuple):
 class HealthReport:
     """What an endpoint says."""
 
-    items: tuple[HealthCheck, ...]
+    checks: tuple[HealthCheck, ...]
 
     @property
     def ok(self) -> bool:
         """Whether everything that counts is well."""
-        return all(item.ok for item in self.items if item.counts)
+        return all(check.ok for check in self.checks if check.counts)
 
     def as_text(self) -> str:
-        """One line an item, as ``[+] main: beat 0.4 s ago``."""
+        """One line a check, as ``[+] main: turned 0.4 s ago``."""
         lines = [
-            f"[{'+' if i.ok else '-' if i.counts else '!'}] {i.name}: {i.detail}"
-            for i in self.items
+            f"[{'+' if check.ok else '-' if check.counts else '!'}] {check.name}: {check.detail}"
+            for check in self.checks
         ]
         return "\n".join([*lines, "ok" if self.ok else "failed"]) + "\n"
 
     def as_json(self) -> dict[str, Any]:
         """The same as an object."""
-        return {"ok": self.ok, "checks": [item._asdict() for item in self.items]}
+        return {"ok": self.ok, "checks": [check._asdict() for check in self.checks]}
 
 
 class Health:
     """What the process knows, and the rules. Any thread may tell and ask.
 
-    Alive: the main process has beaten within `stale_after` seconds and its own loop turns.
+    Alive: the main process was heard within `stale_after` seconds and its own loop turns.
     Ready: alive, a member of the group (with or without partitions, paused or idle), its topics
     exist, not stopping, and the database is up. Redis is only reported: requests run without it.
     """
@@ -55,16 +55,16 @@ class Health:
         self._clock = clock
         self._lock = threading.Lock()
         # All below is guarded by _lock.
-        self._beat: dict[str, Any] = {}
-        self._beaten = self._turned = clock()
+        self._facts: dict[str, Any] = {}
+        self._heard = self._turned = clock()
         self._database = (False, "not tried yet")
         self._redis = (False, "not tried yet")
 
-    def beat(self, facts: Mapping[str, Any]) -> None:
+    def heartbeat(self, facts: Mapping[str, Any]) -> None:
         """The main process's loop turned and says this of itself."""
         with self._lock:
-            self._beat = dict(facts)
-            self._beaten = self._clock()
+            self._facts = dict(facts)
+            self._heard = self._clock()
 
     def turn(self) -> None:
         """The loop of this process turned."""
@@ -85,7 +85,7 @@ class Health:
     def facts(self) -> dict[str, Any]:
         """What the main process said last."""
         with self._lock:
-            return dict(self._beat)
+            return dict(self._facts)
 
     def live(self) -> HealthReport:
         """Whether both loops turn."""
@@ -95,15 +95,15 @@ class Health:
     def ready(self) -> HealthReport:
         """Whether requests that are sent now will be run here or by the rest of the group."""
         with self._lock:
-            joined = bool(self._beat.get("joined"))
-            assigned = self._beat.get("assigned", 0)
+            joined = bool(self._facts.get("joined"))
+            assigned = self._facts.get("assigned", 0)
             group = f"joined, {assigned} partition(s)" if joined else "not joined yet"
-            stopping = bool(self._beat.get("stopping"))
+            stopping = bool(self._facts.get("stopping"))
             return HealthReport(
                 (
                     *self._loops(),
                     HealthCheck("group", joined, group),
-                    _topics(self._beat.get("missing_topics", ())),
+                    _topics(self._facts.get("missing_topics", ())),
                     HealthCheck("stopping", not stopping, "yes" if stopping else "no"),
                     HealthCheck("database", *self._database),
                     HealthCheck("redis", *self._redis, counts=False),
@@ -112,7 +112,7 @@ class Health:
 
     def _loops(self) -> tuple[HealthCheck, ...]:
         now = self._clock()
-        ages = (("main", now - self._beaten), ("maintenance", now - self._turned))
+        ages = (("main", now - self._heard), ("maintenance", now - self._turned))
         return tuple(
             HealthCheck(name, age <= self._stale_after, f"turned {age:.1f} s ago")
             for name, age in ages

@@ -96,7 +96,7 @@ class ResultProducer:
                 if _too_large(errors.get(stored.number)):
                     errors |= self._send([stored], omit_result=True)
                     if errors[stored.number] is None:
-                        shortened.append(stored.record.ce_id)
+                        shortened.append(stored.record.request_id)
         failed = [error for error in errors.values() if error is not None]
         if any(error.fatal() for error in failed):
             self._producer = self._make()  # the old one sends nothing any more

@@ -156,8 +156,10 @@ class ResultRelay:
                 return 0, None
             delivery = producer.deliver(batch)
             remove_results(cursor, self._settings.schema, delivery.arrived)
-        for name in delivery.shortened:
-            self._log.warning("result left out of its record: too large for Kafka", request_id=name)
+        for request_id in delivery.shortened:
+            self._log.warning(
+                "result left out of its record: too large for Kafka", request_id=request_id
+            )
         return len(batch), delivery.trouble
 
     def _open(self) -> psycopg.Connection[Any]:

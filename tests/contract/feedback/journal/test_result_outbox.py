@@ -47,7 +47,7 @@ def add(connection: Connection, schema: str, *records: ResultRecord) -> int:
 
 
 def ids(taken: list[StoredResult]) -> list[str]:
-    return [stored.record.ce_id for stored in taken]
+    return [stored.record.request_id for stored in taken]
 
 
 def test_records_come_back_oldest_first(database: Connection, schema: str) -> None:
@@ -56,7 +56,7 @@ def test_records_come_back_oldest_first(database: Connection, schema: str) -> No
 
     taken = take_results(database.cursor(), schema, 3)
 
-    assert [stored.record.ce_id for stored in taken] == ["r-0", "r-1", "r-2"]
+    assert [stored.record.request_id for stored in taken] == ["r-0", "r-1", "r-2"]
     assert [orjson.loads(stored.record.result or b"") for stored in taken] == [
         {"n": 0}, {"n": 1}, {"n": 2},
     ]  # fmt: skip

@@ -16,7 +16,13 @@ AT = datetime(2030, 5, 17, 12, 30, 0, 250_000, tzinfo=UTC)
 
 
 def stored(**fields: Any) -> StoredResult:
-    values = {"ce_id": "order-17", "type": "order.place", "state": "done", "code": "ok", **fields}
+    values = {
+        "request_id": "order-17",
+        "type": "order.place",
+        "state": "done",
+        "code": "ok",
+        **fields,
+    }
     return StoredResult(1, AT, ResultRecord(**values))
 
 

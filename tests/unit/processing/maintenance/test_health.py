@@ -32,7 +32,7 @@ def health(clock: Clock) -> Health:
 
 @pytest.fixture
 def well(health: Health) -> Health:
-    health.beat({"joined": True, "assigned": 3})
+    health.heartbeat({"joined": True, "assigned": 3})
     health.database(up=True, detail="answers")
     health.redis(up=True, detail="answers")
     return health
@@ -64,32 +64,32 @@ def test_a_main_process_that_no_longer_beats_is_not_alive(well: Health, clock: C
     well.turn()
 
     assert not well.live().ok
-    assert [i.name for i in well.live().items if not i.ok] == ["main"]
+    assert [i.name for i in well.live().checks if not i.ok] == ["main"]
     assert not well.ready().ok
 
 
 def test_a_loop_that_no_longer_turns_is_not_alive(well: Health, clock: Clock) -> None:
     clock.now += 10.1
-    well.beat({"joined": True})
+    well.heartbeat({"joined": True})
 
-    assert [i.name for i in well.live().items if not i.ok] == ["maintenance"]
+    assert [i.name for i in well.live().checks if not i.ok] == ["maintenance"]
 
 
 def test_ready_while_idle_or_without_partitions(well: Health) -> None:
-    well.beat({"joined": True, "assigned": 0, "paused": True, "in_hand": 0})
+    well.heartbeat({"joined": True, "assigned": 0, "paused": True, "in_hand": 0})
 
     assert well.ready().ok
 
 
 def test_not_ready_while_stopping_without_the_database_or_before_joining(well: Health) -> None:
-    well.beat({"joined": True, "stopping": True})
+    well.heartbeat({"joined": True, "stopping": True})
     assert not well.ready().ok
     assert well.live().ok
 
-    well.beat({"joined": False})
+    well.heartbeat({"joined": False})
     assert not well.ready().ok
 
-    well.beat({"joined": True})
+    well.heartbeat({"joined": True})
     well.database(up=False, detail="connection refused")
     assert not well.ready().ok
     assert well.live().ok

@@ -25,6 +25,7 @@ def records_of(messages: Sequence[Message]) -> list[Record]:
             map(Message.value, messages),
             headers,
             map(_type_of, headers),
+            [None] * len(headers),
             strict=True,
         )
     )

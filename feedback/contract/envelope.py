@@ -50,7 +50,7 @@ class Envelope:
 
 def read(record: Record) -> Envelope:
     """Reads one message. Raises Malformed, with the id where at least that is valid."""
-    topic, partition, offset, timestamp, key, value, pairs, type_ = record
+    topic, partition, offset, timestamp, key, value, pairs, type_, _ = record
     if pairs is None:
         raise Malformed("the message's headers could not be read")
     headers = dict(pairs)

@@ -1,8 +1,10 @@
-"""A record: one Kafka message on its way from the main process to a worker.
+"""A record: one Kafka message, or one row of the waiting queue, on its way to a worker.
 
 A plain tuple, because marshal carries nothing else, with the places named below. `headers` is
 None where the client library could not read them (the message is malformed). `type` is the
-`ce_type` header where main could read it as UTF-8, else None.
+`ce_type` header where main could read it as UTF-8, else None. `claim` is the order under which
+this instance has claimed a row of the waiting queue, None for a message; a row's first header is
+`ce_id`, and its partition and offset are NOWHERE: its message's place stands in the row.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ Record: TypeAlias = tuple[
     bytes | None,  # value
     Headers | None,
     str | None,  # type
+    int | None,  # claim
 ]
 
 TOPIC: Final = 0
@@ -29,10 +32,10 @@ KEY: Final = 4
 VALUE: Final = 5
 HEADERS: Final = 6
 TYPE: Final = 7
+CLAIM: Final = 8
 
-DUE: Final = -1
-"""The partition of a record that comes from a waiting row of the journal. Its offset is the order
-under which its instance claimed it, and its first header is `ce_id`."""
+NOWHERE: Final = -1
+"""Partition and offset of a record that is no message."""
 
 _OVERHEAD = 64  # what a message without any content counts for
 
@@ -60,10 +63,16 @@ def kind_of(record: Record) -> str:
 
 def is_due(record: Record) -> bool:
     """Whether a record comes from a waiting row."""
-    return record[PARTITION] == DUE
+    return record[CLAIM] is not None
 
 
 def claim_of(record: Record) -> tuple[str, int]:
-    """(request id, claim order) of a record from a waiting row, which name its claim."""
+    """(request id, claim order) of a record from a waiting row, which name its claim.
+
+    Raises ValueError for a message.
+    """
+    order = record[CLAIM]
+    if order is None:
+        raise ValueError("a message has no claim")
     raw = (record[HEADERS] or [])[0][1] or b""
-    return raw.decode(), record[OFFSET]
+    return raw.decode(), order

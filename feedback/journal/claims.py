@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 
-from feedback.contract.record import DUE, Headers, Record
+from feedback.contract.record import NOWHERE, Headers, Record
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED
 from feedback.journal.coalescing import Superseded
 from feedback.journal.queries import query
@@ -218,7 +218,9 @@ def _record(row: _Row, order: int) -> Record:
     pairs: Headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode())]
     pairs += [pair for pair in headers_of(row.headers) if pair[0] not in _ROW_ONLY]
     timestamp = (row.produced_at - _EPOCH) // _MILLISECOND
-    return (row.topic, DUE, order, timestamp, row.key, row.payload, pairs, row.type)
+    return (
+        row.topic, NOWHERE, NOWHERE, timestamp, row.key, row.payload, pairs, row.type, order,
+    )  # fmt: skip
 
 
 def _verdict(row: _Row) -> str | None:

@@ -164,7 +164,7 @@ class JournalWriter:
 
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: DeadLetter) -> None:
         """Keeps a dead letter; the same message a second time, or conflict, changes nothing."""
-        topic, partition, offset, timestamp, key, value, headers, _ = letter.record
+        topic, partition, offset, timestamp, key, value, headers, *_ = letter.record
         produced = datetime.fromtimestamp(max(0, timestamp) / 1000, UTC)
         cursor.execute(
             self._text("add_letter"),

@@ -267,7 +267,8 @@ def as_record(letter: DeadMessage, id: str | None, type: str | None) -> Record:
             headers = [(name, given.encode()), *others]
     timestamp = round(letter.produced_at.timestamp() * 1000)
     return (
-        letter.topic, letter.partition, letter.offset, timestamp, letter.key, value, headers, None,
+        letter.topic, letter.partition, letter.offset, timestamp, letter.key, value, headers,
+        None, None,
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ Decoder = Callable[[RawMessage], Message | Skip]
 
 def decode(decoder: Decoder, record: Record) -> Envelope | Skip:
     """One message through its topic's decoder. Raises Malformed, also where the decoder fails."""
-    topic, partition, offset, timestamp, key, value, pairs, _ = record
+    topic, partition, offset, timestamp, key, value, pairs, *_ = record
     raw = RawMessage(topic, partition, offset, timestamp, key, value, dict(pairs or ()))
     try:
         message = decoder(raw)

@@ -24,7 +24,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from feedback.contract.record import DUE, KEY, PARTITION, TOPIC, VALUE, Record, kind_of
+from feedback.contract.record import KEY, PARTITION, TOPIC, VALUE, Record, is_due, kind_of
 from processing.ipc.frames import Suspect
 from processing.pool.concurrency import Limited
 from processing.pool.costs import CHUNK_SECONDS, Costs
@@ -87,7 +87,7 @@ def lane_by_key(record: Record) -> int | None:
 
 def lane_by_partition(record: Record) -> int | None:
     """The lane of a record's partition; None for one from the waiting queue, which has no order."""
-    if record[PARTITION] == DUE:
+    if is_due(record):
         return None
     return hash((record[TOPIC], record[PARTITION])) & (LANES - 1)
 
@@ -508,10 +508,10 @@ class Lanes:
             self._intake_of(record).appendleft(record)
 
     def _intake_of(self, record: Record) -> deque[Record]:
-        return self._intake[record[PARTITION] == DUE]
+        return self._intake[is_due(record)]
 
     def _alone_of(self, record: Record) -> deque[int | Held]:
-        return self._alone[record[PARTITION] == DUE]
+        return self._alone[is_due(record)]
 
 
 class _Filling:

@@ -152,7 +152,8 @@ class Kit:
         """What the decoder of this topic makes of a message; raises feedback.errors.Malformed."""
         if topic not in self._app.decoders:
             raise KitError(nearest("decoder of topic", topic, self._app.decoders))
-        record = (topic, 0, 0, time.time_ns() // 1_000_000, key, value, list(headers), None)
+        now = time.time_ns() // 1_000_000
+        record = (topic, 0, 0, now, key, value, list(headers), None, None)
         return decode(self._app.decoders[topic], record)
 
     def _find(self, handler: HandlerName, *, batch: bool | None, tx: Any) -> Handler:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.headers import LONGEST_DELAY, check_name
-from feedback.contract.record import DUE, OFFSET, PARTITION, TOPIC, Record
+from feedback.contract.record import CLAIM, TOPIC, Record
 from feedback.contract.states import (
     COALESCING,
     DELAYED,
@@ -47,8 +47,8 @@ def read_task(
     `trusted` is a record whose fate is decided: no code of the user's sees it, as it may be what
     killed its worker.
     """
-    due = record[PARTITION] == DUE
-    decoder = None if due or not app.decoders else app.decoders.get(record[TOPIC])
+    claim = record[CLAIM]
+    decoder = None if claim is not None or not app.decoders else app.decoders.get(record[TOPIC])
     if decoder is not None and not trusted:
         raise Malformed(
             f"a worker was lost while it had this message: the decoder of topic {record[TOPIC]!r}"
@@ -58,8 +58,8 @@ def read_task(
     if isinstance(envelope, Skip):
         return envelope
     task = Task(index, record, envelope)
-    if due:
-        task.claim = claim_token(limits.instance, record[OFFSET])
+    if claim is not None:
+        task.claim = claim_token(limits.instance, claim)
         envelope.not_before = None  # it is over, or its row would not be due
     else:
         task.decoded = decoder is not None

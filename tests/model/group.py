@@ -24,7 +24,7 @@ TRANSIENT = ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "_TIMED_OUT", "S
 
 
 def record(place: Place, offset: int) -> Record:
-    return (*place, offset, 0, None, b"{}", [], "a")
+    return (*place, offset, 0, None, b"{}", [], "a", None)
 
 
 @dataclass

@@ -85,7 +85,7 @@ class FakeProducer:
 
     def envelopes(self) -> list[Envelope]:
         return [
-            read(("t", 0, 0, m["timestamp"], m["key"], m["value"], m["headers"], None))
+            read(("t", 0, 0, m["timestamp"], m["key"], m["value"], m["headers"], None, None))
             for m in self.sent
         ]
 

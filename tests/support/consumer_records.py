@@ -10,7 +10,7 @@ from feedback.contract.record import Record
 
 
 def records(place: Place, offsets: Iterable[int], value: bytes = b"{}") -> list[Record]:
-    return [(*place, offset, 0, None, value, [], "a.b") for offset in offsets]
+    return [(*place, offset, 0, None, value, [], "a.b", None) for offset in offsets]
 
 
 def run_of(place: Place, offsets: Iterable[int], value: bytes = b"{}") -> Run:

@@ -80,7 +80,7 @@ class Bench:
         if kind is not None:
             pairs.append(("ce_type", kind.encode()))
         self.offset += 1
-        return ("topic", 0, self.offset, 1_700_000_000_000, key, value, pairs, kind)
+        return ("topic", 0, self.offset, 1_700_000_000_000, key, value, pairs, kind, None)
 
     def run(
         self, *records: Record, recalled: Sequence[int] = (), suspect: Suspect | None = None

@@ -92,7 +92,7 @@ def registration(stack: Stack, prefix: str) -> dict[str, object] | None:
 def record(number: int, *, headers: list[tuple[str, bytes | None]] | None = None) -> Record:
     if headers is None:
         headers = [("ce_id", f"r-{number}".encode()), ("ce_type", b"payment.create")]
-    return ("requests", 0, number, 1_700_000_000_000, b"k", b"{}", headers, "payment.create")
+    return ("requests", 0, number, 1_700_000_000_000, b"k", b"{}", headers, "payment.create", None)
 
 
 def counters(stack: Stack, schema: str) -> dict[tuple[str, str, str], int]:

@@ -82,7 +82,7 @@ class Workers:
         encoded: list[tuple[str, bytes | None]] = [
             (name, value.encode()) for name, value in pairs.items()
         ]
-        return ("topic", 0, self._offset, 0, None, payload, encoded, kind)
+        return ("topic", 0, self._offset, 0, None, payload, encoded, kind, None)
 
     def submit(self, *ids: str, do: str = "", kind: str = "fragile", **headers: str) -> None:
         self.supervisor.submit([self.record(i, do, kind, **headers) for i in ids])

@@ -101,6 +101,7 @@ def record_of(message: Any) -> Record:
         message.value(),
         message.headers(),
         None,
+        None,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback.contract.record import DUE, OFFSET, PARTITION, TYPE
+from feedback.contract.record import CLAIM, NOWHERE, TYPE
 from feedback.journal.claims import (
     LEASE,
     ClaimRequest,
@@ -57,8 +57,8 @@ def test_a_record_is_what_the_message_was(rows: WaitingRows) -> None:
     rows.add("id-1", type="pay", key=b"k", payload=b'{"n":1}', headers=stored)
     [produced] = rows.columns("id-1", "(extract(epoch FROM produced_at) * 1000)::float8")
     [claimed] = take(rows, order=7).rows
-    topic, partition, offset, timestamp, key, value, headers, kind = claimed.record
-    assert (topic, partition, offset, kind) == ("requests", DUE, 7, "pay")
+    topic, *place, timestamp, key, value, headers, kind, claim = claimed.record
+    assert (topic, place, kind, claim) == ("requests", [NOWHERE, NOWHERE], "pay", 7)
     assert (key, value) == (b"k", b'{"n":1}')
     assert abs(timestamp - produced) <= 1
     assert headers == [
@@ -338,8 +338,7 @@ def test_of_two_claims_of_a_reference_at_once_one_is_given_back(
 def test_orders_are_kept_apart(rows: WaitingRows) -> None:
     rows.add("x", "y")
     one, two = take(rows, 1, order=1), take(rows, 1, order=2)
-    places = [(c.record[PARTITION], c.record[OFFSET]) for c in (*one.rows, *two.rows)]
-    assert places == [(DUE, 1), (DUE, 2)]
+    assert [c.record[CLAIM] for c in (*one.rows, *two.rows)] == [1, 2]
 
 
 def test_an_older_one_does_not_run_after_a_newer_one_that_was_started(rows: WaitingRows) -> None:

@@ -60,7 +60,7 @@ def test_an_expired_request_does_not_run_late(queue: Queue, ran: list[Any]) -> N
 
 
 def test_a_decoded_message_waits_as_a_request(queue: Queue, ran: list[Any]) -> None:
-    raw = ("foreign", 3, 44, 1_700_000_000_000, None, b"raw", [("a", b"\xff")], None)
+    raw = ("foreign", 3, 44, 1_700_000_000_000, None, b"raw", [("a", b"\xff")], None, None)
     queue.run(raw)
     row = queue.row("f-1")
     assert (row["state"], row["payload"]) == ("waiting", b'{"n":1}')
@@ -72,7 +72,7 @@ def test_a_decoded_message_waits_as_a_request(queue: Queue, ran: list[Any]) -> N
         {"specversion": "1.0", "id": "s", "type": "once", "notbefore": FAR, "data": {"n": 2}}
     )
     pairs: Any = [("content-type", b"application/cloudevents+json")]
-    queue.run(("topic", 0, 99, 1_700_000_000_000, None, structured, pairs, None))
+    queue.run(("topic", 0, 99, 1_700_000_000_000, None, structured, pairs, None, None))
     assert orjson.loads(queue.row("s")["payload"]) == {"n": 2}
     queue.again("s")
     assert ran[-1] == ("s", 1)

@@ -176,7 +176,7 @@ def test_bad_requests_end_before_their_handler(bench: Bench, ran: list[str]) -> 
         bench.record("late", "pay", {}, ce_expirytime=past),
         bench.record("early", "pay", {}, ce_notbefore=future),
         bench.record("quick", "pay", {}, ce_timeout="5"),
-        ("foreign", 0, 1, 0, None, b"", [], None),
+        ("foreign", 0, 1, 0, None, b"", [], None, None),
     )
     assert bench.rows() == {
         "null": ("rejected", "invalid_payload"),

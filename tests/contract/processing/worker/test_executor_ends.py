@@ -158,7 +158,7 @@ def bench(stack: Stack, schema: str, seen: list[str]) -> Iterator[Bench]:
 
 
 def foreign(offset: int, value: bytes) -> Any:
-    return ("foreign", 0, offset, 1_700_000_000_000, None, value, [], None)
+    return ("foreign", 0, offset, 1_700_000_000_000, None, value, [], None, None)
 
 
 # Whatever user code raises

@@ -27,7 +27,7 @@ def pair() -> Iterator[Pair]:
 
 
 def chunk(number: int, records: int = 1) -> RunChunk:
-    record = ("t", 0, number, 0, b"k", b"v", [], None)
+    record = ("t", 0, number, 0, b"k", b"v", [], None, None)
     return RunChunk(number, "token", [record] * records, None)
 
 

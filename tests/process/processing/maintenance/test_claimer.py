@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from feedback.contract.record import DUE, claim_of
+from feedback.contract.record import CLAIM, claim_of
 from feedback.journal.notifications import due_channel
 from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import (
@@ -25,7 +25,7 @@ from tests.support.waiting_rows import WaitingRows
 def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) -> list[str]:
     """The ids of the frame number `count` of due rows."""
     frame = maintenance.wait_for(DueRows, count, timeout)
-    assert all(record[1:3] == (DUE, frame.order) for record, _ in frame.rows)
+    assert all(record[CLAIM] == frame.order for record, _ in frame.rows)
     return [claim_of(record)[0] for record, _ in frame.rows]
 
 

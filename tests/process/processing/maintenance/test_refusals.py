@@ -43,8 +43,8 @@ def test_what_nobody_sends_again_becomes_a_dead_letter(
     maintenance = start(schema=schema)
     maintenance.ready()
     nameless = record(7, headers=[("ce_type", b"payment.create")])
-    typeless = ("requests", 0, 8, 1_700_000_000_000, None, b"{}", [("ce_id", b"m-8")], None)
-    foreign = ("theirs", 0, 9, 1_700_000_000_000, None, b"{}", [], None)
+    typeless = ("requests", 0, 8, 1_700_000_000_000, None, b"{}", [("ce_id", b"m-8")], None, None)
+    foreign = ("theirs", 0, 9, 1_700_000_000_000, None, b"{}", [], None, None)
 
     maintenance.send(Refuse(0, "shutdown", [nameless, record(1), typeless, foreign], ["theirs"]))
 

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from feedback.contract.record import DUE, Record, claim_of
+from feedback.contract.record import CLAIM, Record, claim_of
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import encode_status
@@ -25,13 +25,13 @@ def message(number: int, *headers: tuple[str, bytes | None], name: str | None = 
     pairs: list[tuple[str, bytes | None]] = [
         ("ce_id", (name or f"r-{number}").encode()), ("ce_type", b"pay"), *headers,
     ]  # fmt: skip
-    return ("requests", 0, number, 1_700_000_000_000, b"k", b'{"n":1}', pairs, "pay")
+    return ("requests", 0, number, 1_700_000_000_000, b"k", b'{"n":1}', pairs, "pay", None)
 
 
 def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) -> list[str]:
     """The ids of the frame number `count` of due rows."""
     frame = maintenance.wait_for(DueRows, count, timeout)
-    assert all(record[1:3] == (DUE, frame.order) for record, _ in frame.rows)
+    assert all(record[CLAIM] == frame.order for record, _ in frame.rows)
     return [claim_of(record)[0] for record, _ in frame.rows]
 
 
@@ -48,7 +48,7 @@ def test_parked_records_are_waiting_rows_that_another_instance_takes(
     assert verdict is None
     assert record[:1] + record[3:] == (
         "requests", 1_700_000_000_000, b"k", b'{"n":1}',
-        [("ce_id", b"r-1"), ("ce_type", b"pay"), ("x", b"y")], "pay",
+        [("ce_id", b"r-1"), ("ce_type", b"pay"), ("x", b"y")], "pay", 1,
     )  # fmt: skip
     columns = ("state", "code", "run", "attempt", "used", "topic", "partition", "kafka_offset")
     assert rows.columns("r-1", *columns) == (
@@ -69,7 +69,7 @@ def test_a_structured_message_is_kept_as_a_binary_one(
     headers: list[tuple[str, bytes | None]] = [
         ("content-type", b"application/cloudevents+json"), ("trace", b"t"),
     ]  # fmt: skip
-    record: Record = ("requests", 0, 5, 1_700_000_000_000, None, event, headers, None)
+    record: Record = ("requests", 0, 5, 1_700_000_000_000, None, event, headers, None, None)
     one = ready()
     one.send(Park(1, "parked", [record], [], [], []))
     one.wait_for(PartAnswered)
@@ -141,8 +141,8 @@ def test_malformed_messages_and_those_of_decoders_become_dead_letters(
     ready: StartMaintenance, rows: WaitingRows
 ) -> None:
     maintenance = ready()
-    broken: Record = ("requests", 0, 1, 0, None, b"{}", [("ce_type", b"pay")], "pay")
-    foreign: Record = ("foreign", 0, 2, 0, None, b"<xml/>", [], None)
+    broken: Record = ("requests", 0, 1, 0, None, b"{}", [("ce_type", b"pay")], "pay", None)
+    foreign: Record = ("foreign", 0, 2, 0, None, b"<xml/>", [], None, None)
     maintenance.send(Park(1, "parked", [broken, foreign, message(3)], ["foreign"], [], []))
     eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 3)
     letters = rows.query(f"SELECT topic, detail FROM {rows.schema}.dead_letters ORDER BY topic")

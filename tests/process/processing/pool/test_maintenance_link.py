@@ -59,8 +59,8 @@ def test_the_next_clerk_answers_for_what_a_dead_one_had_not(
     link.link.refuse(
         "database_unavailable",
         [
-            ("requests", 0, 1, 1_700_000_000_000, None, b"{}", [("ce_type", b"t")], "t"),
-            ("requests", 0, 2, 1_700_000_000_000, None, b"{}", named, "t"),
+            ("requests", 0, 1, 1_700_000_000_000, None, b"{}", [("ce_type", b"t")], "t", None),
+            ("requests", 0, 2, 1_700_000_000_000, None, b"{}", named, "t", None),
         ],
     )
     link.turn_until(lambda: link.link.refusing == 1)
@@ -90,7 +90,7 @@ def test_what_was_to_be_parked_is_handed_to_the_next_clerk(
     assert clerk is not None
     clerk.signal(signal.SIGSTOP)
     records: list[Record] = [
-        ("requests", 0, n, 0, None, b"{}", [("ce_id", b"p-%d" % n), ("ce_type", b"pay")], "pay")
+        ("requests", 0, n, 0, None, b"{}", [("ce_id", b"p-%d" % n), ("ce_type", b"p")], "p", None)
         for n in range(1200)
     ]
     link.link.park("parked", records)
@@ -116,7 +116,7 @@ def test_a_clerk_that_hangs_is_replaced(link: Link, monkeypatch: pytest.MonkeyPa
     hung.signal(signal.SIGSTOP)
     link.link.send(Heartbeat({}))
     named = [("ce_id", b"p"), ("ce_type", b"pay")]
-    link.link.park("parked", [("requests", 0, 1, 0, None, b"{}", named, "pay")])
+    link.link.park("parked", [("requests", 0, 1, 0, None, b"{}", named, "pay", None)])
     assert link.link.refusing_bytes > 0
     link.turn_until(lambda: link.link.refusing == 0)
     assert link.link._child is not hung

@@ -31,7 +31,7 @@ def make(payload: Any = None, **options: Any) -> tuple[Any, Submission]:
     message, submission = draft(kind, payload, topic="requests", reply_to="me", **options)
     record = (
         message.topic, 0, 0, message.timestamp, message.key, message.value,
-        list(message.headers), None,
+        list(message.headers), None, None,
     )  # fmt: skip
     return read(record), submission
 

@@ -23,7 +23,8 @@ PLAIN = [("ce_id", b"order-17"), ("ce_type", b"payment.create")]
 def record(
     headers: list[tuple[str, bytes | None]] | None, value: bytes | None = b"{}", **changes: Any
 ) -> Record:
-    return ("requests", 3, 42, STAMP, changes.get("key", b"k"), value, headers, changes.get("type"))
+    key, type_ = changes.get("key", b"k"), changes.get("type")
+    return ("requests", 3, 42, STAMP, key, value, headers, type_, None)
 
 
 def with_header(name: str, value: bytes | None) -> Record:

@@ -13,7 +13,8 @@ from processing.handlers.decoder import decode
 from processing.testing import Kit, KitError
 
 WHEN = datetime(2026, 1, 2, tzinfo=UTC)
-RECORD = ("legacy", 3, 7, 5000, b"key", b"17;book", [("origin", b"erp"), ("x", b"\xff")], None)
+PAIRS = [("origin", b"erp"), ("x", b"\xff")]
+RECORD = ("legacy", 3, 7, 5000, b"key", b"17;book", PAIRS, None, None)
 
 
 def test_message_becomes_an_envelope() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from processing.ipc.frames import HEADER, Frame, Report, RunChunk, Suspect, decode, encode
 
-RECORD = ("topic", 0, 1, 2, b"key", b"value", [("name", None)], "type")
+RECORD = ("topic", 0, 1, 2, b"key", b"value", [("name", None)], "type", None)
 SUSPECT = Suspect("timeout", (4711, "then"), "token", 2)
 SAMPLES: dict[Any, Any] = {
     "RunChunk": RunChunk(3, "token", [RECORD], SUSPECT),

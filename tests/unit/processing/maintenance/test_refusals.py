@@ -18,7 +18,7 @@ def record(
     headers: Sequence[tuple[str, bytes]] = (),
 ) -> Record:
     pairs = [("ce_id", request_id.encode()), ("ce_type", type_.encode()), *headers]
-    return ("requests", 0, 7, 1_700_000_000_000, b"k", b"{}", pairs, type_)
+    return ("requests", 0, 7, 1_700_000_000_000, b"k", b"{}", pairs, type_, None)
 
 
 def test_a_refused_request_is_answered_failed_with_the_code() -> None:
@@ -42,9 +42,9 @@ def test_whoever_wants_a_hint_gets_it() -> None:
 
 
 def test_messages_that_nobody_sends_again_are_dead_letters() -> None:
-    unreadable = ("requests", 0, 8, 0, None, b"", None, None)
-    typeless = ("requests", 0, 9, 0, None, b"", [("ce_id", b"m")], None)
-    foreign = ("theirs", 0, 1, 0, None, b"", [("ce_id", b"x"), ("ce_type", b"t")], "t")
+    unreadable = ("requests", 0, 8, 0, None, b"", None, None, None)
+    typeless = ("requests", 0, 9, 0, None, b"", [("ce_id", b"m")], None, None)
+    foreign = ("theirs", 0, 1, 0, None, b"", [("ce_id", b"x"), ("ce_type", b"t")], "t", None)
 
     refused = refusals([unreadable, record(), typeless, foreign], "shutdown", AT, 60, ["theirs"])
 

@@ -21,7 +21,7 @@ def message(name: str, *headers: tuple[str, bytes | None], topic: str = "request
     pairs: list[tuple[str, bytes | None]] = [
         ("ce_id", name.encode()), ("ce_type", b"pay"), *headers,
     ]  # fmt: skip
-    return (topic, 2, 7, 1_700_000_000_123, b"k", b"{}", pairs, "pay")
+    return (topic, 2, 7, 1_700_000_000_123, b"k", b"{}", pairs, "pay", None)
 
 
 def test_a_parcel_is_what_the_message_said() -> None:
@@ -52,7 +52,7 @@ def test_of_two_messages_of_one_id_the_first_is_parked() -> None:
 
 
 def test_what_is_no_request_here_is_left_over() -> None:
-    broken: Record = ("requests", 0, 1, 0, None, b"{}", [("ce_type", b"pay")], "pay")
+    broken: Record = ("requests", 0, 1, 0, None, b"{}", [("ce_type", b"pay")], "pay", None)
     foreign = message("x", topic="foreign")
     found = parking([broken, foreign, message("a")], [], ["foreign"])
     assert found.rest == [broken, foreign]

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from feedback.contract.record import DUE, Record, claim_of, is_due
+from feedback.contract.record import NOWHERE, Record, claim_of, is_due
 from processing.ipc.frames import RenewClaims, WantRows
 from processing.pool.demand import FIRST, HOLD, RENEW_EVERY, REPLACE_AFTER, Wants
 
@@ -18,7 +18,7 @@ MIB = 2**20
 
 def due(name: str, order: int = 1, size: int = 2) -> Record:
     headers: Any = [("ce_id", name.encode()), ("ce_type", b"quick")]
-    return ("topic", DUE, order, 0, None, b"x" * size, headers, "quick")
+    return ("topic", NOWHERE, NOWHERE, 0, None, b"x" * size, headers, "quick", order)
 
 
 def dues(n: int, order: int = 1, size: int = 2) -> list[Record]:
@@ -33,7 +33,7 @@ def ask(wants: Wants, now: float = 0.0, running: int = 0, **limits: Any) -> int 
 
 def test_a_due_record_is_told_from_one_of_a_partition() -> None:
     assert is_due(due("x"))
-    assert not is_due(("topic", 0, 1, 0, None, b"", [], None))
+    assert not is_due(("topic", 0, 1, 0, None, b"", [], None, None))
     assert claim_of(due("ä", 7)) == ("ä", 7)
 
 

@@ -18,7 +18,7 @@ SUSPICION = Suspect(None, (4711, "then"), "token", 1)
 
 
 def record(offset: int, key: bytes | None = None, kind: str = "quick", size: int = 10) -> Record:
-    return ("topic", 0, offset, 0, key, b"x" * size, [], kind)
+    return ("topic", 0, offset, 0, key, b"x" * size, [], kind, None)
 
 
 def known_costs() -> Costs:

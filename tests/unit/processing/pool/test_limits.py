@@ -67,7 +67,7 @@ def test_what_may_run_is_spread_over_the_workers() -> None:
 
 
 def record(offset: int, kind: str = "few", key: bytes | None = None) -> Record:
-    return ("topic", 0, offset, 0, key, b"{}", [], kind)
+    return ("topic", 0, offset, 0, key, b"{}", [], kind, None)
 
 
 def pool_with(workers: int, **settings: Any) -> Pool:

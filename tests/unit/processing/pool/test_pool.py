@@ -19,7 +19,7 @@ BACKEND = (4711, "2026-01-01 00:00:00+00")
 
 
 def record(offset: int, key: bytes | None = None, kind: str = "quick") -> Record:
-    return ("topic", 0, offset, 0, key, b"{}", [], kind)
+    return ("topic", 0, offset, 0, key, b"{}", [], kind, None)
 
 
 def report(chunk: int, **fields: Any) -> Report:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from feedback.contract.record import DUE, OFFSET, PARTITION, Record
+from feedback.contract.record import CLAIM, NOWHERE, OFFSET, Record, is_due
 from processing.ipc.frames import (
     HoldTokens,
     LimitsFound,
@@ -26,12 +26,12 @@ BACKEND = (4711, "2026-01-01 00:00:00+00")
 
 
 def fresh(offset: int, key: bytes | None = None) -> Record:
-    return ("topic", 0, offset, 0, key, b"{}", [], "quick")
+    return ("topic", 0, offset, 0, key, b"{}", [], "quick", None)
 
 
 def due(name: str, order: int = 1, key: bytes | None = None, kind: str = "quick") -> Record:
     headers: Any = [("ce_id", name.encode()), ("ce_type", kind.encode())]
-    return ("topic", DUE, order, 0, key, b"{}", headers, kind)
+    return ("topic", NOWHERE, NOWHERE, 0, key, b"{}", headers, kind, order)
 
 
 def report(chunk: int, **fields: Any) -> Report:
@@ -52,9 +52,10 @@ def frames(actions: list[Any], kind: type[Any]) -> list[Any]:
     return [a.frame for a in actions if isinstance(a, Tell) and isinstance(a.frame, kind)]
 
 
-def sent(actions: list[Any]) -> list[list[tuple[int, int]]]:
+def sent(actions: list[Any]) -> list[list[tuple[bool, int]]]:
+    """Of each chunk, whether each record comes from the queue, and its claim order or offset."""
     return [
-        [(r[PARTITION], r[OFFSET]) for r in a.frame.records]
+        [(is_due(r), r[OFFSET] if r[CLAIM] is None else r[CLAIM]) for r in a.frame.records]
         for a in actions
         if isinstance(a, Send) and isinstance(a.frame, RunChunk)
     ]
@@ -74,21 +75,21 @@ def test_due_and_fresh_records_share_chunks() -> None:
     pool.submit([fresh(1), fresh(2)])
     pool.claimed(1, [(due("a"), None)], 0.0)
     pool.submit([fresh(3)])
-    assert sent(pool.plan(0.1)) == [[(DUE, 1), (0, 1), (0, 2), (0, 3)]]
+    assert sent(pool.plan(0.1)) == [[(True, 1), (False, 1), (False, 2), (False, 3)]]
     assert (pool.in_hand, len(pool.wants)) == (4, 1)
     pool.report(0, report(0))
     assert (pool.in_hand, pool.in_hand_bytes, len(pool.wants)) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("backlog, others", [(DUE, 0), (0, DUE)])
+@pytest.mark.parametrize("backlog, others", [(True, False), (False, True)])
 @pytest.mark.parametrize("alone", [False, True])
 def test_neither_a_backlog_in_kafka_nor_one_in_the_queue_keeps_the_other_waiting(
-    backlog: int, others: int, alone: bool
+    backlog: bool, others: bool, alone: bool
 ) -> None:
     pool = pool_with(seconds=1.0 if alone else 0.001)
 
-    def come(partition: int, names: range) -> None:
-        if partition == DUE:
+    def come(due_rows: bool, names: range) -> None:
+        if due_rows:
             pool.claimed(names.start, [(due(f"d{n}"), None) for n in names], 0.0)
         else:
             pool.submit([fresh(n) for n in names])
@@ -202,7 +203,7 @@ def test_suspects_can_be_taken_once_every_worker_has_gone() -> None:
     pool.died(0, "signal SIGKILL", Running(0, 2, None, 0.1), 0.2)
     assert [r[OFFSET] for r in pool.take_unstarted()] == [4]
     suspects = pool.take_suspects()
-    assert sorted(r[OFFSET] for r, _ in suspects) == [1, 1, 2, 3]
+    assert sorted(r[OFFSET] for r, _ in suspects) == [NOWHERE, 1, 2, 3]
     blamed = [(r[OFFSET], s.crashes) for r, s in suspects if isinstance(s, Suspect) and s.crashes]
     assert blamed == [(2, 1)]
     assert (pool.in_hand, pool.in_hand_bytes, len(pool.wants), len(pool.lanes)) == (0, 0, 0, 0)

@@ -36,7 +36,7 @@ def test_the_value_says_how_the_request_ended() -> None:
 
 
 def test_key_and_headers_name_the_request() -> None:
-    message = result_message(stored(ce_id="Bestellung-ß"))
+    message = result_message(stored(request_id="Bestellung-ß"))
 
     assert message.key == "Bestellung-ß".encode()
     assert message.headers == [

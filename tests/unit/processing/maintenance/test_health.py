@@ -51,10 +51,10 @@ def test_ready_once_joined_and_the_database_is_up(well: Health) -> None:
 def test_not_ready_while_a_topic_is_missing_or_it_is_not_known(
     well: Health, missing: tuple[str, ...] | None
 ) -> None:
-    well.beat({"joined": True, "missing_topics": missing})
+    well.heartbeat({"joined": True, "missing_topics": missing})
 
     assert not well.ready().ok
-    assert [i.name for i in well.ready().items if not i.ok] == ["topics"]
+    assert [i.name for i in well.ready().checks if not i.ok] == ["topics"]
     assert "orders" in well.ready().as_text() or missing is None
     assert well.live().ok
 

@@ -111,38 +111,67 @@ def create_topics(
     return results
 
 
-def retention_warnings(
+class RetentionProblem(NamedTuple):
+    """What speaks against a journal's retention."""
+
+    text: str
+    runs_again: bool
+    """Requests may run a second time; otherwise it only could not be looked at."""
+
+
+def retention_problems(
     settings: Settings, retention: timedelta, resend_window: timedelta
-) -> list[str]:
+) -> list[RetentionProblem]:
     """What is too short about a journal's retention, or could not be found out."""
+    problems = []
+    if retention < resend_window:
+        text = (
+            f"{readable(retention)} is shorter than the time in which producers send again"
+            f" ({readable(resend_window)}, --resend-window): what they send again runs again"
+        )
+        problems.append(RetentionProblem(text, runs_again=True))
     if not settings.kafka_bootstrap_servers or not settings.kafka_topics:
-        return [
-            "the topics' retention was not looked at: set kafka_bootstrap_servers, kafka_topics"
-        ]
+        text = "the topics' retention was not looked at: set kafka_bootstrap_servers, kafka_topics"
+        return [*problems, RetentionProblem(text, runs_again=False)]
     try:
         kept = topic_retention(settings)
     except (OncepoolError, KafkaException) as error:
-        return [f"the topics' retention could not be read: {error}"]
-    warnings = []
+        text = f"the topics' retention could not be read: {_in_words(error)}"
+        return [*problems, RetentionProblem(text, runs_again=True)]
     for topic, age in kept.items():
         if age is None:
-            warnings.append(
+            text = (
                 f"topic {topic} keeps its messages for ever: those that are read again after"
                 f" {readable(retention)} run again"
             )
+            problems.append(RetentionProblem(text, runs_again=True))
         elif retention < age + resend_window:
-            warnings.append(
+            text = (
                 f"{readable(retention)} is shorter than the retention of topic {topic}"
                 f" ({readable(age)}) and the time in which producers send again"
                 f" ({readable(resend_window)}): a copy that comes later runs again"
             )
-    return warnings
+            problems.append(RetentionProblem(text, runs_again=True))
+    return problems
 
 
 def topic_retention(settings: Settings) -> dict[str, timedelta | None]:
     """Topic -> how long it keeps messages; None for ever. Raises KafkaException."""
     client = admin_client(settings)
-    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in settings.kafka_topics]
+    end = time.monotonic() + CREATED_WITHIN
+    while True:
+        try:
+            return _retention(client, settings.kafka_topics)
+        except KafkaException as error:
+            # A broker may not have heard yet of a topic that was just made.
+            unknown = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            if not unknown or time.monotonic() > end:
+                raise
+            time.sleep(PAUSE)
+
+
+def _retention(client: AdminClient, topics: Iterable[str]) -> dict[str, timedelta | None]:
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     answers: dict[ConfigResource, Future[Any]] = client.describe_configs(
         resources, request_timeout=TIMEOUT
     )
@@ -151,6 +180,10 @@ def topic_retention(settings: Settings) -> dict[str, timedelta | None]:
         milliseconds = int(future.result(TIMEOUT + 1)["retention.ms"].value)
         kept[resource.name] = None if milliseconds < 0 else timedelta(milliseconds=milliseconds)
     return kept
+
+
+def _in_words(error: Exception) -> str:
+    return error.args[0].str() if isinstance(error, KafkaException) else str(error)
 
 
 def readable(age: timedelta) -> str:

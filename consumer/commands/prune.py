@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from consumer.admin.journal import connect
-from consumer.admin.kafka_admin import retention_warnings
+from consumer.admin.kafka_admin import retention_problems
 from consumer.commands.operator import YesOption, confirm
 from consumer.commands.options import DATABASE, KAFKA, JsonOption, with_settings
-from consumer.commands.output import print_json, print_table
+from consumer.commands.output import fail, print_json, print_table
 from consumer.commands.times import parse_since
 from consumer.config.settings import Settings
 from feedback.operations.prune import TABLES, pages, prunable
@@ -23,6 +23,13 @@ from feedback.operations.prune import prune as prune_journal
 from feedback.operations.requests import Connection
 
 app = typer.Typer()
+
+
+# Without a twin in the environment: a forgotten variable must not have requests run twice.
+ForceOption = Annotated[
+    bool,
+    typer.Option("--force", help="Also where a request that is sent again would run twice."),
+]
 
 
 @app.command()
@@ -52,18 +59,25 @@ def prune(
             "--dry-run", envvar="ONCEPOOL_PRUNE_DRY_RUN", help="Only count; delete nothing."
         ),
     ] = False,
+    force: ForceOption = False,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Delete requests that ended long ago, with their timeline, and what else is of no use then.
 
-    Never what waits, runs, is in doubt or dead. An id that was deleted is new again.
+    Never what waits, runs, is in doubt or dead. An id that was deleted is new again, so it refuses,
+    exit code 1, a TIME within the topics' retention and the time in which producers send again.
     """
     now = datetime.now(UTC)
     before, window = _moment(older_than, now), now - _moment(resend_window, now)
-    warnings = retention_warnings(settings, now - before, window)
-    for warning in warnings:
-        typer.echo(f"oncepool: warning: {warning}", err=True)
+    problems = retention_problems(settings, now - before, window)
+    for problem in problems:
+        typer.echo(f"oncepool: warning: {problem.text}", err=True)
+    if not (dry_run or force) and any(problem.runs_again for problem in problems):
+        fail(
+            "nothing was deleted: requests could run a second time. Choose an earlier TIME, or add"
+            " --force where you know that nobody sends or reads them again"
+        )
     schema = settings.database_schema
     with connect(settings) as connection:
         rows = prunable(connection, before, schema=schema)
@@ -72,7 +86,14 @@ def prune(
             confirm(f"delete {rows['requests']} requests that ended before {when}?", yes=yes)
             rows = _prune(connection, before, schema)
     if json:
-        print_json({"before": before, "dry_run": dry_run, "rows": rows, "warnings": warnings})
+        print_json(
+            {
+                "before": before,
+                "dry_run": dry_run,
+                "rows": rows,
+                "warnings": [problem.text for problem in problems],
+            }
+        )
     else:
         title = "would be deleted" if dry_run else "deleted"
         print_table(("table", title), rows.items())

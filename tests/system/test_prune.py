@@ -84,6 +84,42 @@ def test_it_warns_when_a_resend_may_still_need_them(
     assert names[0] in warnings("9d", "--resend-window", "3d")
 
 
+@pytest.mark.parametrize(
+    "older_than,window,retention,servers",
+    [
+        ("1m", "1d", None, None),  # producers send again for a day
+        ("7d", "1d", str(7 * DAY), None),
+        ("30d", "1d", "-1", None),
+        ("30d", "1d", str(DAY), "127.0.0.1:1"),  # nobody knows
+    ],
+)
+def test_what_could_run_again_is_deleted_by_force_only(
+    oncepool: Commands,
+    journal: Journal,
+    topic: Callable[..., str],
+    older_than: str,
+    window: str,
+    retention: str | None,
+    servers: str | None,
+) -> None:
+    changes = {}
+    if retention is not None:
+        changes["ONCEPOOL_KAFKA_TOPICS"] = topic(**{"retention.ms": retention})
+    if servers is not None:
+        changes["ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS"] = servers
+    arguments = ("prune", "--older-than", older_than, "--resend-window", window, "--yes")
+
+    refused = oncepool(*arguments, **changes)
+
+    assert refused.exit_code == 1
+    assert "nothing was deleted" in refused.stderr
+    assert "--force" in refused.stderr
+    assert left(journal) == ["a", "b", "c"]
+    forced = oncepool(*arguments, "--force", **changes)
+    assert forced.exit_code == 0, forced.output
+    assert left(journal) == ["b", "c"]
+
+
 def test_without_kafka_it_says_what_it_could_not_look_at(
     oncepool: Commands, journal: Journal
 ) -> None:

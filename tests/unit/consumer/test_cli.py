@@ -27,6 +27,7 @@ WITHOUT_TWIN = {
     "stack down delete",  # a forgotten variable must not delete anything
     "dead-letters retry everything",  # the same
     "dead-letters drop everything",
+    "prune force",
 }
 
 

@@ -158,9 +158,7 @@ def proxy(stack: Stack) -> Iterator[Proxy]:
 @pytest.fixture
 def through(stack: Stack, proxy: Proxy) -> str:
     """The database's URL through the test's `proxy`."""
-    address = urlsplit(stack.database)
-    user, at, _ = address.netloc.rpartition("@")
-    return address._replace(netloc=f"{user}{at}127.0.0.1:{proxy.port}").geturl()
+    return proxy.before(stack.database)
 
 
 @pytest.fixture

@@ -32,6 +32,9 @@ def harm(do: str) -> None:
             ctypes.string_at(0)
         case ["exit"]:
             os._exit(9)
+        case ["exit-once", path] if not Path(path).exists():
+            Path(path).touch()
+            os._exit(9)
         case ["hang"]:
             time.sleep(3600)
         case ["sleep", seconds]:
@@ -56,6 +59,17 @@ def fragile(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[A
         KEPT.clear()
         raise
     return os.getpid()
+
+
+@app.handler("numbered", timeout=10)
+def numbered(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """Leaves its number, in a table that says in which order they came."""
+    columns = "(id, key, number)"
+    tx.execute(
+        f"INSERT INTO {payload['table']} {columns} VALUES (%s, %s, %s)",
+        (request.id, (request.key or b"").decode(), payload["number"]),
+    )
+    harm(payload["do"])
 
 
 @app.batch_handler("fragile.batch", timeout=10)

@@ -6,13 +6,15 @@ import contextlib
 import socket
 import threading
 from typing import Self
+from urllib.parse import urlsplit
 
 
 class Proxy:
     """Listens on a port of its own and forwards to `host:port`.
 
     ``cut()`` breaks every connection and refuses new ones; ``hang()`` keeps them but forwards
-    nothing; ``mend()`` ends both.
+    nothing; ``mend()`` ends both. ``lose_answer(b"COMMIT")`` breaks one connection: the next whose
+    client says that, once the service has answered, so what was said has been done.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -21,6 +23,10 @@ class Proxy:
         self._flow.set()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._losing: bytes | None = None
+        self._silent: set[socket.socket] = set()
+        self.lost = 0
+        """Answers that were lost so far."""
         self._listener: socket.socket | None = None
         self._listener = self._listen(0)
         self.port: int = self._listener.getsockname()[1]
@@ -37,6 +43,16 @@ class Proxy:
         for end in sockets:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+    def lose_answer(self, to: bytes) -> None:
+        with self._lock:
+            self._losing = to
+
+    def before(self, url: str) -> str:
+        """The URL of the service behind, through this proxy."""
+        address = urlsplit(url)
+        user, at, _ = address.netloc.rpartition("@")
+        return address._replace(netloc=f"{user}{at}127.0.0.1:{self.port}").geturl()
 
     def hang(self) -> None:
         self._flow.clear()
@@ -84,10 +100,23 @@ class Proxy:
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
+    def _is_lost(self, source: socket.socket, sink: socket.socket, data: bytes) -> bool:
+        with self._lock:
+            if source in self._silent:
+                self._silent.discard(source)
+                self.lost += 1
+                return True
+            if self._losing is not None and self._losing in data:
+                self._losing = None
+                self._silent.add(sink)
+            return False
+
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self._flow.wait()
+                if self._is_lost(source, sink, data):
+                    break
                 sink.sendall(data)
         for end in (source, sink):
             with contextlib.suppress(OSError):

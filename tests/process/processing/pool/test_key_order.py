@@ -1,0 +1,79 @@
+"""Requests of one key run in their order, whatever becomes of workers and connections."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+from feedback.contract.record import Record
+from feedback.journal.migrations import migrate
+from tests.support.own_database import OwnDatabase
+from tests.support.proxy import Proxy
+from tests.support.workers import Workers
+
+KEYS = 6
+EACH = 150
+FAULTS = 18
+
+
+def record(table: str, key: int, number: int, do: str) -> Record:
+    name = f"{key}-{number}"
+    payload = orjson.dumps({"table": table, "number": number, "do": do})
+    headers: list[tuple[str, bytes | None]] = [("ce_id", name.encode()), ("ce_type", b"numbered")]
+    return ("topic", key, number, 0, f"key-{key}".encode(), payload, headers, "numbered")
+
+
+@pytest.mark.xfail(strict=True, reason="one lost connection refuses what all others have in hand")
+def test_workers_die_and_answers_to_commits_are_lost(
+    make: Callable[..., Workers],
+    own_database: OwnDatabase,
+    proxy: Proxy,
+    schema: str,
+    tmp_path: Path,
+) -> None:
+    migrate(own_database.url, schema)
+    url = proxy.before(own_database.url)
+    workers = make(database_url=url, ordering="key", workers=3)
+    table = f"{schema}.numbered"
+    workers.query(f"CREATE TABLE {table} (id text, key text, number int, at bigserial)")
+    workers.start()
+    chance = random.Random(7)
+    harmful = {
+        (key, chance.randrange(EACH)): f"exit-once {tmp_path / str(key)}" for key in range(3)
+    }
+    workers.supervisor.submit(
+        [
+            record(table, key, number, harmful.get((key, number), "sleep 0.002"))
+            for number in range(EACH)
+            for key in range(KEYS)
+        ]
+    )
+
+    def done() -> int:
+        [(count,)] = workers.query(f"SELECT count(*)::int FROM {table}")
+        return int(count)
+
+    for fault in range(FAULTS):
+        before, lost = done(), proxy.lost
+        if fault % 3 == 0:
+            os.kill(chance.choice(workers.pids), signal.SIGKILL)
+        elif fault % 3 == 1:
+            proxy.lose_answer(b"COMMIT")
+            workers.until(lambda lost=lost: proxy.lost > lost)
+        else:
+            assert own_database.end_connections("oncepool worker", most=1) == 1
+        workers.until(lambda before=before: done() > before)
+    assert workers.supervisor.in_hand > 0, "the faults came after the work"
+    workers.finish(60)
+    rows = workers.query(f"SELECT id, key, number FROM {table} ORDER BY at")
+    assert len(rows) == len({row[0] for row in rows}), "an effect happened twice"
+    for key in range(KEYS):
+        numbers = [number for _, of, number in rows if of == f"key-{key}"]
+        assert numbers == list(range(EACH)), key
+    assert set(workers.states().values()) == {("done", "ok")}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -150,8 +149,7 @@ def own_database(stack: Stack) -> Iterator[OwnDatabase]:
 @pytest.fixture
 def proxy(stack: Stack) -> Iterator[Proxy]:
     """Stands before PostgreSQL, for those who connect by `through`."""
-    address = urlsplit(stack.database)
-    with Proxy(address.hostname or "127.0.0.1", address.port or 5432) as made:
+    with Proxy.of(stack.database) as made:
         yield made
 
 

@@ -31,6 +31,12 @@ class Proxy:
         self._listener = self._listen(0)
         self.port: int = self._listener.getsockname()[1]
 
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """One that stands before the service at this URL."""
+        address = urlsplit(url)
+        return cls(address.hostname or "127.0.0.1", address.port or 5432)
+
     def cut(self) -> None:
         with self._lock:
             listener, self._listener = self._listener, None

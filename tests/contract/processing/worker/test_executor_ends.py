@@ -18,7 +18,6 @@ from processing.handlers.decoder import Message
 from processing.ipc.frames import Suspect
 from processing.worker import executor as execution
 from processing.worker.session import Session
-from processing.worker.transaction import Round
 from stack import Stack
 from tests.support.executor import Bench
 
@@ -271,23 +270,6 @@ def test_a_suspect_whose_dead_workers_session_stays_is_looked_at_later(
     monkeypatch.setattr(Session, "end_backend", stays)
     report = bench.run(bench.record("a", "pay", {}), suspect=Suspect(None, (7, "x"), "t", 1))
     assert (report.returned, report.database_up, bench.rows()) == ([0], True, {})
-
-
-def test_a_chunk_that_deadlocks_is_taken_in_halves(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes: list[int] = []
-    real = Round.run
-
-    def run(self: Round, tasks: Any, job: Any) -> Any:
-        sizes.append(len(tasks))
-        if len(tasks) > 2:
-            raise psycopg.errors.DeadlockDetected("as PostgreSQL says it")
-        return real(self, tasks, job)
-
-    monkeypatch.setattr(Round, "run", run)
-    bench.run(*(bench.record(f"r{n}", "pay", {}) for n in range(5)))
-    assert (sizes, len(bench.effects())) == ([5, 2, 3, 1, 2], 5)
 
 
 def test_what_is_overtaken_again_and_again_ends_in_the_end(

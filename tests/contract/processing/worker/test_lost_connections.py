@@ -1,0 +1,242 @@
+"""Connections that end and locks that close a circle: done, not raised by hand."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from processing import App, Request
+from processing.ipc.frames import Suspect
+from tests.support.executor import Bench
+from tests.support.own_database import OwnDatabase
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
+
+SCHEMA = "journal"
+SOON = "?options=-c%20deadlock_timeout%3D50ms"
+"""For the one that is to notice the deadlock; the others take their time."""
+
+
+class Hooks:
+    """What handlers do besides when a request is entered first; ids in order of entry."""
+
+    def __init__(self) -> None:
+        self.entered: list[str] = []
+        self.act: dict[str, Callable[[], None]] = {}
+        self.failing: set[str] = set()
+
+    def enter(self, request: Request[Any]) -> None:
+        self.entered.append(request.id)
+        if act := self.act.pop(request.id, None):
+            act()
+        if request.id in self.failing:
+            raise ValueError("not this time")
+
+
+def make_app(hooks: Hooks) -> App:
+    app = App()
+
+    @app.handler("pay")
+    def pay(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+        tx.execute(f"INSERT INTO {SCHEMA}.effects VALUES (%s)", (request.id,))
+        hooks.enter(request)
+
+    @app.handler("move")
+    def move(row: int, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+        tx.execute(f"UPDATE {SCHEMA}.accounts SET n = n + 1 WHERE id = %s", (row,))
+        tx.execute(f"INSERT INTO {SCHEMA}.effects VALUES (%s)", (request.id,))
+        hooks.enter(request)
+
+    @app.handler("charge", effect="external")
+    def charge(payload: Any, request: Request[Any]) -> str:
+        hooks.enter(request)
+        return "charged"
+
+    return app
+
+
+@pytest.fixture
+def hooks() -> Hooks:
+    return Hooks()
+
+
+@pytest.fixture
+def wire(own_database: OwnDatabase) -> Iterator[Proxy]:
+    """Stands before the test's own database."""
+    with Proxy.of(own_database.url) as made:
+        yield made
+
+
+@pytest.fixture
+def bench(own_database: OwnDatabase, wire: Proxy, hooks: Hooks) -> Iterator[Bench]:
+    from feedback.journal.migrations import migrate
+
+    migrate(own_database.url, SCHEMA)
+    with psycopg.connect(own_database.url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {SCHEMA}.effects (id text)".encode())
+        connection.execute(f"CREATE TABLE {SCHEMA}.accounts (id int, n int DEFAULT 0)".encode())
+        connection.execute(f"INSERT INTO {SCHEMA}.accounts VALUES (1), (2), (3)".encode())
+    made = Bench(make_app(hooks), own_database.url, SCHEMA)
+    made.executor = made.another(wire.before(own_database.url))
+    yield made
+    made.executor.close()
+    made.app.stop_worker()
+
+
+def payments(bench: Bench, *ids: str) -> list[Any]:
+    return [bench.record(name, "pay", {}) for name in ids]
+
+
+@pytest.mark.xfail(strict=True, reason="a COMMIT whose answer is lost is told as an outage")
+def test_a_commit_whose_answer_is_lost_is_unclear_and_then_looked_up(
+    bench: Bench, wire: Proxy, hooks: Hooks
+) -> None:
+    bench.run(*payments(bench, "warm"))
+    records = payments(bench, "a", "b")
+    wire.lose_answer(b"COMMIT")
+    report = bench.run(*records)
+    assert wire.lost == 1
+    assert sorted([*report.unclear]) == [0, 1]
+    assert [status["id"] for status in bench.statuses] == ["warm"], "nobody knows, nobody is told"
+    for record in records:
+        bench.run(record, suspect=Suspect(None, None, None))
+    assert (bench.state("a"), bench.state("b")) == (("done", "ok"), ("done", "ok"))
+    assert bench.effects() == ["a", "b", "warm"]
+    assert hooks.entered == ["warm", "a", "b"]
+
+
+@pytest.mark.xfail(strict=True, reason="an idle connection that ended counts as an outage")
+def test_a_connection_that_ended_while_nothing_ran_is_no_outage(
+    bench: Bench, own_database: OwnDatabase, hooks: Hooks
+) -> None:
+    bench.run(*payments(bench, "warm"))
+    assert own_database.end_connections("oncepool worker") == 1
+    report = bench.run(*payments(bench, "a", "b"))
+    assert (report.unclear, report.returned, report.database_up) == ([], [], True)
+    assert (bench.state("a"), bench.state("b")) == (("done", "ok"), ("done", "ok"))
+    assert bench.effects() == ["a", "b", "warm"]
+    assert hooks.entered == ["warm", "a", "b"]
+
+
+def test_a_connection_that_ends_under_a_handler_undoes_the_chunk_and_it_is_done_again(
+    bench: Bench, own_database: OwnDatabase, hooks: Hooks
+) -> None:
+    bench.run(*payments(bench, "warm"))
+    hooks.act["b"] = lambda: _ended(own_database)
+    report = bench.run(*payments(bench, "a", "b", "c"))
+    assert (report.unclear, report.database_up) == ([], True)
+    assert {bench.state(name) for name in "abc"} == {("done", "ok")}
+    assert bench.effects() == ["a", "b", "c", "warm"]
+    assert set(bench.rows().values()) == {("done", "ok")}
+
+
+@pytest.mark.xfail(strict=True, reason="the result of a call outside is lost with the connection")
+def test_the_result_of_a_call_outside_survives_a_connection_that_ended_meanwhile(
+    bench: Bench, own_database: OwnDatabase, hooks: Hooks
+) -> None:
+    bench.run(bench.record("warm", "charge", {}))
+    hooks.act["a"] = lambda: _ended(own_database)
+    report = bench.run(bench.record("a", "charge", {}))
+    assert report.database_up
+    assert bench.rows()["a"] == bench.state("a") == ("done", "ok")
+    assert hooks.entered == ["warm", "a"]
+
+
+def _ended(own_database: OwnDatabase) -> None:
+    assert own_database.end_connections("oncepool worker") == 1
+
+
+class Opponent:
+    """Holds a lock, and wants one that the chunk holds, which is about to want the first."""
+
+    def __init__(self, bench: Bench, url: str, holds: str, wants: str) -> None:
+        self._bench, self._wants = bench, wants
+        self._connection = psycopg.connect(url)
+        self._connection.execute(holds.encode())
+        self._thread = threading.Thread(target=self._close_the_circle)
+
+    def meet(self) -> None:
+        self._thread.start()
+        pid = self._connection.info.backend_pid
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = %s"
+        eventually(lambda: self._bench.query(waits, pid))
+
+    def end(self) -> None:
+        self._thread.join(30)
+        self._connection.close()
+
+    def _close_the_circle(self) -> None:
+        self._connection.execute(self._wants.encode())
+        self._connection.commit()
+
+
+def test_a_deadlock_in_a_handler_fails_nobody(
+    bench: Bench, own_database: OwnDatabase, hooks: Hooks
+) -> None:
+    bench.executor.close()
+    bench.executor = bench.another(own_database.url + SOON)
+    moved = f"UPDATE {SCHEMA}.accounts SET n = n + 1 WHERE id = "
+    opponent = Opponent(bench, own_database.url, f"{moved} 2", f"{moved} 1")
+    hooks.act["a"] = opponent.meet
+    bench.run(*(bench.record(n, "move", row) for n, row in (("a", 1), ("b", 2), ("c", 3))))
+    opponent.end()
+    assert {bench.state(name) for name in "abc"} == {("done", "ok")}
+    assert bench.effects() == ["a", "b", "c"]
+    assert bench.query(f"SELECT n FROM {SCHEMA}.accounts ORDER BY id") == [(2,), (2,), (1,)]
+    assert hooks.entered.count("a") > 1, "there was no deadlock"
+
+
+def test_a_deadlock_in_the_journal_fails_nobody(
+    bench: Bench, own_database: OwnDatabase, hooks: Hooks
+) -> None:
+    """The opponent holds the row of a request that had failed and runs again."""
+    bench.executor.close()
+    bench.executor = bench.another(own_database.url + SOON)
+    hooks.failing.add("b")
+    again = bench.record("b", "pay", {})
+    bench.run(again)
+    assert bench.rows() == {"b": ("failed", "handler_error")}
+    hooks.failing.clear()
+    held = f"SELECT id FROM {SCHEMA}.requests WHERE id = 'b' FOR UPDATE"
+    moved = f"UPDATE {SCHEMA}.accounts SET n = n + 1 WHERE id = 1"
+    opponent = Opponent(bench, own_database.url, held, moved)
+    hooks.act["a"] = opponent.meet
+    bench.run(bench.record("a", "move", 1), again, *payments(bench, "c", "d"))
+    opponent.end()
+    assert set(bench.rows().values()) == {("done", "ok")}
+    assert bench.effects() == ["a", "b", "c", "d"]
+    assert hooks.entered.count("a") > 1, "there was no deadlock"
+
+
+def test_two_executors_whose_chunks_lock_each_other_out_both_end_well(
+    bench: Bench, own_database: OwnDatabase, hooks: Hooks
+) -> None:
+    """A deadlock that nobody resolves by ending: both go on, one after the other."""
+    both = threading.Barrier(2)
+    hooks.act["a1"] = hooks.act["b2"] = lambda: _meet(both)
+    url = own_database.url + SOON
+    other = copy.copy(bench)
+    other.executor = bench.another(url)
+    chunks = (
+        (bench, [bench.record("a1", "move", 1), bench.record("a2", "move", 2)]),
+        (other, [bench.record("b2", "move", 2), bench.record("b1", "move", 1)]),
+    )
+    threads = [threading.Thread(target=one.run, args=records) for one, records in chunks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    other.executor.close()
+    assert set(bench.rows().values()) == {("done", "ok")}
+    assert bench.effects() == ["a1", "a2", "b1", "b2"]
+    assert bench.query(f"SELECT n FROM {SCHEMA}.accounts WHERE id < 3") == [(2,), (2,)]
+    assert len(hooks.entered) > 4, "there was no deadlock"
+
+
+def _meet(both: threading.Barrier) -> None:
+    both.wait(30)

@@ -17,7 +17,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from consumer.commands.output import fail
+from consumer.commands.output import EXIT_USAGE, fail
+from consumer.errors import WrongArgument
 from feedback.errors import OncepoolError
 
 COMMANDS = {
@@ -64,9 +65,11 @@ class Commands(TyperGroup):
         return command
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command; an error of ours becomes a message and exit code 1."""
+        """Runs the command; an error of ours becomes a message and exit code 1 (2: wrong usage)."""
         try:
             return super().invoke(ctx)
+        except WrongArgument as error:
+            fail(str(error), EXIT_USAGE)
         except OncepoolError as error:
             fail(str(error))
 

@@ -3,6 +3,7 @@
 OncepoolError
 └── ConsumerError   anything the main process reports
     ├── ConfigError   a setting is unknown, has a wrong value or does not go with another
+    │   └── WrongArgument  an option of the command line has a wrong value
     └── KafkaRefused  librdkafka refuses its properties
 """
 
@@ -17,6 +18,10 @@ class ConsumerError(OncepoolError):
 
 class ConfigError(ConsumerError, ConfigurationError):
     """A setting is unknown, has a wrong value, is missing or does not go with another."""
+
+
+class WrongArgument(ConfigError):
+    """An option of the command line has a wrong value."""
 
 
 class KafkaRefused(ConsumerError):

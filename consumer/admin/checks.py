@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from consumer.config.settings import Settings, variable
 from consumer.intake.events import Assigned, Trouble
 from consumer.intake.kafka import Kafka
 from consumer.intake.logs import get_logger
-from feedback.errors import OncepoolError
+from feedback.errors import OncepoolError, SchemaMissing
 from feedback.journal.connections import open_connection
 from feedback.journal.migrations import check_schema
 
@@ -30,14 +31,17 @@ IMPORT_TIMEOUT = 60.0
 
 LOAD = """
 import json, sys
-from feedback.errors import OncepoolError
-from processing.handlers.app import load_app
+from processing.handlers.loading import load_app
+from processing.handlers.start_failure import explain
 try:
     app = load_app(sys.argv[1])
-except OncepoolError as error:
-    sys.exit(" ".join(str(error).split()))
+    app.start_worker()
+except (Exception, SystemExit) as error:
+    sys.exit(explain(error))
+app.stop_worker()
 print(json.dumps(sorted(app.handlers)))
 """
+"""What a worker does before it is ready; its last line on standard error says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +131,12 @@ def check_database(settings: Settings) -> list[Finding]:
     except psycopg.Error as error:
         advice = "correct database_url or start PostgreSQL"
         return [Finding("database", "wrong", mask_url(str(error).strip()), advice)]
-    except OncepoolError as error:
+    except SchemaMissing as error:
+        if settings.migrate_on_start:
+            return [*found, Finding("database", "ok", "`run` makes the journal: migrate_on_start")]
         return [*found, Finding("database", "wrong", str(error), "run `oncepool migrate`")]
+    except OncepoolError as error:
+        return [*found, Finding("database", "wrong", str(error), "install that version")]
     schema = settings.database_schema
     return [*found, Finding("database", "ok", f"schema {schema} is up to date")]
 
@@ -163,7 +171,7 @@ def check_redis(settings: Settings) -> list[Finding]:
 
 
 def check_app(settings: Settings) -> list[Finding]:
-    """The app imports, in a process of its own."""
+    """A worker can start with the app: it imports, and its start hooks run, in a process."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", LOAD, settings.app],
@@ -177,12 +185,27 @@ def check_app(settings: Settings) -> list[Finding]:
         return [Finding("app", "wrong", detail, "do slow work in an on_worker_start hook")]
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        detail = f"the app does not load: {lines[-1]}"
-        return [Finding("app", "wrong", detail, f"run python -c 'import {_module(settings)}'")]
+        advice = f"run python -c 'import {_module(settings)}'" if len(lines) > 1 else "correct it"
+        return [Finding("app", "wrong", f"no worker could start: {lines[-1]}", advice)]
     types = orjson.loads(done.stdout.splitlines()[-1])
-    if not types:
-        return [Finding("app", "warning", f"{settings.app} has no handlers", "add one")]
     return [Finding("app", "ok", f"{settings.app} handles {', '.join(types)}")]
+
+
+def check_health(settings: Settings) -> list[Finding]:
+    """The health endpoints' port is free, where they are wanted."""
+    if not settings.health_port:
+        return []
+    place = (settings.health_host, settings.health_port)
+    family = socket.AF_INET6 if ":" in settings.health_host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(place)
+        except OSError as error:
+            detail = f"{place[0]}:{place[1]} can't serve /livez and /readyz: {error.strerror}"
+            advice = "set another health_port, unless an instance of this machine runs already"
+            return [Finding("health", "warning", detail, advice)]
+    return [Finding("health", "ok", f"{place[0]}:{place[1]} is free")]
 
 
 def _module(settings: Settings) -> str:
@@ -194,5 +217,6 @@ CHECKS: tuple[tuple[str, tuple[str, ...], Callable[[Settings], list[Finding]]], 
     ("database", ("database_url",), check_database),
     ("redis", ("redis_url",), check_redis),
     ("app", ("app",), check_app),
+    ("health", (), check_health),
 )
 """Name, settings without which it can't be tried, and the look itself."""

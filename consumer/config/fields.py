@@ -72,7 +72,7 @@ class SettingFields(BaseSettings):
         frozen=True, extra="forbid", validate_default=False, use_attribute_docstrings=True
     )
 
-    app: str = Field("", pattern=r"^$|^[^\s:]+:[^\s:]+$")
+    app: str = Field("")
     """The App with the handlers, as module:attribute."""
     workers: int = Field(default_factory=_processors, ge=1, le=1024)
     """Worker processes; without it as many as this process may use CPUs."""
@@ -179,6 +179,16 @@ class SettingFields(BaseSettings):
     @classmethod
     def _lower(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
+
+    @field_validator("app")
+    @classmethod
+    def _is_attribute(cls, value: str) -> str:
+        module, _, attribute = value.partition(":")
+        if value and not (module and attribute):
+            raise ValueError(f"add the App's name to the module, as {module or 'module'}:app")
+        if ":" in attribute or any(map(str.isspace, value)):
+            raise ValueError(f"this is not module:attribute, as {module.strip()}:app")
+        return value
 
     @field_validator("database_url")
     @classmethod

@@ -24,7 +24,7 @@ from pydantic_settings import (
 
 from consumer.config.masking import mask
 from consumer.config.settings import DEFAULT, PREFIX, Settings, variable
-from consumer.errors import ConfigError
+from consumer.errors import ConfigError, WrongArgument
 
 FILE_NAME = "oncepool.toml"
 FILE_VARIABLE = "ONCEPOOL_CONFIG"
@@ -225,7 +225,9 @@ def load_settings(
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        raise ConfigError(_explain(error, values, origins)) from None
+        wrong = {problem["loc"][0] for problem in error.errors() if problem["loc"]}
+        kind = WrongArgument if wrong & arguments.keys() else ConfigError
+        raise kind(_explain(error, values, origins)) from None
     return settings.remember(origins)
 
 

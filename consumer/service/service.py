@@ -82,6 +82,10 @@ class Service:
         self._drain()
         code = self._close()
         watchdog.dismiss()
+        if self._fatal:
+            # The last that is said, also where logs are JSON.
+            *details, cause = self._fatal.splitlines()
+            print(*details, f"oncepool: {cause}", sep="\n", file=sys.stderr, flush=True)  # noqa: T201
         return code
 
     @property
@@ -183,7 +187,7 @@ class Service:
         """Goes through the phases until nothing is left, or nothing more may be waited for."""
         self._fatal = self._fatal or self._pool.fatal or self._loop.fatal
         if self._fatal:
-            print(self._fatal, file=sys.stderr, flush=True)  # noqa: T201 - also where logs are JSON
+            self._log.error("ending", reason=self._fatal.splitlines()[-1])
         if self._phase is Phase.RUNNING:
             self._shutdown.signal(time.monotonic())
         if self._pool.fatal:

@@ -39,6 +39,7 @@ class App:
 
     def handler(self, type: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
         """Register a function for requests of this type; docs/handlers.md has the options."""
+        _refuse_bare("handler", "'payment.create'", type)
 
         def register(function: F) -> F:
             self._register(type, function, options, caller_locals(1), batch=False)
@@ -48,6 +49,7 @@ class App:
 
     def batch_handler(self, type: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
         """Register a function that gets a list of requests and returns one result for each."""
+        _refuse_bare("batch_handler", "'payment.create'", type)
 
         def register(function: F) -> F:
             self._register(type, function, options, caller_locals(1), batch=True)
@@ -57,6 +59,7 @@ class App:
 
     def decoder(self, topic: str) -> Callable[[F], F]:
         """Register a function from RawMessage to Message or Skip for the messages of a topic."""
+        _refuse_bare("decoder", "'orders'", topic)
 
         def register(function: F) -> F:
             what = f"decoder of topic {topic!r}"
@@ -179,3 +182,12 @@ class App:
                 wrong.append(str(error))
         if wrong:
             raise RegistrationError("\n".join(wrong))
+
+
+def _refuse_bare(decorator: str, example: str, given: object) -> None:
+    """A decorator without its parentheses takes the function for its argument."""
+    if callable(given):
+        name = getattr(given, "__name__", repr(given))
+        raise RegistrationError(
+            f"@app.{decorator} above {name} lacks its argument: write @app.{decorator}({example})"
+        )

@@ -136,7 +136,7 @@ def validate_type(type: object, where: str) -> str:
     if not isinstance(type, str):
         raise RegistrationError(
             f"{where}: the request type is {type!r}; "
-            'it goes in brackets, as @app.handler("payment.create")'
+            'it is text, as in @app.handler("payment.create")'
         )
     if not 1 <= len(type) <= _TYPE_LENGTH:
         raise RegistrationError(

@@ -17,7 +17,7 @@ import traceback
 
 import redis
 
-from feedback.errors import StoreUnavailable
+from feedback.errors import OncepoolError, StoreUnavailable
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
 from processing.cluster.instances import connect
@@ -86,6 +86,9 @@ def _serve(channel: BlockingChannel) -> int:
     configure(**settings.log, process="maintenance")
     try:
         maintenance = Maintenance(channel, settings)
+    except (OSError, OncepoolError) as error:  # these say it all
+        channel.send(CannotServe(str(error)))
+        return 1
     except Exception:  # noqa: BLE001 - whatever keeps it from starting is told to main
         channel.send(CannotServe(traceback.format_exc()))
         return 1

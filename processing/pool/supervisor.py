@@ -79,6 +79,7 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         self._next_tick = 0.0
         self._next_counts = 0.0
+        self._database_seen = False
         self._refusing: str | None = None
         self._kept: list[Record] = []
         """Messages that only user code can read, while the database is away: nobody sends them
@@ -280,10 +281,12 @@ class Supervisor:
                 if frame.leaving is not None:
                     self._log.info("replacing a worker", worker=number, why=frame.leaving)
                     self._act(self._pool.leave(number))
-            case CannotServe(trace):
-                self._log.error("worker could not start", worker=number, traceback=trace)
+            case CannotServe(reason):
                 if not self._pool.started_once:
-                    self.fatal = self.fatal or trace
+                    # Told once, whole, by who ends the service: all workers say the same.
+                    self.fatal = self.fatal or reason
+                else:
+                    self._log.error("worker could not start", worker=number, reason=reason)
             case _:
                 raise AssertionError(f"worker {number} sent {frame!r}")
 
@@ -319,8 +322,9 @@ class Supervisor:
         if self.clerk.fatal:
             self.fatal = self.fatal or self.clerk.fatal
         if self.clerk.database_back():
-            self._log.info("database reached again: intake opens")
-            self._pool.database_up = True
+            again = " again" if self._database_seen else ""
+            self._log.info(f"database reached{again}: intake opens")
+            self._database_seen = self._pool.database_up = True
             self._pool.submit(self._kept)
             self._kept.clear()
         if self.clerk.is_new():

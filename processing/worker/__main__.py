@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
 from processing.handlers.app import App, load_app
+from processing.handlers.start_failure import explain
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
 from processing.ipc.frames import CannotServe, Configure, WorkerReady
@@ -73,8 +73,8 @@ class _Worker:
         """Loads the app, then runs chunks until told to stop. Returns the exit code."""
         try:
             app = self._load()
-        except (Exception, SystemExit):  # noqa: BLE001 - user code: whatever it raises is told
-            self._channel.send(CannotServe(traceback.format_exc()))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: whatever it raises is told
+            self._channel.send(CannotServe(explain(error)))
             return 1
         sender = StatusSender(
             RedisStatusStore(self._settings.redis_url, prefix=self._settings.redis_prefix)

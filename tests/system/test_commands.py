@@ -95,7 +95,7 @@ def test_check_finds_everything_well(oncepool: Oncepool) -> None:
         ({"ONCEPOOL_DATABASE_SCHEMA": "nowhere"}, "database", "oncepool migrate"),
         ({"ONCEPOOL_REDIS_URL": "redis://:hid@127.0.0.1:1/0"}, "redis", "start Redis"),
         ({"ONCEPOOL_APP": "nothing:app"}, "app", "there is no module 'nothing'"),
-        ({"ONCEPOOL_APP": "greetings:nothing"}, "app", "does not load"),
+        ({"ONCEPOOL_APP": "greetings:nothing"}, "app", "no worker could start"),
         ({"ONCEPOOL_APP": ""}, "app", "set app (ONCEPOOL_APP)"),
     ],
 )

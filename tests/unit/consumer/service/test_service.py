@@ -186,7 +186,9 @@ def test_an_app_that_cannot_be_imported_is_printed_and_nothing_is_consumed(
     trace = "Traceback ...\nModuleNotFoundError: No module named 'shop'"
     bench.script = {3: lambda: setattr(bench.pool, "fatal", trace)}
     assert bench.run() == EXIT_FATAL
-    assert trace in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "Traceback ...\noncepool: ModuleNotFoundError: No module named 'shop'\n"
+    )
     assert "subscribe" not in bench.kafka.calls
 
 

@@ -356,9 +356,10 @@ def test_refused_type(type_: Any) -> None:
         App().handler(type_)(fine)
 
 
-def test_decorator_without_brackets() -> None:
-    with pytest.raises(RegistrationError, match="goes in brackets"):
-        App().handler(fine)(fine)  # type: ignore[arg-type]
+@pytest.mark.parametrize("decorator", ["handler", "batch_handler", "decoder"])
+def test_decorator_without_its_brackets_is_refused_at_once(decorator: str) -> None:
+    with pytest.raises(RegistrationError, match=rf"write @app\.{decorator}\('"):
+        getattr(App(), decorator)(fine)  # as `@app.handler` above a function does
 
 
 def test_two_handlers_of_one_type_name_both_places() -> None:

@@ -1,0 +1,108 @@
+"""What keeps an instance from starting is said once, the cause last; `check` finds it as well."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.support.service import ROOT, Bench
+
+APP = "from processing import App\napp = App()\n"
+HANDLER = '@app.handler("a.b")\ndef ab(payload: dict) -> dict:\n    return {}\n'
+BROKEN = {
+    "raises": (
+        APP
+        + HANDLER
+        + "@app.on_worker_start\ndef start():\n    raise RuntimeError('no licence')\n",
+        "RuntimeError: no licence, raised by the hook on_worker_start",
+    ),
+    "imports": ("import nosuchmodule\n", "No module named 'nosuchmodule'"),
+    "syntax": ("def x(:\n", "SyntaxError"),
+    "bare": (APP + HANDLER.replace('("a.b")', ""), "write @app.handler('payment.create')"),
+    "unknown": (APP + HANDLER.replace("dict)", "dict, gateway)"), "parameter 'gateway' is unknown"),
+    "empty": (APP, "the app has no handlers"),
+    "attribute": (APP.replace("app =", "application ="), "did you mean 'application'"),
+}
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(bench: Bench, tmp_path: Path) -> Run:
+    """A command in a folder of the test's own, where its app is."""
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "consumer", *arguments],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                **bench.environment,
+                "ONCEPOOL_LOG_FORMAT": "json",
+                "PYTHONPATH": str(ROOT),
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_cause_is_told_once_and_last(run: Run, tmp_path: Path, name: str) -> None:
+    source, cause = BROKEN[name]
+    (tmp_path / f"{name}.py").write_text(source)
+
+    done = run("run", f"{name}:app", "--workers", "3")
+
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith("oncepool: ")
+    assert cause in lines[-1]
+    assert "Traceback" not in done.stderr
+    assert "processing/" not in done.stderr  # frames of ours help nobody
+    messages = [orjson.loads(line)["message"] for line in lines if line.startswith("{")]
+    assert "worker could not start" not in messages
+    assert messages.count("ending") == 1
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_check_finds_what_run_refuses(run: Run, tmp_path: Path, name: str) -> None:
+    source, cause = BROKEN[name]
+    (tmp_path / f"{name}.py").write_text(source)
+
+    done = run("check", f"{name}:app", "--json")
+
+    assert done.returncode == 1
+    (app,) = [check for check in orjson.loads(done.stdout)["checks"] if check["check"] == "app"]
+    assert app["state"] == "wrong"
+    assert cause in app["detail"]
+
+
+def test_a_module_without_its_app_is_completed(run: Run) -> None:
+    done = run("run", "shop.requests")
+
+    assert done.returncode == 2
+    assert "shop.requests:app" in done.stderr
+    assert "pattern" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run", "--grace", "-3"), ("requests", "list", "--limit", "-1")]
+)
+def test_wrong_values_of_options_are_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).returncode == 2
+
+
+def test_the_first_start_reaches_the_database_it_never_lost(bench: Bench) -> None:
+    instance = bench.start()
+
+    assert "again" not in instance.log

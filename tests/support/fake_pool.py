@@ -85,6 +85,8 @@ class FakeSupervisor(FakePool):
         self.schema = MaintenanceReady("ok", "")
         self.workers_start = True
         self.claiming = True
+        self.parks = True
+        """What is refused is put away at once; otherwise it stays in hand for good."""
         self.stubborn = False
         """Workers run on when they are asked to end or to give up."""
         self._refusing = False
@@ -120,7 +122,7 @@ class FakeSupervisor(FakePool):
     def step(self, timeout: float) -> None:
         for key, _ in self._selector.select(0):
             key.data()
-        if self._refusing and not self.stubborn:
+        if self._refusing and self.parks and not self.stubborn:
             self.refused += self.queue
             self._empty()
         if self.stubborn:

@@ -4,45 +4,51 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
-BACKLOG = 16_000
-PAYLOAD = b'{"seconds": 0.01, "fill": "' + b"x" * 8_000 + b'"}'
-"""Together 128 MB."""
-MOST = 100
-GROWTH = 64 << 20
-"""Bytes that the main process may grow by: the client fetches up to 16 MiB ahead."""
-
-
 PARTITIONS = 2
+SIZE = 20_000
+BACKLOG = 6_000
+"""Together 120 MB."""
+FIRST, LAST = 500, 4_500
+"""Between so many finished requests memory is looked at: 80 MB come and go."""
+GROWTH = 32 << 20
+"""Bytes that the main process may grow by meanwhile."""
+MOST = 100
 
 
 def rss(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
-def test_it_stays_flat_with_an_endless_backlog(bench: Bench) -> None:
-    instance = bench.start(ONCEPOOL_MAX_IN_HAND=str(MOST), ONCEPOOL_GRACE="3")
-    before = rss(instance.process.pid)
+def fill(bench: Bench) -> None:
+    """Sends the backlog: each request has a key of its own."""
+    payload = b'{"seconds": 0, "fill": "' + b"x" * SIZE + b'"}'
     producer = Producer({"bootstrap.servers": bench.stack.kafka, "linger.ms": 20})
     for number in range(BACKLOG):
         name = f"m-{number}".encode()
         headers: list[tuple[str, str | bytes | None]] = [("ce_id", name), ("ce_type", b"slow")]
-        producer.produce(bench.topic, PAYLOAD, name, headers=headers)
+        producer.produce(bench.topic, payload, name, headers=headers)
         producer.poll(0)
     assert producer.flush(60) == 0
-    peak = 0
 
-    def a_part_is_done() -> bool:
-        nonlocal peak
-        peak = max(peak, rss(instance.process.pid))
+
+@pytest.mark.xfail(strict=True, reason="the main process keeps what finished chunks held")
+def test_it_grows_neither_with_its_backlog_nor_with_what_is_finished(bench: Bench) -> None:
+    fill(bench)
+    instance = bench.start(ONCEPOOL_MAX_IN_HAND=str(MOST), ONCEPOOL_GRACE="3")
+
+    def finished(count: int) -> bool:
         assert all(facts.get("in_hand", 0) <= MOST for facts in bench.facts())
-        return bench.done() >= BACKLOG // 20
+        return bench.done() >= count
 
-    eventually(a_part_is_done, WAIT, lambda: instance.log)
-    assert bench.waiting() > BACKLOG // 2, "the backlog was there all the time"
-    assert peak - before < GROWTH
+    eventually(lambda: finished(FIRST), WAIT, lambda: instance.log)
+    before = rss(instance.process.pid)
+    eventually(lambda: finished(LAST), WAIT, lambda: instance.log)
+    grown = rss(instance.process.pid) - before
+    assert grown < GROWTH, f"{grown >> 20} MiB"
     assert instance.stop() == 0

@@ -30,7 +30,7 @@ def terminate(instance: Instance) -> None:
         instance.says(f"phase={phase}")
 
 
-@pytest.mark.xfail(strict=True, reason="a worker that computes misses the request to stop")
+@pytest.mark.xfail(strict=False, reason="a worker that computes may miss the request to stop")
 def test_handlers_that_compute_see_that_they_are_to_stop(bench: Bench, tmp_path: Path) -> None:
     instance = bench.start(ONCEPOOL_APP=APP, ONCEPOOL_WORKERS="3")
     ids = begin(bench, instance, tmp_path, 3, 0.0)

@@ -104,6 +104,21 @@ def test_what_has_not_started_at_ninety_percent_is_refused(bench: Bench) -> None
     assert [r[2] for r in bench.pool.refused] == [0, 1]
 
 
+@pytest.mark.xfail(strict=True, reason="what could not be put away is neither told nor counted")
+def test_what_cannot_be_put_away_is_counted_and_the_exit_code_says_so(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the maintenance process hangs while it parks."""
+    monkeypatch.setattr(service_module, "AFTER_KILL", 0.1)
+    bench.pool.per_step = 0
+    bench.pool.parks = False
+    bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
+    assert bench.run() == EXIT_KILLED
+    told = capsys.readouterr()
+    errors = [line for line in (told.out + told.err).splitlines() if "[error" in line]
+    assert any("in_hand=2" in line for line in errors), errors
+
+
 def test_workers_that_do_not_end_are_asked_and_then_killed(bench: Bench) -> None:
     bench.pool.stubborn = True
     bench.script = {5: lambda: bench.arrive(0), 20: term}

@@ -41,7 +41,9 @@ class WaitingRows:
                 {**fields, "due_in": due_in, "produced_in": produced_in},
             )
 
-    def add_many(self, n: int, *, types: int = 3, spread: float = 0.001) -> None:
+    def add_many(
+        self, n: int, *, types: int = 3, spread: float = 0.001, analyze: bool = True
+    ) -> None:
         """Rows r1 ... rn of types t0 ..., half of which are due, `spread` seconds apart."""
         self.query(
             f"INSERT INTO {self.schema}.requests (id, type, state, code, effect, topic, partition,"
@@ -50,7 +52,8 @@ class WaitingRows:
             f" now(), now() + (g - {n} / 2) * interval '{spread} s', now(), '{{}}', '[]', 0"
             f" FROM generate_series(1, {n}) g"
         )
-        self.query(f"ANALYZE {self.schema}.requests")
+        if analyze:
+            self.query(f"ANALYZE {self.schema}.requests")
 
     def add_types(self, n: int, *, due_in: float = 300.0) -> None:
         """A row of each of n types made.up.0001 ..., due in so many seconds."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from feedback.journal.claims import LEASE, ClaimRequest, claim
+import pytest
+
+from feedback.contract.record import claim_of
+from feedback.journal.claims import LEASE, ClaimRequest, claim, renew
 from feedback.journal.queries import query
+from feedback.journal.releases import release
 from tests.support.waiting_rows import WaitingRows
 
 CLAIMED = [("r1", 1), ("r2", 1)]
@@ -31,3 +35,37 @@ def test_a_large_table_is_never_scanned(rows: WaitingRows) -> None:
     for order in range(10):
         want = ClaimRequest(order, 500)
         assert len(claim(rows.connection, "a", want, schema=rows.schema).rows) == 500
+
+
+def scans(rows: WaitingRows) -> int:
+    """How often the whole table was read."""
+    rows.query("SELECT pg_stat_force_next_flush()")
+    statement = (
+        "SELECT seq_scan::int FROM pg_stat_user_tables"
+        f" WHERE schemaname = '{rows.schema}' AND relname = 'requests'"
+    )
+    [(count,)] = rows.query(statement)
+    return int(count)
+
+
+@pytest.mark.xfail(strict=True, reason="statements prepared on an empty queue scan a full one")
+def test_what_was_prepared_on_an_empty_queue_does_not_scan_a_full_one(rows: WaitingRows) -> None:
+    # Nobody analyses the table but the test.
+    rows.query(f"ALTER TABLE {rows.schema}.requests SET (autovacuum_enabled = false)")
+
+    def use(order: int) -> None:
+        found = claim(rows.connection, "a", ClaimRequest(order, 10), schema=rows.schema)
+        pairs = [claim_of(row.record) for row in found.rows]
+        assert pairs
+        renew(rows.connection, "a", pairs, schema=rows.schema)
+        release(rows.connection, "a", pairs, schema=rows.schema)
+
+    for order in range(12):
+        rows.add("x")
+        use(order)
+        rows.query(f"DELETE FROM {rows.schema}.requests")
+    rows.add_many(30_000, analyze=False)
+    before = scans(rows)
+    for order in range(12, 15):
+        use(order)
+    assert scans(rows) == before

@@ -12,12 +12,16 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import psycopg
 
 from feedback.contract.states import WORKER_DIED, State
+from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import query
 from feedback.journal.result_outbox import ResultRecord
 from feedback.status.store import StatusWrite
 from feedback.status.writes import row_status
 
 Connection: TypeAlias = psycopg.Connection[Any]
+
+CountKey: TypeAlias = tuple[int, str, str, str]
+"""(minute as epoch seconds, type, state, code)"""
 
 SWEEP_AT_ONCE: Final = 500
 _EXPIRED: Final = (
@@ -57,15 +61,20 @@ def sweep_expired_claims(
 
 
 def add_counters(
-    connection: Connection,
-    counts: Mapping[tuple[int, str, str, str], int],
-    *,
-    schema: str,
-) -> None:
-    """Adds to the counters: (minute as epoch seconds, type, state, code) -> n."""
-    columns: list[Sequence[Any]] = [list(column) for column in zip(*counts, strict=True)]
-    if columns:
-        connection.execute(query("add_counters", schema), [*columns, list(counts.values())])
+    connection: Connection, counts: Mapping[CountKey, int], *, schema: str
+) -> list[tuple[CountKey, psycopg.Error]]:
+    """Adds to the counters, all or nothing; those that the database refuses, and why.
+
+    Raises psycopg.Error where the database is away: then none was added.
+    """
+
+    def add(keys: Sequence[CountKey]) -> None:
+        columns: list[Sequence[Any]] = [list(column) for column in zip(*keys, strict=True)]
+        values = [*columns, [counts[key] for key in keys]]
+        connection.execute(query("add_counters", schema), values)
+
+    with connection.transaction():
+        return write_in_halves(connection, list(counts), add)
 
 
 def in_doubt_statuses(rows: Sequence[ExpiredClaim], ttl: int) -> list[StatusWrite]:

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
-from psycopg import errors
 
 from feedback.journal.coalescing import Superseded
+from feedback.journal.halving import write_in_halves
 from feedback.journal.notifications import notify_due
 from feedback.journal.queries import query
 from feedback.journal.releases import settle
@@ -74,30 +74,25 @@ def park(
     """Writes waiting rows, and lets failed ones wait that were sent again. Each id may come once.
 
     What another copy of a request holds up is tried in halves, and left in the end: that copy runs.
+    So is one that the database refuses: it is no neighbour's fault. Raises psycopg.Error where the
+    database is away.
     `results`: what is superseded on the way gets a result record.
     """
-    if not parcels:
-        return ParkResult({}, [])
-    try:
-        with connection.transaction():
-            connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
-            values = {**columns_of(parcels), "code": code}
-            superseded, runs = _revive(connection, parcels, code, schema, results=results)
-            runs |= dict(connection.execute(query("park", schema), values).fetchall())
-            if runs:
-                notify_due(connection, schema=schema)
-        return ParkResult(runs, superseded)
-    except (errors.LockNotAvailable, errors.UniqueViolation):
-        if len(parcels) == 1:
-            return ParkResult({}, [])
-        middle = len(parcels) // 2
-        halves = [
-            park(connection, half, code, schema=schema, results=results)
-            for half in (parcels[:middle], parcels[middle:])
-        ]
-        return ParkResult(
-            halves[0].runs | halves[1].runs, halves[0].superseded + halves[1].superseded
-        )
+    runs: dict[str, int] = {}
+    superseded: list[Superseded] = []
+
+    def write(some: Sequence[ParkedRequest]) -> None:
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
+        gone, revived = _revive(connection, some, code, schema, results=results)
+        values = {**columns_of(some), "code": code}
+        new = dict(connection.execute(query("park", schema), values).fetchall())
+        if revived or new:
+            notify_due(connection, schema=schema)
+        runs.update(revived | new)
+        superseded.extend(gone)
+
+    write_in_halves(connection, parcels, write)
+    return ParkResult(runs, superseded)
 
 
 def _revive(

@@ -129,7 +129,10 @@ def headers_json(headers: Headers | None) -> bytes:
     """A message's headers as the journal keeps them: [[name, value in base64 or null], ...]."""
     return orjson.dumps(
         [
-            [name, None if value is None else base64.b64encode(value).decode()]
+            [
+                name.replace("\0", "\ufffd"),
+                None if value is None else base64.b64encode(value).decode(),
+            ]
             for name, value in headers or ()
         ]
     )

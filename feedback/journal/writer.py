@@ -7,7 +7,6 @@ are finished by an UPDATE guarded by its run number, state and token.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -15,6 +14,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from feedback.contract.states import State
+from feedback.contract.times import moment
 from feedback.journal.queries import query
 from feedback.journal.races import Overtaken
 from feedback.journal.rows import DeadLetter, FailedRun, RequestRow, StoredRequest, headers_json
@@ -165,7 +165,7 @@ class JournalWriter:
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: DeadLetter) -> None:
         """Keeps a dead letter; the same message a second time, or conflict, changes nothing."""
         topic, partition, offset, timestamp, key, value, headers, *_ = letter.record
-        produced = datetime.fromtimestamp(max(0, timestamp) / 1000, UTC)
+        produced = moment(timestamp / 1000)
         cursor.execute(
             self._text("add_letter"),
             {

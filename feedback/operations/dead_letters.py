@@ -18,6 +18,7 @@ from feedback.contract.envelope import Envelope, read
 from feedback.contract.exact_json import parse_json, write_json
 from feedback.contract.record import Headers, Record
 from feedback.contract.states import CONFLICT
+from feedback.contract.times import moment
 from feedback.errors import Malformed
 from feedback.journal.notifications import notify_due
 from feedback.journal.queries import query
@@ -207,7 +208,7 @@ def _insert(
         **{name: letter[name] for name in ("topic", "partition", "kafka_offset", "key")},
         "id": envelope.id,
         "type": envelope.type,
-        "produced_at": datetime.fromtimestamp(envelope.time, UTC),
+        "produced_at": moment(envelope.time),
         "reference": envelope.reference,
         "payload": envelope.payload,
         "headers": Jsonb(headers_json(headers), dumps=bytes),
@@ -218,7 +219,7 @@ def _insert(
 
 
 def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return None if seconds is None else moment(seconds)
 
 
 def _no(number: int, reason: str) -> Refusal:

@@ -41,6 +41,12 @@ class ListeningConnection:
         with self._lock:
             return self._connection is not None
 
+    @property
+    def usable(self) -> bool:
+        """Whether there is a connection that has not been found broken."""
+        with self._lock:
+            return self._connection is not None and not self._connection.closed
+
     def open(self) -> psycopg.Connection[Any]:
         """The connection; makes one where there is none. Raises psycopg.Error."""
         if self._connection is None or self._connection.closed:

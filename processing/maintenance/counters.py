@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import TypeAlias
 
 from feedback.contract.counts import AnyCounts
+from feedback.contract.headers import MAX_NAME
+from feedback.journal.housekeeping import CountKey
 
-Counts = dict[tuple[int, str, str, str], int]
-"""(minute as epoch seconds, type, state, code) -> n"""
+Counts: TypeAlias = dict[CountKey, int]
 
 OTHER = "other"
 MOST_NAMES = 1000
@@ -34,7 +36,7 @@ class Counters:
         minute = int(now) // 60 * 60
         with self._lock:
             for (kind, state, code), n in counts.items():
-                key = (minute, self._known(kind), str(state), code)
+                key = (minute, self._known(_safe(kind)), str(state), _safe(code))
                 if key in self._counts or len(self._counts) < MOST_KEYS:
                     self._counts[key] = self._counts.get(key, 0) + n
                 else:
@@ -58,3 +60,8 @@ class Counters:
                 return OTHER
             self._names.add(kind)
         return kind
+
+
+def _safe(text: str) -> str:
+    """As the database takes it: what a message says of its type may be anything."""
+    return text[:MAX_NAME].encode("utf-8", "replace").decode().replace("\0", "\ufffd")

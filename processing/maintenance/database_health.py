@@ -1,6 +1,6 @@
 """When the maintenance process tries the database, and what of it the main process hears. Pure.
 
-up -- a statement failed, or main asked --> trying -- success --> up
+up -- a statement failed, or main asked --> in doubt, tried at once -- success --> up
                                              |  ^
                                       failure|  |the pause is over
                                              v  |
@@ -33,6 +33,15 @@ class DatabaseHealth:
         """The main process says that the database is away, and wants to know when it is back."""
         self._wanted = True
         self._told = None
+
+    def doubt(self) -> None:
+        """A statement failed as if the database were away: only a try can tell."""
+        self._wanted = True
+
+    @property
+    def sure(self) -> bool:
+        """It is there, as far as is known, and nobody doubts it."""
+        return self.up and not self._wanted
 
     def pause(self, now: float) -> float | None:
         """Seconds until the next try; 0 when it is due, None while none is wanted."""

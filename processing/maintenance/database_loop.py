@@ -8,30 +8,29 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import psycopg
 from structlog.stdlib import BoundLogger
 
+from feedback.backoff import Breaker
 from feedback.contract.counts import AnyCounts, Count
-from feedback.errors import OncepoolError, SchemaTooNew
+from feedback.journal.failures import Outage, outage_of
 from feedback.journal.housekeeping import (
     add_counters,
     in_doubt_records,
     in_doubt_statuses,
     sweep_expired_claims,
 )
-from feedback.journal.migrations import check_schema, migrate
 from feedback.journal.result_outbox import add_results
 from feedback.status.store import StatusWrite
 from processing.ipc.channel import ChannelClosed
-from processing.ipc.frames import CannotServe, DatabaseState, Frame, MaintenanceReady
+from processing.ipc.frames import Frame
 from processing.maintenance.claimer import Claimer
 from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.counters import Counters
-from processing.maintenance.database_health import DatabaseHealth
+from processing.maintenance.database_probe import DatabaseProbe
 from processing.maintenance.health import Health
 from processing.maintenance.periodic import PeriodicDuties
 from processing.maintenance.reporting import Reporting
@@ -55,17 +54,12 @@ class DatabaseLoop:
         log: BoundLogger,
     ) -> None:
         self._settings = settings
-        self._health = health
         self._log = log
         self._duties = PeriodicDuties(
             {COUNTERS: WRITE_COUNTERS_EVERY, SWEEP: settings.sweep_interval}, time.monotonic()
         )
         # At the start too: an instance that was killed may have left claims.
         self._duties.hasten(SWEEP, time.monotonic())
-        self._said_ready = False
-        self._schema_checked = False
-        self._blocked = False
-        """The schema can't be used: nothing but stopping helps."""
         self._counters = Counters()
         self._reporting = Reporting(tell, publish, self.count, settings.status_ttl)
         self._claimer = Claimer(settings, self._reporting)
@@ -73,10 +67,10 @@ class DatabaseLoop:
         self._connection = ListeningConnection(
             settings.database_url, settings.schema, settings.instance, self._claimer.woken
         )
-        self._changed = threading.Lock()
-        # Both below are guarded by _changed.
-        self._state = DatabaseHealth()
-        self._stopping = False
+        self._failures: defaultdict[str, Breaker] = defaultdict(Breaker)
+        """By work that failed though the database is there: it is not tried again at once."""
+        self._probe = DatabaseProbe(settings, self._connection, self._reporting, health, log)
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="database", daemon=True)
 
     # Called by the thread that takes frames
@@ -87,8 +81,7 @@ class DatabaseLoop:
 
     def probe(self) -> None:
         """The main process wants to hear when the database can be reached."""
-        with self._changed:
-            self._state.ask()
+        self._probe.ask()
         self.wake()
 
     def count(self, counts: AnyCounts) -> None:
@@ -121,8 +114,7 @@ class DatabaseLoop:
 
     def stop(self) -> None:
         """Writes the last counters and ends; `join` waits for it."""
-        with self._changed:
-            self._stopping = True
+        self._stopping.set()
         self._claimer.stop()
         self.wake()
 
@@ -141,10 +133,11 @@ class DatabaseLoop:
 
     def _turn(self) -> None:
         now = time.monotonic()
-        with self._changed:
-            try_now = self._state.pause(now) == 0
-        if try_now:
-            self._attempt(self._reach)
+        if self._probe.pause(now) == 0:
+            was_up = self._probe.up
+            self._probe.attempt()
+            if not was_up:
+                self._failures.clear()
             return
         self._when_up(self._tend_unstarted, self._unstarted.pending)
         self._when_up(self._tend_queue, self._claimer.pause(now) == 0.0)
@@ -164,26 +157,34 @@ class DatabaseLoop:
 
     @property
     def _usable(self) -> bool:
-        return self._connection.connected and not self._blocked
+        return self._connection.connected and not self._probe.blocked
 
     def _when_up(self, work: Callable[[], None], wanted: bool = True) -> None:
-        # The work before this one may have found it away.
-        if wanted and self._state.up and not self._blocked:
+        # The work before this one may have failed.
+        if wanted and self._probe.sure and not self._rest_of(work):
             self._attempt(work)
+
+    def _rest_of(self, work: Callable[[], None]) -> float:
+        """Seconds until work that failed is tried again."""
+        return self._failures[work.__name__].pause(time.monotonic())
 
     def _wait(self) -> bool:
         """Waits until something is due; False when it is time to stop."""
         while True:
             now = time.monotonic()
-            with self._changed:
-                if self._stopping:
-                    return False
-                pauses = [self._state.pause(now)]
-                up = self._state.up and not self._blocked
+            if self._stopping.is_set():
+                return False
+            pauses = [self._probe.pause(now)]
+            up = self._probe.up
             if up:
-                pauses += [0.0 if self._unstarted.pending else self._duties.pause(now)]
-                pauses += [self._claimer.pause(now)]
-            elif self._said_ready:  # before that nobody has looked whether the database is there
+                pauses += [self._duties.pause(now)]
+                if self._unstarted.pending:
+                    pauses += [self._rest_of(self._tend_unstarted)]
+                if (due := self._claimer.pause(now)) is not None:
+                    pauses += [max(due, self._rest_of(self._tend_queue))]
+            elif (
+                self._probe.said_ready
+            ):  # before that nobody has looked whether the database is there
                 self._unstarted.refuse_waiting()
             known = [pause for pause in pauses if pause is not None]
             if known and min(known) <= 0:
@@ -193,50 +194,28 @@ class DatabaseLoop:
                 self._attempt(self._connection.hear)
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Does one piece of work; whatever goes wrong counts as the database being away."""
+        """Does one piece of work. Only a try of the database says whether that is away."""
         try:
             with self._connection.busy():
                 work()
-        except (psycopg.Error, OSError) as error:
-            self._failed(" ".join(str(error).split()) or type(error).__name__)
         except ChannelClosed:
             raise
         except Exception as error:  # noqa: BLE001 - housekeeping goes on after a duty's bug
-            self._log.exception("database duty failed")
-            self._failed(repr(error))
+            outage = self._outage_of(error)
+            self._connection.close()  # nobody knows what it is in the middle of
+            if outage is not None:
+                self._probe.doubt()
+            if outage is not Outage.RECONNECT:
+                self._failures[work.__name__].failed(time.monotonic())
+            if outage is None:
+                self._log.exception("database work failed", work=work.__name__.strip("_"))
+        else:
+            self._failures[work.__name__].succeeded()
 
-    def _reach(self) -> None:
-        connection = self._connection.open()
-        (standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone() or (False,)
-        if standby:
-            raise psycopg.OperationalError("this server is a read-only standby")
-        if not self._schema_checked:
-            self._check_schema(connection)
-        with self._changed:
-            news = self._state.succeeded()
-        self._health.database(up=True, detail="answers")
-        if news and self._said_ready and not self._blocked:
-            self._reporting.tell(DatabaseState(up=True, detail="answers"))
-        self._say_ready("ok", "")
-
-    def _check_schema(self, connection: psycopg.Connection[Any]) -> None:
-        schema = self._settings.schema
-        try:
-            if self._settings.migrate:
-                self._connection.take_your_time()
-                applied = migrate(self._settings.database_url, schema)
-                self._log.info("journal migrated", schema=schema, applied=applied)
-            check_schema(connection, schema)
-        except psycopg.OperationalError:
-            raise
-        except (OncepoolError, psycopg.Error) as error:
-            self._blocked = True
-            verdict = "too_new" if isinstance(error, SchemaTooNew) else "missing"
-            detail = str(error).strip()
-            if self._said_ready:
-                self._reporting.tell(CannotServe(detail))
-            self._say_ready(verdict, detail)
-        self._schema_checked = True
+    def _outage_of(self, error: Exception) -> Outage | None:
+        if not isinstance(error, (psycopg.Error, OSError)):
+            return None
+        return outage_of(error, connected=self._connection.usable)
 
     # Duties
 
@@ -277,22 +256,11 @@ class DatabaseLoop:
         if not counts:
             return
         try:
-            add_counters(self._connection.open(), counts, schema=self._settings.schema)
+            refused = add_counters(self._connection.open(), counts, schema=self._settings.schema)
         except BaseException:
             self._counters.restore(counts)
             raise
-
-    def _failed(self, detail: str) -> None:
-        self._connection.close()
-        with self._changed:
-            news = self._state.failed(time.monotonic())
-        self._health.database(up=False, detail=detail)
-        if news and self._said_ready:
-            self._log.warning("database away", detail=detail)
-            self._reporting.tell(DatabaseState(up=False, detail=detail))
-        self._say_ready("unreachable", detail)
-
-    def _say_ready(self, schema: str, detail: str) -> None:
-        if not self._said_ready:
-            self._said_ready = True
-            self._reporting.tell(MaintenanceReady(schema, detail))
+        for key, error in refused:
+            self._log.error(
+                "a count could not be written", count=key, n=counts[key], why=str(error)
+            )

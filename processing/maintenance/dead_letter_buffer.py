@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ from structlog.stdlib import BoundLogger
 from feedback.contract.counts import Count, NotRun
 from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE
 from feedback.contract.states import MALFORMED
+from feedback.journal.halving import write_in_halves
 from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
 
@@ -37,17 +39,24 @@ class DeadLetterBuffer:
             self._waiting.extend((part, letter) for letter in letters)
 
     def write(self, connection: psycopg.Connection[Any]) -> tuple[Counter[int], dict[Count, int]]:
-        """Keeps some; returns how many of each part, and how many of each type.
+        """Stores some; returns how many of each part, and how many of each type.
 
         Raises psycopg.Error where the database is away; then all are still here.
         """
         with self._lock:
             batch = [self._waiting[n] for n in range(min(AT_ONCE, len(self._waiting)))]
-        try:
-            self._keep(connection, [letter for _, letter in batch])
-        except psycopg.DataError:
-            for _, letter in batch:
-                self._keep_alone(connection, letter)
+        refused = write_in_halves(
+            connection, [letter for _, letter in batch], partial(self._store, connection)
+        )
+        for letter, error in refused:
+            self._log.error(
+                "a dead letter could not be stored: its message stands in the topic",
+                error=str(error), **_facts(letter),
+            )  # fmt: skip
+        lost = {id(letter) for letter, _ in refused}
+        for _, letter in batch:
+            if id(letter) not in lost:
+                self._log.warning("stored as dead letter", **_facts(letter))
         with self._lock:
             for _ in batch:
                 self._waiting.popleft()
@@ -61,18 +70,10 @@ class DeadLetterBuffer:
         for _, letter in self._waiting:
             self._log.error("a dead letter is lost: the database stayed away", **_facts(letter))
 
-    def _keep(self, connection: psycopg.Connection[Any], letters: Sequence[DeadLetter]) -> None:
-        with connection.transaction(), connection.cursor() as cursor:
+    def _store(self, connection: psycopg.Connection[Any], letters: Sequence[DeadLetter]) -> None:
+        with connection.cursor() as cursor:
             for letter in letters:
                 self._rows.add_letter(cursor, letter)
-        for letter in letters:
-            self._log.warning("stored as dead letter", **_facts(letter))
-
-    def _keep_alone(self, connection: psycopg.Connection[Any], letter: DeadLetter) -> None:
-        try:
-            self._keep(connection, [letter])
-        except psycopg.DataError as error:
-            self._log.error("a dead letter could not be kept", error=str(error), **_facts(letter))
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from feedback.contract.cloudevents import is_structured, unfold
@@ -20,6 +20,7 @@ from feedback.contract.envelope import Envelope, read
 from feedback.contract.headers import reply_channel
 from feedback.contract.record import HEADERS, TOPIC, VALUE, Record
 from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, SHUTDOWN, State
+from feedback.contract.times import moment
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Superseded
 from feedback.journal.parking import ParkedRequest
@@ -145,11 +146,7 @@ def _parcel(record: Record, envelope: Envelope, run: int, crashes: int) -> Parke
     if is_structured(dict(pairs).get("content-type")):
         pairs = list(unfold(dict(pairs), record[VALUE])[0].items())
     return ParkedRequest(
-        e.id, e.type, e.topic, e.partition, e.offset, _utc(max(0.0, e.time)),
-        None if e.not_before is None else _utc(e.not_before), run, crashes, e.key,
+        e.id, e.type, e.topic, e.partition, e.offset, moment(e.time),
+        None if e.not_before is None else moment(e.not_before), run, crashes, e.key,
         e.reference, e.payload, headers_json(pairs),
     )  # fmt: skip
-
-
-def _utc(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.fingerprint import fingerprint
@@ -18,6 +18,7 @@ from feedback.contract.states import (
     UNKNOWN_TYPE,
     State,
 )
+from feedback.contract.times import moment
 from feedback.errors import Malformed
 from feedback.journal.tokens import claim_token
 from processing.handlers.app import App
@@ -130,7 +131,7 @@ def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
 
 def _delay(task: Task, due: float | None) -> None:
     if due is not None and due > time.time():
-        task.end(Outcome(State.WAITING, DELAYED, due=datetime.fromtimestamp(due, UTC)))
+        task.end(Outcome(State.WAITING, DELAYED, due=moment(due)))
 
 
 def _timestamp(due: datetime | None) -> float | None:

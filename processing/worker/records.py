@@ -18,6 +18,7 @@ from feedback.contract.envelope import JSON
 from feedback.contract.headers import OURS, headers_for
 from feedback.contract.record import HEADERS, Headers
 from feedback.contract.states import DUPLICATE, FOLLOW_UP, OK, WORKER_DIED, State
+from feedback.contract.times import moment
 from feedback.journal.coalescing import Superseded
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import FailedRun, RequestRow, StoredRequest, headers_json
@@ -152,10 +153,10 @@ def _headers(task: Task) -> Headers | None:
     others = {name: value for name, value in e.headers.items() if name not in OURS}
     if e.content_type != JSON:
         others["content-type"] = e.content_type
-    expires = None if e.expires_at is None else datetime.fromtimestamp(e.expires_at, UTC)
+    expires = None if e.expires_at is None else moment(e.expires_at)
     return [
         *headers_for(
-            e.id, e.type, time=datetime.fromtimestamp(max(0.0, e.time), UTC), expires=expires,
+            e.id, e.type, time=moment(e.time), expires=expires,
             timeout=e.timeout, reference=e.reference, reply_to=e.reply_to, extra=others,
         )
     ]  # fmt: skip

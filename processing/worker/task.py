@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from feedback.contract.envelope import Envelope
 from feedback.contract.record import Record, kind_of
 from feedback.contract.states import RETRIED, UNKNOWN_TYPE, State
+from feedback.contract.times import moment
 from feedback.journal.rows import StoredRequest
 from feedback.status.status import DEFAULT_TTL
 from processing.handlers.handler import Handler
@@ -113,7 +114,7 @@ class Task:
         """
         if self.stored is not None:
             return self.stored.produced_at
-        return datetime.fromtimestamp(min(max(0.0, self.envelope.time), time.time()), UTC)
+        return moment(min(self.envelope.time, time.time()))
 
     @property
     def crashes(self) -> int:
@@ -148,7 +149,7 @@ class Task:
     def request(self) -> Request[Any]:
         """What the handler may see of it."""
         e = self.envelope
-        deadline = datetime.fromtimestamp((self.started or time.time()) + self.timeout, UTC)
+        deadline = moment((self.started or time.time()) + self.timeout)
         self.follow_ups = []
         return Request(
             e.id, e.type, e.key, self.attempt, e.headers, deadline, e.topic, e.partition, e.offset,

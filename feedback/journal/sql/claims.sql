@@ -41,7 +41,7 @@ SET token = %(token)s, run = r.run + 1, crashes = r.crashes + (r.token IS NOT NU
     lease_until = statement_timestamp() + make_interval(secs => %(lease)s),
     due_at = statement_timestamp() + make_interval(secs => %(lease)s)
 WHERE r.ctid = ANY (ARRAY(SELECT ctid FROM due))
-RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers::text, r.crashes,
+RETURNING r.id, r.type, r.topic, least(greatest(r.produced_at, 'epoch'), '9999-12-30Z'), r.key, r.payload, r.headers::text, r.crashes,
           r.coalesce_key, coalesce(r.not_before, r.created_at), r.created_at
 
 -- name: start_coalesced

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from processing.ipc.frames import Counts, DatabaseState, ProbeDatabase
 from stack import Stack
+from tests.support.journal import Journal
 from tests.support.maintenance import StartMaintenance, counters
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -31,3 +34,36 @@ def test_counters_outlive_an_outage(
     maintenance.send(Counts({("a", "done", "ok"): 4}))
 
     eventually(lambda: counters(stack, schema) == {("a", "done", "ok"): 7})
+
+
+def test_what_a_message_calls_its_type_stops_no_counter(
+    start: StartMaintenance, stack: Stack, schema: str
+) -> None:
+    maintenance = start(schema=schema)
+    maintenance.ready()
+    dead = ("dead_letter", "malformed")
+    odd = ["pay\0ment", "\ud800", "".join(chr(0x10000 + n) for n in range(9_000))]
+
+    maintenance.send(Counts({(kind, *dead): 1 for kind in odd} | {("a", "done", "ok"): 5}))
+
+    named = {("pay\ufffdment", *dead): 1, ("?", *dead): 1, (odd[2][:200], *dead): 1}
+    eventually(lambda: counters(stack, schema) == named | {("a", "done", "ok"): 5})
+    assert maintenance.received(DatabaseState) == []
+
+
+def test_a_count_that_the_database_refuses_stops_no_other(
+    start: StartMaintenance, journal: Journal, stack: Stack, capfd: pytest.CaptureFixture[str]
+) -> None:
+    journal.run("ALTER TABLE {s}.counters ADD CONSTRAINT no_b CHECK (type <> 'b')")
+    maintenance = start(schema=journal.schema)
+    maintenance.ready()
+    for n in range(2):
+        maintenance.send(Counts({(kind, "done", "ok"): 1 for kind in "abcd"}))
+        eventually(
+            lambda n=n: (
+                counters(stack, journal.schema) == {(kind, "done", "ok"): n + 1 for kind in "acd"}
+            )
+        )
+    assert maintenance.received(DatabaseState) == []
+    assert maintenance.stop() == 0
+    assert capfd.readouterr().err.count("a count could not be written") == 2

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import psycopg
 
+from feedback.journal.migrations import migrate
 from processing.ipc.frames import CannotServe, DatabaseState, ProbeDatabase
 from stack import Stack
 from tests.support.maintenance import StartMaintenance
+from tests.support.own_database import OwnDatabase
 from tests.support.proxy import Proxy
 
 
@@ -110,3 +112,44 @@ def test_a_database_that_hangs_is_told_and_found_again(
 
     proxy.mend()
     assert maintenance.wait_for(DatabaseState, 2).up
+
+
+def test_a_database_that_takes_no_writes_is_away(
+    start: StartMaintenance, own_database: OwnDatabase
+) -> None:
+    migrate(own_database.url, "journal")
+    maintenance = start(schema="journal", database_url=own_database.url, sweep_interval=0.1)
+    assert maintenance.ready().schema == "ok"
+
+    own_database.set_read_only(read_only=True)
+    assert not maintenance.wait_for(DatabaseState, 1).up
+    maintenance.send(ProbeDatabase())
+    assert not maintenance.wait_for(DatabaseState, 2).up
+
+    own_database.set_read_only(read_only=False)
+    assert maintenance.wait_for(DatabaseState, 3).up
+
+
+def test_a_read_only_database_is_no_schema_that_is_missing(
+    start: StartMaintenance, own_database: OwnDatabase
+) -> None:
+    """It would end the instance for good, also where a failover takes a few seconds."""
+    own_database.set_read_only(read_only=True)
+    maintenance = start(schema="journal", database_url=own_database.url, migrate=True)
+    assert maintenance.ready().schema == "unreachable"
+
+    own_database.set_read_only(read_only=False)
+
+    assert maintenance.wait_for(DatabaseState).up
+
+
+def test_a_connection_that_ends_is_no_outage(
+    start: StartMaintenance, own_database: OwnDatabase
+) -> None:
+    migrate(own_database.url, "journal")
+    maintenance = start(schema="journal", database_url=own_database.url, sweep_interval=0.1)
+    maintenance.ready()
+    for number in range(1, 6):
+        assert own_database.end_connections("oncepool maintenance") == 1
+        maintenance.send(ProbeDatabase())
+        assert maintenance.wait_for(DatabaseState, number).up

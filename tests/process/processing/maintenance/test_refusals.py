@@ -137,3 +137,22 @@ def test_statuses_that_wait_are_sent_before_the_end(
     finally:
         store.close()
         valkey.stop()
+
+
+def test_a_dead_letter_from_the_far_future_stops_no_other(
+    start: StartMaintenance, stack: Stack, schema: str
+) -> None:
+    maintenance = start(schema=schema)
+    maintenance.ready()
+    micros = 1_700_000_000_000_000
+    pairs: list[tuple[str, bytes | None]] = [("ce_type", b"a"), ("x\0y", b"1")]
+    broken = [
+        ("requests", 0, number, time, None, b"{}", pairs, "a", None)
+        for number, time in enumerate((micros, 1_700_000_000_000, -1, 2**63 - 1))
+    ]
+
+    maintenance.send(Refuse(0, "shutdown", broken, []))
+
+    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 4)
+    assert len(letters(stack, schema)) == 4
+    assert maintenance.received(DatabaseState) == []

@@ -13,7 +13,14 @@ from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import encode_status
 from feedback.status.store import StatusWrite
-from processing.ipc.frames import DueRows, Park, PartAnswered, ReleaseClaims, WantRows
+from processing.ipc.frames import (
+    DatabaseState,
+    DueRows,
+    Park,
+    PartAnswered,
+    ReleaseClaims,
+    WantRows,
+)
 from stack import Stack
 from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
 from tests.support.proxy import Proxy
@@ -208,3 +215,45 @@ def test_at_the_end_parks_and_releases_are_done_and_nothing_is_claimed(
     tokens = dict(rows.query(f"SELECT id, token FROM {rows.schema}.requests"))
     assert set(tokens) == {"x", "r-1"}
     assert tokens["r-1"] is None
+
+
+def test_times_and_names_that_no_database_takes_stop_no_neighbour(
+    ready: StartMaintenance, rows: WaitingRows
+) -> None:
+    """A producer whose clock counts microseconds, the last hour there is, a NUL in a header."""
+    late = message(2, ("ce_time", b"9999-12-31T23:59:59-01:00"))
+    micros = (*message(3)[:3], 1_700_000_000_000_000, *message(3)[4:])
+    odd = message(4, ("x\0y", b"1"))
+    maintenance = ready()
+
+    maintenance.send(Park(1, "parked", [message(1), late, micros, odd], [], [], []))
+
+    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 4)
+    assert rows.states() == dict.fromkeys(("r-1", "r-2", "r-3", "r-4"), "waiting")
+    maintenance.send(WantRows(1, 10, {}, []))
+    assert sorted(due(maintenance)) == ["r-1", "r-2", "r-3", "r-4"]
+
+
+def test_a_request_that_the_database_refuses_stops_no_neighbour(
+    ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
+) -> None:
+    rows.query(f"ALTER TABLE {rows.schema}.requests ADD CONSTRAINT no_2 CHECK (id <> 'r-2')")
+    maintenance = ready()
+
+    maintenance.send(Park(1, "parked", [message(n) for n in range(500)], [], [], []))
+
+    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 500)
+    assert len(rows.states()) == 499
+    eventually(lambda: state_of(statuses, "r-2") == ("failed", "shutdown"))
+    assert state_of(statuses, "r-3") == ("waiting", "parked")
+    assert maintenance.received(DatabaseState) == []
+
+
+def test_a_row_with_an_endless_time_stops_no_claim(
+    ready: StartMaintenance, rows: WaitingRows
+) -> None:
+    rows.add("a", "b")
+    rows.query(f"UPDATE {rows.schema}.requests SET produced_at = 'infinity' WHERE id = 'a'")
+    maintenance = ready()
+    maintenance.send(WantRows(1, 10, {}, []))
+    assert sorted(due(maintenance)) == ["a", "b"]

@@ -1,0 +1,22 @@
+"""Times that others give: made safe for the journal and for Python."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+EARLIEST: Final = datetime.fromtimestamp(0, UTC)
+LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+"""A day before the last that Python knows: in any time zone it is a date that it can hold."""
+
+_LATEST_SECONDS: Final = LATEST.timestamp()
+
+
+def moment(seconds: float) -> datetime:
+    """The time so many seconds after the epoch, or the nearest one that can be kept.
+
+    Anybody may send any number: a producer that gives microseconds for milliseconds, or none (-1).
+    """
+    if not seconds > 0:
+        return EARLIEST
+    return LATEST if seconds >= _LATEST_SECONDS else datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,148 @@
+"""Tries the database: whether it is there, takes writes and has the journal of this version."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psycopg
+from structlog.stdlib import BoundLogger
+
+from feedback.errors import OncepoolError, SchemaTooNew
+from feedback.journal.connections import Connection
+from feedback.journal.failures import outage_of
+from feedback.journal.migrations import check_schema, migrate
+from feedback.journal.probe import takes_writes
+from processing.ipc.channel import ChannelClosed
+from processing.ipc.frames import CannotServe, DatabaseState, MaintenanceReady
+from processing.maintenance.connection import ListeningConnection
+from processing.maintenance.database_health import DatabaseHealth
+from processing.maintenance.health import Health
+from processing.maintenance.reporting import Reporting
+from processing.settings import MaintenanceSettings
+
+
+class DatabaseProbe:
+    """Nothing else says that the database is away, or tells the main process so.
+
+    Any thread may ask; the database thread tries.
+    """
+
+    def __init__(
+        self,
+        settings: MaintenanceSettings,
+        connection: ListeningConnection,
+        reporting: Reporting,
+        health: Health,
+        log: BoundLogger,
+    ) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._reporting = reporting
+        self._health = health
+        self._log = log
+        self.said_ready = False
+        """The first try is over, whatever came of it."""
+        self.blocked = False
+        """The schema can't be used: nothing but stopping helps."""
+        self._schema_checked = False
+        self._lock = threading.Lock()
+        self._state = DatabaseHealth()  # guarded by _lock
+
+    def ask(self) -> None:
+        """The main process wants to hear when the database can be reached."""
+        with self._lock:
+            self._state.ask()
+
+    def doubt(self) -> None:
+        """A statement failed as if the database were away."""
+        with self._lock:
+            self._state.doubt()
+
+    @property
+    def up(self) -> bool:
+        """The last try reached it, and the journal can be used."""
+        return self._state.up and not self.blocked
+
+    @property
+    def sure(self) -> bool:
+        """As `up`, and nobody has asked or doubted since."""
+        return self._state.sure and not self.blocked
+
+    def pause(self, now: float) -> float | None:
+        """Seconds until the next try; 0 when it is due, None while none is wanted."""
+        with self._lock:
+            return self._state.pause(now)
+
+    def attempt(self) -> None:
+        """Tries the database and says what came of it. Raises ChannelClosed."""
+        try:
+            with self._connection.busy():
+                self._reach()
+        except (psycopg.Error, OSError) as error:
+            self._failed(" ".join(str(error).split()) or type(error).__name__)
+        except ChannelClosed:
+            raise
+        except Exception as error:  # noqa: BLE001 - it may go well the next time
+            self._log.exception("trying the database failed")
+            self._failed(repr(error))
+
+    def _reach(self) -> None:
+        known = self._connection.connected
+        try:
+            self._probe()
+        except (psycopg.Error, OSError):
+            if not known:
+                raise
+            # The connection that there was may be all that was lost, or lead to a server that
+            # another one has taken over from.
+            self._connection.close()
+            self._probe()
+        with self._lock:
+            news = self._state.succeeded()
+        self._health.database(up=True, detail="answers")
+        if news and self.said_ready and not self.blocked:
+            self._reporting.tell(DatabaseState(up=True, detail="answers"))
+        self._say_ready("ok", "")
+
+    def _probe(self) -> None:
+        """Raises psycopg.Error unless the database can be worked with."""
+        connection = self._connection.open()
+        if not self._schema_checked:
+            self._check_schema(connection)
+        if not self.blocked and not takes_writes(connection, schema=self._settings.schema):
+            raise psycopg.OperationalError("it takes no writes: it is read-only, or its disk full")
+
+    def _check_schema(self, connection: Connection) -> None:
+        schema = self._settings.schema
+        try:
+            if self._settings.migrate:
+                self._connection.take_your_time()
+                applied = migrate(self._settings.database_url, schema)
+                self._log.info("journal migrated", schema=schema, applied=applied)
+            check_schema(connection, schema)
+        except (OncepoolError, psycopg.Error) as error:
+            if isinstance(error, psycopg.OperationalError) or outage_of(error, connected=True):
+                raise
+            self.blocked = True
+            verdict = "too_new" if isinstance(error, SchemaTooNew) else "missing"
+            detail = str(error).strip()
+            if self.said_ready:
+                self._reporting.tell(CannotServe(detail))
+            self._say_ready(verdict, detail)
+        self._schema_checked = True
+
+    def _failed(self, detail: str) -> None:
+        self._connection.close()
+        with self._lock:
+            news = self._state.failed(time.monotonic())
+        self._health.database(up=False, detail=detail)
+        if news and self.said_ready:
+            self._log.warning("database away", detail=detail)
+            self._reporting.tell(DatabaseState(up=False, detail=detail))
+        self._say_ready("unreachable", detail)
+
+    def _say_ready(self, schema: str, detail: str) -> None:
+        if not self.said_ready:
+            self.said_ready = True
+            self._reporting.tell(MaintenanceReady(schema, detail))

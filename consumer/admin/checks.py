@@ -20,10 +20,10 @@ from consumer.config.masking import mask_url
 from consumer.config.settings import Settings, variable
 from consumer.intake.events import Assigned, Trouble
 from consumer.intake.kafka import Kafka
-from consumer.intake.logs import get_logger
 from feedback.errors import OncepoolError, SchemaMissing
 from feedback.journal.connections import open_connection
 from feedback.journal.migrations import check_schema
+from processing.logs import get_logger
 
 CONNECT_TIMEOUT = 5
 JOIN_TIMEOUT = 10.0

@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError, KafkaRefused
-from consumer.intake.logs import librdkafka_logger
+from consumer.intake.kafka_log import librdkafka_logger
 from feedback.errors import OncepoolError
 
 TIMEOUT = 5.0

@@ -12,7 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from consumer.admin.kafka_admin import ERRORS_ONLY, admin_client, metadata
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError, KafkaRefused
-from consumer.intake.logs import librdkafka_logger
+from consumer.intake.kafka_log import librdkafka_logger
 
 TIMEOUT = 10.0
 PAUSE = 0.2

@@ -8,8 +8,8 @@ import typer
 
 from consumer.commands.options import ALL, with_settings
 from consumer.config.settings import Settings
-from consumer.intake.logs import configure
 from consumer.service.reload import run_reloading
+from processing.logs import configure
 
 app = typer.Typer()
 

@@ -68,10 +68,6 @@ class Assignment:
         """The generation of a partition's present assignment, None where it is not ours."""
         return self._generations.get(place)
 
-    def watermark(self, place: Place) -> int:
-        """The highest offset taken in this assignment, -1 where there is none."""
-        return self._watermarks.get(place, -1)
-
     def raise_watermark(self, place: Place, offset: int) -> None:
         """Records up to `offset` were taken in an earlier assignment and are not taken again."""
         if place in self._watermarks:

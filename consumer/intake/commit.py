@@ -25,29 +25,33 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from consumer.intake.actions import (
+from consumer.intake.assignment import Assignment, Run
+from consumer.intake.buffer import Buffer
+from consumer.intake.commit_errors import NOTHING_SAID, TABLE, UNKNOWN_LIMIT, Verdict, judge
+from consumer.intake.events import (
     Action,
+    Answered,
     Deliver,
     Drop,
-    Fatal,
+    EndService,
     Found,
+    Place,
     ReadBack,
     Rejoin,
     SendCommit,
 )
-from consumer.intake.assignment import Assignment, Run
-from consumer.intake.buffer import Buffer
-from consumer.intake.commit_errors import TABLE, UNKNOWN_LIMIT, Verdict, judge
-from consumer.intake.events import Answered, Place
 from consumer.intake.flow_control import Room
-from consumer.intake.offset_repair import PAUSES, Repair
+from consumer.intake.offset_repair import UNREAD_PAUSES, Repair
+from feedback.backoff import Backoff
 from feedback.contract.record import OFFSET, Record, kind_of
 
+AGAIN_PAUSES = Backoff(0.05, 1.0)
+"""Seconds before a commit that did not land is sent again, by the number of tries."""
 VERSION = "1"
 """Of the metadata's form: version, token, room for the lowest offset that is not finished."""
 
 
-class Phase(Enum):
+class CommitPhase(Enum):
     """Where the open commit stands."""
 
     SENT = "sent"
@@ -73,7 +77,7 @@ class Open:
     metadata: str
     pieces: dict[Place, Piece]
     since: float
-    phase: Phase = Phase.SENT
+    phase: CommitPhase = CommitPhase.SENT
     due: float = 0.0
     tries: int = 0
     unknown_errors: int = 0
@@ -151,12 +155,15 @@ class Commit:
     def answered(self, answer: Answered) -> list[Action]:
         """A commit was answered; answers to others than the one that waits are ignored."""
         commit = self._open
-        if commit is None or commit.phase is not Phase.SENT:
+        if commit is None or commit.phase is not CommitPhase.SENT:
             return []
         # An error from inside the client may name no partition, so no token either.
         if answer.metadata not in (commit.metadata, None):
             return []
         codes = {code for code in (answer.error, *answer.errors.values()) if code}
+        if not codes and answer.metadata is None:
+            # Nothing says whose answer it is, or of which partitions.
+            codes = {NOTHING_SAID}
         if not codes:
             return [*self._deliver(commit, list(commit.pieces)), *self._decided(commit)]
         worst = max(sorted(codes), key=lambda code: judge(code).verdict.value)
@@ -167,7 +174,7 @@ class Commit:
         commit.broken |= any(judge(code).loose for code in codes)
         self.counts[f"error:{worst}"] += 1
         # Whichever partitions it names: any of them may have landed.
-        commit.phase = Phase.ASKED
+        commit.phase = CommitPhase.ASKED
         return [ReadBack(tuple(commit.pieces))]
 
     def read_back(self, found: Found, now: float) -> list[Action]:
@@ -175,7 +182,7 @@ class Commit:
         commit = self._open
         if commit is None:
             return self._put_right(found, now)
-        if commit.phase is not Phase.ASKED:
+        if commit.phase is not CommitPhase.ASKED:
             return []
         ours = [place for place, piece in commit.pieces.items()
                 if found.get(place) == (piece.offset, commit.metadata)]  # fmt: skip
@@ -188,9 +195,9 @@ class Commit:
         if not commit.pieces:
             return [*actions, *self._decided(commit)]
         clear = all(place in found for place in commit.pieces)
-        commit.phase = Phase.AGAIN if clear else Phase.UNCLEAR
+        commit.phase = CommitPhase.AGAIN if clear else CommitPhase.UNCLEAR
         commit.tries += 1
-        commit.due = now + PAUSES.after(commit.tries)
+        commit.due = now + (AGAIN_PAUSES if clear else UNREAD_PAUSES).after(commit.tries)
         return actions
 
     def _deliver(self, commit: Open, places: Sequence[Place]) -> list[Action]:
@@ -227,7 +234,7 @@ class Commit:
         if commit.verdict is Verdict.FATAL:
             self.stopped = True
             reason = judge(commit.error).reason
-            return [Fatal(f"offsets can't be committed: {commit.error}, {reason}")]
+            return [EndService(f"offsets can't be committed: {commit.error}, {reason}")]
         # A member that the group has put out reads what it dropped again once it has joined anew.
         out = commit.verdict is Verdict.REJOIN and bool(self._assignment.places)
         if self.stopped or not (commit.broken or out):
@@ -250,10 +257,10 @@ class Commit:
                 places = self._repair.ask(now)
                 return [ReadBack(places)] if places else []
             return self._begin(now, room)
-        if commit.phase in (Phase.SENT, Phase.ASKED) or now < commit.due:
+        if commit.phase in (CommitPhase.SENT, CommitPhase.ASKED) or now < commit.due:
             return []
-        if commit.phase is Phase.UNCLEAR:
-            commit.phase = Phase.ASKED
+        if commit.phase is CommitPhase.UNCLEAR:
+            commit.phase = CommitPhase.ASKED
             return [ReadBack(tuple(commit.pieces))]
         return self._send_again(commit)
 
@@ -280,10 +287,10 @@ class Commit:
                 actions += self._not_landed(commit, place, read_again=True)
         if not commit.pieces:
             return [*actions, *self._decided(commit)]
-        commit.phase = Phase.SENT
+        commit.phase = CommitPhase.SENT
         self.counts["sent again"] += 1
         offsets = {place: piece.offset for place, piece in commit.pieces.items()}
-        return [*actions, SendCommit(offsets, commit.metadata, again=True)]
+        return [*actions, SendCommit(offsets, commit.metadata)]
 
     # After a rejoin
 

@@ -22,6 +22,9 @@ GO_ON_AT = 0.9
 RESUME_AT = 0.5
 """Share of the bound at which paused partitions are resumed."""
 SMOOTHING = 0.2
+SPARE = 16
+"""Records beyond the bound that may come before partitions are paused at once: the client serves
+the answer to a commit only in a poll for a message, so it is polled while intake is full."""
 
 
 class Reason(StrEnum):
@@ -86,7 +89,7 @@ class Flow:
         elif load <= (RESUME_AT if self._full_long else GO_ON_AT):
             self._full_since = None
         self._full_long = self._full_since is not None and (
-            self._full_long or now - self._full_since >= HOLD
+            self._full_long or now - self._full_since >= HOLD or self._spent(requests, size)
         )
 
     def polled(self, requests: int, size: int) -> None:
@@ -112,6 +115,11 @@ class Flow:
             # A commit takes its time, so it waits for room that is worth one.
             return NO_ROOM
         return Room(self.max_requests - requests, self.max_bytes - size, idle=requests == 0)
+
+    def _spent(self, requests: int, size: int) -> bool:
+        """Whether all that may come beyond the bound has come."""
+        over = max(requests - self.max_requests, (size - self.max_bytes) / max(1, self._mean_size))
+        return over >= SPARE
 
     def _load(self, requests: int, size: int) -> float:
         return max(requests / self.max_requests, size / self.max_bytes)

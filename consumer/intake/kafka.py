@@ -21,20 +21,19 @@ from structlog.stdlib import BoundLogger
 
 from consumer.config.settings import Settings
 from consumer.errors import KafkaRefused
-from consumer.intake.actions import Found
 from consumer.intake.events import (
     Answered,
     Assigned,
     ConnectionLost,
     Event,
+    Found,
     Place,
     Polled,
     Revoked,
     Trouble,
 )
-from consumer.intake.kafka_log import ClientLog
+from consumer.intake.kafka_log import ClientLog, librdkafka_logger
 from consumer.intake.kafka_properties import Protocol, client_properties, properties
-from consumer.intake.logs import librdkafka_logger
 from consumer.intake.records import records_of
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
 

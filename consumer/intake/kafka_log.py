@@ -1,4 +1,4 @@
-"""librdkafka's log lines: connections that broke are made events, the rest goes to our log."""
+"""librdkafka's log lines: broken connections become events, the rest goes to our log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from consumer.intake.logs import RateLimited, get_logger, librdkafka_logger
+from processing.logs import RateLimited, get_logger
 
 COORDINATOR = "GroupCoordinator"
 """The name of the connection on which offsets are committed."""
@@ -16,6 +16,14 @@ BROKEN = frozenset({"FAIL", "REQTMOUT"})
 """Facilities of lines that say that a connection, or a request on it, is gone."""
 
 NAME = re.compile(r"\[thrd:([^\]]*)\]: ")
+
+
+def librdkafka_logger() -> logging.Logger:
+    """What to give a confluent_kafka client as ``logger=``: librdkafka's lines become ours.
+
+    They are handed over while the client is polled, on the polling thread.
+    """
+    return logging.getLogger("librdkafka")
 
 
 class ClientLog:

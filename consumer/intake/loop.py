@@ -15,23 +15,31 @@ from dataclasses import dataclass
 
 from structlog.stdlib import BoundLogger
 
-from consumer.intake.actions import Action, Deliver, Drop, Fatal, ReadBack, Rejoin, SendCommit
 from consumer.intake.assignment import Assignment
 from consumer.intake.commit import Commit
 from consumer.intake.events import (
+    Action,
     Answered,
     Assigned,
     ConnectionLost,
+    Deliver,
+    Drop,
+    EndService,
     Event,
+    Found,
     Place,
     Polled,
+    ReadBack,
+    Rejoin,
     Revoked,
+    SendCommit,
     Trouble,
 )
 from consumer.intake.flow_control import Flow, Reason, Room
-from consumer.intake.logs import RateLimited
 from consumer.intake.ports import KafkaClient, WorkerPool
+from feedback.backoff import Backoff
 from feedback.contract.record import Record
+from processing.logs import RateLimited
 
 IDLE_WAIT = 0.1
 BUSY_WAIT = 0.02
@@ -45,8 +53,10 @@ SPIN_PAUSE = 0.0002
 milliseconds: a commit younger than YOUNG_COMMIT is looked at this often instead."""
 OLD_COMMIT = 1.0
 """Seconds after which the answer is not expected any moment."""
-READ_BACK_TIMEOUT = 1.0
-"""Seconds that reading committed offsets may block the loop; it is tried again later."""
+READ_BACK_TIMEOUTS = Backoff(0.1, 0.25)
+"""Seconds that reading committed offsets may block the loop, by the number of the try. The client
+has no way to ask without blocking, and with the coordinator away nothing answers: with the pauses
+of `UNREAD_PAUSES` the loop stands still for less than a fifth of an outage, each time briefly."""
 REJOIN_LIMIT = 30.0
 """Seconds after which a rejoin does not wait any longer for the assignment to become empty."""
 SLOW_COMMIT = 10.0
@@ -110,6 +120,8 @@ class Loop:
         self._rejoin_until: float | None = None
         """A rejoin waits for the assignment to become empty, at most until then."""
         self._complained = 0.0
+        self._unread = 0
+        """Questions for committed offsets in a row that nobody answered."""
         self.fatal: str | None = None
         """Why the service has to end, once it has to."""
 
@@ -133,7 +145,8 @@ class Loop:
         age = None if since is None else self._clock() - since
         if self._flow.holding and age is None:
             self._pool.step(PENDING_WAIT)
-        elif self._pool.pending:
+        elif self._pool.pending or self._flow.holding:
+            # Full with a commit open: each poll for its answer may bring a record more.
             self._pool.step(PENDING_WAIT if age is None else COMMIT_WAIT)
             self._poll(0.0)
         elif age is not None:
@@ -225,7 +238,7 @@ class Loop:
                     if refused is not None:
                         self._act(self._commit.answered(refused))
                 case ReadBack(places):
-                    found = self._kafka.committed(places, READ_BACK_TIMEOUT)
+                    found = self._read_back(places)
                     self._act(self._commit.read_back(found, self._clock()))
                 case Drop((topic, partition), count, cause):
                     self._flood.info(
@@ -235,8 +248,14 @@ class Loop:
                     self._log.warning("joining the group anew", reason=reason)
                     self._kafka.unsubscribe()
                     self._rejoin_until = self._clock() + REJOIN_LIMIT
-                case Fatal(message):
+                case EndService(message):
                     self.fatal = self.fatal or message
+
+    def _read_back(self, places: Sequence[Place]) -> Found:
+        """Asks for committed offsets, for longer where the last question was not answered."""
+        found = self._kafka.committed(places, READ_BACK_TIMEOUTS.after(self._unread + 1))
+        self._unread = 0 if found else self._unread + 1
+        return found
 
     def _finish_rejoin(self, now: float) -> None:
         if self._rejoin_until is None:

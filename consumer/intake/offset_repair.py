@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from consumer.intake.actions import Found
-from consumer.intake.events import Place
+from consumer.intake.events import Found, Place
 from feedback.backoff import Backoff
 
-PAUSES = Backoff(0.05, 1.0)
-"""Seconds between two tries, by the number of those that failed."""
+UNREAD_PAUSES = Backoff(0.5, 2.5)
+"""Seconds between two questions for committed offsets, by the number of those without an answer:
+each blocks the loop."""
 
 
 class Repair:
@@ -74,5 +74,5 @@ class Repair:
                 put_back[place] = confirmed
         self._asked = False
         self._tries = self._tries + 1 if self._back else 0
-        self._due = now + PAUSES.after(self._tries) if self._back else 0.0
+        self._due = now + UNREAD_PAUSES.after(self._tries) if self._back else 0.0
         return put_back

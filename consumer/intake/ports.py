@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from consumer.intake.actions import Found
-from consumer.intake.events import Answered, Event, Place
+from consumer.intake.events import Answered, Event, Found, Place
 from feedback.contract.record import Record
 from processing.ipc.frames import MaintenanceReady, ToMaintenance
 from processing.pool.pool import PoolStats

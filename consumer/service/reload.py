@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from consumer.errors import ConsumerError
-from consumer.intake.logs import get_logger
+from processing.logs import get_logger
 
 log = get_logger("reload")
 
@@ -38,8 +38,12 @@ def run_reloading(folder: Path | None = None) -> int:
             "--reload needs the package watchfiles: pip install 'oncepool[reload]'"
         ) from None
     stop = threading.Event()
+    running: list[subprocess.Popen[bytes]] = []
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set() and running[-1].poll() is None:
+            # The first one has been handed on; each further one hastens the service's shutdown.
+            running[-1].terminate()
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -47,7 +51,7 @@ def run_reloading(folder: Path | None = None) -> int:
     # Its settings are read again by each child, from the environment and the file as they are then.
     environment = {k: v for k, v in os.environ.items() if k != "ONCEPOOL_RELOAD"}
     command = service_command(sys.argv[1:])
-    child = _start(command, environment)
+    running.append(_start(command, environment))
     for changes in watchfiles.watch(
         folder or Path.cwd(),
         watch_filter=watchfiles.PythonFilter(),
@@ -59,9 +63,9 @@ def run_reloading(folder: Path | None = None) -> int:
         if not changes:
             continue
         log.info("code changed, restarting", files=sorted({path for _, path in changes})[:5])
-        _end(child)
-        child = _start(command, environment)
-    return _end(child)
+        _end(running[-1])
+        running[:] = [_start(command, environment)]
+    return _end(running[-1])
 
 
 def _start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -23,7 +23,6 @@ from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from consumer.intake.flow_control import Flow
 from consumer.intake.kafka import Kafka
-from consumer.intake.logs import get_logger
 from consumer.intake.loop import Loop
 from consumer.intake.ports import KafkaClient, ServicePool
 from consumer.service.shutdown import Phase, Shutdown
@@ -31,6 +30,7 @@ from consumer.service.signals import Signals
 from consumer.service.watchdog import Watchdog
 from feedback.contract.counts import AT_COMMIT, NotRun
 from processing.ipc.frames import Counts, Heartbeat
+from processing.logs import get_logger
 
 EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
 START_WAIT = 0.1
@@ -63,6 +63,7 @@ class Service:
         self._log = log
         flow = Flow(settings.max_in_hand, int(settings.max_in_hand_bytes))
         self._loop = loop(kafka, pool, flow, instance, get_logger("oncepool.loop"))
+        self._grace = settings.grace
         self._shutdown = Shutdown(settings.grace)
         self._done = Phase.RUNNING
         """The last phase whose work was done."""
@@ -76,9 +77,14 @@ class Service:
 
     def run(self) -> int:
         """Runs until a signal or a fatal error; returns the exit code."""
+        watchdog = Watchdog(
+            self._stuck_at,
+            lambda: self._code(killed=True),
+            self._signals.fileno(),
+            self._grace + STUCK_AFTER,
+        )
         if self._start():
             self._serve()
-        watchdog = Watchdog(self._stuck_at, self._code(killed=True))
         self._drain()
         code = self._close()
         watchdog.dismiss()

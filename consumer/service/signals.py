@@ -24,6 +24,9 @@ class Signals:
         self._waiting = 0
         self.last = ""
         """Name of the signal that came last."""
+        # Written by the interpreter as the signal comes, also while the main thread is inside a
+        # library call and no Python code of it runs: so a watchdog sees what nobody takes.
+        self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, self._handle) for number in HANDLED}
 
     def fileno(self) -> int:
@@ -47,11 +50,10 @@ class Signals:
         """Puts back the handlers that were there."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._reader)
         os.close(self._writer)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._waiting += 1
         self.last = signal.Signals(number).name
-        with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
-            os.write(self._writer, b"\0")

@@ -7,7 +7,7 @@ import socket
 from dataclasses import asdict
 
 from consumer.config.settings import Settings
-from consumer.intake.logs import get_logger
+from processing.logs import get_logger
 from processing.pool.supervisor import Supervisor
 from processing.settings import MaintenanceSettings, PoolSettings, WorkerSettings
 

@@ -10,10 +10,19 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from consumer.intake.actions import Action, Deliver, Drop, Fatal, ReadBack, Rejoin, SendCommit
 from consumer.intake.assignment import Assignment
 from consumer.intake.commit import Commit
-from consumer.intake.events import Answered, Place
+from consumer.intake.events import (
+    Action,
+    Answered,
+    Deliver,
+    Drop,
+    EndService,
+    Place,
+    ReadBack,
+    Rejoin,
+    SendCommit,
+)
 from consumer.intake.flow_control import Room
 from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record
 
@@ -124,7 +133,7 @@ class Process:
                     self.world.leave(self)
                     self.leaving = True
                     self.pending.append(("revoke", ()))  # all of them
-                case Fatal(message):
+                case EndService(message):
                     self.fatal = message
 
 
@@ -248,7 +257,7 @@ class World:
         key = (process.number, action.metadata)
         opened = process.commit._open
         assert opened is not None
-        if not action.again:
+        if opened.tries == 0:
             assert key not in self.batches, "a token was used twice"
             self.batches[key] = {
                 place: [r[OFFSET] for r in piece.records] for place, piece in opened.pieces.items()

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from consumer.config.settings import Settings
-from consumer.intake.actions import Action, Drop
+from consumer.intake.events import Action, Drop
 from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
 from consumer.service.service import Service

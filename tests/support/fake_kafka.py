@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from consumer.intake.actions import Found
-from consumer.intake.events import Answered, Assigned, Event, Place, Revoked
+from consumer.intake.events import Answered, Assigned, Event, Found, Place, Revoked
 
 
 class FakeKafka:

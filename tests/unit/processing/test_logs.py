@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from consumer.intake.logs import librdkafka_logger
+from consumer.intake.kafka_log import librdkafka_logger
 from processing.logs import RateLimited, bound, configure, get_logger
 
 

@@ -95,6 +95,37 @@ def test_a_service_that_cannot_start_waits_for_the_next_change(
     assert reloader.wait(10) == 0
 
 
+SLOW = """
+import os, signal, sys, time
+def asked(*_):
+    with open("log", "a") as log:
+        log.write(f"asked {os.getpid()}\\n")
+    if open("log").read().count("asked") > 1:
+        sys.exit(3)
+signal.signal(signal.SIGTERM, asked)
+with open("log", "a") as log:
+    log.write(f"started {os.getpid()}\\n")
+while True:
+    time.sleep(60)
+"""
+
+
+def test_a_second_signal_hastens_the_service(folder: Path) -> None:
+    (folder / "service.py").write_text(SLOW)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "ONCEPOOL_RELOAD": "1"}
+    process = subprocess.Popen([sys.executable, "-c", RELOADER], cwd=folder, env=environ)
+    try:
+        eventually(lambda: events(folder) == ["started"])
+        process.send_signal(signal.SIGINT)
+        eventually(lambda: events(folder) == ["started", "asked"])
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 3, "the exit code is the service's"
+        assert events(folder) == ["started", "asked", "asked"]
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_the_service_gets_the_same_arguments_without_reload() -> None:
     command = service_command(["run", "shop:app", "--reload", "--workers", "2"])
 

@@ -41,7 +41,6 @@ def test_a_new_assignment_begins_wherever_the_group_stands() -> None:
     assignment.revoke([A])
     assert taken(assignment, records(A, [7])) == []
     assignment.assign([A])
-    assert assignment.watermark(A) == -1
     assert taken(assignment, records(A, [2, 3])) == [(A, [2, 3])]
 
 
@@ -63,7 +62,6 @@ def test_a_raised_watermark_skips_what_was_taken_before_and_never_sinks() -> Non
     assignment.raise_watermark(A, 9)
     assignment.raise_watermark(A, 3)
     assignment.raise_watermark(B, 3)
-    assert assignment.watermark(B) == -1
     assert taken(assignment, records(A, [8, 9, 10])) == [(A, [10])]
 
 

@@ -2,20 +2,21 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.intake.actions import (
+from consumer.intake.assignment import Assignment
+from consumer.intake.commit import Commit
+from consumer.intake.commit_errors import TABLE, UNKNOWN_LIMIT, Verdict, judge
+from consumer.intake.events import (
     Action,
+    Answered,
     Deliver,
     Drop,
-    Fatal,
+    EndService,
     Found,
+    Place,
     ReadBack,
     Rejoin,
     SendCommit,
 )
-from consumer.intake.assignment import Assignment
-from consumer.intake.commit import Commit
-from consumer.intake.commit_errors import TABLE, UNKNOWN_LIMIT, Verdict, judge
-from consumer.intake.events import Answered, Place
 from consumer.intake.flow_control import NO_ROOM, Room
 from feedback.contract.record import OFFSET
 from tests.support.consumer_records import records
@@ -102,7 +103,14 @@ def test_answers_to_other_commits_are_ignored(bench: Bench) -> None:
     bench.open()
     assert bench.commit.answered(Answered("1;me-0;", None, {})) == []
     assert bench.commit.answered(Answered("1;other-1;", None, {})) == []
-    assert delivered(bench.commit.answered(Answered(None, None, {}))) != []
+
+
+def test_an_answer_that_names_neither_error_nor_partition_confirms_nothing(bench: Bench) -> None:
+    sent = bench.open()
+    assert bench.commit.answered(Answered(None, None, {})) == [ReadBack((A, B))]
+    assert bench.commit.counts["confirmed"] == 0
+    landed = {place: (offset, sent.metadata) for place, offset in sent.offsets.items()}
+    assert delivered(bench.found(landed)) == [(0, 0), (0, 1), (1, 5)]
 
 
 def test_after_any_error_every_partition_is_read_back(bench: Bench) -> None:
@@ -143,7 +151,7 @@ def test_still_owned_means_sent_again_with_the_same_offset_and_token(bench: Benc
     bench.answer("ILLEGAL_GENERATION")
     assert bench.found({A: (0, ""), B: (-1001, "")}) == []
     assert bench.next() == [], "after a pause"
-    assert bench.later() == [SendCommit({A: 2, B: 6}, METADATA, again=True)]
+    assert bench.later() == [SendCommit({A: 2, B: 6}, METADATA)]
     assert delivered(bench.answer()) == [(0, 0), (0, 1), (1, 5)]
 
 
@@ -151,7 +159,7 @@ def test_what_landed_is_delivered_and_only_the_rest_sent_again(bench: Bench) -> 
     bench.open()
     bench.answer(a=None, b="NOT_COORDINATOR")
     assert delivered(bench.found({A: (2, METADATA), B: (5, "")})) == [(0, 0), (0, 1)]
-    assert bench.later() == [SendCommit({B: 6}, METADATA, again=True)]
+    assert bench.later() == [SendCommit({B: 6}, METADATA)]
 
 
 def test_a_read_back_that_fails_is_asked_again(bench: Bench) -> None:
@@ -164,7 +172,7 @@ def test_a_read_back_that_fails_is_asked_again(bench: Bench) -> None:
     assert bench.found({}) == []
     assert bench.later() == [ReadBack((B,))]
     assert bench.found({B: (0, "")}) == []
-    assert bench.later() == [SendCommit({B: 6}, METADATA, again=True)]
+    assert bench.later() == [SendCommit({B: 6}, METADATA)]
     assert bench.found({B: (6, METADATA)}) == [], "nothing was asked"
 
 
@@ -181,7 +189,7 @@ def test_what_did_not_land_and_is_not_ours_any_more_is_dropped(bench: Bench) -> 
     bench.commit.revoked([A])
     bench.answer("REBALANCE_IN_PROGRESS")
     assert bench.found({A: (0, ""), B: (5, "")}) == [Drop(A, 2, "not ours any more")]
-    assert bench.later() == [SendCommit({B: 6}, METADATA, again=True)]
+    assert bench.later() == [SendCommit({B: 6}, METADATA)]
 
 
 def test_an_assignment_that_came_back_is_another_one(bench: Bench) -> None:
@@ -200,7 +208,7 @@ def test_revoked_during_the_pause_is_not_sent_again(bench: Bench) -> None:
     bench.commit.revoked([A])
     assert bench.later() == [
         Drop(A, 2, "not ours any more"),
-        SendCommit({B: 6}, METADATA, again=True),
+        SendCommit({B: 6}, METADATA),
     ]
     bench.answer("ILLEGAL_GENERATION")
     bench.found({B: (5, "")})
@@ -334,7 +342,7 @@ def test_what_no_retry_can_help_ends_the_service_after_a_last_look(bench: Bench,
     actions = bench.found({A: (2, METADATA)})
     assert delivered(actions) == [(0, 0), (0, 1)]
     assert actions[1] == Drop(B, 1, "fatal error")
-    assert isinstance(actions[2], Fatal)
+    assert isinstance(actions[2], EndService)
     assert code in actions[2].message
     bench.poll(A, 2)
     assert bench.later() == []
@@ -348,13 +356,13 @@ def test_an_unknown_error_is_tried_again_so_many_times(bench: Bench) -> None:
         assert bench.found(nothing) == []
         assert isinstance(bench.later()[0], SendCommit)
     bench.answer("BRAND_NEW")
-    assert isinstance(bench.found(nothing)[-1], Fatal)
+    assert isinstance(bench.found(nothing)[-1], EndService)
 
 
 def test_the_gravest_error_decides(bench: Bench) -> None:
     bench.open()
     bench.answer("NOT_COORDINATOR", a="GROUP_AUTHORIZATION_FAILED", b="UNKNOWN_MEMBER_ID")
-    assert isinstance(bench.found({})[-1], Fatal)
+    assert isinstance(bench.found({})[-1], EndService)
 
 
 def test_stopping_leaves_to_others_what_was_not_committed_and_settles_the_rest(
@@ -365,7 +373,7 @@ def test_stopping_leaves_to_others_what_was_not_committed_and_settles_the_rest(
     assert bench.commit.stop() == [Drop(A, 2, "stopping")]
     bench.answer("REQUEST_TIMED_OUT")
     bench.found({A: (0, ""), B: (5, "")})
-    assert bench.later() == [SendCommit({A: 2, B: 6}, METADATA, again=True)]
+    assert bench.later() == [SendCommit({A: 2, B: 6}, METADATA)]
     bench.commit.connection_lost()
     assert delivered(bench.answer()) != []
     bench.poll(A, 4)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.intake.flow_control import BATCH, HOLD, NO_ROOM, Flow, Reason, Room
+from consumer.intake.flow_control import BATCH, HOLD, NO_ROOM, SPARE, Flow, Reason, Room
 
 
 def look(flow: Flow, *loads: int, at: float = 0.0) -> list[str]:
@@ -31,6 +31,15 @@ def test_what_stays_full_is_paused_and_resumed_at_half_of_the_bound() -> None:
     assert flow.reasons == ("full",)
     assert look(flow, 90, 51, 50, 51, at=20.0) == ["paused", "paused", "open", "open"]
     assert look(flow, 100, at=30.0) == ["holding"]
+
+
+def test_what_goes_far_beyond_the_bound_is_paused_at_once() -> None:
+    flow = Flow(100, 1000)
+    assert look(flow, 99 + SPARE, 100 + SPARE) == ["holding", "paused"]
+    flow = Flow(100, 1000)
+    flow.polled(10, 100)
+    flow.look(1, 1000 + 10 * SPARE, 0.0)
+    assert flow.paused
 
 
 def test_nothing_is_polled_while_it_holds() -> None:
@@ -107,8 +116,8 @@ def test_it_never_flaps(steps: list[tuple[int, float]]) -> None:
         was_open = not (flow.paused or flow.holding)
         flow.look(load, 0, now)
         if was_open:
-            assert flow.holding == (load >= 100)
+            assert (flow.holding or flow.paused) == (load >= 100)
             full_at = now
         if flow.paused != before:
-            assert now - full_at >= HOLD if flow.paused else load <= 50
+            assert load >= 100 + SPARE or now - full_at >= HOLD if flow.paused else load <= 50
             before = flow.paused

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from consumer.intake import loop as loop_module
-from consumer.intake.events import Answered, ConnectionLost, Polled, Revoked, Trouble
-from consumer.intake.flow_control import HOLD, Flow
+from consumer.intake.events import (
+    Answered,
+    Assigned,
+    ConnectionLost,
+    Event,
+    Found,
+    Place,
+    Polled,
+    Revoked,
+    Trouble,
+)
+from consumer.intake.flow_control import HOLD, SPARE, Flow
 from consumer.intake.loop import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT, Loop
 from processing.logs import get_logger
 from tests.support.consumer_records import records
@@ -271,3 +282,49 @@ def test_a_commit_without_an_answer_is_given_up_and_complained_about(
     bench.loop.abandon()
     assert bench.loop.settled
     assert bench.loop.stats().counts["drop:undecided"] == 1
+
+
+class Backlog(FakeKafka):
+    """Hands out as many records as it is polled for, unless the partition is paused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given = 0
+        self.blocked: list[float] = []
+
+    def poll(self, most: int, timeout: float) -> list[Event]:
+        events = super().poll(most, timeout)
+        if not self.paused.get(A, True):
+            events.append(Polled(records(A, range(self.given, self.given + most))))
+            self.given += most
+        return events
+
+    def committed(self, places: Sequence[Place], timeout: float) -> Found:
+        self.blocked.append(timeout)
+        return super().committed(places, timeout)
+
+
+def test_the_bound_holds_while_a_commit_waits_for_its_answer() -> None:
+    bench = Bench(1000)
+    kafka = bench.loop._kafka = Backlog()
+    kafka.silent = True
+    kafka.events.append(Assigned((A,)))
+    for _ in range(500):
+        bench.loop.turn()
+        bench.now += 0.0004
+    assert kafka.commits, "a commit is open"
+    assert 1000 <= bench.loop.stats().held <= 1000 + SPARE
+    assert kafka.paused[A]
+
+
+def test_while_nobody_answers_where_the_group_stands_the_loop_is_hardly_ever_blocked() -> None:
+    bench = Bench()
+    kafka = bench.loop._kafka = Backlog()
+    kafka.error = "_TRANSPORT"
+    kafka.events.append(Assigned((A,)))
+    for _ in range(6000):
+        bench.loop.turn()
+        bench.now += 0.01
+    assert len(kafka.blocked) > 10, "it is asked again and again"
+    assert max(kafka.blocked) <= 0.25
+    assert sum(kafka.blocked) <= 0.2 * 60

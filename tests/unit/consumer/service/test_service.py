@@ -252,18 +252,39 @@ def test_a_signal_is_readable_and_counted_once(signals: Signals) -> None:
     signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGINT)
     assert signals.last == "SIGINT"
-    assert os.read(signals.fileno(), 1) == b"\0"
+    assert os.read(signals.fileno(), 1) == bytes([signal.SIGTERM])
     assert signals.take() == 2
     assert signals.take() == 0
 
 
 def test_the_watchdog_ends_a_process_whose_main_thread_is_stuck() -> None:
     code = (
-        "import threading, time\n"
+        "import os, threading, time\n"
         "from consumer.service.watchdog import Watchdog\n"
         "end = time.monotonic() + 0.2\n"
-        "Watchdog(lambda: end, 3)\n"
+        "Watchdog(lambda: end, lambda: 3, os.pipe()[0], 60.0)\n"
         "threading.Event().wait()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=100, check=False
+    )
+    assert done.returncode == 3
+    assert b"stuck" in done.stderr
+
+
+def test_the_watchdog_ends_a_process_that_never_hears_its_signals() -> None:
+    """The main thread waits inside a C function that no signal interrupts, as librdkafka may."""
+    code = (
+        "import ctypes, os, signal, threading\n"
+        "from consumer.service.signals import Signals\n"
+        "from consumer.service.watchdog import Watchdog\n"
+        "signals = Signals()\n"
+        "Watchdog(lambda: float('inf'), lambda: 3, signals.fileno(), 0.2)\n"
+        "threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
+        "libc = ctypes.CDLL(None)\n"
+        "mutex = ctypes.create_string_buffer(64)\n"
+        "libc.pthread_mutex_lock(mutex)\n"
+        "libc.pthread_mutex_lock(mutex)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, timeout=100, check=False
@@ -274,10 +295,10 @@ def test_the_watchdog_ends_a_process_whose_main_thread_is_stuck() -> None:
 
 def test_a_dismissed_watchdog_does_nothing() -> None:
     code = (
-        "import threading, time\n"
+        "import os, threading, time\n"
         "from consumer.service.watchdog import Watchdog\n"
         "end = time.monotonic() + 0.2\n"
-        "Watchdog(lambda: end, 3).dismiss()\n"
+        "Watchdog(lambda: end, lambda: 3, os.pipe()[0], 60.0).dismiss()\n"
         "[one.join() for one in threading.enumerate() if one.name == 'watchdog']\n"
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=100, check=False)

@@ -37,7 +37,8 @@ class Submission:
     def answer(self, status: Status | None) -> Status | None:
         """The status, where it settles this request, typed; raises Conflict where it is another's.
 
-        A failure from before the send is no answer to it.
+        A failure or a doubt from before the send is no answer to it: it runs again, or its check is
+        asked.
         """
         if status is None or status.state is State.ACCEPTED:
             return None  # a producer's own, which knows nothing of others under this id
@@ -48,7 +49,12 @@ class Submission:
         return typed(status, self.adapter)
 
     def _is_old(self, status: Status) -> bool:
-        if status.state is not State.FAILED or self.before is None:
+        if self.before is None:
+            return False
+        if status.state is State.IN_DOUBT:
+            # The answer to a resend says it anew, where nobody knows more than before.
+            return (status.v, status.at) == (self.before.v, self.before.at)
+        if status.state is not State.FAILED:
             return False
         if self.before.code in WITHOUT_ROW:
             # Its run number counts what the journal never saw: a newer one may be lower.

@@ -40,7 +40,8 @@ if type(old) == 'string' and string.find(old, '^%d%d%d%d%d%d$') then
     local v = string.sub(new, 7, 12)
     local rank = string.byte(v, 6) - 48
     local later = v > old and not (standing == 8 and string.sub(v, 1, 5) == string.sub(old, 1, 5))
-    if rank ~= 9 and not later then
+    local renewed = v == old and standing == 5
+    if rank ~= 9 and not (later or renewed) then
       if rank < 3 or standing ~= 4 then return 0 end
       local value = redis.call('GET', KEYS[1])
       if not (string.find(value, '"code":"database_unavailable"', 1, true)

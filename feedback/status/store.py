@@ -18,6 +18,8 @@ _WITHOUT_ROW: Final = tuple(f'"code":"{code}"'.encode() for code in sorted(WITHO
 # Ranks that a bump replaces: accepted, running, failed.
 _BUMPED: Final = frozenset({b"1", b"2", b"4"})
 
+_IN_DOUBT: Final = b"5"
+
 
 class StatusWrite(NamedTuple):
     """One status on its way to the store."""
@@ -71,7 +73,8 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
 
     1. A final status (rank 9) stays, and replaces any other.
     2. Rank 8 replaces a lower run number, and is replaced by a higher one only.
-    3. Else the higher `v` stands; of equal ones the first.
+    3. Else the higher `v` stands; of equal ones the first, but an `in_doubt` is renewed: its `at`
+       says when the journal, or the check of its handler, was asked last.
     4. A bump replaces only what is accepted, running or failed: what waits, is in doubt or dead
        in the journal is still that, whatever happened to a copy of the request.
     5. `failed` without a journal row counts runs that the journal never saw, so whatever the
@@ -90,12 +93,13 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
     if rank == b"9":
         return None
     later = new > old and not (rank == b"8" and new[:5] == old[:5])
+    renewed = new == old and rank == _IN_DOUBT
     unseen = (
         rank == b"4"
         and new_rank >= b"3"
         and any(code in (standing or b"") for code in _WITHOUT_ROW)
     )
-    return value if later or new_rank == b"9" or unseen else None
+    return value if later or renewed or new_rank == b"9" or unseen else None
 
 
 def decode_or_none(value: bytes | None) -> Status | None:

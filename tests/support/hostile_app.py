@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from pydantic import BaseModel
 
-from processing import App, Reject, Request, Retry
+from processing import App, Done, NotDone, Reject, Request, Retry
 
 app = App()
 
@@ -144,6 +144,17 @@ def charges(payload: dict[str, Any]) -> str:
         file.write("charged\n")
     time.sleep(payload["seconds"])
     return "charged"
+
+
+def was_charged(request: Request[dict[str, Any]]) -> Done | NotDone:
+    """Looks at the outside."""
+    return Done("found") if Path(request.payload["file"]).exists() else NotDone()
+
+
+@app.handler("checked", effect="external", timeout=30, check=was_charged)
+def checked(payload: dict[str, Any]) -> str:
+    """The same, and it can be found out whether it happened."""
+    return charges(payload)
 
 
 @app.handler("eats")

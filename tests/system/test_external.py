@@ -36,6 +36,23 @@ def test_an_instance_that_ends_leaves_its_call_in_doubt(
     assert file.read_text() == "charged\n"
 
 
+def test_a_call_gets_what_the_check_finds_out(bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "charged"
+    first = bench.start(ONCEPOOL_KAFKA_PROTOCOL="consumer", **SWEEPS)
+    request = bench.client.submit("checked", {"file": str(file), "seconds": 25})
+    eventually(file.exists, WAIT, lambda: first.log)
+    first.kill()
+    bench.start(**SWEEPS)
+    bench.expire_lease()
+    assert bench.client.wait(request, WAIT).state == "in_doubt"
+
+    payload = {"file": str(file), "seconds": 25}
+    again = bench.client.call("checked", payload, request_id=request, timeout=WAIT)
+
+    assert (again.state, again.result) == ("done", "found")
+    assert file.read_text() == "charged\n"
+
+
 def test_a_result_that_comes_after_the_lease_is_taken(bench: Bench, tmp_path: Path) -> None:
     file = tmp_path / "charged"
     bench.start(**SWEEPS)

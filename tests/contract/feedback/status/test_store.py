@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import redis
@@ -161,6 +161,17 @@ def test_which_status_stands(
     assert standing(store, name) == (*expected, "ok")
 
 
+@pytest.mark.parametrize("state", ["in_doubt", "waiting", "dead", "done"])
+def test_only_a_doubt_is_renewed(store: StatusStore, state: str) -> None:
+    name, later = fresh_id(), AT + timedelta(seconds=1)
+    for at in (AT, later):
+        value = encode_status(name, "t", State(state), 1, code="timeout", attempt=1, at=at)
+        store.write([StatusWrite(name, value, 60)])
+    (status,) = store.read([name])
+    assert status is not None
+    assert status.at == (later if state == "in_doubt" else AT)
+
+
 @pytest.mark.parametrize(
     "first, expected",
     [
@@ -227,7 +238,8 @@ def expected_after(history: list[tuple[State, int, str, bool]]) -> tuple[str, in
             continue
         unseen = kept[0] == State.FAILED and kept[2] != "ok" and new_rank >= 3
         higher = run > old_run or (run == old_run and new_rank > old_rank and old_rank != 8)
-        if new_rank == 9 or higher or unseen:
+        renewed = (state, run) == kept[:2] and state is State.IN_DOUBT
+        if new_rank == 9 or higher or unseen or renewed:
             kept = state, run, code
     assert kept is not None
     return kept[0].value, kept[1], kept[2]

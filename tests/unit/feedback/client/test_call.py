@@ -103,6 +103,36 @@ def test_a_call_ignores_a_failure_from_before(
     assert client.call("t", 1, request_id="a", timeout=10).run == 3
 
 
+@pytest.mark.parametrize(
+    "state,run", [("done", 2), ("in_doubt", 2), ("failed", 2), ("in_doubt", 1)]
+)
+def test_a_call_waits_for_what_becomes_of_a_doubt_from_before(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer, state: str, run: int
+) -> None:
+    of_payload = fingerprint("t", b"1")
+    consumer.say("a", State.IN_DOUBT, 1, code="timeout", fingerprint=of_payload)
+    doubted = client.status("a")
+    assert doubted is not None
+    answering(producer, [lambda name: consumer.say(name, State(state), run, code="found_out")])
+
+    status = client.call("t", 1, request_id="a", timeout=10)
+
+    assert (status.state, status.run, status.code) == (state, run, "found_out")
+    assert status.at > doubted.at
+
+
+def test_a_doubt_that_nobody_asked_about_is_no_answer(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    consumer.say("a", State.IN_DOUBT, 1, code="timeout", fingerprint=fingerprint("t", b"1"))
+
+    with pytest.raises(WaitTimeout) as caught:
+        client.call("t", 1, request_id="a", timeout=0.3)
+
+    assert caught.value.status is not None
+    assert caught.value.status.state == "in_doubt"
+
+
 def test_a_call_that_was_not_delivered_raises(client: Client, producer: FakeProducer) -> None:
     producer.error = "timed out"
     with pytest.raises(DeliveryFailed):

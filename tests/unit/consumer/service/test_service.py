@@ -66,7 +66,8 @@ def signals() -> Iterator[Signals]:
 
 
 @pytest.fixture
-def bench(signals: Signals) -> Bench:
+def bench(signals: Signals, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(service_module, "AFTER_KILL", 0.1)
     return Bench(signals)
 
 
@@ -106,10 +107,9 @@ def test_what_has_not_started_at_ninety_percent_is_refused(bench: Bench) -> None
 
 @pytest.mark.xfail(strict=True, reason="what could not be put away is neither told nor counted")
 def test_what_cannot_be_put_away_is_counted_and_the_exit_code_says_so(
-    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As where the maintenance process hangs while it parks."""
-    monkeypatch.setattr(service_module, "AFTER_KILL", 0.1)
     bench.pool.per_step = 0
     bench.pool.parks = False
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import sys
-import timeit
 import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -272,19 +271,6 @@ def test_typed_dicts_that_pydantic_cannot_read() -> None:
 
 def test_builtins_have_no_readable_parameters() -> None:
     assert "its parameters cannot be read" in refused(max)
-
-
-def test_calling_adds_little() -> None:
-    def bare(payload: dict[str, Any]) -> None: ...
-
-    handler = start(bare)
-    payload = {"a": 1}
-
-    def microseconds(call: Any, *arguments: Any) -> float:
-        timer = timeit.Timer(lambda: call(*arguments))
-        return min(timer.repeat(15, 2000)) / 2000 * 1e6
-
-    assert microseconds(handler.call, payload, None, None) - microseconds(bare, payload) < 2
 
 
 def test_several_resources_of_one_type() -> None:

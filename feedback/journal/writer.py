@@ -156,11 +156,14 @@ class JournalWriter:
         elif attempts:
             cursor.executemany(self._text("add_attempt"), attempts)
 
+    def lock(self, cursor: psycopg.Cursor[Any], ids: Iterable[str]) -> None:
+        """Locks rows in the order of their ids, as all do that lock several."""
+        cursor.execute(self._text("lock_rows"), (sorted(set(ids)),))
+
     def add_resends(self, cursor: psycopg.Cursor[Any], ids: Sequence[str]) -> None:
         """Counts that these ids were sent again and answered."""
-        named = (sorted(set(ids)),)
-        cursor.execute(self._text("lock_rows"), named)
-        cursor.execute(self._text("add_resends"), named)
+        self.lock(cursor, ids)
+        cursor.execute(self._text("add_resends"), (sorted(set(ids)),))
 
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: DeadLetter) -> None:
         """Keeps a dead letter; the same message a second time, or conflict, changes nothing."""

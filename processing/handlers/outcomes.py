@@ -99,6 +99,11 @@ class Outcome:
     cause: BaseException | None = None
     due: datetime | None = None
 
+    @property
+    def meant(self) -> bool:
+        """The handler said so itself, with Reject or Retry."""
+        return self.retry is not None or self.state is State.REJECTED
+
 
 def outcome_of(error: BaseException, effect: Effect = "transaction") -> Outcome:
     """The state that an exception out of parsing or running a handler becomes; never raises.

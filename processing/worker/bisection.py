@@ -1,145 +1,194 @@
 """Takes requests to their end, in as few transactions as go well.
 
-What was overtaken by another copy is redone from the look-up; what cannot be committed together is
-halved down to the one request at fault, which then ends with that error. So is whatever nobody
-thought of: it is the end of one request, never of its worker.
+What was overtaken by another transaction is redone from the look-up, in halves where locks were in
+the way; what cannot be committed together is halved down to the one request at fault, which then
+ends with that error. So is whatever nobody thought of: it is the end of one request, never of its
+worker.
 """
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import psycopg
 from structlog.stdlib import BoundLogger
 
-from feedback.contract.states import State
-from feedback.journal.races import Overtaken
+from feedback.backoff import Backoff
+from feedback.contract.states import RETRY, State
+from feedback.journal.races import Overtaken, is_lock_race, is_race
 from feedback.status.store import StatusWrite
-from processing.handlers.outcomes import Outcome, describe, outcome_of, safe_text
+from processing.handlers.outcomes import Outcome, Retry, describe, outcome_of, safe_text
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.effect_transaction import ENDED, Broken
-from processing.worker.grouping import once_each
-from processing.worker.records import row_of, status_of
+from processing.worker.effect_transaction import ENDED, Broken, Struck
+from processing.worker.outages import Outages
+from processing.worker.records import failure_without_row
 from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
 from processing.worker.transaction import Round
 
 REDO = 10
-"""Tries of a chunk that loses a race, before it is halved."""
-RACES = (
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.SerializationFailure,
-    psycopg.errors.LockNotAvailable,
-)
+"""Tries of a chunk that loses a race, before it is halved, and of one request, before it waits."""
+AGAIN_AFTER, AGAIN_AT_MOST = 2.0, 300.0
+"""Seconds that a request waits whose locks others hold all the time: doubling from run to run."""
 
 
 class Transactions:
-    """Runs rounds until every task has ended."""
+    """Runs rounds until every task has ended, or was looked up and runs elsewhere."""
 
     def __init__(
         self,
         session: Session,
         round: Round,
+        outages: Outages,
+        schema: str,
         publish: Callable[[list[StatusWrite]], None],
         log: BoundLogger,
     ) -> None:
         self._session = session
         self._round = round
+        self._outages = outages
+        self._schema = schema
         self._publish = publish
         self._log = log
+        self._patience = Backoff(0.01, 1.0, random.random)
 
-    def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> None:
-        """Takes tasks of one group to their end.
+    def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
+        """Takes tasks of different ids to their end; returns those whose effects are elsewhere.
 
-        Raises psycopg.OperationalError where the database is away, and nothing else.
+        Raises DatabaseAway, and nothing else.
         """
-        rest = list(tasks)
-        while rest:
-            first, rest = once_each(rest)
-            self._transact(first, chunk)
+        apart: list[Task] = []
+        self._transact(list(tasks), chunk, apart)
+        return chunk.open(apart)
 
-    def fail(self, tasks: Sequence[Task], error: BaseException, chunk: ChunkRun) -> None:
-        """Finds the one task at fault by halves; it ends with `error`."""
+    def fail(self, tasks: Sequence[Task], error: BaseException, chunk: ChunkRun) -> list[Task]:
+        """Finds the one task at fault by halves; it ends with `error`. Returns as `run` does."""
+        apart: list[Task] = []
+        self._fail(tasks, error, chunk, apart)
+        return chunk.open(apart)
+
+    def _fail(
+        self, tasks: Sequence[Task], error: BaseException, chunk: ChunkRun, apart: list[Task]
+    ) -> None:
         tasks = chunk.open(tasks)
         if len(tasks) > 1:
-            middle = len(tasks) // 2
-            self._transact(tasks[:middle], chunk)
-            self._transact(tasks[middle:], chunk)
+            self._halves(tasks, chunk, apart)
         elif tasks and tasks[0].index not in chunk.decided:
-            tasks[0].end(outcome_of(error))
-            chunk.decided.add(tasks[0].index)
-            self._transact(tasks, chunk)
+            self._decide(tasks[0], outcome_of(error), chunk, apart)
         elif tasks:
-            self._log.error(
-                "a failure could not be journaled",
-                request_id=tasks[0].envelope.id,
-                type=tasks[0].envelope.type,
-                error=describe(error),
-            )
-            now = datetime.now(UTC)
-            self._publish([status_of(tasks[0], row_of(tasks[0], now), now, bump=True)])
-            chunk.settle(tasks)
+            self._leave_unwritten(tasks[0], error, chunk)
 
-    def _transact(self, tasks: list[Task], chunk: ChunkRun) -> None:
+    def _halves(self, tasks: Sequence[Task], chunk: ChunkRun, apart: list[Task]) -> None:
+        middle = len(tasks) // 2
+        self._transact(list(tasks[:middle]), chunk, apart)
+        self._transact(list(tasks[middle:]), chunk, apart)
+
+    def _decide(self, task: Task, outcome: Outcome, chunk: ChunkRun, apart: list[Task]) -> None:
+        """It ends so, whatever its handler would do: that need only be written."""
+        task.end(outcome)
+        chunk.decided.add(task.index)
+        self._transact([task], chunk, apart)
+
+    def _leave_unwritten(self, task: Task, error: BaseException, chunk: ChunkRun) -> None:
+        """Not even its failure can be journaled, and only a row makes more of it than `failed`."""
+        self._log.error(
+            "a failure could not be journaled",
+            request_id=task.envelope.id,
+            type=task.envelope.type,
+            error=describe(error),
+        )
+        if task.claim is None:
+            self._publish([failure_without_row(task, datetime.now(UTC))])
+        chunk.settle([task])
+
+    def _transact(self, tasks: list[Task], chunk: ChunkRun, apart: list[Task]) -> None:
         tries = REDO
-        while tasks and tries:
-            tries -= 1
+        while tasks:
             try:
-                tasks = self._round.run(tasks, chunk)
+                tasks = self._round.run(tasks, chunk, apart)
+                self._outages.committed()
                 tries = REDO
             except Broken as broken:
-                self._after_broken(broken, chunk)
-            except CommitUnclear:
+                self._after_broken(broken, chunk, apart)
+            except CommitUnclear as unclear_commit:
+                # Unknown commit outcome: no status is published before the journal has spoken.
                 unclear = [t.index for t in chunk.open(tasks)]
                 chunk.unclear += unclear
                 chunk.settled.update(unclear)
-                raise psycopg.OperationalError("the answer to COMMIT was lost") from None
-            except (Overtaken, *RACES) as error:
-                tasks = self._after_race(error, tasks, chunk)
-            except psycopg.Error as error:
+                self._outages.survive(unclear_commit)
+            except (Struck, Overtaken, psycopg.Error) as raised:
+                error: BaseException = raised.error if isinstance(raised, Struck) else raised
+                if isinstance(error, psycopg.Error) and self._outages.survive(error):
+                    continue
                 self._session.rollback()
-                if self._session.lost:
-                    raise
-                if not _is_taken_id(error):
-                    self.fail(tasks, error, chunk)
+                if not is_race(error, self._schema):
+                    if isinstance(raised, Struck):
+                        # The database does work: it was what they asked of it.
+                        chunk.excused.update(t.index for t in raised.tasks)
+                        continue
+                    self._fail(tasks, error, chunk, apart)
                     return
-            except BaseException as error:  # noqa: BLE001 - of user code, or our own bug: one request's end
-                self._log.error("unexpected", error=describe(error), exc_info=error)
+                tries -= 1
+                if not tries:
+                    self._give_way(error, tasks, chunk, apart)
+                    return
+                tasks = self._after_race(error, tasks, REDO - tries, chunk, apart)
+            except BaseException as bug:  # noqa: BLE001 - of user code, or our own: one request's end
+                self._log.error("unexpected", error=describe(bug), exc_info=bug)
                 self._session.drop()  # nobody knows what it is in the middle of
-                self._session.connect()
-                self.fail(tasks, error, chunk)
+                self._outages.connect()
+                self._fail(tasks, bug, chunk, apart)
                 return
-            tasks = chunk.open(tasks)
-        if tasks:
-            self.fail(tasks, Overtaken(f"still overtaken after {REDO} tries"), chunk)
+            looked_up = {t.index for t in apart}
+            tasks = [t for t in chunk.open(tasks) if t.index not in looked_up]
 
-    def _after_race(self, error: Exception, tasks: list[Task], chunk: ChunkRun) -> list[Task]:
+    def _after_race(
+        self, error: BaseException, tasks: list[Task], lost: int, chunk: ChunkRun,
+        apart: list[Task],
+    ) -> list[Task]:  # fmt: skip
         """Another transaction was in the way: what to take from the look-up again."""
-        self._session.rollback()
         self._log.debug("redone from the look-up", why=safe_text(error))
-        if not isinstance(error, psycopg.errors.DeadlockDetected) or len(tasks) == 1:
-            return tasks
-        # The same chunk would meet the same other one again: fewer locks are held at once.
-        middle = len(tasks) // 2
-        self._transact(tasks[:middle], chunk)
-        return tasks[middle:]
+        if is_lock_race(error) and len(tasks) > 1:
+            # The same chunk would meet the same other one again: fewer locks are held at once.
+            middle = len(tasks) // 2
+            self._transact(tasks[:middle], chunk, apart)
+            return tasks[middle:]
+        chunk.clear()
+        time.sleep(self._patience.after(lost))
+        return tasks
 
-    def _after_broken(self, broken: Broken, chunk: ChunkRun) -> None:
+    def _give_way(
+        self, error: BaseException, tasks: Sequence[Task], chunk: ChunkRun, apart: list[Task]
+    ) -> None:
+        """Races are lost all the time: alone each may win; one that does not waits a while."""
+        tasks = chunk.open(tasks)
+        if len(tasks) > 1:
+            self._halves(tasks, chunk, apart)
+        elif tasks and (tasks[0].index in chunk.decided or isinstance(error, Overtaken)):
+            chunk.give_back(tasks)
+        elif tasks:
+            pause = Backoff(AGAIN_AFTER, AGAIN_AT_MOST, random.random).after(tasks[0].run)
+            why = f"other transactions hold what it needs: {safe_text(error)}"
+            retry = Retry(after=pause, reason=why, counts=False)
+            outcome = Outcome(State.FAILED, RETRY, safe_text(why), describe(error), retry)
+            self._decide(tasks[0], outcome, chunk, apart)
+
+    def _after_broken(self, broken: Broken, chunk: ChunkRun, apart: list[Task]) -> None:
         """A handler ended the transaction, or its connection broke under it."""
         session, culprits, backend = self._session, broken.culprits, self._session.backend
         session.rollback()
-        session.connect()  # raises where the database is away: then it was not the handler
-        if backend is not None and backend != session.backend:
-            session.end_backend(backend)  # it may still be at work on what the handler sent
-        landed = broken.xid != 0 and session.committed(broken.xid)
+        self._outages.connect()  # raises where the database is away: then it was not the handler
+        landed = self._outages.redo(lambda: self._landed(backend, broken.xid))
         known = broken.known or all(t.index in chunk.again for t in culprits)
         if not landed and not known:
             # Nothing of it is left: each of them alone shows whose fault it was.
             chunk.again.update(t.index for t in culprits)
-            self._transact(chunk.open(broken.before), chunk)
+            self._transact(chunk.open(broken.before), chunk, apart)
             for task in culprits:
-                self._transact([task], chunk)
+                self._transact([task], chunk, apart)
             return
         if landed:
             chunk.decided.update(t.index for t in broken.before)
@@ -149,11 +198,9 @@ class Transactions:
             self._log.error("transaction ended by a handler", request_id=task.envelope.id,
                             type=task.envelope.type)  # fmt: skip
 
-
-def _is_taken_id(error: psycopg.Error) -> bool:
-    """Somebody else wrote this id since the look-up, or took the place of its reference."""
-    return (
-        isinstance(error, psycopg.errors.UniqueViolation)
-        and error.diag.constraint_name in ("requests_pkey", "requests_coalescing")
-        and error.diag.table_name == "requests"
-    )
+    def _landed(self, backend: tuple[int, str] | None, xid: int) -> bool:
+        """Whether a transaction that a handler ended was committed."""
+        if backend is not None and backend != self._session.backend:
+            # It may still be at work on what the handler sent.
+            self._session.end_backend(backend)
+        return xid != 0 and self._session.committed(xid)

@@ -33,7 +33,7 @@ class Calls:
         name = handler.type
         task.started = time.time()
         long = name in self._long
-        if long:
+        if long or handler.effect == "external":
             self._publish([running_status(task, datetime.now(UTC))])
         request = task.request() if handler.wants_request else None
         tx = self._session.handler_cursor(name) if handler.wants_tx else None

@@ -70,6 +70,10 @@ class ChunkRun:
         """Indices whose outcome stands, whatever their handler would do: it is only written."""
         self.again: set[int] = set()
         """Indices that are run once more, alone, after the connection broke under them."""
+        self.excused: set[int] = set()
+        """Indices whose failure is their own, though it looked like the database's."""
+        self.failed: list[Task] = []
+        """Those whose handler raised what was neither Reject nor Retry, to be reported."""
         self.counts: Counter[Count] = Counter()
         self._gate = gate
         self._marks = bytearray(len(records))  # guarded by the gate's lock
@@ -143,6 +147,8 @@ class ChunkRun:
         times, counts = self.times, self.counts
         for task in tasks:
             final = task.final or task.outcome
+            if task.outcome is not None and task.outcome.cause is not None:
+                self.failed.append(task)
             if final is not None:
                 counts[Count(task.envelope.type, final.state, final.code)] += 1
             if task.started is not None:

@@ -14,7 +14,7 @@ from processing.handlers.outcomes import Outcome
 from processing.ipc.frames import Suspect
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.effect_external import External
-from processing.worker.records import stored_status
+from processing.worker.records import lost_reason, stored_status
 from processing.worker.session import Session
 from processing.worker.task import Task
 
@@ -31,10 +31,11 @@ def note_crashes(task: Task, suspect: Suspect) -> None:
 
 def lost(verdict: str) -> Outcome:
     """How a run ends whose worker had to be given up."""
+    reason = lost_reason(verdict)
     if verdict == SHUTDOWN:
-        return Outcome(State.WAITING, PARKED, reason="the consumer stopped while it ran")
+        return Outcome(State.WAITING, PARKED, reason=reason)
     state = State.DEAD if verdict == WORKER_DIED else State.FAILED
-    return Outcome(state, verdict, reason="its worker was lost while it ran")
+    return Outcome(state, verdict, reason=reason)
 
 
 class Suspects:

@@ -22,12 +22,10 @@ class Sorted:
     """Their id belongs to another request."""
     ended: list[Task] = field(default_factory=list)
     """Their outcome stands and need only be written."""
-    external: list[Task] = field(default_factory=list)
-    """To be claimed and run one by one."""
     fresh: list[Task] = field(default_factory=list)
     """To be run in this transaction."""
-    plain: list[Task] = field(default_factory=list)
-    """To be run outside of it: they have no effects."""
+    apart: list[Task] = field(default_factory=list)
+    """To be run, with their effects elsewhere."""
     stale: list[Task] = field(default_factory=list)
     """Claimed rows that are no longer this instance's."""
     rows: list[RequestRow] = field(default_factory=list)
@@ -69,12 +67,10 @@ def sort_out(
             continue
         if task.index in decided or _ended_before(task):
             result.ended.append(task)
-        elif task.effect == "external":
-            result.external.append(task)
-        elif task.effect == "none":
-            result.plain.append(task)
-        else:
+        elif task.effect == "transaction":
             result.fresh.append(task)
+        else:
+            result.apart.append(task)
     return result
 
 

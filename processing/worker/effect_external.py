@@ -1,7 +1,9 @@
 """Requests with effects outside the database: claimed first, and never run a second time.
 
 The claim is committed before the handler starts. From then on every end but a result, Reject and
-Retry leaves the request in doubt, and only its check function or an operator settles it.
+Retry leaves the request in doubt, and only its check function or an operator settles it. What a
+call came to is written as long as its claim may hold: that the database restarts meanwhile is no
+reason to forget it.
 """
 
 from __future__ import annotations
@@ -10,31 +12,49 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import psycopg
 from structlog.stdlib import BoundLogger
 
-from feedback.contract.states import OK, SHUTDOWN, TIMEOUT, State
-from feedback.journal.races import Overtaken
+from feedback.backoff import Backoff
+from feedback.contract.states import HANDLER_ERROR, OK, SHUTDOWN, TIMEOUT, State
+from feedback.journal.failures import outage_of
+from feedback.journal.races import Overtaken, is_lock_race
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
-from processing.handlers.outcomes import Done, NotDone, Outcome, describe, outcome_of
-from processing.worker.calls import DONE
+from processing.handlers.handler import Handler
+from processing.handlers.outcomes import (
+    Done,
+    NotDone,
+    Outcome,
+    describe,
+    outcome_of,
+    safe_text,
+)
+from processing.handlers.stopping import STOPPING
+from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
+from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import (
     ResultLog,
     attempts_of,
     final_of,
+    lost_reason,
     row_of,
-    running_status,
     status_of,
     stored_status,
     write_follow_ups,
 )
 from processing.worker.retry_decision import conclude
-from processing.worker.session import CommitUnclear, Session
+from processing.worker.session import Session
 from processing.worker.task import Task
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+"""Seconds between two tries to write what a call came to."""
+
+T = TypeVar("T")
 
 
 class External:
@@ -43,13 +63,18 @@ class External:
     def __init__(
         self,
         session: Session,
+        outages: Outages,
+        calls: Calls,
         rows: JournalWriter,
         results: ResultLog,
+        *,
         lease: float,
         publish: Callable[[list[StatusWrite]], None],
         log: BoundLogger,
     ) -> None:
         self._session = session
+        self._outages = outages
+        self._calls = calls
         self._rows = rows
         self._results = results
         self._lease = lease
@@ -57,15 +82,21 @@ class External:
         self._log = log
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
-        """Runs tasks whose rows were looked up; returns those to be looked up again."""
+        """Runs tasks whose rows were looked up; returns those to be looked up again.
+
+        Raises DatabaseAway.
+        """
         again: list[Task] = []
         for task in tasks:
+            handler = task.handler
+            if handler is None:
+                raise AssertionError("an external request without a handler")
             if not chunk.start(task.index, task.timeout):
                 chunk.give_back([task])
-            elif not self._settle_doubt(task, chunk):
+            elif not self._settle_doubt(task, handler, chunk):
                 chunk.settle([task])
-            elif self._claim(task, chunk.token):
-                self._call(task, chunk.token, chunk)
+            elif self._claim(task, chunk):
+                self._call(task, handler, chunk)
                 chunk.settle([task])
             else:
                 again.append(task)
@@ -73,81 +104,173 @@ class External:
         return again
 
     def doubt(self, task: Task, stored: StoredRequest, code: str, chunk: ChunkRun) -> None:
-        """A claim whose worker died: it may or may not have happened."""
+        """A claim whose worker died: it may or may not have happened. Raises psycopg.Error."""
         task.stored = stored
         task.claimed_run = stored.run
         task.lost = 0
         task.deaths = 0 if code in (TIMEOUT, SHUTDOWN) else 1
         task.fingerprint = stored.fingerprint
-        task.end(Outcome(State.IN_DOUBT, code, reason="its worker was lost while it ran"))
-        self._write_final(task, stored.token or "", chunk)
+        task.end(Outcome(State.IN_DOUBT, code, reason=lost_reason(code)))
+        self._write_once(task, stored.token or "", chunk)
 
-    def _claim(self, task: Task, token: str) -> bool:
+    # Before the handler
+
+    def _claim(self, task: Task, chunk: ChunkRun) -> bool:
+        """Claims it; False where it has to be looked up again."""
         task.started = None
         task.end(Outcome(State.RUNNING, OK))
         task.used = task.used_before
         row = row_of(task, datetime.now(UTC))
         task.outcome = None
-        # One statement in autocommit mode: claimed and committed at once.
-        return self._rows.claim(self._session.cursor(), row, task.stored, token, self._lease)
+        try:
+            # One statement in autocommit mode: claimed and committed at once.
+            cursor = self._session.cursor()
+            claimed = self._rows.claim(cursor, row, task.stored, chunk.token, self._lease)
+        except psycopg.Error as error:
+            if not self._session.lost and not self._outages.survive(error):
+                task.end(outcome_of(error))  # the journal does not take it: that is written
+                chunk.decided.add(task.index)
+                return False
+            return self._found_claimed(task, chunk)
+        self._outages.committed()
+        return claimed
 
-    def _call(self, task: Task, token: str, chunk: ChunkRun) -> None:
-        handler, session = task.handler, self._session
-        if handler is None:
-            raise AssertionError("an external request without a handler")
-        task.started = time.time()
-        self._publish([running_status(task, datetime.now(UTC))])
-        begun = time.perf_counter()
+    def _found_claimed(self, task: Task, chunk: ChunkRun) -> bool:
+        """Whether a claim landed whose answer was lost."""
         try:
-            if handler.wants_tx:
-                session.begin()
-            request = task.request() if handler.wants_request else None
-            tx = session.handler_cursor(handler.type) if handler.wants_tx else None
-            task.end(DONE, handler.call(task.payload, request, tx))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the effect is in doubt
-            if handler.wants_tx:
-                session.rollback()
-                session.forget_cursor(handler.type)
+            stored = self._insist(lambda: self._look_up(task))
+        except DatabaseAway:
+            # Nobody may say anything of it before the journal has spoken.
+            chunk.unclear.append(task.index)
+            chunk.settled.add(task.index)
+            raise
+        return stored is not None and stored.state == State.RUNNING and stored.token == chunk.token
+
+    def _look_up(self, task: Task) -> StoredRequest | None:
+        request_id = task.envelope.id
+        return self._rows.find(self._session.cursor(), [request_id]).get(request_id)
+
+    # The handler, and after it
+
+    def _call(self, task: Task, handler: Handler, chunk: ChunkRun) -> None:
+        session = self._session
+        task.started = time.time()  # from here on it is claimed: nobody says that it failed
+        if handler.wants_tx:
+            self._insist(session.begin)
+        self._calls.one(task, handler)
+        chunk.clear()
+        if handler.wants_tx and self._written_together(task, chunk):
+            return
+        self._write(task, chunk.token, chunk)
+
+    def _written_together(self, task: Task, chunk: ChunkRun) -> bool:
+        """Writes a result in the handler's own transaction; False where that is over.
+
+        Then what the handler did there is undone, so a result is none.
+        """
+        session = self._session
+        if task.outcome is not DONE or not session.in_transaction:
+            session.rollback()
+            if task.outcome is DONE:
+                why = "its transaction was lost, and with it what the handler did there"
+                task.end(Outcome(State.IN_DOUBT, HANDLER_ERROR, error=why))
+            return False
+        try:
+            self._write_final(task, chunk.token, chunk)
+        except (Overtaken, psycopg.Error) as error:
+            session.rollback()
+            if isinstance(error, Overtaken) or session.lost:
+                # Its row says what became of it, where its COMMIT may have landed as well.
+                stored = self._insist(lambda: self._look_up(task))
+                if stored is not None and stored.state != State.RUNNING:
+                    self._tell_stored(task, stored)
+                    return True
             task.end(outcome_of(error, "external"))
-        task.seconds = time.perf_counter() - begun
+            return False
+        return True
+
+    def _write(self, task: Task, token: str, chunk: ChunkRun) -> None:
+        """Writes what a call came to, as long as anybody may wait for it. Raises DatabaseAway."""
+        for _ in range(2):
+            try:
+                self._insist(lambda: self._write_once(task, token, chunk))
+                return
+            except psycopg.Error as error:
+                # The journal does not take it: then that is what there is to say.
+                self._session.rollback()
+                task.end(outcome_of(error, "external"))
+        self._log.error(
+            "the end of a call could not be journaled: its claim runs out",
+            request_id=task.envelope.id,
+            type=task.envelope.type,
+        )
+
+    def _insist(self, work: Callable[[], T]) -> T:
+        """Does what may be done twice until it is done, as long as a lease holds.
+
+        Raises DatabaseAway at the end of that, and what is about the work itself.
+        """
+        end = time.monotonic() + self._lease
+        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, random.random)
+        while True:
+            try:
+                self._outages.connect()
+                done = work()
+            except (DatabaseAway, psycopg.Error) as error:
+                lost = self._session.lost
+                self._session.rollback()
+                if not (
+                    isinstance(error, DatabaseAway)
+                    or is_lock_race(error)
+                    or outage_of(error, connected=not lost) is not None
+                ):
+                    raise
+                if STOPPING.is_set() or time.monotonic() > end:
+                    raise DatabaseAway(safe_text(error)) from error
+                self._log.warning("the database is waited for", error=safe_text(error))
+            else:
+                self._outages.committed()
+                return done
+            time.sleep(pauses.next())
+
+    def _write_once(self, task: Task, token: str, chunk: ChunkRun) -> None:
+        """The final row in a transaction of its own; what the row says where it is not the claim's.
+
+        May be done twice: where it was written and the answer lost, the row says just that.
+        """
+        session = self._session
+        session.begin()
         try:
-            self._write_final(task, token, chunk, begun=handler.wants_tx and session.in_transaction)
+            self._write_final(task, token, chunk)
         except Overtaken:
             session.rollback()
-            self._log.error("the claim was taken away meanwhile", request_id=task.envelope.id)
-            task.end(Outcome(State.IN_DOUBT, "claim_lost"))
-            now = datetime.now(UTC)
-            self._publish([status_of(task, row_of(task, now), now)])
-        except psycopg.Error as error:
-            session.rollback()
-            if session.lost:
-                raise
-            task.end(outcome_of(error, "external"))
-            self._write_final(task, token, chunk)
+            stored = self._look_up(task)
+            final = final_of(task).state
+            if stored is None or (stored.run, stored.state) != (task.run, final):
+                self._log.error("the claim was taken away meanwhile", request_id=task.envelope.id)
+            if stored is not None:
+                self._tell_stored(task, stored)
 
-    def _write_final(self, task: Task, token: str, chunk: ChunkRun, *, begun: bool = False) -> None:
-        session = self._session
-        if not begun:
-            session.begin()
-        now, cursor = datetime.now(UTC), session.cursor()
+    def _write_final(self, task: Task, token: str, chunk: ChunkRun) -> None:
+        """The final row, in the transaction that is open. Raises Overtaken and psycopg.Error."""
+        now, cursor = datetime.now(UTC), self._session.cursor()
         conclude(task, now, random.random)
         row = row_of(task, now)
         self._rows.finish_claim(cursor, row, token)
         self._rows.add_attempts(cursor, attempts_of(task, now))
         self._results.add(cursor, [task])
         writes = write_follow_ups(self._rows, cursor, [task], now, chunk)
-        try:
-            session.commit()
-        except CommitUnclear as error:
-            # The claim stands: an expired lease says in_doubt, the final row says what it was.
-            raise psycopg.OperationalError(str(error)) from error
+        self._session.commit()
         self._publish([*writes, status_of(task, row, now)])
         chunk.wait_until(final_of(task).due, now)
 
-    def _settle_doubt(self, task: Task, chunk: ChunkRun) -> bool:
+    def _tell_stored(self, task: Task, stored: StoredRequest) -> None:
+        self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
+
+    def _settle_doubt(self, task: Task, handler: Handler, chunk: ChunkRun) -> bool:
         """Asks the check of a request in doubt; False where that settled it or nobody can tell."""
-        stored, handler = task.stored, task.handler
-        if stored is None or stored.state != State.IN_DOUBT or handler is None:
+        stored = task.stored
+        if stored is None or stored.state != State.IN_DOUBT:
             return True
         try:
             answer, result = handler.call_check(task.request())
@@ -159,8 +282,8 @@ class External:
         task.claimed_run = stored.run  # the run that it is about, and no other
         if isinstance(answer, Done):
             task.end(DONE, result)
-            self._write_final(task, stored.token or "", chunk)
+            self._write(task, stored.token or "", chunk)
         else:
             task.end(Outcome(State.IN_DOUBT, stored.code, stored.reason, stored.error))
-            self._publish([stored_status(task, stored, handler, datetime.now(UTC))])
+            self._tell_stored(task, stored)
         return False

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import psycopg
 
 from feedback.contract.states import TRANSACTION_ENDED, State
+from feedback.journal.failures import outage_of
+from feedback.journal.races import is_lock_race
 from processing.handlers.outcomes import Outcome, outcome_of
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
@@ -41,6 +43,15 @@ class Broken(Exception):
         """What ran in the same transaction before any culprit did."""
 
 
+class Struck(Exception):
+    """A handler failed because of the database, or of another transaction: it is done again."""
+
+    def __init__(self, tasks: Sequence[Task], error: psycopg.Error) -> None:
+        super().__init__(tasks[0].envelope.id)
+        self.tasks = list(tasks)
+        self.error = error
+
+
 class Segments:
     """Runs tasks of handlers in one transaction after the other."""
 
@@ -56,23 +67,22 @@ class Segments:
     ) -> tuple[list[Task], list[Task], list[Task]]:
         """Runs tasks until all ran or a segment failed: (ran, recalled, left for later).
 
-        Raises Broken where a handler ended the transaction, psycopg.OperationalError where the
-        connection was lost otherwise.
+        Raises Broken where a handler ended the transaction, Struck where something else is why it
+        failed, and psycopg.Error where the connection was lost otherwise.
         """
         ran: list[Task] = []
         recalled: list[Task] = []
-        position, again = 0, False
+        position = 0
         while position < len(tasks):
             segment = self._next_segment(tasks, position)
             position += len(segment)
             try:
-                failed = self._run_segment(segment, chunk, ran, recalled, again=again)
+                failed = self._run_segment(segment, chunk, ran, recalled)
             except Broken as broken:
                 broken.before = [*ran, *broken.before]
                 for task in broken.culprits:
                     self._sizes[task.envelope.type] = 1
                 raise
-            again = True
             if failed:
                 return ran, recalled, list(tasks[position:])
         return ran, recalled, []
@@ -88,18 +98,17 @@ class Segments:
         return tasks[position : position + size]
 
     def _run_segment(
-        self, segment: Sequence[Task], chunk: ChunkRun, ran: list[Task], recalled: list[Task],
-        *, again: bool,
-    ) -> bool:  # fmt: skip
+        self, segment: Sequence[Task], chunk: ChunkRun, ran: list[Task], recalled: list[Task]
+    ) -> bool:
         if segment[0].handler is not None and segment[0].handler.batch:
-            self._run_batch(segment, chunk, ran, recalled, again=again)
+            self._run_batch(segment, chunk, ran, recalled)
             return False
         if not any(t.handler is not None and t.handler.wants_tx for t in segment):
             for task in segment:
                 (ran if self._enter(task, chunk) else recalled).append(task)
             chunk.clear()
             return False
-        xid = self._session.savepoint(again=again)
+        xid = self._session.savepoint()
         done: list[Task] = []
         gone: list[Task] = []
         if self._try_together(segment, chunk, done, gone, xid):
@@ -125,6 +134,7 @@ class Segments:
                 gone.append(task)
                 continue
             self._check(task, xid, before=done)
+            self._blame([task], chunk)
             if task.outcome is not DONE or not self._session.in_transaction:
                 chunk.clear()
                 self._back([*done, task], xid)
@@ -135,9 +145,8 @@ class Segments:
             self._session.release()
         except TransactionEnded:
             raise Broken(done, xid, known=False) from None
-        except psycopg.Error:
-            if self._session.lost:
-                raise
+        except psycopg.Error as error:
+            self._blame_commit(done, error, chunk)
             self._back(done, xid)  # a deferred constraint: find out whose
             return False
         return True
@@ -149,6 +158,7 @@ class Segments:
             self._session.back()
             return False
         self._check(task, xid)
+        self._blame([task], chunk)
         if task.outcome is DONE and self._session.in_transaction:
             try:
                 self._session.release()
@@ -156,8 +166,7 @@ class Segments:
             except TransactionEnded:
                 raise Broken([task], xid, known=True) from None
             except psycopg.Error as error:
-                if self._session.lost:
-                    raise
+                self._blame_commit([task], error, chunk)
                 task.end(outcome_of(error))
         elif task.outcome is DONE:
             swallowed = "the handler went on after a database error and left the transaction broken"
@@ -179,6 +188,27 @@ class Segments:
         if self._session.ended(xid):
             raise Broken([task], xid, known=True, before=before)
 
+    def _blame(self, tasks: Sequence[Task], chunk: ChunkRun) -> None:
+        """Raises Struck where the database is why handlers failed.
+
+        Reject and Retry after a lock that could not be had at once are their own word.
+        """
+        error, healthy = self._session.failures.last, self._session.in_transaction
+        if error is None or not _not_their_fault(error):
+            return
+        if tasks[0].index in chunk.excused or (healthy and any(t.outcome is DONE for t in tasks)):
+            return
+        meant = any(t.outcome is not None and t.outcome.meant for t in tasks)
+        if not meant or not (healthy or isinstance(error, psycopg.errors.LockNotAvailable)):
+            raise Struck(tasks, error) from error
+
+    def _blame_commit(self, tasks: Sequence[Task], error: psycopg.Error, chunk: ChunkRun) -> None:
+        """As _blame, of an error at the end of a segment; raises a lost connection's as it is."""
+        if self._session.lost:
+            raise error
+        if _not_their_fault(error) and not all(t.index in chunk.excused for t in tasks):
+            raise Struck(tasks, error) from error
+
     def _enter(self, task: Task, chunk: ChunkRun) -> bool:
         handler = task.handler
         if handler is None or not chunk.start(task.index, task.timeout):
@@ -187,9 +217,8 @@ class Segments:
         return True
 
     def _run_batch(
-        self, segment: Sequence[Task], chunk: ChunkRun, ran: list[Task], recalled: list[Task],
-        *, again: bool,
-    ) -> None:  # fmt: skip
+        self, segment: Sequence[Task], chunk: ChunkRun, ran: list[Task], recalled: list[Task]
+    ) -> None:
         handler = segment[0].handler
         if handler is None:
             raise AssertionError("a batch without a handler")
@@ -199,19 +228,20 @@ class Segments:
         recalled += [t for t in segment if t.index not in mine]
         if not tasks:
             return
-        xid = self._session.savepoint(again=again) if handler.wants_tx else 0
+        xid = self._session.savepoint() if handler.wants_tx else 0
         self._calls.batch(tasks, handler)
         chunk.clear()
         if handler.wants_tx:
-            self._settle_batch(tasks, xid)
+            self._settle_batch(tasks, xid, chunk)
         ran += tasks
 
-    def _settle_batch(self, tasks: Sequence[Task], xid: int) -> None:
+    def _settle_batch(self, tasks: Sequence[Task], xid: int, chunk: ChunkRun) -> None:
         session = self._session
         if session.lost_by_handler():
             raise Broken(tasks, xid, known=False)
         if session.ended(xid):
             raise Broken(tasks, xid, known=True)
+        self._blame(tasks, chunk)
         if session.in_transaction and any(t.outcome is DONE for t in tasks):
             try:
                 session.release()
@@ -219,8 +249,7 @@ class Segments:
             except TransactionEnded:
                 raise Broken(tasks, xid, known=True) from None
             except psycopg.Error as error:
-                if session.lost:
-                    raise
+                self._blame_commit(tasks, error, chunk)
                 for task in tasks:
                     task.end(outcome_of(error))
         elif any(t.outcome is DONE for t in tasks):
@@ -236,3 +265,8 @@ class Segments:
                 del self._sizes[task.envelope.type]
             else:
                 self._sizes[task.envelope.type] = size * 2
+
+
+def _not_their_fault(error: psycopg.Error) -> bool:
+    """Whether it says that the database, or another transaction, was in the way."""
+    return is_lock_race(error) or outage_of(error, connected=True) is not None

@@ -3,8 +3,9 @@
     read -> look up ids in the journal -> answer what stands there, refuse conflicts
          -> run handlers -> write rows -> COMMIT -> publish statuses -> report
 
-A chunk is one transaction where nothing goes wrong: `round.py` is that transaction,
-`transactions.py` says what is done where something does, `ending.py` how an end is written down.
+A chunk is one transaction where nothing goes wrong: `transaction.py` is that transaction,
+`bisection.py` and `outages.py` say what is done where something does, `records.py` how an end is
+written down.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ from processing.worker.dead_letters import Letters
 from processing.worker.effect_external import External
 from processing.worker.effect_none import Plain
 from processing.worker.effect_transaction import Segments
-from processing.worker.grouping import groups
+from processing.worker.grouping import groups, once_each
+from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.parse import Limits, read_task
-from processing.worker.records import ResultLog, row_of, status_of
+from processing.worker.records import ResultLog, failure_without_row
 from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.transaction import Round
@@ -71,19 +73,22 @@ class Executor:
             idle_timeout=_longest(app, settings.default_timeout) + IDLE_MARGIN,
             prepare_threshold=settings.prepare_threshold,
         )
-        rows = self._rows = JournalWriter(settings.schema)
-        segments = Segments(session, Calls(session, publish), settings.segment)
+        rows = JournalWriter(settings.schema)
+        outages = self._outages = Outages(session, settings.schema, log)
+        calls = Calls(session, publish)
+        segments = Segments(session, calls, settings.segment)
         results = ResultLog(
             settings.schema, wanted=settings.results, duplicates=settings.results_duplicates
         )
-        external = External(session, rows, results, settings.lease, publish, log)
-        plain = self._plain = Plain(segments, publish)
+        self._external = External(
+            session, outages, calls, rows, results, lease=settings.lease, publish=publish, log=log
+        )
+        self._plain = Plain(segments, publish)
         self._letters = Letters(session, rows, publish, log)
-        self._suspects = Suspects(session, rows, external, publish)
+        self._suspects = Suspects(session, rows, self._external, publish)
         coalescing = Coalescing(settings.schema)
-        runners = (segments, plain, external)
-        one = Round(app.handlers, session, rows, runners, coalescing, results, publish)
-        self._transactions = Transactions(session, one, publish, log)
+        one = Round(app.handlers, session, rows, segments, coalescing, results, publish)
+        self._transactions = Transactions(session, one, outages, settings.schema, publish, log)
 
     @property
     def backend(self) -> tuple[int, str] | None:
@@ -93,9 +98,9 @@ class Executor:
     def connect(self) -> tuple[int, str] | None:
         """Connects; returns the backend, or None where the database is away."""
         try:
-            self._session.connect()
-        except psycopg.OperationalError as error:
-            self._log.error("database away", error=safe_text(error))
+            self._outages.connect()
+        except DatabaseAway as away:
+            self._log.error("database away", error=safe_text(away))
         return self._session.backend
 
     def close(self) -> None:
@@ -108,13 +113,12 @@ class Executor:
         rest = self._plain.run_fresh(tasks, chunk)
         try:
             self._run(rest, letters, chunk)
+        except DatabaseAway as away:
+            # Dead letters have nobody who sends them again: they wait for the database.
+            chunk.unclear += [i for i in letters if i not in chunk.settled]
+            self._database_away(away, chunk.open(rest), chunk)
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
-            if self._session.lost:
-                # Dead letters have nobody who sends them again: they wait for the database.
-                chunk.unclear += [i for i in letters if i not in chunk.settled]
-                self._database_away(error, chunk.open(rest), chunk)
-            else:
-                self._give_up(error, chunk.open(rest), chunk)
+            self._give_up(error, chunk.open(rest), chunk)
         chunk.clear()
         return chunk.finish(self._session.backend)
 
@@ -142,28 +146,44 @@ class Executor:
         return tasks, letters
 
     def _run(self, tasks: list[Task], letters: dict[int, DeadLetter], chunk: ChunkRun) -> None:
-        self._session.connect()
-        if chunk.suspect is not None:
-            tasks = self._suspects.settle(chunk.suspect, tasks, chunk)
-        self._letters.write(letters, chunk)
+        self._outages.connect()
+        suspect = chunk.suspect
+        if suspect is not None:
+            found = tasks
+            tasks = self._outages.redo(lambda: self._suspects.settle(suspect, found, chunk))
+        self._outages.redo(lambda: self._letters.write(letters, chunk))
         for group in groups(tasks, self._settings.ordering):
-            self._transactions.run(group, chunk)
+            rest: Sequence[Task] = group
+            while rest:
+                # A second message of an id waits for the first one's row.
+                first, rest = once_each(rest)
+                while first:
+                    first = self._run_apart(self._transactions.run(first, chunk), chunk)
+
+    def _run_apart(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
+        """Runs what was looked up and has its effects elsewhere than in the chunk's transaction.
+
+        Returns what has to be looked up again, or written.
+        """
+        left = self._plain.run([t for t in tasks if t.effect == "none"], chunk)
+        return left + self._external.run([t for t in tasks if t.effect == "external"], chunk)
 
     def _give_up(self, error: BaseException, tasks: list[Task], chunk: ChunkRun) -> None:
         """Something that nobody thought of, with the database at hand."""
         self._log.error("unexpected", error=describe(error), exc_info=error)
-        if chunk.suspect is not None and isinstance(error, psycopg.OperationalError):
+        if chunk.suspect is not None and isinstance(error, psycopg.Error):
             chunk.give_back(tasks)  # the dead worker's backend does not end: look again later
             return
         try:
+            self._outages.connect()
             for task in tasks:
                 self._transactions.fail([task], error, chunk)
-        except psycopg.OperationalError as away:
+        except DatabaseAway as away:
             self._database_away(away, chunk.open(tasks), chunk)
 
-    def _database_away(self, error: BaseException, tasks: Sequence[Task], chunk: ChunkRun) -> None:
-        """Fresh requests are told to come again; whose COMMIT may have landed say nothing."""
-        self._log.error("database away", error=safe_text(error), requests=len(tasks))
+    def _database_away(self, away: DatabaseAway, tasks: Sequence[Task], chunk: ChunkRun) -> None:
+        """Fresh requests are told to come again; of unknown commit outcomes nothing is said."""
+        self._log.error("database away", error=safe_text(away), requests=len(tasks))
         self._session.drop()
         chunk.database_up = False
         if chunk.suspect is not None:
@@ -181,7 +201,7 @@ class Executor:
             task.started = None
             task.end(Outcome(State.FAILED, DATABASE_UNAVAILABLE, reason="the database is away"))
         now = datetime.now(UTC)
-        self._publish([status_of(t, row_of(t, now), now, bump=True) for t in told])
+        self._publish([failure_without_row(t, now) for t in told])
         chunk.settle(told)
 
 

@@ -8,8 +8,10 @@ found out when the handler has returned (see `Session.ended`).
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import psycopg
@@ -83,8 +85,23 @@ def _refuse(what: str) -> NoReturn:
     )
 
 
+class Failures:
+    """What went wrong in the database while a handler ran, whatever it made of that."""
+
+    def __init__(self) -> None:
+        self.last: psycopg.Error | None = None
+
+    def note(self, error: psycopg.Error) -> None:
+        """A statement failed; that a transaction is broken already is no news."""
+        if not isinstance(error, psycopg.errors.InFailedSqlTransaction):
+            self.last = error
+
+
 class GuardedCursor(psycopg.Cursor[Any]):
     """A psycopg cursor in the worker's transaction."""
+
+    failures = Failures()
+    """Where it notes what failed; the session's own, once it is at work."""
 
     def forget(self) -> None:
         """Lets go of the last request's result."""
@@ -92,20 +109,38 @@ class GuardedCursor(psycopg.Cursor[Any]):
 
     def execute(self, query: Any, *args: Any, **options: Any) -> GuardedCursor:
         """As psycopg's; refuses transaction control."""
-        super().execute(check(query, self._conn), *args, **options)
+        try:
+            super().execute(check(query, self._conn), *args, **options)
+        except psycopg.Error as error:
+            self.failures.note(error)
+            raise
         return self
 
     def executemany(self, query: Any, *args: Any, **options: Any) -> None:
         """As psycopg's; refuses transaction control."""
-        super().executemany(check(query, self._conn), *args, **options)
+        try:
+            super().executemany(check(query, self._conn), *args, **options)
+        except psycopg.Error as error:
+            self.failures.note(error)
+            raise
 
-    def copy(self, statement: Any, *args: Any, **options: Any) -> Any:
+    @contextlib.contextmanager
+    def copy(self, statement: Any, *args: Any, **options: Any) -> Iterator[psycopg.Copy]:
         """As psycopg's; refuses transaction control."""
-        return super().copy(check(statement, self._conn), *args, **options)
+        try:
+            with super().copy(check(statement, self._conn), *args, **options) as copy:
+                yield copy
+        except psycopg.Error as error:
+            self.failures.note(error)
+            raise
 
-    def stream(self, query: Any, *args: Any, **options: Any) -> Any:
+    def stream(self, query: Any, *args: Any, **options: Any) -> Iterator[Any]:
         """As psycopg's; refuses transaction control."""
-        return super().stream(check(query, self._conn), *args, **options)
+        try:
+            yield from super().stream(check(query, self._conn), *args, **options)
+        except psycopg.Error as error:
+            self.failures.note(error)
+            raise
 
     @property
     def connection(self) -> Any:
@@ -116,18 +151,23 @@ class GuardedCursor(psycopg.Cursor[Any]):
         caller = sys._getframe(1).f_globals  # noqa: SLF001 - nothing else tells who asks
         if caller.get("__name__", "").startswith("psycopg."):
             return self._conn
-        return GuardedConnection(self._conn)
+        return GuardedConnection(self._conn, self.failures)
 
 
 class GuardedConnection:
     """The worker's connection as a handler may see it. `transaction()` makes savepoints."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], failures: Failures | None = None
+    ) -> None:
         self._connection = connection
+        self._failures = Failures() if failures is None else failures
 
     def cursor(self, **options: Any) -> GuardedCursor:
         """Another cursor in the same transaction."""
-        return GuardedCursor(self._connection, **options)
+        cursor = GuardedCursor(self._connection, **options)
+        cursor.failures = self._failures
+        return cursor
 
     def execute(self, query: Any, *args: Any, **options: Any) -> GuardedCursor:
         """Runs a statement on a new cursor."""
@@ -156,7 +196,7 @@ class GuardedConnection:
         return getattr(self._connection, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name != "_connection":
+        if name not in ("_connection", "_failures"):
             _refuse(f"connection.{name} = {value!r}")
         super().__setattr__(name, value)
 

@@ -17,7 +17,16 @@ from feedback.contract.cloudevents import is_structured
 from feedback.contract.envelope import JSON
 from feedback.contract.headers import OURS, headers_for
 from feedback.contract.record import HEADERS, Headers
-from feedback.contract.states import DUPLICATE, FOLLOW_UP, OK, WORKER_DIED, State
+from feedback.contract.states import (
+    DUPLICATE,
+    FOLLOW_UP,
+    HANDLER_ERROR,
+    OK,
+    SHUTDOWN,
+    TIMEOUT,
+    WORKER_DIED,
+    State,
+)
 from feedback.contract.times import moment
 from feedback.journal.coalescing import Superseded
 from feedback.journal.result_outbox import ResultRecord, add_results
@@ -32,6 +41,10 @@ from processing.worker.chunk_run import ChunkRun
 from processing.worker.task import Task
 
 LOST = "its worker died while it ran"
+_ENDED = {
+    TIMEOUT: "it took longer than its timeout",
+    SHUTDOWN: "the consumer stopped while it ran",
+}
 _TIMELINE = frozenset({State.FAILED, State.IN_DOUBT, State.DEAD})
 """States that a run that did not succeed ends in."""
 
@@ -110,6 +123,27 @@ def status_of(task: Task, row: RequestRow, now: datetime, *, bump: bool = False)
         reply_to=task.envelope.reply_to,
         bump=bump,
     )
+
+
+def lost_reason(code: str) -> str:
+    """Why a run has no end of its own."""
+    return _ENDED.get(code, LOST)
+
+
+def failure_without_row(task: Task, now: datetime) -> StatusWrite:
+    """The status of a request whose failure is in no row: sent again it runs again.
+
+    Nothing but a row makes a request `waiting`, `dead` or refused for good. What may have happened
+    stays in doubt.
+    """
+    e, outcome = task.envelope, _outcome_of(task)
+    doubt = outcome.state is State.IN_DOUBT
+    code = outcome.code if doubt or outcome.state is State.FAILED else HANDLER_ERROR
+    return status_write(
+        e.id, e.type, State.IN_DOUBT if doubt else State.FAILED, task.run, code=code,
+        attempt=task.attempt, at=now, fingerprint=task.told_fingerprint, error=outcome.error,
+        reason=outcome.reason, ttl=task.status_ttl, bump=not doubt, reply_to=e.reply_to,
+    )  # fmt: skip
 
 
 def running_status(task: Task, now: datetime) -> StatusWrite:

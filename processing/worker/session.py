@@ -16,7 +16,9 @@ from psycopg.errors import error_from_result
 from psycopg.rows import tuple_row
 
 from feedback.journal.connections import open_connection
-from processing.worker.guarded_cursor import GuardedCursor
+from feedback.journal.failures import Outage, outage_of
+from feedback.journal.probe import takes_writes
+from processing.worker.guarded_cursor import Failures, GuardedCursor
 
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
 GONE_WAIT = 0.02
@@ -28,12 +30,16 @@ MARK = b"oncepool worker, in a transaction"
 so that its end is seen without asking, though another one may have begun since."""
 _BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL application_name = '%b'" % MARK
 _SAVEPOINT = b"SAVEPOINT oncepool; SELECT pg_current_xact_id()"
-_DEFERRED = b"SET CONSTRAINTS ALL DEFERRED"
-_RELEASE = b"SET CONSTRAINTS ALL IMMEDIATE; RELEASE SAVEPOINT oncepool"
+_RELEASE = (
+    b"SAVEPOINT oncepool_check; SET CONSTRAINTS ALL IMMEDIATE;"
+    b" ROLLBACK TO SAVEPOINT oncepool_check; RELEASE SAVEPOINT oncepool"
+)
+"""Deferred constraints are tried and put back as they were: with what their triggers did, they come
+again at COMMIT, and which of them are deferred stays as the schema, or the handler, says."""
 _BACK = b"ROLLBACK TO SAVEPOINT oncepool; RELEASE SAVEPOINT oncepool"
 
 
-class CommitUnclear(Exception):
+class CommitUnclear(psycopg.OperationalError):
     """The connection broke after COMMIT was sent: it may have landed."""
 
 
@@ -64,6 +70,8 @@ class Session:
         self._connection: psycopg.Connection[Any] | None = None
         self.backend: tuple[int, str] | None = None
         """(pid, start) of the server process behind the connection; None without one."""
+        self.failures = Failures()
+        """Of the handler that runs, on its cursors."""
         self._cursors: dict[str, GuardedCursor] = {}
         """By handler type; they belong to this connection."""
 
@@ -119,8 +127,10 @@ class Session:
         cursor = self._cursors.get(kind)
         if cursor is None or cursor.closed or cursor.row_factory is not tuple_row:
             cursor = self._cursors[kind] = GuardedCursor(self.connection)
+            cursor.failures = self.failures
         else:
             cursor.forget()
+        self.failures.last = None
         return cursor
 
     def forget_cursor(self, kind: str) -> None:
@@ -151,8 +161,8 @@ class Session:
         """Commits. Raises CommitUnclear where nobody can say whether it landed."""
         try:
             result = self._send(b"COMMIT")
-        except psycopg.OperationalError as error:
-            if self.lost:
+        except psycopg.Error as error:
+            if outage_of(error, connected=not self.lost, committing=True) is Outage.UNCLEAR:
                 raise CommitUnclear(str(error)) from error
             raise
         if result.command_status != b"COMMIT":
@@ -161,18 +171,16 @@ class Session:
     def rollback(self) -> None:
         """Rolls back what is open; a lost connection has nothing open."""
         if not self.lost:
-            with contextlib.suppress(psycopg.OperationalError):
+            with contextlib.suppress(psycopg.Error):
                 self._send(b"ROLLBACK")
 
-    def savepoint(self, *, again: bool = False) -> int:
+    def savepoint(self) -> int:
         """Sets the segment's savepoint; returns the transaction's id."""
-        if again:
-            self._send(_DEFERRED)
         value = self._send(_SAVEPOINT).get_value(0, 0)
         return int(value or 0)
 
     def release(self) -> None:
-        """Checks deferred constraints and lets go of the savepoint.
+        """Tries deferred constraints and lets go of the savepoint.
 
         Raises TransactionEnded where the savepoint is no more.
         """
@@ -193,6 +201,10 @@ class Session:
             psycopg.errors.NoActiveSqlTransaction,
         ) as error:
             raise TransactionEnded(str(error)) from error
+
+    def takes_writes(self, schema: str) -> bool:
+        """Whether the server writes now, outside of a transaction. Raises psycopg.Error."""
+        return takes_writes(self.connection, schema=schema)
 
     def committed(self, xid: int) -> bool:
         """Whether a transaction that ended was committed."""

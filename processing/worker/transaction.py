@@ -22,8 +22,6 @@ from feedback.status.writes import row_status
 from processing.handlers.handler import Handler
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import Sorted, conflict_letter, sort_out
-from processing.worker.effect_external import External
-from processing.worker.effect_none import Plain
 from processing.worker.effect_transaction import Segments
 from processing.worker.records import (
     ResultLog,
@@ -47,7 +45,7 @@ class Round:
         handlers: Mapping[str, Handler],
         session: Session,
         rows: JournalWriter,
-        runners: tuple[Segments, Plain, External],
+        segments: Segments,
         coalescing: Coalescing,
         results: ResultLog,
         publish: Callable[[list[StatusWrite]], None],
@@ -55,20 +53,21 @@ class Round:
         self._handlers = handlers
         self._session = session
         self._rows = rows
-        self._segments, self._plain, self._external = runners
+        self._segments = segments
         self._coalescing = coalescing
         self._results = results
         self._publish = publish
 
-    def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
+    def run(self, tasks: Sequence[Task], chunk: ChunkRun, apart: list[Task]) -> list[Task]:
         """One transaction; returns what is left for the next one.
 
-        Raises Broken, Overtaken, CommitUnclear and what psycopg raises.
+        What was looked up and has its effects elsewhere is added to `apart`. Raises Broken,
+        Overtaken, CommitUnclear and what psycopg raises.
         """
         session = self._session
         # Handlers that take no tx may wait for others: no transaction is kept open meanwhile.
-        apart = not any(t.handler is not None and t.handler.wants_tx for t in tasks)
-        if not apart:
+        late = not any(t.handler is not None and t.handler.wants_tx for t in tasks)
+        if not late:
             session.begin()
         cursor = session.cursor()
         found = self._rows.find(cursor, [t.envelope.id for t in tasks])
@@ -76,7 +75,7 @@ class Round:
         recalled = fate.without_start(chunk.keep)
         ran, more_recalled, left = self._segments.run(fate.fresh, chunk)
         chunk.clear()
-        if apart:
+        if late:
             session.begin()
         fate.ended += ran
         now = datetime.now(UTC)
@@ -86,8 +85,8 @@ class Round:
         session.commit()
         self._tell(fate, writes, now, chunk)
         chunk.give_back([*recalled, *more_recalled])
-        left += self._plain.run(fate.plain, chunk)
-        return left + self._external.run(fate.external, chunk)
+        apart += fate.apart
+        return left
 
     def _write(
         self, cursor: psycopg.Cursor[Any], fate: Sorted, now: datetime, chunk: ChunkRun
@@ -98,6 +97,9 @@ class Round:
         """
         rows, ended = self._rows, fate.ended
         if fate.answered:
+            # With those that are finished here: two chunks that each answer the other's must not
+            # lock them in two orders.
+            rows.lock(cursor, [t.envelope.id for t in (*fate.answered, *ended) if t.stored])
             rows.add_resends(cursor, [t.envelope.id for t in fate.answered])
         writes = self._coalesce(cursor, ended, now, fate)
         fate.rows = [row_of(t, now) for t in ended]

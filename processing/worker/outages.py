@@ -1,0 +1,90 @@
+"""What a worker does about a database that fails: connects again, asks whether it is away for all.
+
+Whether an error says so at all is decided in feedback.journal.failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import psycopg
+from structlog.stdlib import BoundLogger
+
+from feedback.journal.failures import Outage, outage_of
+from processing.handlers.outcomes import safe_text
+from processing.worker.session import Session
+
+LOSSES = 3
+"""Connections that may be lost one after the other, before nothing goes well any more."""
+
+T = TypeVar("T")
+
+
+class DatabaseAway(Exception):
+    """The database can't be reached, or takes no writes: nothing that needs it can be done."""
+
+
+class Outages:
+    """Stands between the session and whoever has to go on when it fails."""
+
+    def __init__(self, session: Session, schema: str, log: BoundLogger) -> None:
+        self._session = session
+        self._schema = schema
+        self._log = log
+        self._losses = 0
+        """Connections lost since something was committed."""
+        self._refused = False
+        """The last thing heard is that the server takes no writes."""
+
+    def connect(self) -> None:
+        """Connects where that is not so; after refused writes asks whether they are taken again.
+
+        Raises DatabaseAway.
+        """
+        try:
+            self._session.connect()
+            if self._refused and not self._session.takes_writes(self._schema):
+                raise DatabaseAway("the database takes no writes")
+        except psycopg.Error as error:
+            raise DatabaseAway(safe_text(error)) from error
+        self._refused = False
+
+    def committed(self) -> None:
+        """Something was committed: all is well."""
+        self._losses = 0
+
+    def survive(self, error: psycopg.Error) -> bool:
+        """Rolls back after an error outside of COMMIT; True where all that was open is done again.
+
+        That is so where the connection was lost, and there is a new one. False where the error is
+        about what was to be done. Raises DatabaseAway.
+        """
+        session = self._session
+        match outage_of(error, connected=not session.lost):
+            case Outage.RECONNECT | Outage.UNCLEAR:
+                self._losses += 1
+                self._log.warning("database connection lost", error=safe_text(error))
+                if self._losses > LOSSES:
+                    raise DatabaseAway(safe_text(error)) from error
+                self.connect()
+                return True
+            case Outage.AWAY:
+                session.rollback()
+                self._refused = True
+                self.connect()
+                return False
+        session.rollback()
+        return False
+
+    def redo(self, work: Callable[[], T]) -> T:
+        """Does what may be done twice, even where its COMMIT may have landed.
+
+        Raises DatabaseAway, and what is about the work itself.
+        """
+        while True:
+            try:
+                return work()
+            except psycopg.Error as error:
+                if not self.survive(error):
+                    raise

@@ -1,0 +1,258 @@
+"""What requests come to when the database fails in earnest: each fault is done, not raised."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from feedback.journal.migrations import migrate
+from processing import App, Request
+from stack import Stack
+from tests.support.executor import Bench
+from tests.support.own_database import OwnDatabase
+from tests.support.proxy import Proxy
+
+Hook = Callable[[], None]
+AWAY = ("failed", "database_unavailable")
+
+
+@pytest.fixture
+def entered() -> Counter[str]:
+    return Counter()
+
+
+@pytest.fixture
+def hooks() -> dict[str, Hook]:
+    """What happens while the handler of an id runs."""
+    return {}
+
+
+def shop(schema: str, entered: Counter[str], hooks: dict[str, Hook]) -> App:
+    app = App()
+
+    def enter(request: Request) -> None:
+        entered[request.id] += 1
+        if request.id in hooks:
+            hooks[request.id]()
+
+    @app.handler("pay")
+    def pay(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> str:
+        tx.execute(f"INSERT INTO {schema}.effects VALUES (%s)", [request.id])
+        enter(request)
+        if "sql" in payload:
+            tx.execute(payload["sql"])
+        return "paid"
+
+    @app.handler("look", retries=3)
+    def look(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> None:
+        enter(request)
+
+    @app.handler("charge", effect="external")
+    def charge(payload: dict[str, Any], request: Request) -> str:
+        enter(request)
+        return "charged"
+
+    @app.handler("charge.tx", effect="external")
+    def charge_tx(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> str:
+        tx.execute(f"INSERT INTO {schema}.effects VALUES (%s)", [request.id])
+        enter(request)
+        return "charged"
+
+    return app
+
+
+def bench_at(
+    url: str, through: str, schema: str, entered: Counter[str], hooks: dict[str, Hook]
+) -> Iterator[Bench]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {schema}.effects (id text)".encode())
+    made = Bench(shop(schema, entered, hooks), through, schema)
+    made.url = url
+    yield made
+    made.executor.close()
+    made.app.stop_worker()
+
+
+@pytest.fixture
+def bench(
+    stack: Stack, through: str, schema: str, entered: Counter[str], hooks: dict[str, Hook]
+) -> Iterator[Bench]:
+    """Its executor reaches the database through the proxy."""
+    yield from bench_at(stack.database, through, schema, entered, hooks)
+
+
+@pytest.fixture
+def alone(
+    own_database: OwnDatabase, entered: Counter[str], hooks: dict[str, Hook]
+) -> Iterator[Bench]:
+    """In a database of its own."""
+    migrate(own_database.url, "oncepool")
+    yield from bench_at(own_database.url, own_database.url, "oncepool", entered, hooks)
+
+
+def end_backend(bench: Bench) -> None:
+    backend = bench.executor.backend
+    assert backend is not None
+    assert bench.query("SELECT pg_terminate_backend(%s, 10000)", backend[0]) == [(True,)]
+
+
+def payments(bench: Bench, *names: str) -> list[Any]:
+    return [bench.record(name, "pay", {}) for name in names]
+
+
+def test_the_rest_of_a_chunk_goes_on_after_a_commit_without_an_answer(
+    bench: Bench, proxy: Proxy
+) -> None:
+    proxy.lose_answer(b"COMMIT\0")
+    report = bench.run(*payments(bench, "a"), bench.record("c", "charge", {}))
+    assert report.unclear == [0]
+    assert bench.state("c") == ("done", "ok")
+
+
+def test_a_database_that_cannot_be_reached_fails_what_was_not_committed(
+    bench: Bench, proxy: Proxy, entered: Counter[str]
+) -> None:
+    proxy.cut()
+    report = bench.run(*payments(bench, "a"))
+    assert (report.database_up, bench.state("a"), entered) == (False, AWAY, {})
+    proxy.mend()
+    assert bench.run(*payments(bench, "a")).database_up
+    assert (bench.state("a"), bench.effects()) == (("done", "ok"), ["a"])
+
+
+# The database takes no writes
+
+
+def test_a_read_only_database_is_away_and_enters_no_handler_twice(
+    alone: Bench, own_database: OwnDatabase, entered: Counter[str]
+) -> None:
+    alone.run(*payments(alone, "before"))
+    own_database.set_read_only(read_only=True)
+    records = [alone.record(f"r{n}", "look", {}) for n in range(64)]
+    report = alone.run(*records, *payments(alone, *(f"p{n}" for n in range(20))))
+    assert not report.database_up
+    assert report.returned == report.unclear == []
+    told = Counter((s["state"], s["code"]) for s in alone.statuses if s["id"] != "before")
+    assert told == {AWAY: 84}
+    assert max(entered.values()) == 1
+    assert set(alone.rows()) == {"before"}
+    entered.clear()
+    assert not alone.run(*payments(alone, "late")).database_up
+    assert (alone.state("late"), entered) == (AWAY, {}), "no handler is tried before a probe"
+    own_database.set_read_only(read_only=False)
+    assert alone.run(*records).database_up
+    assert {alone.state(f"r{n}") for n in range(64)} == {("done", "ok")}
+
+
+@pytest.mark.parametrize("table", ["requests", "effects"])
+def test_a_full_disk_is_an_outage(alone: Bench, entered: Counter[str], table: str) -> None:
+    """A trigger says what the server would say: a real full disk needs a file system of its own."""
+    full(alone, table)
+    full(alone, "dead_letters")
+    report = alone.run(*payments(alone, *(f"p{n}" for n in range(40))))
+    assert not report.database_up
+    assert {(s["state"], s["code"]) for s in alone.statuses} == {AWAY}
+    assert not entered or max(entered.values()) == 1
+    for name in (table, "dead_letters"):
+        alone.query(f"DROP TRIGGER full_disk ON {alone.schema}.{name}")
+    assert alone.run(*payments(alone, "later")).database_up
+    assert alone.state("later") == ("done", "ok")
+
+
+def test_what_one_statement_may_not_have_is_no_outage(alone: Bench, entered: Counter[str]) -> None:
+    alone.query(f"ALTER ROLE CURRENT_USER IN DATABASE {alone.url.rpartition('/')[2]}"
+                " SET temp_file_limit = '64kB'")  # fmt: skip
+    alone.executor.close()
+    greedy = "SELECT count(*) FROM (SELECT DISTINCT n::text FROM generate_series(1, 300000) n) x"
+    records = payments(alone, "a", "b")
+    report = alone.run(*records, alone.record("greedy", "pay", {"sql": greedy}))
+    assert report.database_up
+    assert alone.rows() == {
+        "a": ("done", "ok"), "b": ("done", "ok"), "greedy": ("failed", "handler_error"),
+    }  # fmt: skip
+    assert "temp_file_limit" in alone.statuses[-1]["error"]
+    assert (alone.effects(), max(entered.values()) <= 4) == (["a", "b"], True)
+
+
+def test_only_a_row_makes_a_request_wait_or_dead(alone: Bench) -> None:
+    alone.query(f"ALTER TABLE {alone.schema}.requests ADD CONSTRAINT none CHECK (id <> 'x')")
+    alone.run(alone.record("x", "look", {"sql": "SELECT 1/0"}))
+    assert alone.state("x") == ("failed", "handler_error")
+    assert alone.bumped[-1]
+
+
+def full(bench: Bench, table: str) -> None:
+    bench.query(f"""
+        CREATE OR REPLACE FUNCTION {bench.schema}.full_disk() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$
+    """)
+    bench.query(f"CREATE TRIGGER full_disk BEFORE INSERT ON {bench.schema}.{table}"
+                f" FOR EACH ROW EXECUTE FUNCTION {bench.schema}.full_disk()")  # fmt: skip
+
+
+# Calls outside
+
+
+def test_what_a_call_came_to_outlives_a_restart_of_the_database(
+    bench: Bench, proxy: Proxy, hooks: dict[str, Hook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+    connect = psycopg.connect
+
+    def mended_at_the_third(*args: Any, **options: Any) -> Any:
+        tries.append(args)
+        if len(tries) == 3:
+            proxy.mend()
+        return connect(*args, **options)
+
+    def restart() -> None:
+        monkeypatch.setattr(psycopg, "connect", mended_at_the_third)
+        proxy.cut()
+
+    hooks["c"] = restart
+    bench.run(bench.record("c", "charge", {}))
+    monkeypatch.undo()
+    assert (bench.state("c"), len(tries)) == (("done", "ok"), 3)
+    assert bench.rows() == {"c": ("done", "ok")}
+
+
+def test_an_end_whose_answer_was_lost_is_found(
+    bench: Bench, proxy: Proxy, hooks: dict[str, Hook], entered: Counter[str]
+) -> None:
+    hooks["c"] = lambda: proxy.lose_answer(b"COMMIT\0")
+    report = bench.run(bench.record("c", "charge", {}))
+    assert proxy.lost == 1
+    assert (bench.rows(), bench.state("c")) == ({"c": ("done", "ok")}, ("done", "ok"))
+    assert (report.unclear, report.database_up, entered) == ([], True, {"c": 1})
+
+
+def test_a_claim_whose_answer_was_lost_is_found_and_run(
+    bench: Bench, proxy: Proxy, entered: Counter[str]
+) -> None:
+    proxy.lose_answer(b"'claimed'")
+    bench.run(bench.record("c", "charge", {}))
+    assert proxy.lost == 1
+    assert (bench.rows(), entered) == ({"c": ("done", "ok")}, {"c": 1})
+
+
+def test_a_result_is_none_where_the_handlers_transaction_was_lost(
+    bench: Bench, hooks: dict[str, Hook]
+) -> None:
+    hooks["c"] = lambda: end_backend(bench)
+    bench.run(bench.record("c", "charge.tx", {}))
+    assert bench.rows() == {"c": ("in_doubt", "handler_error")}
+    assert (bench.effects(), bench.state("c")) == ([], ("in_doubt", "handler_error"))
+
+
+# Dead letters
+
+
+def test_a_dead_letter_is_kept_although_the_answer_was_lost(bench: Bench, proxy: Proxy) -> None:
+    proxy.lose_answer(b"COMMIT\0")
+    report = bench.run(bench.record(None, "pay", {}))
+    assert proxy.lost == 1
+    assert (bench.letters(), report.unclear) == ([("malformed", None)], [])

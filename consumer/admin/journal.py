@@ -28,6 +28,11 @@ def explained() -> Iterator[None]:
     """Turns errors of PostgreSQL into ConsumerErrors that say what to do."""
     try:
         yield
+    except psycopg.errors.LockNotAvailable as error:
+        raise JournalRefused(
+            f"others use the tables without a pause: {str(error).strip()}; end transactions that"
+            " stay open, then try again"
+        ) from None
     except psycopg.OperationalError as error:
         raise JournalUnreachable(
             f"the database does not answer: {mask_url(str(error).strip())}; correct database_url or"

@@ -17,7 +17,7 @@ import psycopg
 from feedback.contract.record import NOWHERE, Headers, Record
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED
 from feedback.journal.coalescing import Superseded
-from feedback.journal.queries import query
+from feedback.journal.queries import execute
 from feedback.journal.releases import give_back, note_superseded, read_superseded
 from feedback.journal.rows import headers_of
 from feedback.journal.tokens import ClaimNames, claim_token, tokens_of
@@ -167,7 +167,7 @@ def renew(connection: Connection, instance: str, claims: ClaimNames, *, schema: 
     ids, values = tokens_of(instance, claims)
     if not ids:
         return 0
-    return connection.execute(query("renew_claims", schema), {**values, "lease": LEASE}).rowcount
+    return execute(connection, "renew_claims", schema, {**values, "lease": LEASE}).rowcount
 
 
 def hold(connection: Connection, tokens: Sequence[str], lease: float, *, schema: str) -> int:
@@ -175,12 +175,12 @@ def hold(connection: Connection, tokens: Sequence[str], lease: float, *, schema:
     if not tokens:
         return 0
     values = {"tokens": list(tokens), "lease": lease}
-    return connection.execute(query("hold_claims", schema), values).rowcount
+    return execute(connection, "hold_claims", schema, values).rowcount
 
 
 def _walk(connection: Connection, after: str, most: int, schema: str) -> list[tuple[str, float]]:
     values = {"after": after, "most": most}
-    return connection.execute(query("due_types", schema), values).fetchall()
+    return execute(connection, "due_types", schema, values).fetchall()
 
 
 def _seconds(found: tuple[str, float]) -> float:
@@ -191,7 +191,7 @@ def _claim_shares(
     connection: Connection, shares: Mapping[str, int], values: Mapping[str, Any], schema: str
 ) -> list[_Row]:
     values = {**values, "types": list(shares), "shares": list(shares.values())}
-    return [_Row(*row) for row in connection.execute(query("claim_due", schema), values)]
+    return [_Row(*row) for row in execute(connection, "claim_due", schema, values)]
 
 
 def _settle_references(
@@ -202,11 +202,9 @@ def _settle_references(
     if not ids:
         return rows, []
     values = {**values, "ids": ids}
-    connection.execute(query("start_coalesced", schema), values)
-    late = read_superseded(connection.execute(query("supersede_started", schema), values))
-    vain = {
-        request_id for (request_id,) in connection.execute(query("claimed_in_vain", schema), values)
-    }
+    execute(connection, "start_coalesced", schema, values)
+    late = read_superseded(execute(connection, "supersede_started", schema, values))
+    vain = {request_id for (request_id,) in execute(connection, "claimed_in_vain", schema, values)}
     superseded = late + give_back(
         connection, [(request_id, True) for request_id in sorted(vain)], schema
     )

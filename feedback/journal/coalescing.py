@@ -167,15 +167,17 @@ class Coalescing:
         """
         keys = sorted({arrival.key for arrival in arrivals})
         columns = [[kind for kind, _ in keys], [reference for _, reference in keys]]
-        cursor.execute(self._waiters, columns)
+        cursor.execute(self._waiters, columns, prepare=False)
         waiters = [Waiter(*row) for row in cursor.fetchall()]
         # After the locks: a claim that held one has said by now what it started.
-        cursor.execute(self._started, columns)
+        cursor.execute(self._started, columns, prepare=False)
         started = {
             (kind, key): Started(request_id, at) for kind, key, request_id, at in cursor.fetchall()
         }
         verdict = judge(arrivals, waiters, started, now)
         if verdict.ousted:
             losers = [waiter.id for waiter, _ in verdict.ousted]
-            cursor.execute(self._oust, [now, losers, [winner for _, winner in verdict.ousted]])
+            cursor.execute(
+                self._oust, [now, losers, [winner for _, winner in verdict.ousted]], prepare=False
+            )
         return verdict

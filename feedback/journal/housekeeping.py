@@ -13,7 +13,7 @@ import psycopg
 
 from feedback.contract.states import WORKER_DIED, State
 from feedback.journal.halving import write_in_halves
-from feedback.journal.queries import query
+from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord
 from feedback.status.store import StatusWrite
 from feedback.status.writes import row_status
@@ -56,7 +56,7 @@ def sweep_expired_claims(
 ) -> list[ExpiredClaim]:
     """Makes claims whose lease has run out `in_doubt`, at most `limit`; those that it made so."""
     values = {"limit": limit, "code": WORKER_DIED, "error": _EXPIRED}
-    rows = connection.execute(query("sweep_expired_claims", schema), values).fetchall()
+    rows = execute(connection, "sweep_expired_claims", schema, values).fetchall()
     return [ExpiredClaim(*row) for row in rows]
 
 
@@ -71,7 +71,7 @@ def add_counters(
     def add(keys: Sequence[CountKey]) -> None:
         columns: list[Sequence[Any]] = [list(column) for column in zip(*keys, strict=True)]
         values = [*columns, [counts[key] for key in keys]]
-        connection.execute(query("add_counters", schema), values)
+        execute(connection, "add_counters", schema, values)
 
     with connection.transaction():
         return write_in_halves(connection, list(counts), add)

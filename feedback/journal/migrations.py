@@ -7,14 +7,20 @@ once, also through a proxy that pools transactions.
 from __future__ import annotations
 
 import functools
+import time
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
 
+from feedback.backoff import Backoff
 from feedback.errors import SchemaMissing, SchemaTooNew
 from feedback.journal.connections import open_connection
+
+LOCK_TIMEOUT: Final = "1s"
+MOST_TRIES: Final = 30
+_PAUSES: Final = Backoff(0.2, 2.0)
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _PREPARE: Final = """
@@ -51,15 +57,31 @@ def migrations() -> tuple[Migration, ...]:
 def migrate(url: str, schema: str) -> list[str]:
     """Brings the journal up to date; the names of the migrations that it applied.
 
-    Raises SchemaTooNew, and psycopg.Error where the database is away or refuses.
+    Raises SchemaTooNew, LockNotAvailable where somebody holds on to a table for a minute, and
+    psycopg.Error where the database is away or refuses.
     """
     applied: list[str] = []
     known = migrations()
     with open_connection(url, "oncepool migrate") as connection:
         # One transaction more than there is to do: the last one sees that nothing is left.
-        while (name := _apply_next(connection, schema, known)) is not None:
+        while (name := _apply_in_turn(connection, schema, known)) is not None:
             applied.append(name)
     return applied
+
+
+def _apply_in_turn(
+    connection: psycopg.Connection[Any], schema: str, known: tuple[Migration, ...]
+) -> str | None:
+    """As `_apply_next`, tried again while somebody else uses the tables.
+
+    A lock that is waited for holds up everybody who comes after, so each try gives way soon.
+    """
+    for tries in range(1, MOST_TRIES):
+        try:
+            return _apply_next(connection, schema, known)
+        except errors.LockNotAvailable:
+            time.sleep(_PAUSES.after(tries))
+    return _apply_next(connection, schema, known)
 
 
 def _apply_next(
@@ -76,6 +98,7 @@ def _apply_next(
         # Not before: where nothing is missing, a user without the right to create is enough.
         connection.execute(sql.SQL(_PREPARE).format(schema=sql.Identifier(schema)))
         first = missing[0]
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
         connection.execute(first.text.encode())  # as bytes: its text is SQL and nothing else
         connection.execute(
             "INSERT INTO schema_version (version, name) VALUES (%s, %s)",

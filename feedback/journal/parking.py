@@ -17,7 +17,7 @@ import psycopg
 from feedback.journal.coalescing import Superseded
 from feedback.journal.halving import write_in_halves
 from feedback.journal.notifications import notify_due
-from feedback.journal.queries import query
+from feedback.journal.queries import execute
 from feedback.journal.releases import settle
 
 Connection: TypeAlias = psycopg.Connection[Any]
@@ -85,7 +85,7 @@ def park(
         connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
         gone, revived = _revive(connection, some, code, schema, results=results)
         values = {**columns_of(some), "code": code}
-        new = dict(connection.execute(query("park", schema), values).fetchall())
+        new = dict(execute(connection, "park", schema, values).fetchall())
         if revived or new:
             notify_due(connection, schema=schema)
         runs.update(revived | new)
@@ -105,14 +105,13 @@ def _revive(
 ) -> tuple[list[Superseded], dict[str, int]]:
     ids = [parcel.id for parcel in parcels]
     locked = {
-        request_id
-        for request_id, _ in connection.execute(query("lock_failed", schema), {"ids": ids})
+        request_id for request_id, _ in execute(connection, "lock_failed", schema, {"ids": ids})
     }
     if not locked:
         return [], {}
     failed = [parcel for parcel in parcels if parcel.id in locked]
     values = {**columns_of(failed), "code": code, "token": _SETTLING}
-    revived = connection.execute(query("revive", schema), values).fetchall()
+    revived = execute(connection, "revive", schema, values).fetchall()
     coalescing = [request_id for request_id, _, coalesces in revived if coalesces]
     superseded = settle(connection, coalescing, _SETTLING, schema=schema, results=results)
     gone = {row.id for row in superseded}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from typing import Any
 
+import psycopg
 from psycopg import sql
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -28,3 +31,17 @@ def query(name: str, schema: str) -> str:
     Text, not sql.Composed: psycopg caches what it makes of a text.
     """
     return _texts()[name].replace("{schema}", sql.Identifier(schema).as_string(None))
+
+
+def execute(
+    connection: psycopg.Connection[Any],
+    name: str,
+    schema: str,
+    values: Sequence[Any] | Mapping[str, Any] | None = None,
+) -> psycopg.Cursor[Any]:
+    """Executes the statement of this name, planned for the values and the table as they are now.
+
+    The server would keep the plan of a prepared one: made while the table was empty it reads all of
+    it for each look-up by ids, until somebody analyses it.
+    """
+    return connection.execute(query(name, schema), values, prepare=False)

@@ -11,7 +11,7 @@ from psycopg import errors
 
 from feedback.journal.coalescing import Superseded
 from feedback.journal.notifications import notify_due
-from feedback.journal.queries import query
+from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import headers_of
 from feedback.journal.tokens import ClaimNames, tokens_of
@@ -46,7 +46,7 @@ def _release(
 ) -> list[Superseded]:
     with connection.transaction():
         connection.execute(LOCK_BRIEFLY)
-        locked = connection.execute(query(lock, schema), values).fetchall()
+        locked = execute(connection, lock, schema, values).fetchall()
         superseded = give_back(connection, locked, schema)
         if results:
             note_superseded(connection, superseded, schema)
@@ -66,7 +66,7 @@ def settle(
     if not ids:
         return []
     values = {"ids": list(ids), "token": token}
-    superseded = read_superseded(connection.execute(query("supersede_started", schema), values))
+    superseded = read_superseded(execute(connection, "supersede_started", schema, values))
     gone = {row.id for row in superseded}
     left = [(request_id, True) for request_id in sorted(set(ids) - gone)]
     superseded += give_back(connection, left, schema)
@@ -83,10 +83,10 @@ def give_back(
     if coalescing := [request_id for request_id, coalesces in locked if coalesces]:
         # In this order: what has no newer one is the newest, so what else waits is older.
         for step in ("supersede_claims", "supersede_older"):
-            lost += read_superseded(connection.execute(query(step, schema), {"ids": coalescing}))
+            lost += read_superseded(execute(connection, step, schema, {"ids": coalescing}))
     if locked:
         ids = [request_id for request_id, _ in locked]
-        connection.execute(query("release_claims", schema), {"ids": ids})
+        execute(connection, "release_claims", schema, {"ids": ids})
     return lost
 
 

@@ -1,5 +1,7 @@
 """What the executor reads and writes in the journal, inside its own transactions.
 
+What finds rows by a list of ids is never prepared (see `queries.execute`).
+
 Rows of new ids are written by one binary COPY, sorted by id; ids that have a row that is not final
 are finished by an UPDATE guarded by its run number, state and token.
 """
@@ -67,7 +69,7 @@ class JournalWriter:
     def find(self, cursor: psycopg.Cursor[Any], ids: Sequence[str]) -> dict[str, StoredRequest]:
         """The rows of these ids."""
         # Ids hold no control characters: joined they are cheaper to send than an array.
-        cursor.execute(self._text("find_rows"), ("\x1f".join(ids),))
+        cursor.execute(self._text("find_rows"), ("\x1f".join(ids),), prepare=False)
         return {row[0]: StoredRequest(*row) for row in cursor.fetchall()}
 
     def insert(self, cursor: psycopg.Cursor[Any], rows: Iterable[RequestRow]) -> None:
@@ -130,7 +132,7 @@ class JournalWriter:
         self, cursor: psycopg.Cursor[Any], changes: Sequence[tuple[RequestRow, StoredRequest]]
     ) -> None:
         rows = [row for row, _ in changes]
-        cursor.execute(self._text("lock_rows"), ([row.id for row in rows],))
+        cursor.execute(self._text("lock_rows"), ([row.id for row in rows],), prepare=False)
         cursor.execute(
             self._text("finish_rows"),
             {
@@ -145,6 +147,7 @@ class JournalWriter:
                 "results": [row.result and row.result.decode() for row in rows],
                 "ends": [row.finished_at for row in rows],
             },
+            prepare=False,
         )
         if cursor.rowcount != len(rows):
             raise Overtaken(f"one of {len(rows)} claimed rows")
@@ -158,12 +161,12 @@ class JournalWriter:
 
     def lock(self, cursor: psycopg.Cursor[Any], ids: Iterable[str]) -> None:
         """Locks rows in the order of their ids, as all do that lock several."""
-        cursor.execute(self._text("lock_rows"), (sorted(set(ids)),))
+        cursor.execute(self._text("lock_rows"), (sorted(set(ids)),), prepare=False)
 
     def add_resends(self, cursor: psycopg.Cursor[Any], ids: Sequence[str]) -> None:
         """Counts that these ids were sent again and answered."""
         self.lock(cursor, ids)
-        cursor.execute(self._text("add_resends"), (sorted(set(ids)),))
+        cursor.execute(self._text("add_resends"), (sorted(set(ids)),), prepare=False)
 
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: DeadLetter) -> None:
         """Keeps a dead letter; the same message a second time, or conflict, changes nothing."""

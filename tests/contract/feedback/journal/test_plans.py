@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from feedback.contract.record import claim_of
 from feedback.journal.claims import LEASE, ClaimRequest, claim, renew
 from feedback.journal.queries import query
@@ -48,7 +46,6 @@ def scans(rows: WaitingRows) -> int:
     return int(count)
 
 
-@pytest.mark.xfail(strict=True, reason="statements prepared on an empty queue scan a full one")
 def test_what_was_prepared_on_an_empty_queue_does_not_scan_a_full_one(rows: WaitingRows) -> None:
     # Nobody analyses the table but the test.
     rows.query(f"ALTER TABLE {rows.schema}.requests SET (autovacuum_enabled = false)")

@@ -47,7 +47,6 @@ def chunk(bench: Bench, word: str, count: int = 40) -> list[Any]:
     return [bench.record(f"{word}-{n}", "pay", {}) for n in range(count)]
 
 
-@pytest.mark.xfail(strict=True, reason="look-ups prepared on an empty journal scan a full one")
 def test_statements_that_were_prepared_on_an_empty_journal_do_not_scan_a_full_one(
     bench: Bench,
 ) -> None:

@@ -1,0 +1,59 @@
+"""Upgrading a journal that is in use."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from feedback.journal import migrations
+from feedback.journal.housekeeping import add_counters
+from feedback.journal.migrations import found_version, migrate
+from stack import Stack
+from tests.support.journal import Journal, Rival
+from tests.support.waiting import eventually
+
+
+def test_a_table_in_use_holds_up_the_migration_and_nobody_else(
+    stack: Stack, empty_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrations.migrations()
+    monkeypatch.setattr(migrations, "migrations", lambda: known[:1])
+    migrate(stack.database, empty_schema)
+    monkeypatch.setattr(migrations, "migrations", lambda: known)
+    look = f"SELECT count(*) FROM {empty_schema}.requests".encode()
+    waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
+    with (
+        psycopg.connect(stack.database) as user,
+        psycopg.connect(stack.database, autocommit=True, options="-c lock_timeout=15s") as other,
+    ):
+        user.execute(look)  # in a transaction that stays open
+        upgrade = Rival(stack.database, lambda _: migrate(stack.database, empty_schema))
+        for _ in range(3):
+            eventually(lambda: other.execute(waits, [f"{empty_schema}.requests"]).fetchone())
+            other.execute(look)
+        assert not upgrade.done
+        user.commit()
+        assert upgrade.result(60) == [migration.name for migration in known[1:]]
+        assert found_version(other, empty_schema) == known[-1].version
+
+
+def test_a_counter_that_goes_up_and_up_makes_no_index_entries(journal: Journal) -> None:
+    counts = {(60, f"t{n}", "done", "ok"): 1 for n in range(5_000)}
+    for _ in range(2):
+        assert add_counters(journal.connection, counts, schema=journal.schema) == []
+    journal.run("SELECT pg_stat_force_next_flush()")
+    [found] = journal.rows(
+        "SELECT n_tup_upd::int AS all, n_tup_hot_upd::int AS in_place FROM pg_stat_user_tables"
+        " WHERE schemaname = %s AND relname = 'counters'", journal.schema,
+    )  # fmt: skip
+    assert found["all"] == 5_000
+    assert found["in_place"] > 0.95 * found["all"]
+
+
+def test_a_large_journal_is_cleaned_before_a_fifth_of_it_has_changed(journal: Journal) -> None:
+    [row] = journal.rows(
+        "SELECT reloptions FROM pg_class WHERE oid = %s::regclass", f"{journal.schema}.requests"
+    )
+    assert {"autovacuum_vacuum_scale_factor=0.01", "autovacuum_analyze_scale_factor=0.01"} <= set(
+        row["reloptions"]
+    )

@@ -110,7 +110,7 @@ class Rival(Generic[T]):
         """Whether it has ended."""
         return not self._thread.is_alive()
 
-    def result(self, timeout: float = 20.0) -> T:
+    def result(self, timeout: float = 60.0) -> T:
         """What it returned; raises what it raised."""
         self._thread.join(timeout)
         assert self.done, "the rival still waits"

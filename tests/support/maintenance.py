@@ -45,7 +45,7 @@ class MaintenanceProcess:
             self.frames += self.child.channel.receive()
         return [frame for frame in self.frames if isinstance(frame, kind)]
 
-    def wait_for(self, kind: type[Kind], count: int = 1, timeout: float = 20.0) -> Kind:
+    def wait_for(self, kind: type[Kind], count: int = 1, timeout: float = 60.0) -> Kind:
         """The frame number `count` of that kind, as soon as it is there."""
         eventually(
             lambda: len(self.received(kind)) >= count,
@@ -67,7 +67,7 @@ class MaintenanceProcess:
         finally:
             connection.close()
 
-    def stop(self, timeout: float = 10.0) -> int | None:
+    def stop(self, timeout: float = 60.0) -> int | None:
         """Says stop and returns the exit code."""
         self.send(Stop())
         assert self.child.wait(timeout), "the maintenance process does not end"
@@ -76,7 +76,7 @@ class MaintenanceProcess:
     def close(self) -> None:
         if not self.child.ended():
             self.child.signal(signal.SIGKILL)
-            self.child.wait(5)
+            self.child.wait(60)
         self.child.close()
 
 

@@ -33,7 +33,7 @@ from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.support.hostile_app:app"
-WAIT = 60.0
+WAIT = 90.0
 
 
 class Instance:
@@ -97,11 +97,11 @@ class Instance:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(WAIT)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(WAIT)
 
     def close(self) -> None:
         if self.alive:

@@ -154,7 +154,7 @@ class Storm:
     def alive(self) -> list[Member]:
         return [member for member in self.members if member.process.poll() is None]
 
-    def stop(self, member: Member, timeout: float = 15) -> int:
+    def stop(self, member: Member, timeout: float = 60) -> int:
         member.process.send_signal(signal.SIGTERM)
         return member.process.wait(timeout)
 
@@ -242,7 +242,7 @@ class Storm:
         finally:
             client.close()
 
-    def wait_until_committed(self, timeout: float = 30) -> None:
+    def wait_until_committed(self, timeout: float = 90) -> None:
         """Waits until the group's offsets are the partitions' ends."""
         ends = self.ends()
         client = self._client()

@@ -16,7 +16,7 @@ from feedback.contract.record import Record
 from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
 
-WAIT = 30.0
+WAIT = 60.0
 
 
 class Workers:

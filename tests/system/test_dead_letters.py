@@ -394,7 +394,7 @@ def test_following_goes_on_until_interrupted(
         journal.put("r")
         eventually(lambda: file.read_bytes().count(b"\n") == 2, timeout=30)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.service import Bench, Callers, runs
+from tests.support.service import WAIT, Bench, Callers, runs
 from tests.support.waiting import eventually
 
 PROTOCOLS = {
@@ -25,7 +25,7 @@ def shared_out(bench: Bench, members: int) -> None:
         each = [facts.get("assigned", 0) for facts in bench.facts() if not facts.get("stopping")]
         return sum(n > 0 for n in each) >= members and sum(each) == PARTITIONS
 
-    eventually(assigned, 30, lambda: str(bench.facts()))
+    eventually(assigned, WAIT, lambda: str(bench.facts()))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -50,7 +50,7 @@ def test_members_join_leave_and_die_under_load(bench: Bench, protocol: str) -> N
     second.kill()
     fourth = bench.start(**settings)
     callers.answered(200)
-    eventually(lambda: not any(map(runs, orphans)), 10)
+    eventually(lambda: not any(map(runs, orphans)))
 
     bench.check_books(callers.end())
     assert bench.states().keys() == {"done"}

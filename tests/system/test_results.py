@@ -311,7 +311,7 @@ def test_the_client_ends_an_iteration_in_another_thread(place: Place) -> None:
 
     place.client.close()
 
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

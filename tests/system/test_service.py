@@ -94,7 +94,7 @@ def test_a_killed_worker_and_a_killed_instance_run_nothing_twice(bench: Bench) -
         assert status.state == "done"
     rows = bench.query(f"SELECT count(*), count(DISTINCT id) FROM {bench.table}")
     assert rows == [(3000, 3000)]
-    eventually(lambda: not first.workers(), 5)
+    eventually(lambda: not first.workers())
 
 
 def slow(bench: Bench, file: Path, seconds: float) -> str:

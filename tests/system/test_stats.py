@@ -119,7 +119,7 @@ def test_watching_ends_cleanly_on_ctrl_c(bench: Bench, draws: int) -> None:
             break
     os.close(master)
 
-    assert watching.wait(10) == 0
+    assert watching.wait(60) == 0
     assert b"Traceback" not in seen
     assert b"Abort" not in seen
     assert b"\x1b[?25h" in seen, "the cursor stays hidden"

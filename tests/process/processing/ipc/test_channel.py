@@ -48,7 +48,7 @@ def test_main_never_blocks_and_the_rest_follows(pair: Pair) -> None:
     reader = threading.Thread(target=lambda: got.append(child.receive()))
     reader.start()
     eventually(lambda: main.flush() or main.backlog == 0)
-    reader.join(10)
+    reader.join(60)
     assert got == [big]
 
 
@@ -117,4 +117,4 @@ def test_recall_takes_what_was_not_started_the_later_chunk_first(pair: Pair) -> 
     assert inbox.next() is None
     assert inbox.leaving
     main.close()
-    assert orphaned.wait(10)
+    assert orphaned.wait(60)

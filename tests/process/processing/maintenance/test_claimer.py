@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 
 
-def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) -> list[str]:
+def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 60.0) -> list[str]:
     """The ids of the frame number `count` of due rows."""
     frame = maintenance.wait_for(DueRows, count, timeout)
     assert all(record[CLAIM] == frame.order for record, _ in frame.rows)

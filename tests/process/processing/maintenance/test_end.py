@@ -34,7 +34,7 @@ def test_a_closed_channel_ends_it(start: StartMaintenance, schema: str) -> None:
     maintenance.ready()
     maintenance.child.channel.close()
 
-    assert maintenance.child.wait(5)
+    assert maintenance.child.wait(60)
     assert maintenance.child.exit_code == EXIT_ORPHANED
 
 
@@ -58,7 +58,7 @@ def test_the_death_of_the_main_process_ends_it(settings: MaintenanceSettings, sc
     parent.wait()
     parent.stdout.close()
 
-    eventually(lambda: not _runs(pid), 5.0)
+    eventually(lambda: not _runs(pid))
 
 
 def _runs(pid: int) -> bool:

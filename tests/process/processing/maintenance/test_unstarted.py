@@ -35,7 +35,7 @@ def message(number: int, *headers: tuple[str, bytes | None], name: str | None = 
     return ("requests", 0, number, 1_700_000_000_000, b"k", b'{"n":1}', pairs, "pay", None)
 
 
-def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 20.0) -> list[str]:
+def due(maintenance: MaintenanceProcess, count: int = 1, timeout: float = 60.0) -> list[str]:
     """The ids of the frame number `count` of due rows."""
     frame = maintenance.wait_for(DueRows, count, timeout)
     assert all(record[CLAIM] == frame.order for record, _ in frame.rows)

@@ -163,7 +163,7 @@ def test_at_shutdown_claimed_rows_are_given_back_and_fresh_ones_parked(
     workers.submit(*fresh, do="sleep 0.5")
     workers.supervisor.stop_claims()
     workers.supervisor.refuse_unstarted("shutdown")
-    workers.until(lambda: workers.supervisor.in_hand == 0 and not workers.pids, 10)
+    workers.until(lambda: workers.supervisor.in_hand == 0 and not workers.pids)
     workers.supervisor.close(5)
     finished = done(workers)
     assert 1 <= len(finished) <= 2
@@ -192,7 +192,7 @@ def test_what_is_killed_at_the_end_is_parked_or_given_back(make: Make, rows: Wai
     workers.supervisor.refuse_unstarted("shutdown")
     workers.supervisor.terminate()
     workers.supervisor.kill()
-    workers.until(lambda: workers.supervisor.in_hand == 0, 10)
+    workers.until(lambda: workers.supervisor.in_hand == 0)
     assert workers.states() == {"due": ("waiting", "delayed"), "fresh": ("waiting", "parked")}
     assert rows.columns("fresh", "crashes", "run", "token") == (0, 1, None)
     # Its kill is no crash, and its worker's session is gone before another may have it.

@@ -54,7 +54,7 @@ def test_the_neighbours_in_the_chunk_are_unharmed(make: Make, do: str) -> None:
     assert states == dict.fromkeys([*before, *after], ("done", "ok"))
     assert workers.status("bad") == HARM[do]
     # Also of those that ran just before it: their answers are out before it runs alone.
-    workers.until(lambda: {workers.status(i) for i in [*before, *after]} == {("done", "ok")}, 5)
+    workers.until(lambda: {workers.status(i) for i in [*before, *after]} == {("done", "ok")})
     workers.check_effects()
     assert (
         workers.query("SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(100)'") == []

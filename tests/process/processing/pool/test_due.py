@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,13 +30,6 @@ def names(word: str, count: int) -> list[str]:
 
 def done(workers: Workers) -> set[str]:
     return {name for name, state in workers.states().items() if state == ("done", "ok")}
-
-
-def turn_for(workers: Workers, seconds: float) -> None:
-    """Turns for a time, in which something must not happen."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        workers.turn()
 
 
 def running(workers: Workers) -> bool:
@@ -68,10 +60,13 @@ def test_due_rows_run_beside_fresh_requests(make: Make, rows: WaitingRows) -> No
 def test_a_row_that_becomes_due_runs_then(make: Make, rows: WaitingRows) -> None:
     workers = make()
     workers.start()
-    add(rows, workers, "soon", due_in=2.0)
-    turn_for(workers, 1.0)
-    assert workers.states()["soon"] == ("waiting", "delayed")
-    workers.until(lambda: done(workers) == {"soon"})
+    add(rows, workers, "later", due_in=3600.0)
+    add(rows, workers, "now")
+    workers.until(lambda: done(workers) == {"now"})
+    workers.finish()
+    assert workers.states()["later"] == ("waiting", "delayed")
+    rows.query(f"UPDATE {rows.schema}.requests SET due_at = now() WHERE id = 'later'")
+    workers.until(lambda: done(workers) == {"now", "later"})
     workers.check_effects()
 
 
@@ -208,8 +203,13 @@ def test_paused_types_are_given_back_and_parked(make: Make, rows: WaitingRows) -
     workers.submit("fresh")
     add(rows, workers, "due")
     workers.until(lambda: workers.supervisor.in_hand == 0 and len(workers.states()) == 2)
-    turn_for(workers, 1.5)
-    assert set(workers.states().values()) == {("waiting", "parked"), ("waiting", "delayed")}
+    # Others are claimed meanwhile.
+    payload = orjson.dumps({"table": workers.table, "do": ""})
+    rows.add("other", type="fragile.batch", payload=payload)
+    workers.until(lambda: done(workers) == {"other"})
+    workers.finish()
+    states = workers.states()
+    assert (states["fresh"], states["due"]) == (("waiting", "parked"), ("waiting", "delayed"))
     assert rows.query(f"SELECT count(token)::int FROM {rows.schema}.requests") == [(0,)]
     pool.limit(LimitsFound(None, {}, []))
-    workers.until(lambda: done(workers) == {"fresh", "due"})
+    workers.until(lambda: done(workers) == {"fresh", "due", "other"})

@@ -217,7 +217,7 @@ def test_a_request_that_heeds_no_signal_is_killed_at_its_deadline(make: Make) ->
     workers.submit("hangs", do="hang", ce_timeout="0.3")
     workers.finish()
     # The deadline, then two seconds between SIGTERM and SIGKILL.
-    assert 2.3 <= time.monotonic() - begun < 20
+    assert time.monotonic() - begun >= 2.3
     assert hung not in workers.pids
     assert workers.states() == {"hangs": ("failed", "timeout")}
     workers.check_effects()

@@ -1,0 +1,85 @@
+"""Deferred constraints: tried at each segment's end, and left as the schema says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from processing import App, Reject, Request
+from stack import Stack
+from tests.support.executor import Bench
+
+SCHEMA = """
+CREATE TABLE {s}.parent (id text PRIMARY KEY);;
+CREATE TABLE {s}.child (
+    id text PRIMARY KEY, parent text REFERENCES {s}.parent DEFERRABLE INITIALLY DEFERRED
+);;
+CREATE TABLE {s}.seat (n int UNIQUE DEFERRABLE INITIALLY IMMEDIATE);;
+CREATE TABLE {s}.audit (id text);;
+CREATE FUNCTION {s}.note() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN INSERT INTO {s}.audit VALUES (NEW.id); RETURN NULL; END $$;;
+CREATE CONSTRAINT TRIGGER noted AFTER INSERT ON {s}.child
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {s}.note()
+"""
+
+
+@pytest.fixture
+def bench(stack: Stack, schema: str) -> Iterator[Bench]:
+    app = App()
+
+    @app.handler("order")
+    def order(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> None:
+        """The child before its parent, as deferring allows."""
+        tx.execute(f"INSERT INTO {schema}.child VALUES (%s, %s)", [request.id, request.id])
+        if payload.get("reject"):
+            raise Reject("no_funds")
+        if not payload.get("orphan"):
+            tx.execute(f"INSERT INTO {schema}.parent VALUES (%s)", [request.id])
+
+    @app.handler("seat")
+    def seat(payload: dict[str, Any], tx: psycopg.Cursor[Any]) -> str:
+        """Relies on a constraint that could be deferred and is not."""
+        try:
+            with tx.connection.transaction():
+                tx.execute(f"INSERT INTO {schema}.seat VALUES (1)")
+        except psycopg.errors.UniqueViolation:
+            return "taken"
+        return "mine"
+
+    with psycopg.connect(stack.database, autocommit=True) as connection:
+        for statement in SCHEMA.replace("{s}", schema).split(";;"):
+            connection.execute(statement.encode())
+    made = Bench(app, stack.database, schema, segment=4)
+    yield made
+    made.executor.close()
+    made.app.stop_worker()
+
+
+def column(bench: Bench, table: str) -> list[str]:
+    return [row[0] for row in bench.query(f"SELECT id FROM {bench.schema}.{table} ORDER BY id")]
+
+
+@pytest.mark.parametrize("wrong", ["reject", "orphan"])
+def test_a_neighbour_that_fails_leaves_constraints_deferred(bench: Bench, wrong: str) -> None:
+    names = [f"r{n:02d}" for n in range(14)]
+    bench.run(*(bench.record(name, "order", {wrong: name == "r05"}) for name in names))
+    rows = bench.rows()
+    assert rows.pop("r05")[0] == ("rejected" if wrong == "reject" else "failed")
+    assert rows == dict.fromkeys([name for name in names if name != "r05"], ("done", "ok"))
+    assert column(bench, "child") == column(bench, "parent") == sorted(rows)
+
+
+def test_constraint_triggers_act_once_for_each_request(bench: Bench) -> None:
+    names = [f"r{n:02d}" for n in range(14)]
+    bench.run(*(bench.record(name, "order", {"reject": name == "r05"}) for name in names))
+    names.remove("r05")
+    assert column(bench, "audit") == names
+
+
+def test_constraints_that_are_not_deferred_stay_so_in_each_segment(bench: Bench) -> None:
+    bench.run(*(bench.record(f"s{n:02d}", "seat", {}, key=b"%02d" % n) for n in range(10)))
+    assert set(bench.rows().values()) == {("done", "ok")}
+    assert [status["result"] for status in bench.statuses] == ["mine", *["taken"] * 9]

@@ -1,0 +1,153 @@
+"""Handlers that meet other transactions: what they lose is done again, and is nobody's failure."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from processing import App, Reject, Request, RetryPolicy
+from processing.worker.chunk_run import ChunkRun
+from stack import Stack
+from tests.support.executor import Bench, chunk_run
+from tests.support.waiting import eventually
+
+ACCOUNTS = 200
+
+
+@pytest.fixture
+def entered() -> Counter[str]:
+    return Counter()
+
+
+@pytest.fixture
+def bench(stack: Stack, schema: str, entered: Counter[str]) -> Iterator[Bench]:
+    app = App()
+
+    @app.handler("transfer")
+    def transfer(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> None:
+        """As the first example of docs/handlers.md: two accounts, in the order of the payload."""
+        entered[request.id] += 1
+        move = f"UPDATE {schema}.accounts SET cents = cents + %s WHERE name = %s"
+        tx.execute(move, [-1, payload["source"]])
+        tx.execute(move, [1, payload["target"]])
+
+    @app.handler("touch", retries=RetryPolicy(attempts=2, on=ZeroDivisionError))
+    def touch(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> str:
+        entered[request.id] += 1
+        tx.execute(f"UPDATE {schema}.accounts SET cents = cents + 1 WHERE name = 'a0'")
+        return "touched"
+
+    @app.handler("swallow")
+    def swallow(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> str:
+        try:
+            return touch(payload, request, tx)
+        except psycopg.Error:
+            return "gave up"
+
+    @app.handler("polite")
+    def polite(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> None:
+        entered[request.id] += 1
+        try:
+            tx.execute(f"SELECT FROM {schema}.accounts WHERE name = 'a0' FOR UPDATE NOWAIT")
+        except psycopg.errors.LockNotAvailable:
+            raise Reject("occupied") from None
+
+    @app.batch_handler("many")
+    def many(requests: list[Request], tx: psycopg.Cursor[Any]) -> list[str]:
+        return [touch({}, request, tx) for request in requests]
+
+    with psycopg.connect(stack.database, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {schema}.accounts (name text PRIMARY KEY, cents bigint)")
+        connection.execute(
+            f"INSERT INTO {schema}.accounts SELECT 'a' || n, 0 FROM generate_series(0, %s) n",
+            [ACCOUNTS - 1],
+        )
+    made = Bench(app, stack.database, schema, lock_timeout=0.05)
+    yield made
+    made.executor.close()
+    made.app.stop_worker()
+
+
+def cents(bench: Bench) -> list[int]:
+    return [row[0] for row in bench.query(f"SELECT cents FROM {bench.schema}.accounts")]
+
+
+def test_transfers_that_deadlock_all_happen_once(bench: Bench, entered: Counter[str]) -> None:
+    """Two workers, chunks that hold the locks of a hundred requests each."""
+    seed = random.randrange(10**6)
+    draw = random.Random(seed)
+    executors = [bench.another(bench.url, lock_timeout=20.0) for _ in range(2)]
+
+    def transfers(name: str) -> list[Any]:
+        made = []
+        for n in range(100):
+            source, target = draw.sample(range(ACCOUNTS), 2)
+            payload = {"source": f"a{source}", "target": f"a{target}"}
+            made.append(bench.record(f"{name}-{n}", "transfer", payload, key=b"a%d" % source))
+        return made
+
+    barrier = threading.Barrier(2)
+    rounds = 0
+    while rounds < 3 or max(entered.values()) == 1:
+        assert rounds < 30, f"nothing deadlocked, seed {seed}"
+        chunks = [chunk_run(transfers(f"{rounds}-{w}"), rounds, f"{rounds}-{w}") for w in range(2)]
+
+        def work(worker: int, chunks: Sequence[ChunkRun] = chunks) -> None:
+            barrier.wait(60)
+            executors[worker].run(chunks[worker])
+
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(work, range(2)))
+        rounds += 1
+    for executor in executors:
+        executor.close()
+    assert Counter(bench.rows().values()) == {("done", "ok"): 200 * rounds}, f"seed {seed}"
+    assert sum(cents(bench)) == 0
+
+
+@pytest.mark.parametrize("kind", ["touch", "swallow", "many"])
+def test_what_never_gets_its_lock_waits_and_is_no_failure(
+    bench: Bench, entered: Counter[str], kind: str
+) -> None:
+    with psycopg.connect(bench.url) as holder:
+        holder.execute(f"UPDATE {bench.schema}.accounts SET cents = 0 WHERE name = 'a0'")
+        report = bench.run(bench.record("x", kind, {}))
+        assert report.due_in is not None
+        assert (bench.rows(), bench.state("x")) == (
+            {"x": ("waiting", "retry")},
+            ("waiting", "retry"),
+        )
+        (row,) = bench.query(f"SELECT used, not_before FROM {bench.schema}.requests")
+        assert row[0] == 0, "no attempt of the handler's is used up"
+        assert row[1] < datetime.now(UTC) + timedelta(minutes=5)
+        assert entered["x"] > 2
+        holder.rollback()
+
+
+def test_what_gets_its_lock_in_the_end_is_done(bench: Bench, entered: Counter[str]) -> None:
+    with psycopg.connect(bench.url) as holder:
+        holder.execute(f"UPDATE {bench.schema}.accounts SET cents = 5 WHERE name = 'a0'")
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(bench.run, bench.record("x", "touch", {}))
+            eventually(lambda: entered["x"] >= 2)
+            holder.commit()
+            running.result(30)
+    assert (bench.rows(), max(cents(bench))) == ({"x": ("done", "ok")}, 6)
+
+
+def test_a_reject_after_a_lock_that_was_not_waited_for_is_its_own_word(
+    bench: Bench, entered: Counter[str]
+) -> None:
+    with psycopg.connect(bench.url) as holder:
+        holder.execute(f"UPDATE {bench.schema}.accounts SET cents = 0 WHERE name = 'a0'")
+        bench.run(bench.record("x", "polite", {}))
+        holder.rollback()
+    assert bench.rows() == {"x": ("rejected", "occupied")}

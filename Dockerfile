@@ -13,7 +13,6 @@ COPY consumer ./consumer
 COPY processing ./processing
 COPY feedback ./feedback
 COPY stack ./stack
-COPY examples ./examples
 RUN /opt/oncepool/bin/pip install --no-cache-dir --constraint constraints.txt \
         --no-build-isolation '.[example]' \
     && /opt/oncepool/bin/pip uninstall --yes hatchling
@@ -25,6 +24,7 @@ COPY --from=build /opt/oncepool /opt/oncepool
 ENV PATH=/opt/oncepool/bin:$PATH PYTHONUNBUFFERED=1
 USER oncepool
 WORKDIR /home/oncepool
+COPY examples ./examples
 # The drain begins with SIGTERM; the exit code tells whether it was clean.
 STOPSIGNAL SIGTERM
 CMD ["oncepool", "run"]

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -83,8 +84,22 @@ app = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"oncepool {version('oncepool')}")
+        raise typer.Exit
+
+
 @app.callback()
-def oncepool() -> None:
+def oncepool(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and end."
+        ),
+    ] = False,
+) -> None:
     """Runs requests that must not run twice from Kafka, on a bounded pool of processes."""
 
 

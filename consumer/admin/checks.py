@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import orjson
@@ -17,6 +18,7 @@ import redis
 
 from consumer.admin.kafka_admin import admin_client, metadata
 from consumer.config.masking import mask_url
+from consumer.config.packages import hidden_package
 from consumer.config.settings import Settings, variable
 from consumer.intake.events import Assigned, Trouble
 from consumer.intake.kafka import Kafka
@@ -172,6 +174,8 @@ def check_redis(settings: Settings) -> list[Finding]:
 
 def check_app(settings: Settings) -> list[Finding]:
     """A worker can start with the app: it imports, and its start hooks run, in a process."""
+    if hidden := hidden_package(Path.cwd()):
+        return [Finding("app", "wrong", hidden, "rename it")]
     try:
         done = subprocess.run(
             [sys.executable, "-c", LOAD, settings.app],

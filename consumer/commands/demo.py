@@ -60,7 +60,7 @@ def demo(
 def _missing(error: ModuleNotFoundError) -> str:
     if (error.name or "").partition(".")[0] == "examples":
         return (
-            "the demo's code, the package examples, is not installed here: run it from a clone of "
-            "the repository with scripts/demo, or install oncepool[demo]"
+            "the demo is part of the repository, not of the package: clone the repository and run "
+            "scripts/demo there"
         )
-    return f"the demo needs a package that is missing ({error.name}): install oncepool[demo]"
+    return f"the demo needs a package that is missing ({error.name}): run scripts/setup"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from consumer.commands.options import ALL, with_settings
+from consumer.commands.output import fail
+from consumer.config.packages import hidden_package
 from consumer.config.settings import Settings
 from consumer.service.reload import run_reloading
 from processing.logs import configure
@@ -35,6 +38,8 @@ def run(
     end of the grace.
     """
     settings.require(*NEEDED)
+    if hidden := hidden_package(Path.cwd()):
+        fail(hidden)
     configure(settings.log_format, settings.log_level)
     if reload:
         raise typer.Exit(run_reloading())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
 
 from feedback.client.call import Call, ResendTimer
 from feedback.client.delivery import Deliveries, KafkaProducer, connect
@@ -27,6 +27,8 @@ from feedback.status.writes import status_write
 
 DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
 LONGEST_RESEND: Final = 30.0
+
+ResultT = TypeVar("ResultT")
 
 # A request type's name, or a handler of an App: then results come back as its annotation says.
 Type = str | Callable[..., Any]
@@ -148,6 +150,42 @@ class Client:
         finally:
             self._waits.unwatch(watch)
 
+    @overload
+    def call(
+        self,
+        type: Callable[Concatenate[list[Any], ...], Any],
+        payload: Any,
+        *,
+        timeout: float | None = ...,
+        resend_after: float | None = ...,
+        run_timeout: float | None = ...,
+        **options: Unpack[CallOptions],
+    ) -> Status: ...  # a batch handler returns a list, of which a request has one element
+
+    @overload
+    def call(
+        self,
+        type: Callable[..., ResultT],
+        payload: Any,
+        *,
+        timeout: float | None = ...,
+        resend_after: float | None = ...,
+        run_timeout: float | None = ...,
+        **options: Unpack[CallOptions],
+    ) -> Status[ResultT]: ...
+
+    @overload
+    def call(
+        self,
+        type: str,
+        payload: Any,
+        *,
+        timeout: float | None = ...,
+        resend_after: float | None = ...,
+        run_timeout: float | None = ...,
+        **options: Unpack[CallOptions],
+    ) -> Status: ...
+
     def call(
         self,
         type: Type,
@@ -157,13 +195,14 @@ class Client:
         resend_after: float | None = None,
         run_timeout: float | None = None,
         **options: Unpack[CallOptions],
-    ) -> Status:
+    ) -> Status[Any]:
         """Submits, waits, and sends the same request again until an answer comes.
 
         Again after `resend_after` seconds without news (else a third of `timeout`, at most 30),
         and after `failed` with `shutdown` or `database_unavailable`. Any other settled status is
         returned. `timeout` is for the whole call; `run_timeout` is what submit() calls `timeout`.
-        Raises as wait() and submit() do.
+        Of a handler `result` has the type that it returns, where the request is done. Raises as
+        wait() and submit() do.
         """
         message, submission = self._draft(type, payload, {**options, "timeout": run_timeout})
         seconds = self._answer_within(submission) if timeout is None else timeout

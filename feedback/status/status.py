@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 import orjson
+from typing_extensions import TypeVar
 
 from feedback.contract.exact_json import parse_json
 from feedback.contract.states import FINAL, MAX_RUN, RANK, SETTLED, State
@@ -16,8 +17,11 @@ DEFAULT_TTL: Final = 3600
 """Seconds that a status lives, where its type says nothing else."""
 
 
+ResultT = TypeVar("ResultT", default=Any)
+
+
 @dataclass(frozen=True, slots=True)
-class Status:
+class Status(Generic[ResultT]):
     """One status as it stood when it was read. Times are UTC."""
 
     id: str
@@ -35,7 +39,7 @@ class Status:
     """When it was written."""
     fingerprint: str | None = None
     """Of the request's payload, in hex; None where the type makes its own."""
-    result: Any = None
+    result: ResultT = None  # type: ignore[assignment]
     """What the handler returned, as JSON; from a client that knows the handler, as its annotation
     says."""
     error: str | None = None

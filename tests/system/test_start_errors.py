@@ -30,6 +30,8 @@ BROKEN = {
     "attribute": (APP.replace("app =", "application ="), "did you mean 'application'"),
 }
 
+CONSOLE_SCRIPT = "import sys; sys.path.pop(0); from consumer.cli import main; main()"
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -106,3 +108,50 @@ def test_the_first_start_reaches_the_database_it_never_lost(bench: Bench) -> Non
     instance = bench.start()
 
     assert "again" not in instance.log
+
+
+@pytest.mark.parametrize(
+    "theirs,command",
+    [
+        ("processing/__init__.py", ("-m", "consumer")),
+        ("feedback.py", ("-m", "consumer")),
+        ("processing.py", ("-c", CONSOLE_SCRIPT)),
+        ("feedback/__init__.py", ("-c", CONSOLE_SCRIPT)),
+        ("consumer.py", ("-c", CONSOLE_SCRIPT)),
+    ],
+)
+def test_a_module_that_hides_one_of_ours_is_named(
+    bench: Bench, tmp_path: Path, command: tuple[str, ...], theirs: str
+) -> None:
+    name = theirs.partition("/")[0].removesuffix(".py")
+    file = tmp_path / theirs
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
+    (tmp_path / "shop.py").write_text(APP + HANDLER)
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *command, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **bench.environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    done = call("run", "shop:app")
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    hidden = file.parent if file.name == "__init__.py" else file
+    assert line.startswith(f"oncepool: {hidden} hides Oncepool's package {name} ({ROOT / name})")
+    assert str(hidden) in (checked := call("check", "shop:app", "--json")).stdout + checked.stderr
+    assert checked.returncode == 1
+
+
+def test_a_folder_without_modules_hides_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "processing").mkdir()
+    (tmp_path / "shop.py").write_text(APP + HANDLER)
+
+    assert '"state":"wrong"' not in run("check", "shop:app", "--json").stdout

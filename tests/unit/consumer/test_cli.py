@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -347,3 +348,10 @@ def test_an_error_of_ours_is_a_message_not_a_traceback(
     result = oncepool("send", "a")
 
     assert (result.exit_code, result.stderr) == (1, "oncepool: the queue is full\n")
+
+
+def test_it_tells_its_version() -> None:
+    done = CliRunner().invoke(cli.app, ["--version"])
+
+    assert done.exit_code == 0
+    assert done.stdout == f"oncepool {version('oncepool')}\n"

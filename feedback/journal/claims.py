@@ -7,7 +7,7 @@ Connections are in autocommit mode. Due times are compared with the database's c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -44,7 +44,7 @@ class ClaimRequest:
     most: int
     limits: Mapping[str, int] = field(default_factory=dict)
     """Most rows of a type, where that is less."""
-    paused: Sequence[str] = ()
+    paused: Collection[str] = ()
     """Types of which none is wanted."""
 
 

@@ -9,7 +9,7 @@ import redis
 
 from processing.cluster.instances import Registration, instances
 from processing.cluster.limits import RedisLimitsStore
-from processing.cluster.quota import InstanceQuota, Quota, peer
+from processing.cluster.quota import InstanceQuota, Quota, known_elsewhere, peer
 
 
 class Membership:
@@ -27,8 +27,11 @@ class Membership:
         self._shares = Quota(instance)
         self._renewed: tuple[float, dict[str, int]] | None = None
         """When it was registered last, and what it said that it holds."""
+        self._instance = instance
         self.unread: tuple[str, ...] = ()
         """Unreadable fields of the limits."""
+        self.known_elsewhere: frozenset[str] = frozenset()
+        """Types that other live instances know and this one does not, at the last look."""
 
     def turn(self, facts: Mapping[str, Any], now: float) -> InstanceQuota | None:
         """Looks at the limits, and registers where it is time to.
@@ -43,6 +46,8 @@ class Membership:
         limits = self._limits.read()
         self.unread = limits.unread
         peers = [peer(found) for found in instances(self._client, self._prefix)]
+        others = [one for one in peers if one.id != self._instance]
+        self.known_elsewhere = known_elsewhere(facts.get("types") or (), others)
         portion = self._shares.look(limits, peers, has, now)
         for kind, share in portion.types.items():
             if share.now is not None:

@@ -11,7 +11,7 @@ on when a share gets smaller. So less holds at once, and more only
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,6 +30,8 @@ class Peer:
     """The request types that it knows; empty as long as it has not said."""
     held: Mapping[str, int] = field(default_factory=dict)
     """Type -> the most that it may have at once, or still has."""
+    stopping: bool = False
+    """It takes nothing new."""
 
     def takes_part(self, kind: str) -> bool:
         """Whether a total of this type is shared out to it."""
@@ -38,7 +40,21 @@ class Peer:
 
 def peer(facts: Mapping[str, Any]) -> Peer:
     """The instance behind a registration."""
-    return Peer(str(facts["id"]), frozenset(facts.get("types") or ()), facts.get("at_once") or {})
+    return Peer(
+        str(facts["id"]),
+        frozenset(facts.get("types") or ()),
+        facts.get("at_once") or {},
+        bool(facts.get("stopping")),
+    )
+
+
+def known_elsewhere(own: Collection[str], others: Iterable[Peer]) -> frozenset[str]:
+    """Types that this instance does not know, and another one that takes work does.
+
+    `own` are the types of this one; as long as it has not said any, nothing is known of it.
+    """
+    known = frozenset().union(*(p.types for p in others if not p.stopping))
+    return known - frozenset(own) if own else frozenset()
 
 
 class TypeQuota(NamedTuple):

@@ -14,9 +14,12 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 
 import redis
 
+from feedback.contract.counts import PlainCount
+from feedback.contract.states import UNKNOWN_TYPE
 from feedback.errors import OncepoolError, StoreUnavailable
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
@@ -58,6 +61,8 @@ FLUSH_AT_EXIT = 2.0
 """Seconds that statuses not yet sent may take at the end, and counters not yet written."""
 MOST_STATUSES = 100_000
 """Statuses that wait for Redis: everything in hand may be refused at once."""
+MOST_UNKNOWN = 100
+"""Types without a handler that are named: anybody can make up types."""
 MEMBERSHIP = "membership"
 
 
@@ -116,6 +121,8 @@ class Maintenance:
         )
         self._registered = True
         """Whether the last look at Redis worked, or none was tried yet."""
+        self._unknown: set[str] = set()
+        """Types without a handler that the log has named."""
         self._told: tuple[InstanceQuota | None, tuple[str, ...]] = (None, ())
         """The limits that the main process was told, and what of them could not be read."""
         self._database = DatabaseLoop(
@@ -153,6 +160,7 @@ class Maintenance:
                 self._channel.send(Alive())
             case Counts(counts):
                 self._database.count(counts)
+                self._name_unknown(counts)
                 self._results.wake()
             case ProbeDatabase():
                 self._database.probe()
@@ -168,6 +176,17 @@ class Maintenance:
                 raise AssertionError(f"the main process sent {frame!r}")
         return True
 
+    def _name_unknown(self, counts: Mapping[PlainCount, int]) -> None:
+        """One line a type, as its requests wait and nothing else says so."""
+        for kind, state, code in counts:
+            new = code == UNKNOWN_TYPE and kind not in self._unknown
+            if new and len(self._unknown) < MOST_UNKNOWN:
+                self._unknown.add(kind)
+                self._log.warning(
+                    "no handler of this type here: its requests wait for an instance that has one",
+                    type=kind, state=state,
+                )  # fmt: skip
+
     def _look_around(self) -> None:
         facts = self._health.facts
         if self._server is not None:
@@ -180,9 +199,11 @@ class Maintenance:
                 self._log.warning("Redis is away: the last limits hold", detail=detail)
             self._registered = False
             self._health.redis(up=False, detail=detail)
+            self._database.leave_to_others(frozenset())  # nobody knows who else there is
         else:
             self._registered = True
             self._health.redis(up=True, detail="answers")
+            self._database.leave_to_others(self._membership.known_elsewhere)
             if portion is not None:
                 self._tell_limits(portion)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import psycopg
@@ -45,6 +46,7 @@ class Claimer:
         self._lock = threading.Lock()
         # All below is guarded by _lock.
         self._timing = ClaimTiming(settings.claim_pause)
+        self._foreign: frozenset[str] = frozenset()
         self._renewal: list[tuple[str, int]] = []
         self._held: list[str] = []
         self._releases: dict[tuple[str, int], None] = {}
@@ -72,6 +74,13 @@ class Claimer:
                     self._releases.update(dict.fromkeys(pairs))
                 case _:
                     raise AssertionError(f"no frame of the waiting queue: {frame!r}")
+
+    def leave_to_others(self, types: frozenset[str]) -> None:
+        """Rows of these types are not claimed: only other instances have handlers for them."""
+        with self._lock:
+            if self._foreign - types:
+                self._timing.woken(time.monotonic())  # some of them may be due here now
+            self._foreign = types
 
     def woken(self) -> None:
         """Somebody says that a row is due."""
@@ -117,8 +126,10 @@ class Claimer:
         """Claims rows where it is time. Raises psycopg.Error where the database is away."""
         with self._lock:
             wanted = self._timing.tick(time.monotonic())
+            foreign = self._foreign
         if wanted is None:
             return
+        wanted = replace(wanted, paused=foreign.union(wanted.paused))
         try:
             found = claim(
                 connection, self._instance, wanted,

@@ -93,6 +93,10 @@ class DatabaseLoop:
         self._claimer.on_frame(frame)
         self.wake()
 
+    def leave_to_others(self, types: frozenset[str]) -> None:
+        """Rows of these types are not claimed: only other instances have handlers for them."""
+        self._claimer.leave_to_others(types)
+
     def refuse(self, part: UnstartedRecords) -> None:
         """Answers for records that will not start here: `failed/<code>`, or a dead letter."""
         self._unstarted.refuse(part)

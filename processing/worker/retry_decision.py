@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from feedback.contract.headers import LONGEST_DELAY
-from feedback.contract.states import UNKNOWN_TYPE, State
+from feedback.contract.states import State
 from feedback.journal.coalescing import Arrival, CoalescingDecision
 from processing.handlers.options import WINDOWS
 from processing.handlers.outcomes import Outcome
@@ -28,11 +28,11 @@ def conclude(task: Task, now: datetime, draw: Callable[[], float]) -> None:
         # Nothing was tried: it waits for its time, or was given back.
         task.final = outcome if outcome.due is not None else replace(outcome, due=now)
         return
-    if task.handler is not None and outcome.code != UNKNOWN_TYPE:
-        policy = task.handler.retries
+    if task.handler is None:
+        # Nothing of its type was tried: the tries are the queue's own, and its handler's are kept.
+        task.final, _ = decide(outcome, UNKNOWN_TYPE_POLICY, task.tries_before, now, draw)
     else:
-        policy = UNKNOWN_TYPE_POLICY
-    task.final, task.used = decide(outcome, policy, task.used_before, now, draw)
+        task.final, task.used = decide(outcome, task.handler.retries, task.used_before, now, draw)
 
 
 def decide(

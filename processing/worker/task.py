@@ -101,9 +101,17 @@ class Task:
         return stored.used
 
     @property
+    def tries_before(self) -> int:
+        """How often the queue has tried it where nobody knew its type, since anybody did."""
+        stored = self.stored
+        if stored is None or self.claim is None or stored.code != UNKNOWN_TYPE:
+            return 0
+        return stored.attempt
+
+    @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1."""
-        return self.used_before + 1
+        """The number of this attempt, from 1; of the queue's own where nobody knows its type."""
+        return (self.tries_before if self.handler is None else self.used_before) + 1
 
     @property
     def produced_at(self) -> datetime:

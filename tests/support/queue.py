@@ -86,7 +86,7 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
 
     if answers.get("novel"):
 
-        @app.handler("novel")
+        @app.handler("novel", retries=1)
         def novel(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
             note(request, tx)
 

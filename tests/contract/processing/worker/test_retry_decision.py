@@ -99,8 +99,41 @@ def test_an_unknown_type_waits_for_a_newer_version(queue: Queue, ran: list[Any])
     older.close()
     queue.again("a")
     row = queue.row("a")
-    assert (row["state"], row["attempt"], ran) == ("done", 10, [("a", 10)])
+    assert (row["state"], row["attempt"], ran) == ("done", 1, [("a", 1)])
     assert row["fingerprint"] is not None
+
+
+def version(queue: Queue, ran: list[Any], answers: dict[str, Any]) -> None:
+    """The executor's app knows what `queue_app` makes of these answers."""
+    app = queue_app(queue.schema, answers, ran)
+    app.start_worker()
+    queue.app, older = app, queue.executor
+    queue.executor = queue.another(queue.url, instance=INSTANCE)
+    older.close()
+
+
+def test_a_handler_has_all_its_attempts_whatever_nobody_knew_before_or_between(
+    queue: Queue, ran: list[Any]
+) -> None:
+    """As in a rolling deploy: the row goes back and forth between versions."""
+    failing = {"novel": True, "a": ValueError("no")}
+    queue.run(queue.record("a", "novel", {}))
+    for _ in range(7):
+        queue.again("a")
+    assert (queue.row("a")["attempt"], queue.row("a")["used"]) == (8, 0)
+
+    version(queue, ran, failing)
+    queue.again("a")
+    row = queue.row("a")
+    assert (row["state"], row["code"], row["attempt"]) == ("waiting", "handler_error", 1)
+    version(queue, ran, {})
+    for _ in range(9):
+        queue.again("a")
+    row = queue.row("a")
+    assert (row["state"], row["code"], row["used"]) == ("waiting", "unknown_type", 1)
+    version(queue, ran, failing)
+    queue.again("a")
+    assert (queue.row("a")["state"], ran) == ("dead", [("a", 1), ("a", 2)])
 
 
 def test_pure_computation_has_a_row_only_while_it_waits_or_is_dead(

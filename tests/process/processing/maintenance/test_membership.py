@@ -6,10 +6,21 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 import redis
 
+from feedback.contract.record import claim_of
+from processing.cluster.instances import instances
 from processing.cluster.limits import RedisLimitsStore, Setting
-from processing.ipc.frames import Counts, Heartbeat, LimitsFound, PartAnswered, Refuse
+from processing.ipc.frames import (
+    Counts,
+    DueRows,
+    Heartbeat,
+    LimitsFound,
+    PartAnswered,
+    Refuse,
+    WantRows,
+)
 from stack import Stack
 from tests.support.maintenance import (
     MaintenanceProcess,
@@ -20,6 +31,7 @@ from tests.support.maintenance import (
 )
 from tests.support.private_valkey import PrivateValkey
 from tests.support.waiting import eventually
+from tests.support.waiting_rows import WaitingRows
 
 
 def test_registers_renews_and_removes_itself(
@@ -139,3 +151,55 @@ def test_the_last_limits_hold_while_redis_is_away(
     maintenance.wait_for(PartAnswered)
     assert len(maintenance.received(LimitsFound)) == 1
     assert maintenance.stop() == 0
+
+
+def looks(stack: Stack, prefix: str) -> dict[str, object]:
+    """Instance -> when it looked at the others last, of those that said their types."""
+    with redis.Redis.from_url(stack.redis) as client:
+        found = instances(client, prefix)
+    return {facts["id"]: facts["at"] for facts in found if facts.get("types")}
+
+
+def seen_each_other(stack: Stack, prefix: str, count: int) -> None:
+    """Waits until so many instances have looked at the others since all were there."""
+    before = eventually(lambda: len(found := looks(stack, prefix)) == count and found)
+    for _ in range(2):
+        eventually(lambda seen=before: not seen.items() & looks(stack, prefix).items())
+        before = looks(stack, prefix)
+
+
+def claimed(frame: DueRows) -> list[str]:
+    return [claim_of(record)[0] for record, _ in frame.rows]
+
+
+def test_rows_are_left_to_those_who_know_their_type(
+    ready: StartMaintenance, rows: WaitingRows, stack: Stack, prefix: str
+) -> None:
+    """Until nobody who knows it is there: then whoever is has it waiting, or in the end dead."""
+    one, two = ready("one"), ready("two", register_ttl=1)
+    one.send(Heartbeat({"types": ["a", "both"], "at_once": {}}))
+    two.send(Heartbeat({"types": ["b", "both"], "at_once": {}}))
+    seen_each_other(stack, prefix, 2)
+    for kind in ("b", "nobody"):
+        rows.add(f"late-{kind}", type=kind)
+    one.send(WantRows(1, 10, {}, []))
+    assert claimed(one.wait_for(DueRows)) == ["late-nobody"]
+    one.send(WantRows(2, 10, {}, []))
+    two.send(WantRows(1, 10, {}, []))
+    assert claimed(two.wait_for(DueRows)) == ["late-b"]
+
+    rows.add("orphan", type="b")
+    two.child.signal(signal.SIGKILL)
+    assert claimed(one.wait_for(DueRows, 2)) == ["orphan"]
+
+
+def test_a_type_that_nobody_here_knows_is_named_once(
+    ready: StartMaintenance, capfd: pytest.CaptureFixture[str]
+) -> None:
+    maintenance = ready()
+    for _ in range(3):
+        maintenance.send(Counts({("novel", "waiting", "unknown_type"): 2}))
+    assert maintenance.stop() == 0
+    lines = [line for line in capfd.readouterr().err.splitlines() if "no handler of" in line]
+    assert len(lines) == 1
+    assert '"type":"novel"' in lines[0]

@@ -13,9 +13,11 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from consumer.admin.running import running_now
 from consumer.commands.output import EXIT_REFUSED, EXIT_UNKNOWN, fail, print_json, print_table
 from consumer.commands.times import parse_since
 from consumer.config.settings import Settings
+from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.operations.explanations import Refusal
 from feedback.operations.requests import Row
@@ -155,6 +157,29 @@ def move_all(
         rows += [as_row(one) for one in outcome.moved]
         refused += outcome.refused
     return rows, refused
+
+
+def is_running(one: Row) -> str:
+    """What is said of a request that runs right now, and has no row in the journal yet."""
+    return (
+        f"is running right now in worker {one['worker']} of {one['instance']}, since {one['since']}"
+    )
+
+
+def explain_running(settings: Settings, refused: Sequence[Refusal]) -> list[Refusal]:
+    """The same refusals; of ids that the journal does not know it is said where they run."""
+    if all(one.state is not None for one in refused):
+        return list(refused)
+    try:
+        at_work = {one["request_id"]: one for one in running_now(settings)}
+    except StoreUnavailable:
+        return list(refused)
+    return [
+        Refusal(one.id, State.RUNNING, f"{is_running(at_work[one.id])}; it can't be moved now")
+        if one.state is None and one.id in at_work
+        else one
+        for one in refused
+    ]
 
 
 def report(rows: Sequence[Row], refused: Sequence[Refusal], doing: str, *, json: bool) -> None:

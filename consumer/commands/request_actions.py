@@ -16,6 +16,7 @@ from consumer.commands.operator import (
     YesOption,
     by,
     confirm,
+    explain_running,
     moment,
     move_all,
     one_of,
@@ -181,7 +182,7 @@ def _move(
                 typer.echo(f"there is none ({_described(filters)})", err=True)
         with StatusPublisher(settings) as publisher:
             rows, refused = move_all(ids, doing, partial(move, connection), publisher)
-    report(rows, refused, doing, json=json)
+    report(rows, explain_running(settings, refused), doing, json=json)
 
 
 def _described(filters: dict[str, Any]) -> str:

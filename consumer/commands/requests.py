@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
 
 from consumer.admin.journal import connect
+from consumer.admin.running import running_now
 from consumer.commands import request_actions
-from consumer.commands.operator import moment
-from consumer.commands.options import DATABASE, JsonOption, with_settings
+from consumer.commands.operator import is_running, moment
+from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
 from consumer.commands.output import (
     EXIT_UNKNOWN,
     print_json,
@@ -19,11 +21,14 @@ from consumer.commands.output import (
 )
 from consumer.config.settings import Settings
 from feedback.contract.states import State
+from feedback.errors import StoreUnavailable
 from feedback.operations import requests as operators
+from feedback.operations.requests import Row
 
 app = typer.Typer(no_args_is_help=True)
 
 COLUMNS = ("id", "type", "state", "code", "attempt", "run", "resends", "finished_at", "error")
+RUNNING = ("id", "type", "state", "attempt", "instance", "worker", "since")
 ATTEMPTS = ("run", "code", "error", "started_at", "ended_at")
 TRANSITIONS = ("at", "action", "from_state", "to_state", "run", "who", "why")
 
@@ -67,7 +72,7 @@ LimitOption = Annotated[
 
 
 @app.command("list")
-@with_settings(*DATABASE)
+@with_settings(*DATABASE, *REDIS)
 def list_(
     settings: Settings,
     *,
@@ -79,7 +84,7 @@ def list_(
     limit: LimitOption = 100,
     json: JsonOption = False,
 ) -> None:
-    """List requests, newest first."""
+    """List requests, newest first; `--state running` shows what runs where, and since when."""
     filters = {
         "state": None if state is None else str(state),
         "type": type_,
@@ -91,11 +96,15 @@ def list_(
         rows = operators.list_requests(
             connection, filters, limit + 1, schema=settings.database_schema
         )
+    if state is State.RUNNING:
+        rows = with_running(rows, _running(settings), filters)
+        print_listing([as_shown(row) for row in rows], RUNNING, limit, json=json)
+        return
     print_listing([as_shown(row) for row in rows], COLUMNS, limit, json=json)
 
 
 @app.command()
-@with_settings(*DATABASE)
+@with_settings(*DATABASE, *REDIS)
 def show(
     settings: Settings,
     *,
@@ -118,14 +127,55 @@ def show(
     else:
         for row in rows:
             print_request(row)
+    at_work = {one["request_id"]: one for one in _running(settings)} if missing else {}
     for name in missing:
-        typer.echo(f"oncepool: {name}: the journal has no such request", err=True)
+        reason = is_running(at_work[name]) if name in at_work else "the journal has no such request"
+        typer.echo(f"oncepool: {name}: {reason}", err=True)
     if missing:
         raise typer.Exit(EXIT_UNKNOWN)
 
 
 for command in (request_actions.retry, request_actions.cancel, request_actions.resolve):
     app.command()(command)
+
+
+def _running(settings: Settings) -> list[Row]:
+    """What runs right now; where Redis is away that is said, and the journal's rows are shown."""
+    try:
+        return running_now(settings)
+    except StoreUnavailable as error:
+        typer.echo(f"oncepool: warning: {error}", err=True)
+        return []
+
+
+def with_running(rows: list[Row], running: list[Row], filters: dict[str, Any]) -> list[Row]:
+    """Rows of claims in the journal, and requests that run without a row, with where they run.
+
+    A request has no row until it ends, unless it was claimed. Of those only the type is known, so
+    with another filter they are left out.
+    """
+    where = {one["request_id"]: one for one in running if one["request_id"] is not None}
+    places = ("instance", "worker", "since")
+    shown = [
+        {**row, **{name: where.get(row["id"], {}).get(name) for name in places}} for row in rows
+    ]
+    if any(filters[name] is not None for name in ("since", "key", "reference")):
+        return shown
+    known = {row["id"] for row in rows}
+    wanted = filters["type"]
+    for one in running:
+        if one["request_id"] in known or not (wanted is None or matches(one["type"], wanted)):
+            continue
+        row = {"id": one["request_id"] or one["record"], "type": one["type"]}
+        shown.append({**dict.fromkeys(COLUMNS), **row, **{n: one[n] for n in places},
+                      "state": str(State.RUNNING)})  # fmt: skip
+    return shown
+
+
+def matches(type_: str | None, pattern: str) -> bool:
+    """Whether a type is one of those that `*` in a pattern stands for."""
+    parts = map(re.escape, pattern.split("*"))
+    return type_ is not None and re.fullmatch(".*".join(parts), type_, re.DOTALL) is not None
 
 
 def as_shown(row: dict[str, Any]) -> dict[str, Any]:

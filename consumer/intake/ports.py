@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from consumer.intake.events import Answered, Event, Found, Place
 from feedback.contract.record import Record
@@ -101,6 +101,9 @@ class ServicePool(WorkerPool, Protocol):
 
     def stats(self) -> PoolStats:
         """A frozen look at the pool."""
+
+    def running_requests(self) -> list[dict[str, Any]]:
+        """What each worker runs right now: request_id, type, record, worker, since."""
 
     def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Calls `callback` from `step` whenever a descriptor is readable."""

@@ -181,6 +181,7 @@ class Service:
             "workers_wanted": pool.workers_wanted,
             "at_once": pool.at_once,
             "types": self._pool.types,
+            "running_requests": self._pool.running_requests(),
             "deaths": pool.deaths,
             "stopping": self._phase is not Phase.RUNNING,
             "counts": loop.counts,

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from structlog.stdlib import BoundLogger
@@ -54,6 +55,7 @@ from processing.pool.pool import (
     Spawn,
     Tell,
 )
+from processing.pool.running import request_id, running_requests
 from processing.settings import PoolSettings, WorkerSettings
 
 TICK = 0.05
@@ -125,6 +127,11 @@ class Supervisor:
     def stats(self) -> PoolStats:
         """A frozen look at the pool."""
         return self._pool.stats()
+
+    def running_requests(self) -> list[dict[str, Any]]:
+        """What each worker runs right now."""
+        chunks = {worker.number: worker.chunks for worker in self._pool.workers.values()}
+        return running_requests(chunks, self._looks(), time.monotonic(), datetime.now(UTC))
 
     def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Calls `callback` from `step` whenever a descriptor is readable."""
@@ -404,11 +411,3 @@ def _name(record: Record | None) -> dict[str, Any]:
         return {}
     place = f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"
     return {"type": record[TYPE], "record": place, "request_id": request_id(record)}
-
-
-def request_id(record: Record) -> str | None:
-    """The id in a record's headers, where there is one that can be read."""
-    for name, value in record[6] or ():
-        if name == "ce_id" and value is not None:
-            return value.decode("utf-8", "replace")
-    return None

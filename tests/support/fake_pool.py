@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from feedback.contract.record import Record, record_size
 from processing.ipc.frames import MaintenanceReady, ToMaintenance
@@ -91,6 +92,9 @@ class FakeSupervisor(FakePool):
         """Workers run on when they are asked to end or to give up."""
         self._refusing = False
         self._selector = selectors.DefaultSelector()
+
+    def running_requests(self) -> list[dict[str, Any]]:
+        return []
 
     def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
         self._selector.register(descriptor, selectors.EVENT_READ, callback)

@@ -1,0 +1,35 @@
+"""What the instances say that they run right now, from their registrations in Redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+from consumer.config.masking import mask_url
+from consumer.config.settings import Settings
+from feedback.errors import StoreUnavailable
+from processing.cluster.instances import connect, instances
+
+
+def running_now(settings: Settings) -> list[dict[str, Any]]:
+    """A row for each request: request_id, type, record, instance, worker, since; oldest first.
+
+    As the instances registered it last, some seconds ago at most. Empty where redis_url is not set.
+    Raises StoreUnavailable.
+    """
+    if not settings.redis_url:
+        return []
+    try:
+        with connect(settings.redis_url) as client:
+            live = instances(client, settings.redis_prefix)
+    except (redis.RedisError, OSError) as error:
+        raise StoreUnavailable(
+            f"what runs right now is in Redis, which does not answer: {mask_url(str(error))}"
+        ) from None
+    rows = [
+        {**running, "instance": facts["id"]}
+        for facts in live
+        for running in facts.get("running_requests") or ()
+    ]
+    return sorted(rows, key=lambda row: str(row["since"]))

@@ -1,0 +1,59 @@
+"""What each worker runs at this moment, for operators. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from feedback.contract.record import HEADERS, OFFSET, PARTITION, TOPIC, TYPE, Record
+from processing.ipc.progress import Running
+
+
+class ChunkInHand(Protocol):
+    """What is needed of a chunk."""
+
+    number: int
+    records: list[Record]
+
+
+def running_requests(
+    chunks: Mapping[int, Iterable[ChunkInHand]],
+    looks: Mapping[int, Running | None],
+    now: float,
+    at: datetime,
+) -> list[dict[str, Any]]:
+    """One row for each worker that runs a single request: request_id, type, record, worker, since.
+
+    `chunks` are those in each worker's hand, `looks` what the workers' slots say, `now` the slots'
+    clock at the time `at`; `since` is RFC 3339. The id of a structured event is not known: None.
+    """
+    rows = []
+    for worker, running in looks.items():
+        if running is None or running.index is None:
+            continue
+        for chunk in chunks.get(worker, ()):
+            if chunk.number == running.chunk and running.index < len(chunk.records):
+                record = chunk.records[running.index]
+                rows.append(
+                    {
+                        "request_id": request_id(record),
+                        "type": record[TYPE],
+                        "record": f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}",
+                        "worker": worker,
+                        "since": _text(at - timedelta(seconds=now - running.started)),
+                    }
+                )
+    return rows
+
+
+def request_id(record: Record) -> str | None:
+    """The id in a record's headers, where there is one that can be read."""
+    for name, value in record[HEADERS] or ():
+        if name == "ce_id" and value is not None:
+            return value.decode("utf-8", "replace")
+    return None
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

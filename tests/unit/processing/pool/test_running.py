@@ -1,0 +1,34 @@
+"""What is told of the requests that run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+from feedback.contract.record import Record
+from processing.ipc.progress import Running
+from processing.pool.running import running_requests
+
+
+def record(offset: int) -> Record:
+    return ("t", 0, offset, 0, None, b"{}", [("ce_id", f"r{offset}".encode())], "a.b", None)
+
+
+AT = datetime(2030, 5, 17, 12, 30, tzinfo=UTC)
+
+
+def test_the_request_under_the_slot_is_named() -> None:
+    chunk = SimpleNamespace(number=7, records=[record(n) for n in range(3)])
+    looks = {0: Running(7, 1, None, 90.0), 1: None, 2: Running(8, None, None, 95.0)}
+
+    (row,) = running_requests({0: [chunk], 2: []}, looks, 100.0, AT)
+
+    assert (row["request_id"], row["worker"]) == ("r1", 0)
+    assert row["since"] == "2030-05-17T12:29:50.000Z"
+    assert row["record"].endswith("/1")
+
+
+def test_a_chunk_that_is_gone_by_now_is_left_out() -> None:
+    chunk = SimpleNamespace(number=6, records=[record(0)])
+
+    assert running_requests({0: [chunk]}, {0: Running(7, 0, None, 90.0)}, 100.0, AT) == []

@@ -1,8 +1,8 @@
 """Log lines of every process of an instance: readable in a terminal, JSON otherwise.
 
 structlog's lines and the standard library's (psycopg, redis, a handler's own) take the same way, so
-they look alike and obey one level. Fields bound by `bound` (a request's id and type) are added to
-whatever is logged inside it, by user code too.
+they look alike and obey one level. Fields bound by `bound` are added to whatever is logged inside
+it; so are the id and type of the request that runs, in lines of user code too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Literal, TextIO
 
 import orjson
@@ -18,12 +19,32 @@ import structlog
 from structlog.contextvars import bound_contextvars as bound
 from structlog.typing import EventDict, Processor
 
-__all__ = ["LogFormat", "RateLimited", "bound", "configure", "get_logger"]
+__all__ = ["LogFormat", "RateLimited", "bound", "configure", "get_logger", "running"]
 
 LogFormat = Literal["auto", "console", "json"]
 
 NOISY = ("urllib3", "asyncio", "httpx", "docker", "testcontainers")
 """Libraries whose info lines are of no use to an operator."""
+
+
+_running: ContextVar[tuple[str | None, str] | None] = ContextVar("oncepool_running", default=None)
+
+
+def running(type: str | None, request_id: str | None = None) -> None:
+    """Whatever is logged from here on is of a request of this type; None: of none any more.
+
+    Not `bound`, as it is said for each request and costs a tenth of that.
+    """
+    _running.set(None if type is None else (request_id, type))
+
+
+def _add_running(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    if (runs := _running.get()) is not None:
+        request_id, kind = runs
+        if request_id is not None:
+            event.setdefault("request_id", request_id)
+        event.setdefault("type", kind)
+    return event
 
 
 def get_logger(name: str, **fields: Any) -> structlog.stdlib.BoundLogger:
@@ -47,6 +68,7 @@ def configure(
     stream = sys.stderr if stream is None else stream
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_running,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
@@ -129,8 +151,9 @@ def _to_json(event: EventDict, **_options: Any) -> str:
 class RateLimited:
     """A logger that lets a flood through as a trickle.
 
-    Of each event at most `lines` lines go out in one second; the first line after that second, or
-    `flush`, says how many were left out. Owned by one thread.
+    Of each event, and of each `type` that its fields name, at most `lines` lines go out in one
+    second; the first line after that second, or `flush`, says how many were left out. Owned by one
+    thread.
     """
 
     def __init__(
@@ -142,7 +165,7 @@ class RateLimited:
         self._log = log
         self._lines = lines
         self._clock = clock
-        self._windows: dict[str, _Window] = {}
+        self._windows: dict[tuple[str, Any], _Window] = {}
 
     def info(self, event: str, **fields: Any) -> None:
         """Logs at level info."""
@@ -159,26 +182,30 @@ class RateLimited:
     def flush(self) -> None:
         """Says what was left out of floods that are over; call it now and then."""
         now = self._clock()
-        for event, window in list(self._windows.items()):
+        for flood, window in list(self._windows.items()):
             if now - window.opened >= 1.0:
-                del self._windows[event]
-                self._tell(event, window)
+                del self._windows[flood]
+                self._tell(flood, window)
 
     def _line(self, level: str, event: str, fields: dict[str, Any]) -> None:
         now = self._clock()
-        window = self._windows.get(event)
+        flood = (event, fields.get("type"))
+        window = self._windows.get(flood)
         if window is None or now - window.opened >= 1.0:
             if window is not None:
-                self._tell(event, window)
-            window = self._windows[event] = _Window(now, level)
+                self._tell(flood, window)
+            window = self._windows[flood] = _Window(now, level)
         window.seen += 1
         if window.seen <= self._lines:
             getattr(self._log, level)(event, **fields)
 
-    def _tell(self, event: str, window: _Window) -> None:
+    def _tell(self, flood: tuple[str, Any], window: _Window) -> None:
+        event, kind = flood
+        fields = {} if kind is None else {"type": kind}
         left_out = window.seen - self._lines
         if left_out > 0:
-            getattr(self._log, window.level)("lines left out", of=event, left_out=left_out)
+            log = getattr(self._log, window.level)
+            log("lines left out", of=event, left_out=left_out, **fields)
 
 
 class _Window:

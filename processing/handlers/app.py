@@ -13,6 +13,7 @@ from processing.handlers.handler import Handler
 from processing.handlers.hooks import Resources
 from processing.handlers.loading import load_app
 from processing.handlers.options import CheckedOptions, HandlerOptions, validate_type
+from processing.handlers.request import Request
 from processing.handlers.signature import Signature, caller_locals, read_signature
 
 __all__ = ["App", "load_app"]
@@ -35,6 +36,7 @@ class App:
         self._start: list[Signature] = []
         self._stop: list[Signature] = []
         self._terminate: list[Signature] = []
+        self._error: list[Signature] = []
         self._resources: Resources | None = None  # None = not started
 
     def handler(self, type: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
@@ -92,6 +94,18 @@ class App:
         self._terminate.append(self._declared(function, "on_terminate", caller_locals(1)))
         return function
 
+    def on_error(self, function: F) -> F:
+        """Run it when a handler has raised what is neither Reject nor Retry: for error trackers.
+
+        It gets the exception first; by name or annotation `request`, and what the start hooks
+        provide. It runs once a run, when that run's end is written. What it raises is logged.
+        """
+        signature = self._declared(function, "on_error", caller_locals(1))
+        if not signature.parameters or signature.parameters[0].keyword_only:
+            raise signature.error("it has no parameter for the exception, which is given first")
+        self._error.append(signature)
+        return function
+
     def start_worker(self, resources: Mapping[str, Any] | None = None) -> None:
         """Run the start hooks, keep their resources, and bind every handler to them.
 
@@ -114,6 +128,7 @@ class App:
                 started.by_name.update(resources)
             self._bind(started.by_name)
             started.bind_ends(self._stop, self._terminate)
+            started.bind_errors(self._error)
         except BaseException:
             started.close()
             raise
@@ -134,6 +149,18 @@ class App:
             return
         for error in self._resources.terminate():
             _log.error("on_terminate failed", exc_info=error)
+
+    @property
+    def reports_errors(self) -> bool:
+        """Whether there is an on_error hook."""
+        return bool(self._error)
+
+    def report_error(self, error: BaseException, request: Request[Any]) -> None:
+        """Run the on_error hooks. What they raise is logged."""
+        if self._resources is None:
+            return
+        for failure in self._resources.report(error, request):
+            _log.error("on_error failed", exc_info=failure)
 
     def _register(
         self,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from processing.handlers.errors import RegistrationError
-from processing.handlers.injection import bind, check_resource_name
+from processing.handlers.injection import Call as HandlerCall
+from processing.handlers.injection import bind, caller, check_resource_name
+from processing.handlers.request import Request
 from processing.handlers.signature import Signature
 
 Call = Callable[[], Any]
@@ -22,6 +25,7 @@ class Resources:
         self._open = contextlib.ExitStack()
         self._at_stop: list[Call] = []
         self._at_terminate: list[Call] = []
+        self._at_error: list[HandlerCall] = []
 
     def start(self, hook: Signature) -> None:
         """Run one start hook, which may take what earlier ones gave, and keep what it gives."""
@@ -42,6 +46,17 @@ class Resources:
         """Bind the hooks of the end: at the start, so that a wrong one is told there."""
         self._at_stop = [_bound(hook, self.by_name) for hook in stop]
         self._at_terminate = [_bound(hook, self.by_name) for hook in terminate]
+
+    def bind_errors(self, hooks: Iterable[Signature]) -> None:
+        """Bind the on_error hooks."""
+        for hook in hooks:
+            hook.resolve()
+            found = bind(hook, hook.parameters[1:], self.by_name, ("request",))
+            self._at_error.append(caller(hook.function, found))
+
+    def report(self, error: BaseException, request: Request[Any]) -> list[Exception]:
+        """Run the on_error hooks; what they raised."""
+        return _run_all([partial(call, error, request, None) for call in self._at_error])
 
     def terminate(self) -> list[Exception]:
         """Run the on_terminate hooks; what they raised."""

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sysconfig
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import feedback
+import processing
 from feedback.contract.states import HANDLER_ERROR, INVALID_PAYLOAD, RETRY, State
 from processing.handlers.errors import InvalidPayload
 from processing.handlers.options import Effect
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _TEXT_LIMIT = 2000
+_OURS = (
+    "<",  # frozen modules, generated code
+    *(str(Path(package.__path__[0])) + os.sep for package in (feedback, processing)),
+)
+_PATHS = {
+    sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib", "stdlib", "platstdlib")
+}
+_LIBRARIES = tuple(sorted(_PATHS, key=len, reverse=True))  # one may stand in another
 
 
 class Reject(Exception):
@@ -134,16 +148,30 @@ def _unmeant(error: BaseException, effect: Effect) -> Outcome:
 
 
 def describe(error: BaseException) -> str:
-    """One line: type, message, and the place that raised it."""
+    """One line: type, message, and the deepest place in the application's own code."""
     try:
         text = f"{type(error).__name__}: {error}".removesuffix(": ")
     except BaseException:  # noqa: BLE001 - a __str__ of the user's that fails must not hide the first error
         text = f"{type(error).__name__} (its __str__ fails)"
-    frames = traceback.extract_tb(error.__traceback__)
-    if frames:
-        last = frames[-1]
-        text += f" ({last.filename}:{last.lineno} in {last.name})"
+    if frames := traceback.extract_tb(error.__traceback__):
+        place = _own_frame(frames)
+        text += f" ({place.filename}:{place.lineno} in {place.name})"
     return safe_text(text)
+
+
+def _own_frame(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary:
+    """The deepest frame of the application: of no library, nor of ours.
+
+    Of an application that is installed like a library: of the package that was entered first.
+    """
+    foreign = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    if own := [frame for frame in foreign if not frame.filename.startswith(_LIBRARIES)]:
+        return own[-1]
+    if not foreign:
+        return frames[-1]
+    library = next(path for path in _LIBRARIES if foreign[0].filename.startswith(path))
+    package, _, _ = foreign[0].filename.removeprefix(library).partition(os.sep)
+    return [frame for frame in foreign if frame.filename.startswith(library + package)][-1]
 
 
 def safe_text(text: object) -> str:

@@ -10,6 +10,7 @@ from feedback.contract.states import OK, State
 from feedback.status.store import StatusWrite
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome, outcome_of
+from processing.logs import running
 from processing.worker.records import running_status
 from processing.worker.session import Session
 from processing.worker.task import Task
@@ -37,6 +38,7 @@ class Calls:
             self._publish([running_status(task, datetime.now(UTC))])
         request = task.request() if handler.wants_request else None
         tx = self._session.handler_cursor(name) if handler.wants_tx else None
+        running(name, task.envelope.id)
         begun = time.perf_counter()
         try:
             task.end(DONE, handler.call(task.payload, request, tx))
@@ -44,6 +46,7 @@ class Calls:
             task.end(outcome_of(error, handler.effect))
             self._session.forget_cursor(name)
         task.seconds = seconds = time.perf_counter() - begun
+        running(None)
         if long != (seconds > LONG_RUN):
             self._long ^= {name}
 
@@ -57,6 +60,7 @@ class Calls:
         if long:
             self._publish([running_status(t, datetime.now(UTC)) for t in tasks])
         tx = self._session.handler_cursor(name) if handler.wants_tx else None
+        running(name)
         try:
             results = handler.call_batch([t.request() for t in tasks], tx)
         except BaseException as error:  # noqa: BLE001 - raising fails all of the batch
@@ -70,6 +74,7 @@ class Calls:
                 else:
                     task.end(DONE, result)
         took = time.perf_counter() - begun
+        running(None)
         if long != (took > LONG_RUN):
             self._long ^= {name}
         for task in tasks:

@@ -37,6 +37,7 @@ from processing.worker.dead_letters import Letters
 from processing.worker.effect_external import External
 from processing.worker.effect_none import Plain
 from processing.worker.effect_transaction import Segments
+from processing.worker.failure_report import FailureReport
 from processing.worker.grouping import groups, once_each
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.parse import Limits, read_task
@@ -84,6 +85,7 @@ class Executor:
             session, outages, calls, rows, results, lease=settings.lease, publish=publish, log=log
         )
         self._plain = Plain(segments, publish)
+        self._failures = FailureReport(app, log)
         self._letters = Letters(session, rows, publish, log)
         self._suspects = Suspects(session, rows, self._external, publish)
         coalescing = Coalescing(settings.schema)
@@ -120,6 +122,8 @@ class Executor:
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
             self._give_up(error, chunk.open(rest), chunk)
         chunk.clear()
+        if chunk.failed:
+            self._failures.tell(chunk)
         return chunk.finish(self._session.backend)
 
     def _read(self, chunk: ChunkRun) -> tuple[list[Task], dict[int, DeadLetter]]:

@@ -14,6 +14,8 @@ from processing.handlers.outcomes import Outcome
 from processing.handlers.retry_policy import RetryPolicy
 from processing.worker.task import Task
 
+ASKED_POLICY = RetryPolicy(attempts=10)
+"""For a handler that raises Retry, of a type that has no `retries=`."""
 UNKNOWN_TYPE_POLICY = RetryPolicy(attempts=10, base=5, factor=2, cap=300)
 """For a type that this version does not know: a newer one may be rolling out."""
 
@@ -41,11 +43,14 @@ def decide(
     """What becomes of a run that ended so, after `used` attempts, and how many are used then.
 
     A failure becomes `waiting` until its next attempt, or `dead` after the last one; it stays
-    `failed` where there never was to be a second. Every other end stays as it is.
+    `failed` where there never was to be a second, and nobody asked for one with Retry. Every other
+    end stays as it is.
     """
     if outcome.state != State.FAILED:
         return outcome, used + 1
     retry = outcome.retry
+    if retry is not None and policy.attempts == 1:
+        policy = ASKED_POLICY
     if retry is None or retry.counts:
         used += 1
         if used >= policy.attempts or not _worth_it(outcome, policy):
@@ -59,9 +64,12 @@ def decide(
 
 def _worth_it(outcome: Outcome, policy: RetryPolicy) -> bool:
     # Time-outs and the like are no exception of the handler's: they count as worth it.
-    return (
-        outcome.retry is not None or outcome.cause is None or isinstance(outcome.cause, policy.on)
-    )
+    cause = outcome.cause
+    if outcome.retry is not None or cause is None:
+        return True
+    # sys.exit and its like are none of the exceptions that anybody lists: as any other failure.
+    kind = type(cause) if isinstance(cause, Exception) else Exception
+    return issubclass(kind, policy.on) or isinstance(cause, policy.on)
 
 
 def arrivals(tasks: Sequence[Task]) -> list[Arrival]:

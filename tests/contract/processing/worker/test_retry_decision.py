@@ -70,7 +70,7 @@ def test_the_handler_says_when_and_whether_it_counts(queue: Queue, answers: dict
     )  # fmt: skip
     assert queue.rows() == {
         "a": ("waiting", "retry"), "once": ("waiting", "retry"),
-        "plain": ("failed", "retry"), "no": ("rejected", "no_funds"),
+        "plain": ("waiting", "retry"), "no": ("rejected", "no_funds"),
     }  # fmt: skip
     row = queue.row("a")
     assert (row["due_at"], row["attempt"], row["used"]) == (at, 1, 0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from processing import InvalidPayload, InvalidResult, Reject, Retry
-from processing.handlers.outcomes import Outcome, outcome_of, safe_text
+from processing.handlers.outcomes import Outcome, describe, outcome_of, safe_text
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -102,3 +104,24 @@ def test_retry_says_when() -> None:
 
 def test_outcomes_compare() -> None:
     assert outcome_of(Reject("a", "b")) == Outcome(outcome_of(Reject("a")).state, "a", "b")
+
+
+def test_the_place_is_the_deepest_in_the_applications_own_code() -> None:
+    def handler() -> None:
+        json.loads("{")
+
+    try:
+        handler()
+    except ValueError as error:
+        text = describe(error)
+    assert text.endswith("in handler)")
+    assert Path(__file__).name in text
+
+
+def test_of_an_installed_application_it_is_the_package_that_was_entered() -> None:
+    try:
+        json.loads("{")
+    except ValueError as error:
+        # As if the test were no frame of its own: json is what was entered first, and last.
+        inner = error.with_traceback(error.__traceback__.tb_next if error.__traceback__ else None)
+        assert describe(inner).endswith("in raw_decode)")

@@ -30,10 +30,26 @@ def test_it_waits_between_attempts_and_is_dead_after_the_last() -> None:
     assert (third.state, third.code, third.due, used) == (State.DEAD, HANDLER_ERROR, None, 3)
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), Retry(after=5)])
-def test_without_retries_it_is_failed(error: Exception) -> None:
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1)])
+def test_without_retries_it_is_failed(error: BaseException) -> None:
     outcome, used = step(error, RetryPolicy())
     assert (outcome.state, used) == (State.FAILED, 1)
+
+
+def test_a_retry_is_honoured_without_retries() -> None:
+    outcome, used = step(Retry(after=5), RetryPolicy())
+    assert (outcome.state, outcome.due, used) == (State.WAITING, NOW + timedelta(seconds=5), 1)
+    assert step(Retry(), RetryPolicy())[0].state == State.WAITING
+    assert step(Retry(after=5), RetryPolicy(), used=9)[0].state == State.DEAD
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()])
+def test_what_ends_a_process_is_a_failure_like_any_other(error: BaseException) -> None:
+    assert step(error)[0].state == State.WAITING
+    assert step(error, RetryPolicy(attempts=3, on=OSError))[0].state == State.DEAD
+    assert step(error, RetryPolicy(attempts=3, on=SystemExit))[0].state == (
+        State.WAITING if isinstance(error, SystemExit) else State.DEAD
+    )
 
 
 def test_other_ends_are_no_failures() -> None:

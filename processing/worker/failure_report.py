@@ -1,0 +1,50 @@
+"""Tells of handlers that failed: a line in the log, and the app's own on_error hooks."""
+
+from __future__ import annotations
+
+import traceback
+
+from structlog.stdlib import BoundLogger
+
+from processing.handlers.app import App
+from processing.handlers.outcomes import describe
+from processing.logs import RateLimited, running
+from processing.worker.chunk_run import ChunkRun
+from processing.worker.records import final_of
+
+
+class FailureReport:
+    """Told once for each run, when its end is written: what is done again has not failed yet."""
+
+    def __init__(self, app: App, log: BoundLogger) -> None:
+        self._app = app
+        self._log = RateLimited(log)
+
+    def tell(self, chunk: ChunkRun) -> None:
+        """Reports the failed runs of a chunk."""
+        for task in chunk.failed:
+            outcome, final, e = task.outcome, final_of(task), task.envelope
+            if outcome is None or outcome.cause is None:
+                continue
+            self._log.warning(
+                "handler failed", request_id=e.id, type=e.type, attempt=task.attempt,
+                becomes=str(final.state), error=outcome.error, exception=_traceback(outcome.cause),
+            )  # fmt: skip
+            if self._app.reports_errors:
+                running(e.type, e.id)
+                chunk.start(task.index, task.timeout)  # a hook that hangs is ended like a handler
+                try:
+                    self._app.report_error(outcome.cause, task.request())
+                except BaseException as error:  # noqa: BLE001 - user code must not end the worker
+                    self._log.error("on_error failed", type=e.type, error=describe(error))
+                chunk.clear()
+                running(None)
+        self._log.flush()
+
+
+def _traceback(error: BaseException) -> str:
+    """As Python prints it, even where the exception cannot say what it is."""
+    try:
+        return "".join(traceback.format_exception(error)).rstrip()
+    except BaseException:  # noqa: BLE001 - a __str__ of the user's
+        return "".join([*traceback.format_tb(error.__traceback__), describe(error)])

@@ -66,10 +66,13 @@ class Process:
     positions: dict[Place, int] = field(default_factory=dict)
     assignment: Assignment = field(default_factory=Assignment)
     leaving: bool = False
+    stopping: bool = False
     fatal: str = ""
     now: float = 0.0
     sent: dict[tuple[Place, int], int] = field(default_factory=dict)
     """The highest offset sent per place and generation of the assignment."""
+    token: str = ""
+    """The metadata of its last commit: what is dropped undecided went with that."""
 
     def __post_init__(self) -> None:
         self.commit = Commit(self.assignment, f"p{self.number}")
@@ -103,6 +106,8 @@ class Process:
             self.act(self.commit.answered(self.answers.pop(0)))
         records: list[Record] = []
         for place, position in list(self.positions.items()):
+            if self.stopping:
+                break
             upto = min(self.world.ends[place], position + most)
             records += [record(place, offset) for offset in range(position, upto)]
             self.positions[place] = upto
@@ -115,6 +120,18 @@ class Process:
             self.leaving = False
             self.commit.rejoined()
             self.world.join(self)
+        if self.stopping and self.commit.open_since is None:
+            self.alive = False
+            self.world.leave(self)
+
+    def stop(self) -> None:
+        """A shutdown: takes nothing more, and ends once no commit is open."""
+        self.stopping = True
+        self.act(self.commit.stop())
+
+    def abandon(self) -> None:
+        """The open commit was not decided in time."""
+        self.act(self.commit.abandon())
 
     def act(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -126,9 +143,9 @@ class Process:
                     self.act(self.commit.read_back(found, self.now))
                 case Deliver(records):
                     self.world.on_deliver(self, records)
-                case Drop(place, _, cause):
+                case Drop(place, count, cause):
                     if cause in GONE:
-                        self.world.on_dropped(self, place)
+                        self.world.on_dropped(self, place, count)
                 case Rejoin():
                     self.world.leave(self)
                     self.leaving = True
@@ -268,6 +285,7 @@ class World:
             before = process.sent.get((place, generation), -1)
             assert offset >= before, f"I6: {place} sent {offset} after {before}"
             process.sent[place, generation] = offset
+        process.token = action.metadata
         self.requests.append(Request(process, process.member, process.generation, action))
 
     def land(self, request: Request, *, answer: bool = True) -> None:
@@ -349,31 +367,29 @@ class World:
             self.dispatched[key] = process.number
             self.maybe_lost.discard(key)
 
-    def on_dropped(self, process: Process, place: Place) -> None:
-        for (number, metadata), batch in self.batches.items():
-            if number == process.number:
-                self._lost(place, metadata, batch.get(place, []))
+    def on_dropped(self, process: Process, place: Place, count: int) -> None:
+        offsets = self.batches[process.number, process.token][place]
+        assert len(offsets) == count, f"{place} dropped {count} of {offsets}"
+        self._lost(place, offsets)
 
-    def _lost(self, place: Place, metadata: str, offsets: list[int]) -> None:
-        """Only a commit that landed, or may land yet, can lose what it carried."""
+    def _lost(self, place: Place, offsets: list[int]) -> None:
+        """They went with a commit that landed, or may land yet."""
         self.maybe_lost |= {
             (place, offset) for offset in offsets if (place, offset) not in self.dispatched
         }
-        del metadata
 
     def kill(self, process: Process) -> None:
         process.alive = False
-        for (number, metadata), batch in self.batches.items():
-            if number == process.number:
-                for place, offsets in batch.items():
-                    self._lost(place, metadata, offsets)
+        batch = self.batches.get((process.number, process.token), {})
+        for place, offsets in batch.items():
+            self._lost(place, offsets)
 
     def settle(self) -> None:
         """Faults end; everything comes to rest; the books are checked."""
         self.read_fails = False
         for process in self.processes:
             process.frozen = False
-        if not any(p.alive and not p.fatal for p in self.processes):
+        if not any(p.alive and not p.fatal and not p.stopping for p in self.processes):
             self.start()
         for _ in range(300):
             self._calm_turn()
@@ -462,6 +478,17 @@ def _kill(world: World, _choose: random.Random, process: Process) -> None:
     world.kill(process)
 
 
+def _stop(_world: World, _choose: random.Random, process: Process) -> None:
+    if process.runs and not process.fatal:
+        process.stop()
+
+
+def _abandon(world: World, _choose: random.Random, _process: Process) -> None:
+    for process in world.processes:
+        if process.stopping and process.runs:
+            process.abandon()
+
+
 def _start(world: World, _choose: random.Random, _process: Process) -> None:
     if len(world.processes) < 6:
         world.start()
@@ -483,6 +510,8 @@ HAPPENINGS: dict[Callable[[World, random.Random, Process], None], float] = {
     _freeze: 1,
     _reads: 1,
     _kill: 0.5,
+    _stop: 0.5,
+    _abandon: 2,
     _start: 0.5,
 }
 """What may happen, and how often of a hundred times."""

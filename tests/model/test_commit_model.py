@@ -50,7 +50,10 @@ def test_no_schedule_runs_twice_or_loses_without_a_drop_or_commits_backwards(
     counts = tally([run(seed, cooperative=cooperative) for seed in range(SCHEDULES)])
     assert counts["rewound"] == 0
     # The schedules would show nothing if they did not get there.
-    for what in ("rejoins", "sent again", "drop:revoked", "drop:not ours any more"):
+    for what in (
+        *("rejoins", "sent again", "drop:revoked", "drop:not ours any more"),
+        *("drop:stopping", "drop:undecided"),
+    ):
         assert counts[what] > SCHEDULES / 100, what
     for what in ("error:ILLEGAL_GENERATION", "error:UNKNOWN_MEMBER_ID", "error:_TIMED_OUT"):
         assert counts[what] > SCHEDULES / 100, what
@@ -124,6 +127,14 @@ class CommitMachine(RuleBasedStateMachine):
     def freeze(self, which: int) -> None:
         process = self.world.processes[which % len(self.world.processes)]
         process.frozen = not process.frozen
+
+    @rule(which=st.integers(0, 3), late=st.booleans())
+    def stop(self, which: int, late: bool) -> None:
+        process = self.world.processes[which % len(self.world.processes)]
+        if process.runs and not process.fatal:
+            process.stop()
+            if late:
+                process.abandon()
 
     @precondition(lambda self: len(self.world.processes) < 4)
     @rule(kill=st.booleans())

@@ -7,7 +7,7 @@ next. Invariants are checked where records are delivered and commits are sent.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from consumer.intake.assignment import Assignment
@@ -29,7 +29,6 @@ from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record
 TOPIC_NAME = "t"
 BATCH = 4
 GONE = ("not ours any more", "put out of the group", "undecided", "fatal error")
-TRANSIENT = ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "_TIMED_OUT", "SOMETHING_NEW")
 
 
 def record(place: Place, offset: int) -> Record:
@@ -422,96 +421,3 @@ class World:
             assert key in carried, f"{key} was lost, though no commit with it landed"
         if self.breaks_reported:
             assert not self.rewound, f"offsets were put back: {self.rewound}"
-
-
-def step(world: World) -> None:
-    """One random thing happens."""
-    [happen] = world.random.choices(list(HAPPENINGS), list(HAPPENINGS.values()))
-    happen(world, world.random, world.random.choice(world.processes))
-
-
-def _produce(world: World, choose: random.Random, _process: Process) -> None:
-    world.ends[choose.choice(world.places)] += choose.randint(1, 5)
-
-
-def _turn(_world: World, choose: random.Random, process: Process) -> None:
-    if process.runs and not process.fatal:
-        process.poll(choose.randint(0, BATCH))
-        process.next(choose.choice((2, 5, 1000)))
-
-
-def _land(world: World, choose: random.Random, _process: Process) -> None:
-    if world.requests:
-        world.land(choose.choice(world.requests), answer=choose.random() < 0.8)
-
-
-def _break(world: World, choose: random.Random, _process: Process) -> None:
-    if world.requests:
-        world.break_connection(choose.choice(world.requests))
-
-
-def _fail(world: World, choose: random.Random, _process: Process) -> None:
-    if world.requests:
-        one, landed = choose.random() < 0.5, choose.random() < 0.5
-        request = choose.choice(world.requests)
-        world.fail(request, choose.choice(TRANSIENT), one=one, landed=landed)
-
-
-def _hear(world: World, _choose: random.Random, process: Process) -> None:
-    world.hear(process)
-
-
-def _complete(world: World, choose: random.Random, _process: Process) -> None:
-    world.complete(evict=choose.random() < 0.2)
-
-
-def _rebalance(world: World, _choose: random.Random, _process: Process) -> None:
-    if world.target is None:
-        world.rebalance()
-
-
-def _freeze(_world: World, _choose: random.Random, process: Process) -> None:
-    process.frozen = not process.frozen
-
-
-def _kill(world: World, _choose: random.Random, process: Process) -> None:
-    world.kill(process)
-
-
-def _stop(_world: World, _choose: random.Random, process: Process) -> None:
-    if process.runs and not process.fatal:
-        process.stop()
-
-
-def _abandon(world: World, _choose: random.Random, _process: Process) -> None:
-    for process in world.processes:
-        if process.stopping and process.runs:
-            process.abandon()
-
-
-def _start(world: World, _choose: random.Random, _process: Process) -> None:
-    if len(world.processes) < 6:
-        world.start()
-
-
-def _reads(world: World, _choose: random.Random, _process: Process) -> None:
-    world.read_fails = not world.read_fails
-
-
-HAPPENINGS: dict[Callable[[World, random.Random, Process], None], float] = {
-    _turn: 45,
-    _land: 25,
-    _produce: 10,
-    _break: 6,
-    _hear: 3,
-    _complete: 4,
-    _fail: 3,
-    _rebalance: 1,
-    _freeze: 1,
-    _reads: 1,
-    _kill: 0.5,
-    _stop: 0.5,
-    _abandon: 2,
-    _start: 0.5,
-}
-"""What may happen, and how often of a hundred times."""

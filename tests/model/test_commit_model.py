@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.model.group import BATCH, TRANSIENT, World, step
+from tests.model.group import BATCH, World
+from tests.model.happenings import TRANSIENT, step
 
 SCHEDULES = 600
 STEPS = 150

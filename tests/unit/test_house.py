@@ -12,13 +12,16 @@ from tests.support import house
 ROOT = Path(__file__).resolve().parents[2]
 
 # What does not keep a rule yet. These only shrink.
-CLASSES_TWICE = {"Fatal", "Phase"}
+CLASSES_TWICE: set[str] = set()
 LONG_FILES = {
     *("processing/pool/lanes.py", "processing/pool/pool.py"),
     "processing/pool/supervisor.py",
 }
 LONG_FUNCTIONS = {"make_pool", "prune"}
 FILES_TO_COME: set[str] = set()
+
+TO_WRITE = {"shop.py"}
+"""Files that a page asks its reader to write."""
 
 SOMEWHERE = "/{}/main".format("work")
 
@@ -52,7 +55,9 @@ def test_no_function_is_long_without_a_reason() -> None:
 
 
 def test_files_that_pages_name_are_there() -> None:
-    assert house.missing_files(ROOT) == {}
+    found = house.missing_files(ROOT)
+    missing = [(page, name) for page, names in found.items() for name in names]
+    assert [hit for hit in missing if hit[1] not in TO_WRITE] == []
 
 
 def test_no_path_of_a_machine_is_left_in_a_file() -> None:

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     """Why intake is closed, besides a lack of room."""
 
     DATABASE = "database"
+    WORKERS = "workers"
     DRAINING = "draining"
 
 

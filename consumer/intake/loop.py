@@ -177,6 +177,7 @@ class Loop:
     def _tend_gate(self, now: float) -> None:
         """Pauses or resumes partitions where that has changed."""
         self._flow.set(Reason.DATABASE, closed=not self._pool.database_up)
+        self._flow.set(Reason.WORKERS, closed=not self._pool.workers_start)
         self._flow.look(
             self._pool.in_hand + self._commit.held,
             self._pool.in_hand_bytes + self._commit.held_size,

@@ -63,6 +63,10 @@ class WorkerPool(Protocol):
     def database_up(self) -> bool:
         """Whether requests can be journaled."""
 
+    @property
+    def workers_start(self) -> bool:
+        """False while nobody is there and the last worker that was started failed."""
+
     def submit(self, records: Sequence[Record]) -> None:
         """Takes records whose offsets are committed, each partition's in order."""
 
@@ -70,8 +74,8 @@ class WorkerPool(Protocol):
         """Takes what has arrived within `timeout` seconds, then acts on it."""
 
 
-class Clerk(Protocol):
-    """What the service needs of the clerk."""
+class MaintenancePort(Protocol):
+    """What the service needs of the maintenance process."""
 
     @property
     def ready(self) -> MaintenanceReady | None:
@@ -88,8 +92,8 @@ class ServicePool(WorkerPool, Protocol):
     killed: int
 
     @property
-    def clerk(self) -> Clerk:
-        """The clerk's link."""
+    def maintenance(self) -> MaintenancePort:
+        """The maintenance process's link."""
 
     @property
     def types(self) -> list[str]:
@@ -108,8 +112,8 @@ class ServicePool(WorkerPool, Protocol):
     def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Calls `callback` from `step` whenever a descriptor is readable."""
 
-    def start_clerk(self) -> None:
-        """Starts the clerk."""
+    def start_maintenance(self) -> None:
+        """Starts the maintenance process."""
 
     def start_workers(self) -> None:
         """Starts the workers in the steps that follow."""
@@ -129,5 +133,8 @@ class ServicePool(WorkerPool, Protocol):
     def kill(self) -> None:
         """Kills what is left."""
 
+    def give_up(self) -> list[dict[str, Any]]:
+        """Nothing more will be done: names some of what is in hand."""
+
     def close(self, timeout: float) -> None:
-        """Ends the clerk; kills workers that are left."""
+        """Ends the maintenance process; kills workers that are left."""

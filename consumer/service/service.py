@@ -1,7 +1,7 @@
 """One instance from start to end: start order, signals, shutdown order, exit code.
 
-Start: handlers of signals, the clerk (it looks at the database), workers (they import the app), and
-only then the group: nothing is committed before somebody can run it.
+Start: handlers of signals, the maintenance process (it looks at the database), workers (they import
+the app), and only then the group: nothing is committed before somebody can run it.
 
 End: stop intake, settle the open commit, leave the group (others take its partitions at once),
 drain; at 90 % of the grace what has not started is parked in the waiting queue for another instance
@@ -35,11 +35,11 @@ from processing.logs import get_logger
 EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
 START_WAIT = 0.1
 BEAT_EVERY = 1.0
-CLERK_CLOSE = 5.0
-"""Seconds that the clerk may take to end, once it has answered what it was given."""
+MAINTENANCE_CLOSE = 5.0
+"""Seconds that the maintenance process may take to end, once it has answered what it was given."""
 AFTER_KILL = 2.0
 """Seconds beyond the grace for killed processes to be gone and the rest to be put away."""
-STUCK_AFTER = AFTER_KILL + CLERK_CLOSE + 3.0
+STUCK_AFTER = AFTER_KILL + MAINTENANCE_CLOSE + 3.0
 """Seconds beyond the grace after which the watchdog ends the process."""
 
 
@@ -71,7 +71,7 @@ class Service:
         self._fatal: str | None = None
         self._next_beat = 0.0
         self._lost: Counter[str] = Counter()
-        """Records lost at their commit that the clerk has counted."""
+        """Records lost at their commit that the maintenance process has counted."""
         # A signal wakes a wait for workers at once, and a wait for messages ends within 0.1 s.
         pool.add_reader(signals.fileno(), self._on_signal)
 
@@ -103,10 +103,10 @@ class Service:
 
     def _start(self) -> bool:
         """Starts everything; False when it is to end before it has begun."""
-        self._pool.start_clerk()
-        if not self._until(lambda: self._pool.clerk.ready is not None):
+        self._pool.start_maintenance()
+        if not self._until(lambda: self._pool.maintenance.ready is not None):
             return False
-        found = self._pool.clerk.ready
+        found = self._pool.maintenance.ready
         if found is not None and found.schema in ("missing", "too_new"):
             self._fatal = f"the journal can't be used: {found.detail}"
             return False
@@ -150,19 +150,19 @@ class Service:
             self._log.info("signal", signal=self._signals.last, phase=phase.name.lower())
 
     def _tell(self) -> None:
-        """Tells the clerk, which shows it, that this process turns."""
+        """Tells the maintenance process, which shows it, that this process turns."""
         now = time.monotonic()
         if now < self._next_beat:
             return
         self._next_beat = now + BEAT_EVERY
-        self._pool.clerk.send(Heartbeat(self._facts()))
+        self._pool.maintenance.send(Heartbeat(self._facts()))
         self._count_lost()
 
     def _count_lost(self) -> None:
         lost = Counter(self._loop.stats().lost)
         if new := lost - self._lost:
             counts = {(kind, NotRun.LOST.value, AT_COMMIT): n for kind, n in new.items()}
-            self._pool.clerk.send(Counts(counts))
+            self._pool.maintenance.send(Counts(counts))
         self._lost = lost
 
     def _facts(self) -> dict[str, Any]:
@@ -179,6 +179,7 @@ class Service:
             "workers": pool.workers,
             "workers_free": pool.workers_free,
             "workers_wanted": pool.workers_wanted,
+            "workers_start": self._pool.workers_start,
             "at_once": pool.at_once,
             "types": self._pool.types,
             "running_requests": self._pool.running_requests(),
@@ -241,12 +242,19 @@ class Service:
 
     def _close(self) -> int:
         self._count_lost()
-        self._pool.close(CLERK_CLOSE)
+        self._pool.close(MAINTENANCE_CLOSE)
         while not self._loop.left and self._left() > 0:
             time.sleep(0.01)
         if self.stuck:
             self._log.error("the group could not be left in time: the brokers do not answer")
-        code = self._code(killed=self.stuck or self._pool.killed > 0)
+        left = self._pool.in_hand
+        if left:
+            self._log.error(
+                "requests left in hand: nobody has answered for them",
+                in_hand=left,
+                first=self._pool.give_up(),
+            )
+        code = self._code(killed=self.stuck or self._pool.killed > 0 or left > 0)
         self._log.info("ended", code=code, counts=self.counts)
         return code
 

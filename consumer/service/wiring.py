@@ -1,10 +1,9 @@
-"""Makes the pool of an instance from its settings: what workers and the clerk are told."""
+"""Makes the pool of an instance from its settings: what its child processes are told."""
 
 from __future__ import annotations
 
 import secrets
 import socket
-from dataclasses import asdict
 
 from consumer.config.settings import Settings
 from processing.logs import get_logger
@@ -23,7 +22,7 @@ def instance_id() -> str:
 
 
 def make_pool(settings: Settings, instance: str) -> Supervisor:
-    """The workers and the clerk, not started yet."""
+    """The workers and the maintenance process, not started yet."""
     log = {"log_format": settings.log_format, "level": settings.log_level}
     worker = WorkerSettings(
         app=settings.app,
@@ -48,7 +47,7 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         max_rss=int(settings.worker_max_rss),
         memory_limit=int(settings.worker_memory_limit),
     )
-    clerk = MaintenanceSettings(
+    maintenance = MaintenanceSettings(
         instance=instance,
         database_url=settings.database_url,
         schema=settings.database_schema,
@@ -75,4 +74,4 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         max_due=max(1, settings.max_in_hand // 2),
         max_due_bytes=int(settings.max_in_hand_bytes) // 2,
     )
-    return Supervisor(pool, worker, asdict(clerk), get_logger("oncepool.pool"))
+    return Supervisor(pool, worker, maintenance, get_logger("oncepool.pool"))

@@ -1,4 +1,4 @@
-"""A child process of the main process: a worker or the clerk.
+"""A child process of the main process: a worker or the maintenance process.
 
 Started as ``python -m <module>`` rather than with multiprocessing: it shares nothing with the main
 process but one socket and, for workers, the slot. Everything it has to know comes as the first
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from processing.ipc.channel import Channel, socket_pair
+from processing.ipc.channel import Channel, ChannelClosed, socket_pair
 from processing.ipc.frames import Configure
 from processing.ipc.progress import Slot
 
@@ -24,30 +24,34 @@ class Child:
     """One process, its channel and, where it has one, its slot."""
 
     def __init__(self, module: str, settings: dict[str, Any], *, with_slot: bool = False) -> None:
-        ours, theirs = socket_pair()
-        self.channel = Channel(ours)
-        self.slot: Slot | None = None
-        passed = [theirs.fileno()]
-        if with_slot:
-            self.slot, descriptor = Slot.create()
-            passed.append(descriptor)
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(os.getpid()), *map(str, passed)],
-                pass_fds=passed,
-                stdin=subprocess.DEVNULL,
-                env=_environment(),
-            )
-        finally:
-            theirs.close()
-            for descriptor in passed[1:]:
-                os.close(descriptor)
+        """Raises OSError where the process, or what it needs, can't be had."""
+        with contextlib.ExitStack() as undo:
+            ours, theirs = socket_pair()
+            undo.callback(ours.close)
+            self.channel = Channel(ours)
+            self.slot: Slot | None = None
+            passed = [theirs.fileno()]
+            with contextlib.ExitStack() as given_away:
+                given_away.callback(theirs.close)
+                if with_slot:
+                    self.slot, descriptor = Slot.create()
+                    undo.callback(self.slot.close)
+                    given_away.callback(os.close, descriptor)
+                    passed.append(descriptor)
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", module, str(os.getpid()), *map(str, passed)],
+                    pass_fds=passed,
+                    stdin=subprocess.DEVNULL,
+                    env=_environment(),
+                    # A group of its own: what user code has started ends with it.
+                    process_group=0,
+                )
+            undo.pop_all()
         self.pid = self._process.pid
-        self.sentinel: int | None = None
+        self.sentinel = _sentinel(self.pid)
         """A descriptor that is readable once the process has ended; None where there is none."""
-        if hasattr(os, "pidfd_open"):
-            self.sentinel = os.pidfd_open(self.pid)
-        self.channel.send(Configure(settings))
+        with contextlib.suppress(ChannelClosed):  # its end will be seen
+            self.channel.send(Configure(settings))
 
     def ended(self) -> bool:
         """Whether the process has ended; it is reaped then."""
@@ -57,6 +61,12 @@ class Child:
         """Sends a signal, to this process only: a pid that was reaped is not signalled."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
+
+    def end_group(self) -> None:
+        """Ends what the process has started and left behind; call it before it is reaped."""
+        if self._process.returncode is None:  # a pid that was reaped may be another's
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> bool:
         """Waits until the process has ended, at most `timeout` seconds; False when it has not."""
@@ -76,11 +86,6 @@ class Child:
             return f"signal {signal.Signals(-code).name}"
         return f"exit code {code}"
 
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code, negative for a signal, None while it runs."""
-        return self._process.returncode
-
     def close(self) -> None:
         """Lets go of what belonged to the process, after it has ended."""
         self.channel.close()
@@ -88,6 +93,16 @@ class Child:
             os.close(self.sentinel)
         if self.slot is not None:
             self.slot.close()
+
+
+def _sentinel(pid: int) -> int | None:
+    """A descriptor of the process, where the system has such and one is left."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def _environment() -> dict[str, str]:

@@ -35,10 +35,10 @@ class Suspect(NamedTuple):
 
     verdict: str | None
     """What to store where the journal has no row of this run; None: run it again."""
-    backend: Backend | None
-    """The dead worker's database backend, which must be gone before the look-up."""
-    token: str | None
-    """The dead chunk's token, which its claims carry."""
+    backends: tuple[Backend, ...]
+    """Database backends that were at work on it, which must be gone before the look-up."""
+    tokens: tuple[str, ...]
+    """Tokens of the chunks that it was in: its claim may carry any of them."""
     crashes: int = 0
     """Its starts that ended with their worker, as far as this instance knows."""
 
@@ -79,6 +79,10 @@ class RunChunk(NamedTuple):
     records: list[Record]
     suspect: Suspect | None
     """Set where the one record has to be looked up first."""
+    returns: int
+    """Frames by which this worker has given records back, as far as main has taken them. A chunk
+    that was sent before main knew of the last one may hold later records of the same keys: it is
+    given back whole."""
 
 
 class Recall(NamedTuple):
@@ -102,14 +106,17 @@ class WorkerReady(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """Records that were not started and never will be in this chunk."""
+    """Records that were not started and never will be in this chunk. Counts as a return."""
 
     chunk: int
     indices: list[int]
 
 
 class Report(NamedTuple):
-    """What became of a chunk; indices that stand in neither list have ended."""
+    """What became of a chunk; indices that stand in neither list have ended or were `Returned`.
+
+    With an index in one of the lists it counts as a return.
+    """
 
     chunk: int
     returned: list[int]

@@ -16,7 +16,9 @@ import tempfile
 from dataclasses import dataclass
 
 SIZE = 24  # word (8 bytes), deadline (8), start (8)
-NOBODY = 0xFFFFFFFF
+INDEX_BITS = 20
+"""Of the word; the rest is the chunk's number, which an instance never uses up."""
+NOBODY = (1 << INDEX_BITS) - 1
 IDLE = 0xFFFFFFFFFFFFFFFF
 
 
@@ -43,9 +45,8 @@ class Slot:
     @classmethod
     def create(cls) -> tuple[Slot, int]:
         """A new idle slot, and the descriptor by which a child opens the same bytes."""
-        with tempfile.TemporaryFile() as file:
-            file.truncate(SIZE)
-            descriptor = os.dup(file.fileno())
+        descriptor = _anonymous_memory()
+        os.ftruncate(descriptor, SIZE)
         slot = cls.open(descriptor)
         slot.clear()
         return slot, descriptor
@@ -59,7 +60,7 @@ class Slot:
         """Says that a request (or a batch, index None) of a chunk is about to run."""
         self._times[0] = now + timeout if timeout else 0.0
         self._times[1] = now
-        self._word[0] = (chunk & 0xFFFFFFFF) << 32 | (NOBODY if index is None else index)
+        self._word[0] = chunk << INDEX_BITS | (NOBODY if index is None else index)
 
     def clear(self) -> None:
         """Says that no request runs."""
@@ -71,11 +72,23 @@ class Slot:
         deadline, started = self._times[0], self._times[1]
         if word == IDLE or self._word[0] != word:
             return None
-        index = word & 0xFFFFFFFF
-        return Running(word >> 32, None if index == NOBODY else index, deadline or None, started)
+        index = word & NOBODY
+        chunk = word >> INDEX_BITS
+        return Running(chunk, None if index == NOBODY else index, deadline or None, started)
 
     def close(self) -> None:
         """Unmaps the bytes."""
         self._word.release()
         self._times.release()
         self._memory.close()
+
+
+def _anonymous_memory() -> int:
+    """A descriptor of memory that needs no room in any file system.
+
+    A file in a full one would be SIGBUS at the first write, in main as well.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("oncepool progress")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

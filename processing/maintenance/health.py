@@ -98,12 +98,14 @@ class Health:
             joined = bool(self._facts.get("joined"))
             assigned = self._facts.get("assigned", 0)
             group = f"joined, {assigned} partition(s)" if joined else "not joined yet"
+            starting = bool(self._facts.get("workers_start", True))
             stopping = bool(self._facts.get("stopping"))
             return HealthReport(
                 (
                     *self._loops(),
                     HealthCheck("group", joined, group),
                     _topics(self._facts.get("missing_topics", ())),
+                    HealthCheck("workers", starting, "start" if starting else "none can start"),
                     HealthCheck("stopping", not stopping, "yes" if stopping else "no"),
                     HealthCheck("database", *self._database),
                     HealthCheck("redis", *self._redis, counts=False),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from feedback.contract.record import kind_of
 
 if TYPE_CHECKING:
-    from processing.pool.lanes import Chunk
+    from processing.pool.chunk import Chunk
 
 Place = TypeVar("Place")
 """What stands in a queue: a lane, or a record without one."""

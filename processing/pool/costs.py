@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-CHUNK_SECONDS = 0.05
+from typing import Final
+
+CHUNK_SECONDS: Final = 0.05
 """What a chunk should take; a kind whose requests take longer each goes alone."""
 
-WEIGHT = 0.3
+WEIGHT: Final = 0.3
 """How much one new measurement counts against all earlier ones."""
+
+OVERHEAD: Final = 0.002
+"""Seconds that a chunk costs besides its handlers."""
 
 
 class Costs:
-    """Mean seconds per request and kind, recent measurements weighing most."""
+    """Mean seconds per request and kind, recent measurements weighing most.
+
+    A request for which no handler runs, as a copy that is answered or a message that cannot be
+    read, takes none: it counts as well, or its kind would never be known.
+    """
 
     def __init__(self) -> None:
         self._means: dict[str, float] = {}
@@ -39,6 +48,6 @@ class Costs:
         mean = self._means.get(kind)
         return None if mean is None or mean > CHUNK_SECONDS else mean
 
-    def mean(self, kind: str) -> float | None:
-        """Mean seconds of one request, None where nothing was measured."""
-        return self._means.get(kind)
+    def expected(self, kind: str) -> float:
+        """Seconds that a request is expected to keep its worker, measured or not."""
+        return OVERHEAD + self._means.get(kind, CHUNK_SECONDS)

@@ -38,7 +38,7 @@ class Wants:
         self._mean = 0.0
         self._order = 0
         self._open: int | None = None
-        """The order that the clerk has to fill."""
+        """The order that the maintenance process has to fill."""
         self._opened = 0.0
         self._limits: dict[str, int] = {}
         self._paused: list[str] = []
@@ -59,7 +59,7 @@ class Wants:
     def next(
         self, running: int, limits: Mapping[str, int], paused: Collection[str], now: float
     ) -> WantRows | None:
-        """The frame that asks the clerk for rows, where it is time.
+        """The frame that asks the maintenance process for rows, where it is time.
 
         `running` of the rows in hand run; of a type at most `limits` may come, of those that are
         paused none.
@@ -88,7 +88,7 @@ class Wants:
         return changed and now - self._opened >= REPLACE_AFTER
 
     def close(self) -> WantRows | None:
-        """The frame that says that none are wanted, where the clerk still has to bring some."""
+        """The frame that says that none are wanted, where some still have to be brought."""
         if self._open is None:
             return None
         self._order += 1
@@ -96,11 +96,11 @@ class Wants:
         return WantRows(self._order, 0, {}, [])
 
     def forget(self) -> None:
-        """A new clerk knows nothing of what was wanted of the old one."""
+        """A new maintenance process knows nothing of what was wanted of the old one."""
         self._open = None
 
     def came(self, order: int, records: Sequence[Record], now: float) -> None:
-        """The clerk brought rows."""
+        """The maintenance process brought rows."""
         if order == self._open:
             self._open = None
         for record in records:

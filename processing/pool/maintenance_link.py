@@ -1,4 +1,4 @@
-"""The main process's side of the clerk: starts it, talks to it, starts it again when it dies."""
+"""The main process's side of the maintenance process: starts it, talks to it, replaces it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from structlog.stdlib import BoundLogger
 
@@ -21,6 +21,7 @@ from processing.ipc.frames import (
     DatabaseState,
     DueRows,
     Frame,
+    FromMaintenance,
     Heartbeat,
     LimitsFound,
     MaintenanceReady,
@@ -29,16 +30,17 @@ from processing.ipc.frames import (
     ProbeDatabase,
     Refuse,
     Stop,
+    ToMaintenance,
 )
 from processing.pool.restart_backoff import Respawn
 
 Item = TypeVar("Item")
-REFUSE_AT_ONCE = 500
+
+RECORDS_AT_ONCE: Final = 500
 """Records in one frame."""
-
-
-SILENCE = 20.0
-"""Seconds after which a clerk that says nothing to a beat is replaced: its leases last longer."""
+SILENCE: Final = 20.0
+"""Seconds after which a process that says nothing to a heartbeat is replaced: its leases last
+longer."""
 
 
 @dataclass(slots=True)
@@ -51,8 +53,8 @@ class _Part:
     """Bytes of the records, counted until all are answered for."""
 
 
-class ClerkLink:
-    """One clerk at a time."""
+class MaintenanceLink:
+    """One maintenance process at a time."""
 
     def __init__(
         self, settings: dict[str, Any], selector: selectors.BaseSelector, log: BoundLogger
@@ -63,49 +65,56 @@ class ClerkLink:
         self._child: Child | None = None
         self._respawn = Respawn()
         self._wanted = False
-        self._back = False
+        self._events: list[FromMaintenance] = []
         self.ready: MaintenanceReady | None = None
-        """What the first clerk said of the database's schema, once it has."""
+        """What the first one said of the database's schema, once it has."""
         self.database_up = False
-        """Whether the clerk reached the database when it last looked."""
+        """Whether the database was reached when it was last looked at."""
         self.decoded: list[str] = []
         """Topics whose messages only user code can read."""
-        self._refused: dict[int, _Part] = {}
+        self._parts: dict[int, _Part] = {}
         """What it was given to refuse or park and has not answered for yet."""
-        self._parts = 0
+        self._last_part = 0
         self._asked: float | None = None
-        """When it was sent the first beat that it has said nothing after."""
-        self._limits: LimitsFound | None = None
-        self._due: list[tuple[int, list[tuple[Record, str | None]]]] = []
-        self._new = False
+        """When it was sent the first heartbeat that it has said nothing after."""
         self.fatal: str | None = None
-        """Why no clerk can run."""
+        """Why none can run."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process is there."""
+        return self._child is not None
 
     def start(self) -> None:
-        """Starts the clerk, and from now on starts it again when it dies."""
+        """Starts the process, and from now on starts it again when it dies."""
         self._wanted = True
-        self._spawn()
+        self._spawn(time.monotonic())
 
-    def step(self, now: float, *, database_up: bool) -> None:
-        """Restarts a dead clerk once its delay is over; ends one that hangs."""
+    def step(self, now: float, *, probing: bool) -> list[FromMaintenance]:
+        """Replaces a process that died or hangs; returns what was heard since the last step.
+
+        `probing`: somebody waits to hear whether the database can be reached.
+        """
         if self._child is not None and self._child.sentinel is None:
             self._reap()
         if self._asked is not None and now - self._asked > SILENCE:
             # Its leases would run out, and others would take what is in hand here.
-            self._log.error("the clerk does not answer: replacing it", seconds=SILENCE)
+            self._log.error("the maintenance process does not answer: replacing it", after=SILENCE)
             self._kill()
         if not self.alive and self._wanted:
-            self.fatal = self._respawn.hopeless
-            if self.fatal and self._refused:
-                self._log.error("requests not answered: no clerk can run", n=self.refusing)
-                self._refused.clear()
+            self.fatal = self.fatal or self._respawn.hopeless
+            if self.fatal and self._parts:
+                self._log.error("requests not answered: no maintenance process", n=self.refusing)
+                self._parts.clear()
             if self._respawn.may(now):
-                self._spawn()
-                if not database_up:
+                self._spawn(now)
+                if probing:
                     self.send(ProbeDatabase())
+        events, self._events = self._events, []
+        return events
 
-    def send(self, frame: Frame) -> None:
-        """Sends a frame; a dead clerk's is lost, as nothing it is told must be kept."""
+    def send(self, frame: ToMaintenance) -> None:
+        """Sends a frame; a dead process's is lost, as nothing it is told must be kept."""
         if self._child is None:
             return
         try:
@@ -116,45 +125,54 @@ class ClerkLink:
             self._asked = time.monotonic()
         self._listen()
 
+    # Records that will not start here
+
     @property
     def refusing(self) -> int:
         """Records that it has been given to refuse or park and has not answered for yet."""
-        return sum(part.left for part in self._refused.values())
+        return sum(part.left for part in self._parts.values())
 
     @property
     def refusing_bytes(self) -> int:
         """The same in bytes."""
-        return sum(part.size for part in self._refused.values())
+        return sum(part.size for part in self._parts.values())
+
+    @property
+    def unanswered(self) -> list[Record]:
+        """Records of the parts that it has not answered for yet, or not wholly."""
+        return [record for part in self._parts.values() for record in part.frame.records]
 
     def refuse(self, code: str, records: Sequence[Record]) -> None:
         """Has records that were not started answered `failed/<code>`.
 
         Those that nobody sends again become dead letters, which may have to wait for the database.
         """
-        for some in _parts(records):
+        for some in _portions(records):
             self._give(Refuse(self._next_part(), code, some, self.decoded))
 
     def park(self, code: str, records: Sequence[Record]) -> None:
         """Has records that were not started wait in the journal for any instance."""
-        for some in _parts(records):
+        for some in _portions(records):
             self._give(Park(self._next_part(), code, some, self.decoded, [], []))
 
     def park_suspects(
-        self, code: str, suspects: Sequence[tuple[Record, tuple[int, int], Backend | None]]
+        self,
+        code: str,
+        suspects: Sequence[tuple[Record, tuple[int, int], Sequence[Backend]]],
     ) -> None:
-        """The same for records whose worker died: (record, (its starts, crashes), its backend)."""
-        for some in _parts(suspects):
-            backends = list(dict.fromkeys(b for _, _, b in some if b is not None))
+        """The same for records whose worker died: (record, (its starts, crashes), backends)."""
+        for some in _portions(suspects):
+            backends = list(dict.fromkeys(b for _, _, found in some for b in found))
             records = [record for record, _, _ in some]
             starts = [started for _, started, _ in some]
             self._give(Park(self._next_part(), code, records, self.decoded, starts, backends))
 
     def _next_part(self) -> int:
-        self._parts += 1
-        return self._parts
+        self._last_part += 1
+        return self._last_part
 
     def _give(self, frame: Refuse | Park) -> None:
-        part = self._refused[frame.part] = _Part(frame)
+        part = self._parts[frame.part] = _Part(frame)
         self._hand_over(part)
 
     def _hand_over(self, part: _Part) -> None:
@@ -162,28 +180,18 @@ class ClerkLink:
         part.size = sum(map(record_size, part.frame.records))
         self.send(part.frame)
 
-    def take_due(self) -> list[tuple[int, list[tuple[Record, str | None]]]]:
-        """The rows that it has claimed since: order -> (record, verdict)."""
-        due, self._due = self._due, []
-        return due
+    def _answered(self, number: int, count: int) -> None:
+        part = self._parts.get(number)
+        if part is None:
+            return  # the last of it had been answered for: nothing was left to say
+        part.left -= count
+        if part.left <= 0:
+            del self._parts[number]
 
-    def is_new(self) -> bool:
-        """True once after each start of a clerk that went well."""
-        new, self._new = self._new, False
-        return new
-
-    def database_back(self) -> bool:
-        """True once after each time the clerk has reached the database again."""
-        back, self._back = self._back, False
-        return back
-
-    def new_limits(self) -> LimitsFound | None:
-        """The limits, once after each time that they have changed."""
-        limits, self._limits = self._limits, None
-        return limits
+    # The process
 
     def close(self, timeout: float) -> None:
-        """Lets the clerk finish what it was given, at most `timeout` seconds, and ends it."""
+        """Lets it finish what it was given, at most `timeout` seconds, and ends it."""
         self._wanted = False
         if self._child is None:
             return
@@ -196,13 +204,8 @@ class ClerkLink:
             self._reap()
         self._kill()
 
-    @property
-    def alive(self) -> bool:
-        """Whether a clerk is there."""
-        return self._child is not None
-
     def _reap(self) -> None:
-        """Finds an ended clerk where the system has no descriptor that tells."""
+        """Finds an ended process where the system has no descriptor that tells."""
         if self._child is not None and self._child.ended():
             self._on_end()
 
@@ -212,23 +215,19 @@ class ClerkLink:
             self._child.wait(1.0)
             self._on_end()
 
-    def _spawn(self) -> None:
-        child = self._child = Child("processing.maintenance", self._settings)
+    def _spawn(self, now: float) -> None:
+        try:
+            child = self._child = Child("processing.maintenance", self._settings)
+        except OSError as error:
+            self._log.error("the maintenance process could not be started", error=str(error))
+            self._respawn.failed(now)
+            return
         self._selector.register(child.channel, selectors.EVENT_READ, self._on_channel)
         if child.sentinel is not None:
             self._selector.register(child.sentinel, selectors.EVENT_READ, self._on_sentinel)
-
         # What the one before it had not answered for: it is the same to answer it twice.
-        for part in self._refused.values():
+        for part in self._parts.values():
             self._hand_over(part)
-
-    def _answered(self, number: int, count: int) -> None:
-        part = self._refused.get(number)
-        if part is None:
-            return  # the last of it had been answered for: nothing was left to say
-        part.left -= count
-        if part.left <= 0:
-            del self._refused[number]
 
     def _listen(self) -> None:
         child = self._child
@@ -258,26 +257,24 @@ class ClerkLink:
         self._asked = None
         match frame:
             case Alive():
-                pass
-            case MaintenanceReady(schema):
-                self._respawn.ready()
-                self._new = True
-                self.ready = self.ready or frame
-                self.database_up = schema != "unreachable"
-                self._back = self.database_up
-            case DatabaseState(up, detail):
-                self._log.info("database probed", up=up, detail=detail)
-                self.database_up = self._back = up
-            case DueRows(order, rows):
-                self._due.append((order, rows))
-            case LimitsFound():
-                self._limits = frame
+                return
             case PartAnswered(number, count):
                 self._answered(number, count)
-            case CannotServe(trace):
-                self.fatal = trace
+                return
+            case CannotServe(reason):
+                self.fatal = reason
+                return
+            case MaintenanceReady(schema):
+                self._respawn.ready()
+                self.ready = self.ready or frame
+                self.database_up = schema != "unreachable"
+            case DatabaseState(up):
+                self.database_up = up
+            case DueRows() | LimitsFound():
+                pass
             case _:
-                raise AssertionError(f"the clerk sent {frame!r}")
+                raise AssertionError(f"the maintenance process sent {frame!r}")
+        self._events.append(frame)
 
     def _on_end(self) -> None:
         child = self._child
@@ -293,12 +290,12 @@ class ClerkLink:
                 self._selector.unregister(registered)
         child.close()
         if self._wanted:
-            self._log.error("clerk died", cause=child.cause)
+            self._log.error("the maintenance process died", cause=child.cause)
             self._respawn.failed(time.monotonic())
 
 
-def _parts(records: Sequence[Item]) -> Iterator[list[Item]]:
+def _portions(records: Sequence[Item]) -> Iterator[list[Item]]:
     return (
-        list(records[start : start + REFUSE_AT_ONCE])
-        for start in range(0, len(records), REFUSE_AT_ONCE)
+        list(records[start : start + RECORDS_AT_ONCE])
+        for start in range(0, len(records), RECORDS_AT_ONCE)
     )

@@ -55,6 +55,11 @@ class Respawn:
         self.died(now)
 
     @property
+    def failing(self) -> bool:
+        """The last start failed."""
+        return self._failed_starts > 0
+
+    @property
     def hopeless(self) -> str | None:
         """Why no worker can be started, or None while there is hope."""
         if self.started_once or self._failed_starts < MOST_FAILED_STARTS:

@@ -1,7 +1,7 @@
 """Runs the pool's decisions: processes, sockets and signals, in the main process's one thread.
 
 The loop calls `step` again and again; nothing here blocks for longer than the time it is given.
-Workers' sockets and sentinels, the clerk's and the loop's own wake-up stand in one selector.
+Sockets and sentinels of all children and the loop's own wake-up stand in one selector.
 """
 
 from __future__ import annotations
@@ -12,66 +12,61 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from structlog.stdlib import BoundLogger
 
-from feedback.contract.record import (
-    OFFSET,
-    PARTITION,
-    TOPIC,
-    TYPE,
-    Record,
-    claim_of,
-    is_due,
-    record_size,
-)
-from feedback.contract.states import DATABASE_UNAVAILABLE, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED
+from feedback.contract.record import Record
+from feedback.contract.states import DATABASE_UNAVAILABLE
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
 from processing.ipc.frames import (
-    Backend,
     CannotServe,
     Counts,
+    DatabaseState,
+    DueRows,
     Frame,
-    ProbeDatabase,
-    ReleaseClaims,
+    FromMaintenance,
+    LimitsFound,
+    MaintenanceReady,
     Report,
     Returned,
     ToWorker,
     WorkerReady,
 )
 from processing.ipc.progress import Running
-from processing.pool.maintenance_link import ClerkLink
-from processing.pool.pool import (
+from processing.pool.actions import (
     Action,
-    DatabaseLost,
     Died,
-    Fatal,
-    Pool,
-    PoolStats,
+    NoWorkerStarts,
+    Replaced,
     Send,
     Signal,
     Spawn,
     Tell,
 )
-from processing.pool.running import request_id, running_requests
-from processing.settings import PoolSettings, WorkerSettings
+from processing.pool.handover import Handover, facts_of
+from processing.pool.maintenance_link import MaintenanceLink
+from processing.pool.pool import Pool, PoolStats
+from processing.pool.running import running_requests
+from processing.settings import MaintenanceSettings, PoolSettings, WorkerSettings
 
-TICK = 0.05
+TICK: Final = 0.05
 """Seconds between two looks at the workers' slots."""
-COUNTS_EVERY = 1.0
-"""Seconds between two hand-overs of the counters to the clerk."""
+COUNTS_EVERY: Final = 1.0
+"""Seconds between two hand-overs of the counters to the maintenance process."""
+LEFT_NAMED: Final = 20
+"""Requests left in hand at the end that are named in the log."""
 
 
 class Supervisor:
-    """The workers and the clerk of one instance."""
+    """The workers and the maintenance process of one instance."""
 
     def __init__(
         self,
         pool: PoolSettings,
         worker: WorkerSettings,
-        clerk: dict[str, Any],
+        maintenance: MaintenanceSettings,
         log: BoundLogger,
     ) -> None:
         self._pool = Pool(pool)
@@ -83,31 +78,27 @@ class Supervisor:
         self._next_counts = 0.0
         self._database_seen = False
         self._refusing: str | None = None
-        self._kept: list[Record] = []
-        """Messages that only user code can read, while the database is away: nobody sends them
-        again."""
         self._working = False
-        self.clerk = ClerkLink(clerk, self._selector, log)
+        self.maintenance = MaintenanceLink(asdict(maintenance), self._selector, log)
+        self._handover = Handover(self._pool, self.maintenance, log)
         self.types: list[str] = []
         """Request types of the app, as the last worker that started told them."""
         self.fatal: str | None = None
         """Why the service has to end, once it has to."""
         self.killed = 0
-        """Workers that had to be killed while they ran a request, for another reason than its
-        deadline."""
+        """Processes that had to be killed at the end of the grace."""
 
     # What the loop sees
 
     @property
     def in_hand(self) -> int:
         """Requests that are committed and not finished."""
-        return self._pool.in_hand + self.clerk.refusing + len(self._kept)
+        return self._pool.in_hand + self._handover.count
 
     @property
     def in_hand_bytes(self) -> int:
         """The same in bytes."""
-        kept = sum(map(record_size, self._kept)) if self._kept else 0
-        return self._pool.in_hand_bytes + self.clerk.refusing_bytes + kept
+        return self._pool.in_hand_bytes + self._handover.size
 
     @property
     def pending(self) -> bool:
@@ -118,6 +109,11 @@ class Supervisor:
     def database_up(self) -> bool:
         """Whether requests can be journaled; while they can't, intake stops."""
         return self._pool.database_up
+
+    @property
+    def workers_start(self) -> bool:
+        """False while nobody is there and the last worker that was started failed."""
+        return not self._pool.crew.none_starts
 
     @property
     def alive(self) -> int:
@@ -137,13 +133,13 @@ class Supervisor:
         """Calls `callback` from `step` whenever a descriptor is readable."""
         self._selector.register(descriptor, selectors.EVENT_READ, lambda _mask: callback())
 
-    def start_clerk(self) -> None:
-        """Starts the clerk; `clerk.ready` is set in a later step."""
-        self.clerk.start()
+    def start_maintenance(self) -> None:
+        """Starts the maintenance process; `maintenance.ready` is set in a later step."""
+        self.maintenance.start()
 
     def start_workers(self) -> None:
         """Starts the workers in the steps that follow."""
-        self._pool.database_up = self.clerk.database_up
+        self._pool.database(up=self.maintenance.database_up)
         self._working = True
 
     def submit(self, records: Sequence[Record]) -> None:
@@ -155,15 +151,15 @@ class Supervisor:
         for key, mask in self._selector.select(timeout):
             key.data(mask)
         now = time.monotonic()
-        self._follow_clerk(now)
+        self._follow_maintenance(now)
         if now >= self._next_tick:
             self._next_tick = now + TICK
             self._reap()
             self._act(self._pool.tick(self._looks(), now))
         if self._refusing is not None:
-            self._refuse_unstarted(self._refusing)
+            self._handover.refuse_unstarted(self._refusing)
         elif self._pool.database_up:
-            self._park(self._pool.take_excess())
+            self._handover.park_excess()
         if self._working:
             self._act(self._pool.plan(now))
             self._act(self._pool.ask(now))
@@ -183,7 +179,7 @@ class Supervisor:
         self._act(self._pool.stop())
 
     def terminate(self) -> None:
-        """Asks what still runs to give up."""
+        """Asks what still runs to give up, again and again until it does."""
         self._act(self._pool.terminate(self._looks(), time.monotonic()))
 
     def kill(self) -> None:
@@ -192,13 +188,20 @@ class Supervisor:
             self._act([Signal(number, signal.SIGKILL, "the grace is over")])
             self.killed += 1
 
+    def give_up(self) -> list[dict[str, Any]]:
+        """Nothing more will be done: names some of what is in hand."""
+        held = [record for record, _ in self._pool.take_suspects()]
+        records = [*self._handover.records, *self._pool.take_unstarted(), *held]
+        return [facts_of(record) for record in records[:LEFT_NAMED]]
+
     def close(self, timeout: float) -> None:
-        """Ends the clerk, after it has done what it was given; kills workers that are left."""
+        """Ends the maintenance process, after it has done what it was given; kills workers."""
         for child in self._children.values():
             child.signal(signal.SIGKILL)
+            child.end_group()
             child.wait(timeout)
         self._hand_over_counts()
-        self.clerk.close(timeout)
+        self.maintenance.close(timeout)
         self._selector.close()
 
     # Actions
@@ -210,29 +213,37 @@ class Supervisor:
                     self._send(number, frame)
                 case Spawn(number):
                     self._spawn(number)
-                case Signal(number, sent, reason):
-                    name = signal.Signals(sent).name
-                    self._log.warning("signalling a worker", worker=number, signal=name, why=reason)
+                case Signal(number, sent, reason, again):
+                    if not again:
+                        name = signal.Signals(sent).name
+                        self._log.warning(
+                            "signalling a worker", worker=number, signal=name, why=reason
+                        )
                     self._children[number].signal(sent)
-                case Fatal(message):
+                case NoWorkerStarts(message):
                     self.fatal = self.fatal or message
                 case Tell(frame):
-                    self.clerk.send(frame)
-                case DatabaseLost():
-                    self._log.error("database away: intake stops until the clerk reaches it again")
-                    self.clerk.send(ProbeDatabase())
+                    self.maintenance.send(frame)
+                case Replaced(number, reason):
+                    self._log.info("replacing a worker", worker=number, why=reason)
                 case Died(number, cause, suspects, culprit):
                     self._log.error(
                         "worker died",
                         worker=number,
                         cause=cause,
                         suspects=suspects,
-                        **_name(culprit),
+                        **facts_of(culprit),
                     )
 
     def _spawn(self, number: int) -> None:
         settings = {**self._worker_settings, "name": f"worker-{number}"}
-        child = Child("processing.worker", settings, with_slot=True)
+        try:
+            child = Child("processing.worker", settings, with_slot=True)
+        except OSError as error:
+            # Too many processes or descriptors, no memory: that may pass, and the others run on.
+            self._log.error("a worker could not be started", worker=number, error=str(error))
+            self._act(self._pool.died(number, str(error), None, time.monotonic()))
+            return
         self._children[number] = child
         self._selector.register(
             child.channel, selectors.EVENT_READ, lambda mask: self._on_channel(number, mask)
@@ -256,7 +267,7 @@ class Supervisor:
         if key is not None:
             self._selector.modify(child.channel, events, key.data)
 
-    # Events
+    # Workers
 
     def _on_channel(self, number: int, mask: int) -> None:
         child = self._children.get(number)
@@ -278,18 +289,18 @@ class Supervisor:
             case WorkerReady(backend, types, at_once, decoded):
                 self._log.info("worker ready", worker=number, pid=self._children[number].pid)
                 self.types = types
-                self.clerk.decoded = decoded
+                self.maintenance.decoded = decoded
                 self._pool.limit_by_app(at_once)
-                self._pool.ready(number, backend)
-            case Returned(chunk, indices):
-                self._pool.returned(number, chunk, indices)
+                self._act(self._pool.ready(number, backend))
+            case Returned():
+                self._pool.returned(number, frame)
             case Report():
                 self._act(self._pool.report(number, frame))
-                if frame.leaving is not None:
-                    self._log.info("replacing a worker", worker=number, why=frame.leaving)
-                    self._act(self._pool.leave(number))
+                if not frame.database_up:
+                    self._log.warning("a worker lost its connection: the database is probed",
+                                      worker=number)  # fmt: skip
             case CannotServe(reason):
-                if not self._pool.started_once:
+                if not self._pool.crew.respawn.started_once:
                     # Told once, whole, by who ends the service: all workers say the same.
                     self.fatal = self.fatal or reason
                 else:
@@ -302,6 +313,7 @@ class Supervisor:
         # Everything it sent counts, before its chunks are judged.
         for frame in child.channel.drain():
             self._on_frame(number, frame)
+        child.end_group()
         child.wait(1.0)
         del self._children[number]
         for registered in (child.channel, child.sentinel):
@@ -322,92 +334,44 @@ class Supervisor:
     def _looks(self) -> dict[int, Running | None]:
         return {n: c.slot.read() for n, c in self._children.items() if c.slot is not None}
 
-    # The clerk
+    # The maintenance process
 
-    def _follow_clerk(self, now: float) -> None:
-        self.clerk.step(now, database_up=self._pool.database_up)
-        if self.clerk.fatal:
-            self.fatal = self.fatal or self.clerk.fatal
-        if self.clerk.database_back():
-            again = " again" if self._database_seen else ""
-            self._log.info(f"database reached{again}: intake opens")
-            self._database_seen = self._pool.database_up = True
-            self._pool.submit(self._kept)
-            self._kept.clear()
-        if self.clerk.is_new():
-            self._act(self._pool.new_clerk())
-        for order, rows in self.clerk.take_due():
-            self._pool.claimed(order, rows, now)
-        if (limits := self.clerk.new_limits()) is not None:
-            self._log.info("limits", **limits._asdict())
-            self._act(self._pool.limit(limits))
+    def _follow_maintenance(self, now: float) -> None:
+        probing = self._pool.probing or not self._pool.database_up
+        for event in self.maintenance.step(now, probing=probing):
+            self._on_maintenance(event, now)
+        self.fatal = self.fatal or self.maintenance.fatal
         if not self._pool.database_up:
-            self._refuse_unstarted(DATABASE_UNAVAILABLE)
+            self._handover.refuse_unstarted(DATABASE_UNAVAILABLE)
         if now >= self._next_counts:
             self._next_counts = now + COUNTS_EVERY
             self._hand_over_counts()
 
-    def _refuse_unstarted(self, code: str) -> None:
-        records = self._give_back(self._pool.take_unstarted()) if self._pool.in_hand else []
-        if code == DATABASE_UNAVAILABLE and self.clerk.decoded:
-            self._kept += [r for r in records if r[TOPIC] in self.clerk.decoded]
-            records = [r for r in records if r[TOPIC] not in self.clerk.decoded]
-        elif self._kept:
-            records = self._kept + records
-            self._kept = []
-        if code == SHUTDOWN and self._pool.database_up:
-            self.clerk.park(PARKED, records)
-            self._park_suspects()
-        elif records:
-            self.clerk.refuse(code, records)
+    def _on_maintenance(self, event: FromMaintenance, now: float) -> None:
+        match event:
+            case MaintenanceReady(schema):
+                self._act(self._pool.new_maintenance())
+                if schema != "unreachable":
+                    self._database_state(up=True)
+            case DatabaseState(up):
+                self._database_state(up=up)
+            case DueRows(order, rows):
+                self._pool.claimed(order, rows, now)
+            case LimitsFound():
+                self._log.info("limits", **event._asdict())
+                self._act(self._pool.limit(event))
 
-    def _park(self, records: Sequence[Record]) -> None:
-        """Records that will not start here, or not soon, wait for any instance."""
-        if records:
-            self.clerk.park(PARKED, self._give_back(records))
-
-    def _give_back(self, records: Sequence[Record]) -> list[Record]:
-        """Gives claimed rows back; returns the other records."""
-        due = [claim_of(record) for record in records if is_due(record)]
-        if due:
-            self.clerk.send(ReleaseClaims(due, []))
-        return [record for record in records if not is_due(record)]
-
-    def _park_suspects(self) -> None:
-        """What was killed, and what waits behind it, once every worker has gone.
-
-        A request that had its time is left: it failed, and nobody can write that any more. A
-        claimed row that crashed is left to its lease, which counts that.
-        """
-        fresh: list[tuple[Record, tuple[int, int], Backend | None]] = []
-        due: list[tuple[str, int]] = []
-        backends: list[Backend] = []
-        for record, suspicion in self._pool.take_suspects():
-            starts, verdict, backend = 0, None, None
-            if suspicion is not None:
-                starts, verdict, backend = suspicion.crashes, suspicion.verdict, suspicion.backend
-            # Killed on purpose is no crash.
-            crashes = starts - 1 if verdict == SHUTDOWN and starts else starts
-            if verdict == TIMEOUT:
-                self._log.error("left unanswered", verdict=verdict, **_name(record))
-            elif not is_due(record):
-                fresh.append((record, (starts, crashes), backend))
-            elif not crashes and verdict != WORKER_DIED:
-                due.append(claim_of(record))
-                backends += [] if backend is None else [backend]
-        self.clerk.park_suspects(PARKED, fresh)
-        if due:
-            self.clerk.send(ReleaseClaims(due, list(dict.fromkeys(backends))))
+    def _database_state(self, *, up: bool) -> None:
+        if up and not self._pool.database_up:
+            again = " again" if self._database_seen else ""
+            self._log.info(f"database reached{again}: intake opens")
+            self._handover.database_back()
+        elif not up and self._pool.database_up:
+            self._log.error("database away: intake stops until it is reached again")
+        self._database_seen = self._database_seen or up
+        self._pool.database(up=up)
 
     def _hand_over_counts(self) -> None:
         if self._pool.counts:
-            self.clerk.send(Counts(dict(self._pool.counts)))
+            self.maintenance.send(Counts(dict(self._pool.counts)))
             self._pool.counts.clear()
-
-
-def _name(record: Record | None) -> dict[str, Any]:
-    """What names a record in a log line."""
-    if record is None:
-        return {}
-    place = f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"
-    return {"type": record[TYPE], "record": place, "request_id": request_id(record)}

@@ -107,14 +107,10 @@ class _Worker:
         return app
 
     def _run(self, executor: Executor, inbox: Inbox, chunk: ChunkRun) -> None:
-        if chunk.recalled_whole:
-            chunk.returned = list(range(len(chunk.records)))
-            report = chunk.finish(executor.backend)
-        else:
-            report = executor.run(chunk)
-        inbox.finished(chunk)
-        self._requests += len(chunk.records) - len(report.returned)
-        self._channel.send(report._replace(leaving=self._reason_to_leave()))
+        recalled_whole = chunk.recalled_whole
+        report = chunk.finish(executor.backend) if recalled_whole else executor.run(chunk)
+        self._requests += len(chunk.records) - chunk.recalled - len(report.returned)
+        inbox.report(chunk, report._replace(leaving=self._reason_to_leave()))
 
     def _reason_to_leave(self) -> str | None:
         """Why this worker should be replaced now, or None."""
@@ -130,6 +126,8 @@ class _Worker:
             # A signal that comes after its request has ended must not hit the next one.
             running = self._slot.read()
             overdue = running is not None and running.deadline is not None
+            if STOPPING.is_set():
+                return  # it was told already: whoever sent the signal says so again and again
             if inbox.leaving or (overdue and time.monotonic() >= running.deadline):  # type: ignore[union-attr,operator]
                 STOPPING.set()
                 app.terminate()

@@ -119,9 +119,14 @@ class ChunkRun:
         return unstarted
 
     @property
+    def recalled(self) -> int:
+        """How many were recalled."""
+        return self._marks.count(_Mark.RECALLED)
+
+    @property
     def recalled_whole(self) -> bool:
         """Nothing is left to run."""
-        return self._marks.count(_Mark.RECALLED) == len(self._marks)
+        return self.recalled == len(self._marks)
 
     # What has become of it
 

@@ -55,8 +55,8 @@ class Suspects:
 
     def settle(self, suspect: Suspect, tasks: list[Task], chunk: ChunkRun) -> list[Task]:
         """Ends the dead backend, then looks; returns the task where it has to go on."""
-        if suspect.backend is not None:
-            self._session.end_backend(suspect.backend)
+        for backend in suspect.backends:
+            self._session.end_backend(backend)
         if not tasks:
             return []
         (task,) = tasks
@@ -91,7 +91,7 @@ def _crashes(stored: StoredRequest | None) -> int:
 def _settled(stored: StoredRequest, suspect: Suspect, task: Task) -> bool:
     """The dead worker had claimed it, or committed its row."""
     if stored.state == State.RUNNING:
-        return stored.token == suspect.token
+        return stored.token in suspect.tokens
     if task.claim is not None:
         return stored.state != State.WAITING or stored.token != task.claim
     return task.place == (stored.topic, stored.partition, stored.kafka_offset)

@@ -1,7 +1,12 @@
-"""A worker's inbox: chunks that wait, and what of them is called back.
+"""A worker's inbox: chunks that wait, what of them is called back, and what is said of them.
 
 A thread reads the channel, so that the main process can call back what has not been started while
 a handler runs.
+
+Requests of one key may follow each other in two chunks of the same worker. Where the first chunk
+gives one back, for whatever cause, what follows it must not run before it. So whenever something is
+given back, all later chunks are; also those that are still on their way, which their count of
+returns shows.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from queue import SimpleQueue
 
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
-from processing.ipc.frames import Frame, Recall, Returned, RunChunk, Stop
+from processing.ipc.frames import Frame, Recall, Report, Returned, RunChunk, Stop
 from processing.ipc.parent_watch import EXIT_ORPHANED
 from processing.ipc.progress import Slot
 from processing.worker.chunk_run import ChunkRun
@@ -38,17 +43,24 @@ class Inbox:
         self.leaving = False
         """The main process wants this worker to end after the request that it runs."""
         self._queue: SimpleQueue[ChunkRun | None] = SimpleQueue()
+        # All below is guarded by the lock; so is sending, or a report might overtake a return.
         self._chunks: deque[ChunkRun] = deque()
+        self._returns = 0
+        """Frames that gave something back."""
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
     def next(self) -> ChunkRun | None:
         """Waits for the next chunk; None once the worker shall leave."""
         return self._queue.get()
 
-    def finished(self, chunk: ChunkRun) -> None:
-        """A chunk was run; there is nothing to recall of it."""
+    def report(self, chunk: ChunkRun, report: Report) -> None:
+        """A chunk was run: says what became of it. There is nothing to recall of it any more."""
         with self.lock:
             self._chunks.remove(chunk)
+            if report.returned or report.unclear:
+                self._recall()
+                self._returns += 1
+            self.channel.send(report)
 
     def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
         """Shows the main process which request runs, and until when it may."""
@@ -69,24 +81,29 @@ class Inbox:
 
     def _take(self, frame: Frame) -> None:
         match frame:
-            case RunChunk():
-                chunk = ChunkRun(*frame, gate=self)
+            case RunChunk(number, token, records, suspect, returns):
+                chunk = ChunkRun(number, token, records, suspect, gate=self)
                 with self.lock:
                     self._chunks.append(chunk)
+                    if returns != self._returns:
+                        self._give_back(chunk)
                 self._queue.put(chunk)
             case Recall():
-                self._recall()
+                with self.lock:
+                    self._recall()
             case Stop():
                 self.leaving = True
-                self._recall()
+                with self.lock:
+                    self._recall()
                 self._queue.put(None)
             case _:
                 raise AssertionError(f"the main process sent a worker {frame!r}")
 
     def _recall(self) -> None:
-        with self.lock:
-            # The later chunk first: the main process puts each in front of what is there.
-            recalled = [(chunk.number, chunk.recall()) for chunk in reversed(self._chunks)]
-        for number, indices in recalled:
-            if indices:
-                self.channel.send(Returned(number, indices))
+        for chunk in self._chunks:
+            self._give_back(chunk)
+
+    def _give_back(self, chunk: ChunkRun) -> None:
+        if indices := chunk.recall():
+            self._returns += 1
+            self.channel.send(Returned(chunk.number, indices))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from feedback.contract.record import Record, record_size
+from feedback.contract.record import OFFSET, Record, record_size
 from processing.ipc.frames import MaintenanceReady, ToMaintenance
 from processing.pool.pool import PoolStats
 
@@ -20,6 +20,7 @@ class FakePool:
 
     def __init__(self, on_submit: Callable[[Sequence[Record]], None] | None = None) -> None:
         self.database_up = True
+        self.workers_start = True
         self.per_step: int | None = None
         """Requests finished in one step; None: all of them."""
         self.keep = True
@@ -57,8 +58,8 @@ class FakePool:
             time.sleep(timeout)
 
 
-class FakeClerk:
-    """A clerk that finds everything well."""
+class FakeMaintenance:
+    """A maintenance process that finds everything well."""
 
     def __init__(self) -> None:
         self.ready: MaintenanceReady | None = None
@@ -76,7 +77,7 @@ class FakeSupervisor(FakePool):
 
     def __init__(self, on_submit: Callable[[Sequence[Record]], None] | None = None) -> None:
         super().__init__(on_submit)
-        self.clerk = FakeClerk()
+        self.maintenance = FakeMaintenance()
         self.types: list[str] = []
         self.fatal: str | None = None
         self.killed = 0
@@ -84,7 +85,6 @@ class FakeSupervisor(FakePool):
         self.calls: list[str] = []
         self.refused: list[Record] = []
         self.schema = MaintenanceReady("ok", "")
-        self.workers_start = True
         self.claiming = True
         self.parks = True
         """What is refused is put away at once; otherwise it stays in hand for good."""
@@ -99,9 +99,9 @@ class FakeSupervisor(FakePool):
     def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
         self._selector.register(descriptor, selectors.EVENT_READ, callback)
 
-    def start_clerk(self) -> None:
-        self.calls.append("clerk")
-        self.clerk.ready = self.schema
+    def start_maintenance(self) -> None:
+        self.calls.append("maintenance")
+        self.maintenance.ready = self.schema
 
     def start_workers(self) -> None:
         self.calls.append("workers")
@@ -150,6 +150,9 @@ class FakeSupervisor(FakePool):
         self.calls.append("kill")
         self.killed += self.alive
         self.alive = 0
+
+    def give_up(self) -> list[dict[str, Any]]:
+        return [{"offset": record[OFFSET]} for record in self.queue]
 
     def close(self, timeout: float) -> None:
         self.calls.append("close")

@@ -71,7 +71,7 @@ class MaintenanceProcess:
         """Says stop and returns the exit code."""
         self.send(Stop())
         assert self.child.wait(timeout), "the maintenance process does not end"
-        return self.child.exit_code
+        return self.child._process.returncode
 
     def close(self) -> None:
         if not self.child.ended():

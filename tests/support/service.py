@@ -65,7 +65,7 @@ class Instance:
         return self._children(b"processing.worker")
 
     def children(self) -> list[int]:
-        """Pids of its worker processes and its clerk."""
+        """Pids of its worker processes and its maintenance process."""
         return self._children(b"processing.")
 
     def _children(self, program: bytes) -> list[int]:

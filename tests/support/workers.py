@@ -1,4 +1,4 @@
-"""Real workers and a real clerk on the real database and Redis, without Kafka in front of them."""
+"""Real children on the real database and Redis, without Kafka in front of them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Workers:
         self._offset = 0
 
     def start(self, timeout: float = WAIT) -> None:
-        """Starts clerk and workers, and waits until all are ready or none can be."""
-        self.supervisor.start_clerk()
-        self.until(lambda: self.supervisor.clerk.ready)
+        """Starts all children, and waits until all are ready or none can be."""
+        self.supervisor.start_maintenance()
+        self.until(lambda: self.supervisor.maintenance.ready)
         self.supervisor.start_workers()
         self.until(lambda: self.supervisor.fatal or self.ready, timeout)
 

@@ -37,7 +37,6 @@ def told(bench: Bench) -> dict[tuple[str, str], int]:
     return {(state, code): n for state, code, n in rows}
 
 
-@pytest.mark.xfail(strict=True, reason="one lost connection refuses what all others have in hand")
 def test_one_connection_after_the_other_ends_under_load(
     bench: Bench, own_database: OwnDatabase, tmp_path: Path
 ) -> None:

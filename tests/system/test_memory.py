@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Producer
 
 from tests.support.service import WAIT, Bench
@@ -37,7 +36,6 @@ def fill(bench: Bench) -> None:
     assert producer.flush(60) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the main process keeps what finished chunks held")
 def test_it_grows_neither_with_its_backlog_nor_with_what_is_finished(bench: Bench) -> None:
     fill(bench)
     instance = bench.start(ONCEPOOL_MAX_IN_HAND=str(MOST), ONCEPOOL_GRACE="3")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.support.service import WAIT, Bench, Instance
 from tests.support.waiting import eventually
 
@@ -30,7 +28,6 @@ def terminate(instance: Instance) -> None:
         instance.says(f"phase={phase}")
 
 
-@pytest.mark.xfail(strict=False, reason="a worker that computes may miss the request to stop")
 def test_handlers_that_compute_see_that_they_are_to_stop(bench: Bench, tmp_path: Path) -> None:
     instance = bench.start(ONCEPOOL_APP=APP, ONCEPOOL_WORKERS="3")
     ids = begin(bench, instance, tmp_path, 3, 0.0)
@@ -42,7 +39,6 @@ def test_handlers_that_compute_see_that_they_are_to_stop(bench: Bench, tmp_path:
         assert (status.state, status.result) == ("done", "stopped")
 
 
-@pytest.mark.xfail(strict=True, reason="workers are killed after two seconds, whatever the grace")
 def test_handlers_may_take_a_tenth_of_the_grace_to_stop(bench: Bench, tmp_path: Path) -> None:
     instance = bench.start(ONCEPOOL_APP=APP, ONCEPOOL_WORKERS="1", ONCEPOOL_GRACE="200")
     [name] = begin(bench, instance, tmp_path, 1, 4.0)

@@ -31,28 +31,28 @@ def test_a_suspect_claim_runs_again_and_its_second_crash_kills_it(
 ) -> None:
     queue.run(*(queue.record(n, "once", {}, ce_notbefore=FAR) for n in ("a", "b", "c")))
     first, second, third = queue.claimed("a", "b", "c")
-    queue.run(first, suspect=Suspect(None, None, "x", 1))
+    queue.run(first, suspect=Suspect(None, (), ("x",), 1))
     assert (queue.row("a")["state"], queue.row("a")["crashes"]) == ("done", 1)
-    queue.run(second, suspect=Suspect("worker_died", None, "x", 2))
+    queue.run(second, suspect=Suspect("worker_died", (), ("x",), 2))
     row = queue.row("b")
     assert (row["state"], row["code"], row["crashes"]) == ("dead", "worker_died", 2)
-    queue.run(third, suspect=Suspect("timeout", None, "x", 1))
+    queue.run(third, suspect=Suspect("timeout", (), ("x",), 1))
     assert queue.rows()["c"] == ("failed", "timeout")
-    queue.run(first, suspect=Suspect("worker_died", None, "x", 2))
+    queue.run(first, suspect=Suspect("worker_died", (), ("x",), 2))
     assert queue.row("a")["state"] == "done", "what it had committed stays"
 
 
 def test_a_timeout_is_an_attempt_and_a_kill_at_shutdown_is_none(queue: Queue) -> None:
     record = queue.record("a", "pay", {})
-    queue.run(record, suspect=Suspect("timeout", None, "x", 1))
+    queue.run(record, suspect=Suspect("timeout", (), ("x",), 1))
     row = queue.row("a")
     assert (row["state"], row["code"], row["used"]) == ("waiting", "timeout", 1)
     (again,) = queue.claimed("a")
-    queue.run(again, suspect=Suspect("shutdown", None, "x", 0))
+    queue.run(again, suspect=Suspect("shutdown", (), ("x",), 0))
     row = queue.row("a")
     assert (row["state"], row["code"], row["used"], row["token"]) == ("waiting", "parked", 1, None)
     assert row["due_at"] <= datetime.now(UTC) + timedelta(seconds=1)
-    queue.run(queue.record("b", "pay", {}), suspect=Suspect("shutdown", None, "x", 0))
+    queue.run(queue.record("b", "pay", {}), suspect=Suspect("shutdown", (), ("x",), 0))
     assert queue.rows()["b"] == ("waiting", "parked")
 
 

@@ -285,7 +285,7 @@ def test_pure_computation_has_no_row(bench: Bench) -> None:
     assert bench.rows() == {}
     assert bench.state("p") == ("done", "ok")
     assert bench.state("q") == ("failed", "handler_error")
-    bench.run(bench.record("s", "none", 5), suspect=Suspect("timeout", None, None))
+    bench.run(bench.record("s", "none", 5), suspect=Suspect("timeout", (), ()))
     assert bench.state("s") == ("failed", "timeout")
 
 
@@ -330,20 +330,20 @@ def test_external_effects_with_a_transaction_of_their_own(bench: Bench) -> None:
 def test_suspects(bench: Bench, ran: list[str]) -> None:
     landed = bench.record("landed", "pay", {})
     bench.run(landed)
-    bench.run(landed, suspect=Suspect(None, None, "t"))
+    bench.run(landed, suspect=Suspect(None, (), ("t",)))
     assert ran == ["landed"]
     ends = {"timeout": "failed", "worker_died": "dead", "shutdown": "waiting"}
     for verdict, state in ends.items():
-        bench.run(bench.record(verdict, "pay", {}), suspect=Suspect(verdict, None, "t"))
+        bench.run(bench.record(verdict, "pay", {}), suspect=Suspect(verdict, (), ("t",)))
         code = "parked" if state == "waiting" else verdict
         assert bench.rows()[verdict] == (state, code)
-    bench.run(bench.record(None, "pay", {}), suspect=Suspect(None, None, "t"))
+    bench.run(bench.record(None, "pay", {}), suspect=Suspect(None, (), ("t",)))
     claim = bench.record("claim", "charge", {})
     bench.run(claim)
     bench.query(
         f"UPDATE {bench.schema}.requests SET state = 'running', token = 't' WHERE id = 'claim'"
     )
-    bench.run(claim, suspect=Suspect(None, None, "t"))
+    bench.run(claim, suspect=Suspect(None, (), ("t",)))
     assert bench.rows()["claim"] == ("in_doubt", "worker_died")
     assert ran == ["landed", "claim"]
 
@@ -355,7 +355,9 @@ def test_a_dead_workers_transaction_is_ended_before_the_look_up(bench: Bench) ->
         ).fetchone()
         assert row is not None
         dead.execute(f"INSERT INTO {bench.schema}.effects VALUES ('half')")
-        bench.run(bench.record("half", "pay", {}), suspect=Suspect(None, (row[0], row[1]), "t"))
+        bench.run(
+            bench.record("half", "pay", {}), suspect=Suspect(None, ((row[0], row[1]),), ("t",))
+        )
         with pytest.raises(psycopg.OperationalError):
             dead.execute("SELECT 1")
     assert bench.effects() == ["half"]
@@ -402,7 +404,7 @@ def test_without_a_database_requests_are_told_to_come_again(bench: Bench) -> Non
     assert (report.database_up, report.unclear, report.backend) == (False, [0], None)
     assert bench.state("a") == ("failed", "database_unavailable")
     assert bench.state("p") == ("done", "ok")
-    report = bench.run(fresh, suspect=Suspect(None, None, "t"))
+    report = bench.run(fresh, suspect=Suspect(None, (), ("t",)))
     assert (report.returned, report.database_up) == ([0], False)
     bench.executor = working
     assert bench.run(fresh).database_up

@@ -268,7 +268,7 @@ def test_a_suspect_whose_dead_workers_session_stays_is_looked_at_later(
         raise psycopg.OperationalError("the backend 7 does not end")
 
     monkeypatch.setattr(Session, "end_backend", stays)
-    report = bench.run(bench.record("a", "pay", {}), suspect=Suspect(None, (7, "x"), "t", 1))
+    report = bench.run(bench.record("a", "pay", {}), suspect=Suspect(None, ((7, "x"),), ("t",), 1))
     assert (report.returned, report.database_up, bench.rows()) == ([0], True, {})
 
 
@@ -298,7 +298,7 @@ def test_what_was_recalled_before_it_was_looked_up_is_left_to_others(bench: Benc
 
 
 def test_a_verdict_is_stored_without_any_code_of_the_users(bench: Bench, seen: list[str]) -> None:
-    dead = Suspect("worker_died", None, "t", 2)
+    dead = Suspect("worker_died", (), ("t",), 2)
     bench.run(bench.record("c", "checked", {"what": "fine"}), suspect=dead)
     bench.run(bench.record("m", "marked", {}), suspect=dead)
     bench.run(foreign(1, b"fine"), suspect=dead)
@@ -325,22 +325,22 @@ def attempts(bench: Bench, name: str) -> list[tuple[Any, ...]]:
 
 
 def test_crashes_are_counted_and_each_is_in_the_timeline(bench: Bench) -> None:
-    bench.run(bench.record("dead", "pay", {}), suspect=Suspect("worker_died", None, "t", 2))
+    bench.run(bench.record("dead", "pay", {}), suspect=Suspect("worker_died", (), ("t",), 2))
     assert crashes(bench, "dead") == ("dead", 2, 2)
     assert attempts(bench, "dead") == [(1, "worker_died"), (2, "worker_died")]
-    bench.run(bench.record("once", "pay", {}), suspect=Suspect(None, None, "t", 1))
+    bench.run(bench.record("once", "pay", {}), suspect=Suspect(None, (), ("t",), 1))
     assert crashes(bench, "once") == ("done", 2, 1)
     assert attempts(bench, "once") == [(1, "worker_died")]
     # Killed for its time is no crash.
-    bench.run(bench.record("late", "pay", {}), suspect=Suspect("timeout", None, "t", 1))
+    bench.run(bench.record("late", "pay", {}), suspect=Suspect("timeout", (), ("t",), 1))
     assert crashes(bench, "late") == ("failed", 1, 0)
     assert attempts(bench, "late") == [(1, "timeout")]
 
 
 def test_a_crash_of_an_earlier_delivery_counts(bench: Bench, seen: list[str]) -> None:
-    bench.run(bench.record("r", "pay", "fail"), suspect=Suspect(None, None, "t", 1))
+    bench.run(bench.record("r", "pay", "fail"), suspect=Suspect(None, (), ("t",), 1))
     assert crashes(bench, "r") == ("failed", 2, 1)
-    bench.run(bench.record("r", "pay", "fail"), suspect=Suspect(None, None, "t", 1))
+    bench.run(bench.record("r", "pay", "fail"), suspect=Suspect(None, (), ("t",), 1))
     assert crashes(bench, "r") == ("dead", 3, 2)
     assert attempts(bench, "r") == [(1, "worker_died"), (2, "handler_error"), (3, "worker_died")]
     assert seen.count("r") == 2  # the second one when it was run alone after it failed
@@ -349,7 +349,7 @@ def test_a_crash_of_an_earlier_delivery_counts(bench: Bench, seen: list[str]) ->
 def test_a_claim_whose_worker_died_counts_the_crash(bench: Bench) -> None:
     bench.run(bench.record("c", "charge", {}))
     bench.query(f"UPDATE {bench.schema}.requests SET state = 'running', token = 't'")
-    bench.run(bench.record("c", "charge", {}), suspect=Suspect(None, None, "t", 1))
+    bench.run(bench.record("c", "charge", {}), suspect=Suspect(None, (), ("t",), 1))
     assert crashes(bench, "c") == ("in_doubt", 1, 1)
     assert attempts(bench, "c") == [(1, "worker_died")]
 

@@ -103,7 +103,7 @@ def test_a_commit_whose_answer_is_lost_is_unclear_and_then_looked_up(
     assert sorted([*report.unclear]) == [0, 1]
     assert [status["id"] for status in bench.statuses] == ["warm"], "nobody knows, nobody is told"
     for record in records:
-        bench.run(record, suspect=Suspect(None, None, None))
+        bench.run(record, suspect=Suspect(None, (), ()))
     assert (bench.state("a"), bench.state("b")) == (("done", "ok"), ("done", "ok"))
     assert bench.effects() == ["a", "b", "warm"]
     assert hooks.entered == ["warm", "a", "b"]

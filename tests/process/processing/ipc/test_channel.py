@@ -26,9 +26,9 @@ def pair() -> Iterator[Pair]:
     child.close()
 
 
-def chunk(number: int, records: int = 1) -> RunChunk:
+def chunk(number: int, records: int = 1, returns: int = 0) -> RunChunk:
     record = ("t", 0, number, 0, b"k", b"v", [], None, None)
-    return RunChunk(number, "token", [record] * records, None)
+    return RunChunk(number, "token", [record] * records, None, returns)
 
 
 def test_frames_arrive_whole_and_in_order(pair: Pair) -> None:
@@ -91,7 +91,7 @@ def test_a_slot_shows_what_runs_to_who_opens_it() -> None:
     slot.close()
 
 
-def test_recall_takes_what_was_not_started_the_later_chunk_first(pair: Pair) -> None:
+def test_recall_takes_what_was_not_started(pair: Pair) -> None:
     main, child = pair
     slot, descriptor = Slot.create()
     os.close(descriptor)
@@ -105,11 +105,11 @@ def test_recall_takes_what_was_not_started_the_later_chunk_first(pair: Pair) -> 
     main.send(Recall())
     frames: list[Frame] = []
     eventually(lambda: frames.extend(main.receive()) or len(frames) == 2)
-    assert frames == [Returned(2, [0]), Returned(1, [1, 2])]
+    assert frames == [Returned(1, [1, 2]), Returned(2, [0])]
     assert work.start(0, None)
     assert not work.start(1, None)
     assert work.start_batch([0, 1, 2], 1.0) == [0]
-    inbox.finished(work)
+    inbox.report(work, work.finish(None))
     later = inbox.next()
     assert later is not None
     assert later.recalled_whole

@@ -35,7 +35,7 @@ def test_a_closed_channel_ends_it(start: StartMaintenance, schema: str) -> None:
     maintenance.child.channel.close()
 
     assert maintenance.child.wait(60)
-    assert maintenance.child.exit_code == EXIT_ORPHANED
+    assert maintenance.child.cause == f"exit code {EXIT_ORPHANED}"
 
 
 PARENT = """

@@ -1,4 +1,4 @@
-"""Rows of the waiting queue through real workers and a real clerk, without Kafka."""
+"""Rows of the waiting queue through real workers and a real maintenance process, without Kafka."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def running(workers: Workers) -> bool:
 
 
 def child(workers: Workers) -> int:
-    """The clerk's pid."""
-    clerk = workers.supervisor.clerk._child
-    assert clerk is not None
-    return clerk.pid
+    """The maintenance process's pid."""
+    maintenance = workers.supervisor.maintenance._child
+    assert maintenance is not None
+    return maintenance.pid
 
 
 def test_due_rows_run_beside_fresh_requests(make: Make, rows: WaitingRows) -> None:
@@ -115,7 +115,7 @@ def test_a_worker_that_is_killed_loses_no_claimed_row(make: Make, rows: WaitingR
     assert crashes <= 1
 
 
-def test_a_clerk_that_dies_doubts_no_work_in_hand(make: Make, rows: WaitingRows) -> None:
+def test_a_maintenance_that_dies_doubts_no_work_in_hand(make: Make, rows: WaitingRows) -> None:
     workers = make()
     workers.start()
     workers.warm()
@@ -127,7 +127,7 @@ def test_a_clerk_that_dies_doubts_no_work_in_hand(make: Make, rows: WaitingRows)
         f"UPDATE {rows.schema}.requests SET due_at = now() + interval '4 s' WHERE token IS NOT NULL"
     )
     os.kill(dead, signal.SIGKILL)
-    workers.until(lambda: workers.supervisor.clerk.alive and child(workers) != dead)
+    workers.until(lambda: workers.supervisor.maintenance.alive and child(workers) != dead)
 
     def leases() -> list[float]:
         wanted = (

@@ -1,4 +1,4 @@
-"""What the main process handed over is answered for, whatever happens to its clerk."""
+"""What was handed over is answered for, whatever happens to the maintenance process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from feedback.contract.record import Record
 from feedback.status.redis_store import RedisStatusStore
-from processing.ipc.frames import Heartbeat, ProbeDatabase
+from processing.ipc.frames import FromMaintenance, Heartbeat, MaintenanceReady, ProbeDatabase
 from processing.logs import get_logger
-from processing.pool import maintenance_link as clerk_link
-from processing.pool.maintenance_link import ClerkLink
+from processing.pool import maintenance_link
+from processing.pool.maintenance_link import MaintenanceLink
 from processing.settings import MaintenanceSettings
 from stack import Stack
 from tests.support.proxy import Proxy
@@ -27,7 +27,8 @@ class Link:
 
     def __init__(self, settings: MaintenanceSettings) -> None:
         self.selector = selectors.DefaultSelector()
-        self.link = ClerkLink(asdict(settings), self.selector, get_logger("test"))
+        self.link = MaintenanceLink(asdict(settings), self.selector, get_logger("test"))
+        self.heard: list[FromMaintenance] = []
         self.link.start()
 
     def turn_until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
@@ -36,7 +37,12 @@ class Link:
             assert time.monotonic() < end, "it does not come"
             for key, mask in self.selector.select(0.05):
                 key.data(mask)
-            self.link.step(time.monotonic(), database_up=self.link.database_up)
+            probing = not self.link.database_up
+            self.heard += self.link.step(time.monotonic(), probing=probing)
+
+    def started(self) -> int:
+        """How many processes have started well."""
+        return sum(isinstance(frame, MaintenanceReady) for frame in self.heard)
 
 
 @pytest.fixture
@@ -48,7 +54,7 @@ def link(stack: Stack, schema: str, prefix: str, through: str) -> Iterator[Link]
     made.selector.close()
 
 
-def test_the_next_clerk_answers_for_what_a_dead_one_had_not(
+def test_the_next_maintenance_answers_for_what_a_dead_one_had_not(
     link: Link, stack: Stack, schema: str, prefix: str, proxy: Proxy
 ) -> None:
     link.turn_until(lambda: link.link.ready is not None)
@@ -82,22 +88,22 @@ def test_the_next_clerk_answers_for_what_a_dead_one_had_not(
     store.close()
 
 
-def test_what_was_to_be_parked_is_handed_to_the_next_clerk(
+def test_what_was_to_be_parked_is_handed_to_the_next_maintenance(
     link: Link, stack: Stack, schema: str
 ) -> None:
-    link.turn_until(link.link.is_new)
-    clerk = link.link._child
-    assert clerk is not None
-    clerk.signal(signal.SIGSTOP)
+    link.turn_until(lambda: link.started() == 1)
+    maintenance = link.link._child
+    assert maintenance is not None
+    maintenance.signal(signal.SIGSTOP)
     records: list[Record] = [
         ("requests", 0, n, 0, None, b"{}", [("ce_id", b"p-%d" % n), ("ce_type", b"p")], "p", None)
         for n in range(1200)
     ]
     link.link.park("parked", records)
-    link.link.park_suspects("parked", [(records[0], (1, 1), None)])
+    link.link.park_suspects("parked", [(records[0], (1, 1), ())])
     assert link.link.refusing == 1201
-    clerk.signal(signal.SIGKILL)
-    link.turn_until(link.link.is_new)
+    maintenance.signal(signal.SIGKILL)
+    link.turn_until(lambda: link.started() == 2)
     link.turn_until(lambda: link.link.refusing == 0)
     with psycopg.connect(stack.database) as database:
         found = database.execute(
@@ -106,9 +112,9 @@ def test_what_was_to_be_parked_is_handed_to_the_next_clerk(
     assert found == [("parked", 1200)]
 
 
-def test_a_clerk_that_hangs_is_replaced(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clerk_link, "SILENCE", 0.5)
-    link.turn_until(link.link.is_new)
+def test_a_maintenance_that_hangs_is_replaced(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance_link, "SILENCE", 0.5)
+    link.turn_until(lambda: link.started() == 1)
     link.link.send(Heartbeat({}))
     link.turn_until(lambda: link.link._asked is None)
     hung = link.link._child

@@ -119,7 +119,7 @@ def test_changed_limits_replace_an_open_want_but_not_at_once() -> None:
     assert ask(wants, 1.0) is None  # the second is still open
 
 
-def test_closing_and_a_new_clerk() -> None:
+def test_closing_and_a_new_maintenance() -> None:
     wants = Wants(100, MIB, 2)
     assert wants.close() is None
     ask(wants)

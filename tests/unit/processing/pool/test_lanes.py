@@ -11,10 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from feedback.contract.record import KEY, OFFSET, TYPE, Record
 from processing.ipc.frames import Suspect
+from processing.pool.chunk import Chunk
 from processing.pool.costs import Costs
-from processing.pool.lanes import Chunk, Lanes
+from processing.pool.lanes import Lanes
 
-SUSPICION = Suspect(None, (4711, "then"), "token", 1)
+SUSPICION = Suspect(None, ((4711, "then"),), ("token",), 1)
 
 
 def record(offset: int, key: bytes | None = None, kind: str = "quick", size: int = 10) -> Record:
@@ -125,17 +126,9 @@ def test_a_dead_workers_records_come_back_first_one_by_one_and_in_order() -> Non
     lanes.put_back(chunk, {0: SUSPICION, 1: SUSPICION})
     seen = []
     while (again := take(lanes, 10 + len(seen), worker=2)).records:
-        seen.append((offsets(again), again.suspicion))
+        seen.append((offsets(again), again.suspect))
         lanes.release(again)
     assert seen == [([0], SUSPICION), ([1], SUSPICION), ([2, 3], None)]
-
-
-def test_suspects_stay_while_the_database_is_away() -> None:
-    lanes = lanes_of(record(1, b"a"), record(2))
-    chunk = take(lanes, 1)
-    lanes.put_back(chunk, {0: SUSPICION, 1: SUSPICION})
-    assert not lanes.take_alone(Chunk(2, 2), suspects=False)
-    assert lanes.take_alone(Chunk(3, 2))
 
 
 def test_empty_gives_up_everything_but_suspects() -> None:
@@ -159,8 +152,8 @@ def test_empty_gives_up_everything_but_suspects() -> None:
     assert offsets(take(lanes, 4)) == [6]
 
 
-def limited(lanes: Lanes, most: int, *chunks: Chunk, in_chunk: int = 500) -> None:
-    lanes.limit({"few": most}, {"few": in_chunk}, chunks)
+def limited(lanes: Lanes, most: int, *, in_chunk: int = 500) -> None:
+    lanes.limit({"few": most}, {"few": in_chunk})
 
 
 def quick_few() -> Costs:
@@ -219,18 +212,18 @@ def test_a_key_waits_behind_its_limited_record() -> None:
 def test_a_limit_counts_what_is_in_flight_when_it_comes_and_lets_go_when_it_goes() -> None:
     lanes = Lanes("key", quick_few())
     lanes.submit([record(n, None, "few") for n in range(6)])
-    first = take(lanes, 1, limit=3)
-    limited(lanes, 2, first)
+    take(lanes, 1, limit=3)
+    limited(lanes, 2)
     assert lanes.in_flight == {"few": 3}
     assert not take(lanes, 2, worker=2).records
-    lanes.limit({}, {}, [first])
+    lanes.limit({}, {})
     assert offsets(take(lanes, 3, worker=2)) == [3, 4, 5]
 
 
 def test_a_suspect_of_a_paused_type_is_settled_all_the_same() -> None:
     lanes = lanes_of(record(0, b"a", "few"), record(1, b"b", "few"))
     chunks = [take(lanes, n, worker=n) for n in range(2)]
-    limited(lanes, 0, *chunks)
+    limited(lanes, 0)
     for chunk in chunks:
         lanes.put_back(chunk, {0: SUSPICION})
     again = take(lanes, 5)
@@ -282,8 +275,7 @@ class LanesModel(RuleBasedStateMachine):
         self.most.pop(kind, None)
         if most is not None:
             self.most[kind] = most
-        self.lanes.limit(dict(self.most), {k: max(1, n // 2) for k, n in self.most.items()},
-                         self.chunks)  # fmt: skip
+        self.lanes.limit(dict(self.most), {k: max(1, n // 2) for k, n in self.most.items()})
 
     @rule(kind=st.sampled_from(["quick", "slow", "new"]), allowed=st.integers(0, 2))
     def give_up_excess(self, kind: str, allowed: int) -> None:
@@ -323,7 +315,7 @@ class LanesModel(RuleBasedStateMachine):
         if taken:
             in_flight.append(chunk)
         for kind, most in self.most.items():
-            least = 1 if chunk.suspicion is not None else 0
+            least = 1 if chunk.suspect is not None else 0
             assert self.in_flight(kind) <= max(most, least, before[kind])
         self.check_order()
 
@@ -379,7 +371,7 @@ class LanesModel(RuleBasedStateMachine):
         self.workers[self.next_worker] = []
         self.next_worker += 1
         for unstarted in chunks[:0:-1]:
-            same = unstarted.suspicion
+            same = unstarted.suspect
             self.lanes.put_back(unstarted, {0: same} if same else {})
         self.lanes.put_back(chunks[0], {i: SUSPICION for i, _ in chunks[0].remaining()})
 
@@ -407,7 +399,7 @@ class LanesModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Everything comes to its end, without a deadlock between lanes."""
-        self.lanes.limit({}, {}, self.chunks)
+        self.lanes.limit({}, {})
         self.limit("slow", 1)
         self.limit("quick", None)
         self.limit("new", 2)

@@ -6,9 +6,10 @@ from typing import Any
 
 from feedback.contract.record import OFFSET, Record
 from processing.cluster.quota import InstanceQuota, TypeQuota
-from processing.ipc.frames import LimitsFound, Report, RunChunk, Stop
+from processing.ipc.frames import LimitsFound, Report, Returned, RunChunk, Stop
+from processing.pool.actions import Send, Spawn
 from processing.pool.limits import Caps
-from processing.pool.pool import Pool, Send, Spawn
+from processing.pool.pool import Pool
 from processing.settings import PoolSettings
 
 BACKEND = (4711, "2026-01-01 00:00:00+00")
@@ -175,7 +176,7 @@ def test_records_of_a_worker_that_leaves_run_elsewhere() -> None:
     pool.submit([record(n, "quick") for n in range(4)])
     chunks = sent(pool.plan(1.0))
     assert pool.limit(given(1)) == [Send(1, Stop())]
-    pool.returned(1, chunks[1][1], [1])
+    pool.returned(1, Returned(chunks[1][1], [1]))
     done(pool, *chunks[1][:2])
     pool.died(1, "exit code 0", None, 1.0)
     done(pool, *chunks[0][:2])

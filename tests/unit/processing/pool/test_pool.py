@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from feedback.contract.record import OFFSET, Record
-from processing.ipc.frames import Recall, Report, RunChunk, Stop
+from processing.ipc.frames import ProbeDatabase, Recall, Report, Returned, RunChunk, Stop
 from processing.ipc.progress import Running
-from processing.pool.pool import DatabaseLost, Died, Fatal, Pool, Send, Signal, Spawn
+from processing.pool.actions import Died, NoWorkerStarts, Send, Signal, Spawn, Tell
+from processing.pool.pool import Pool
 from processing.pool.restart_backoff import BLAMED_CAP, Respawn
 from processing.settings import PoolSettings
 
@@ -56,7 +57,7 @@ def test_starts_as_many_workers_as_wanted_and_replaces_one_that_left() -> None:
     assert pool.plan(0.0) == [Spawn(0), Spawn(1)]
     assert pool.plan(0.0) == []
     pool.ready(0, BACKEND)
-    pool.leave(0)
+    pool.crew.leave(0)
     assert pool.plan(0.1) == [Spawn(2)]
     assert pool.died(0, "exit code 0", None, 0.2) == []
     assert pool.plan(0.3) == []
@@ -98,7 +99,7 @@ def test_reports_free_what_was_in_hand_and_teach_the_costs() -> None:
     assert pool.in_hand == 1
     assert pool.in_hand_bytes > 0
     assert dict(pool.counts) == counts
-    assert pool.costs.mean("quick") == pytest.approx(0.001)
+    assert pool.costs.of("quick") == pytest.approx(0.001)
     pool.plan(1.1)
     pool.report(0, report(1))
     assert (pool.in_hand, pool.in_hand_bytes) == (0, 0)
@@ -119,7 +120,7 @@ def test_recalled_records_run_in_another_worker() -> None:
     pool.report(1, report(1))
     pool.submit([record(4, b"c"), record(5, b"d")])
     assert sends(pool.plan(1.1)) == [(1, [4, 5])]
-    pool.returned(1, 2, [1])
+    pool.returned(1, Returned(2, [1]))
     pool.report(1, report(2, returned=[1]))
     assert sends(pool.plan(1.2)) == [(1, [5])]
     assert pool.in_hand == 4
@@ -155,14 +156,14 @@ def test_an_overdue_request_is_asked_to_stop_then_killed_and_its_verdict_is_time
         assert isinstance(spawned, Spawn)
         pool.ready(spawned.worker, (1, "new"))
         while frames := [a.frame for a in pool.plan(5.0) if isinstance(a, Send)]:
-            number, _, records, suspect = frames[0]
+            number, _, records, suspect, _ = frames[0]
             assert len(records) == 1
             verdicts[records[0][OFFSET]] = suspect
             pool.report(spawned.worker, report(number))
     assert verdicts == {
-        0: (None, BACKEND, "i-0", 0),
-        1: ("timeout", BACKEND, "i-0", 1),
-        2: (None, BACKEND, "i-0", 0),
+        0: (None, (BACKEND,), ("i-0",), 0),
+        1: ("timeout", (BACKEND,), ("i-0",), 1),
+        2: (None, (BACKEND,), ("i-0",), 0),
     }
     assert pool.in_hand == 0
 
@@ -194,10 +195,20 @@ def test_a_request_that_kills_two_workers_is_dead() -> None:
     pool = pool_with(1)
     pool.submit([record(0, b"a")])
     pool.plan(1.0)
-    assert kill_and_restart(pool, 1.0, running(0)) == (None, BACKEND, "i-0", 1)
-    assert kill_and_restart(pool, 200.0, running(1)) == ("worker_died", BACKEND, "i-1", 2)
+    assert kill_and_restart(pool, 1.0, running(0)) == (None, (BACKEND,), ("i-0",), 1)
+    assert kill_and_restart(pool, 200.0, running(1)) == (
+        "worker_died",
+        (BACKEND,),
+        ("i-0", "i-1"),
+        2,
+    )
     # The worker that stores the verdict dies too: the verdict stays.
-    assert kill_and_restart(pool, 400.0, None) == ("worker_died", BACKEND, "i-2", 3)
+    assert kill_and_restart(pool, 400.0, None) == (
+        "worker_died",
+        (BACKEND,),
+        ("i-0", "i-1", "i-2"),
+        3,
+    )
 
 
 def test_a_death_while_no_request_runs_blames_nobody() -> None:
@@ -215,7 +226,7 @@ def test_a_request_that_always_dies_in_its_commit_is_counted_once_it_is_alone() 
     pool.submit([record(0, b"a")])
     pool.plan(1.0)
     kill_and_restart(pool, 1.0, None)
-    assert kill_and_restart(pool, 200.0, None) == ("worker_died", BACKEND, "i-1", 2)
+    assert kill_and_restart(pool, 200.0, None) == ("worker_died", (BACKEND,), ("i-0", "i-1"), 2)
 
 
 def test_a_chunk_that_the_dead_worker_had_not_begun_is_not_suspect() -> None:
@@ -232,14 +243,14 @@ def test_an_unclear_commit_makes_a_suspect_of_the_old_backend() -> None:
     pool.submit([record(0), record(1)])
     pool.plan(1.0)
     lost = report(0, unclear=[1], database_up=False, backend=None)
-    assert pool.report(0, lost) == [DatabaseLost()]
+    assert pool.report(0, lost) == [Tell(ProbeDatabase())]
     assert pool.in_hand == 1
     assert pool.plan(1.1) == []
     assert pool.take_unstarted() == []
-    pool.database_up = True
+    pool.database(up=True)
     (send,) = pool.plan(1.2)
     assert isinstance(send, Send)
-    assert send.frame.suspect == (None, BACKEND, "i-0", 0)
+    assert send.frame.suspect == (None, (BACKEND,), ("i-0",), 0)
 
 
 def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
@@ -249,10 +260,10 @@ def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
     kill_and_restart(pool, 1.0, running(0))
     (number,) = pool.workers
     pool.report(number, report(1, returned=[0], database_up=False, backend=None))
-    pool.database_up = True
+    pool.database(up=True)
     (send,) = pool.plan(200.0)
     assert isinstance(send, Send)
-    assert send.frame.suspect == (None, BACKEND, "i-0", 1)
+    assert send.frame.suspect == (None, (BACKEND,), ("i-0",), 1)
 
 
 def test_while_the_database_is_away_the_rest_can_be_given_up() -> None:
@@ -293,7 +304,7 @@ def test_a_worker_that_does_not_start_is_killed_and_many_of_them_are_fatal() -> 
         pool.died(spawn.worker, "signal SIGKILL", None, now + 11.0)
         now += 100.0
     (fatal,) = pool.plan(now)
-    assert isinstance(fatal, Fatal)
+    assert isinstance(fatal, NoWorkerStarts)
 
 
 def respawn_delays(pool: Pool, deaths: int, requests: int) -> list[float]:
@@ -374,7 +385,7 @@ def test_whatever_happens_every_record_ends_once(seed: int) -> None:  # noqa: C9
     def recall(number: int) -> None:
         for chunk in reversed(pool.workers[number].chunks):
             left = [i for i, _ in chunk.remaining()]
-            pool.returned(number, chunk.number, left[1:])
+            pool.returned(number, Returned(chunk.number, left[1:]))
 
     for step in range(600):
         now += 5.0
@@ -391,15 +402,15 @@ def test_whatever_happens_every_record_ends_once(seed: int) -> None:  # noqa: C9
         elif busy and event < 0.85:
             recall(rng.choice(busy))
         elif rng.random() < 0.5:
-            pool.database_up = True
+            pool.database(up=True)
         for action in pool.plan(now):
             if isinstance(action, Spawn):
                 pool.ready(action.worker, BACKEND)
-    pool.database_up = True
+    pool.database(up=True)
     while pool.in_hand:
         for number in [n for n, w in pool.workers.items() if w.chunks]:
             finish(number)
-        pool.database_up = True
+        pool.database(up=True)
         pool.plan(now)
     assert sorted(r[OFFSET] for r in ended) == list(range(offset))
     assert (pool.in_hand, pool.in_hand_bytes) == (0, 0)

@@ -19,7 +19,8 @@ from processing.ipc.frames import (
     WantRows,
 )
 from processing.ipc.progress import Running
-from processing.pool.pool import Died, Pool, Send, Spawn, Tell
+from processing.pool.actions import Died, Send, Spawn, Tell
+from processing.pool.pool import Pool
 from processing.settings import PoolSettings
 
 BACKEND = (4711, "2026-01-01 00:00:00+00")
@@ -124,7 +125,7 @@ def test_a_row_that_has_crashed_too_often_goes_alone_with_its_verdict() -> None:
     pool.claimed(1, [(due("dead"), "worker_died"), (due("a"), None)], 0.0)
     actions = pool.plan(0.1) + pool.report(0, report(0)) + pool.plan(0.2)
     suspects = [a.frame.suspect for a in actions if isinstance(a, Send)]
-    assert sorted(suspects, key=str) == [None, Suspect("worker_died", None, None)]
+    assert sorted(suspects, key=str) == [None, Suspect("worker_died", (), ())]
     pool.report(0, report(1))
     assert (pool.in_hand, pool.in_hand_bytes) == (0, 0)
 
@@ -149,25 +150,25 @@ def test_a_death_makes_suspects_of_due_records_as_of_fresh_ones() -> None:
     assert suspects == [(b"a", 0), (b"b", 1)]
 
 
-def test_a_waiting_row_that_was_written_wakes_the_clerk() -> None:
+def test_a_waiting_row_that_was_written_wakes_the_maintenance() -> None:
     pool = pool_with()
     pool.submit([fresh(1), fresh(2)])
     pool.plan(0.0)
     assert frames(pool.report(0, report(0, due_in=2.5)), RowDueIn) == [RowDueIn(2.5)]
 
 
-def test_leases_of_all_that_is_in_hand_are_renewed_and_told_to_a_new_clerk() -> None:
+def test_leases_of_all_that_is_in_hand_are_renewed_and_told_to_a_new_maintenance() -> None:
     pool = pool_with()
     pool.ask(0.0)
     pool.claimed(1, [(due("a"), None), (due("b"), None)], 1.0)
     pool.plan(1.0)
     [(pairs,)] = frames(pool.ask(20.0), RenewClaims)
     assert pairs == [("a", 1), ("b", 1)]
-    [told] = frames(pool.new_clerk(), RenewClaims)
+    [told] = frames(pool.new_maintenance(), RenewClaims)
     assert told == RenewClaims(pairs)
     pool.report(0, report(0))
     assert frames(pool.ask(40.0), RenewClaims) == []
-    assert pool.new_clerk() == []
+    assert pool.new_maintenance() == []
     assert len(frames(pool.ask(40.1), WantRows)) == 1
 
 
@@ -219,6 +220,6 @@ def test_leases_of_calls_outside_are_renewed_while_their_chunk_is_in_hand() -> N
     [chunk] = pool.workers[0].chunks
     assert tokens == [pool.token(chunk)]
     assert frames(pool.ask(16.0), HoldTokens) == []
-    assert frames(pool.new_clerk(), HoldTokens) == [HoldTokens(tokens)]
+    assert frames(pool.new_maintenance(), HoldTokens) == [HoldTokens(tokens)]
     pool.report(0, report(0))
     assert frames(pool.ask(31.0), HoldTokens) == []

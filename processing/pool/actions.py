@@ -1,0 +1,70 @@
+"""What the pool wants done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from feedback.contract.record import Record
+from processing.ipc.frames import ToMaintenance, ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Start a worker."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a frame to a worker."""
+
+    worker: int
+    frame: ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Send a signal to a worker."""
+
+    worker: int
+    number: int
+    reason: str
+    again: bool = False
+    """It was sent before, and the worker has not acted yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoWorkerStarts:
+    """Nothing can run: end the service with this message."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send a frame to the maintenance process."""
+
+    frame: ToMaintenance
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """A worker died with work in hand; for the log."""
+
+    worker: int
+    cause: str
+    suspects: int
+    culprit: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A worker is to be replaced as soon as another one is ready; for the log."""
+
+    worker: int
+    reason: str
+
+
+Action: TypeAlias = Spawn | Send | Signal | NoWorkerStarts | Tell | Died | Replaced

@@ -1,0 +1,120 @@
+"""Records in hand that will not start here: refused, parked or given back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from structlog.stdlib import BoundLogger
+
+from feedback.contract.record import (
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    TYPE,
+    Record,
+    claim_of,
+    is_due,
+    record_size,
+)
+from feedback.contract.states import DATABASE_UNAVAILABLE, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED
+from processing.ipc.frames import Backend, Claim, ReleaseClaims
+from processing.pool.maintenance_link import MaintenanceLink
+from processing.pool.pool import Pool
+from processing.pool.running import request_id
+
+
+class Handover:
+    """From the pool to the maintenance process."""
+
+    def __init__(self, pool: Pool, maintenance: MaintenanceLink, log: BoundLogger) -> None:
+        self._pool = pool
+        self._maintenance = maintenance
+        self._log = log
+        self._kept: list[Record] = []
+        """Messages that only user code can read, while the database is away: nobody sends them
+        again."""
+
+    @property
+    def count(self) -> int:
+        """Records that are neither the pool's any more nor answered for."""
+        return self._maintenance.refusing + len(self._kept)
+
+    @property
+    def size(self) -> int:
+        """The same in bytes."""
+        kept = sum(map(record_size, self._kept)) if self._kept else 0
+        return self._maintenance.refusing_bytes + kept
+
+    @property
+    def records(self) -> list[Record]:
+        """Those records, and some that were answered for along with them."""
+        return [*self._maintenance.unanswered, *self._kept]
+
+    def database_back(self) -> None:
+        """The database can be reached: what was kept for it may run."""
+        self._pool.submit(self._kept)
+        self._kept.clear()
+
+    def refuse_unstarted(self, code: str) -> None:
+        """What no worker has is answered `failed/<code>`, or parked where that can be."""
+        records = self._give_back(self._pool.take_unstarted()) if self._pool.in_hand else []
+        decoded = self._maintenance.decoded
+        if code == DATABASE_UNAVAILABLE and decoded:
+            self._kept += [r for r in records if r[TOPIC] in decoded]
+            records = [r for r in records if r[TOPIC] not in decoded]
+        elif self._kept:
+            records = self._kept + records
+            self._kept = []
+        if code == SHUTDOWN and self._pool.database_up:
+            self._maintenance.park(PARKED, records)
+            self._park_suspects()
+        elif records:
+            self._maintenance.refuse(code, records)
+
+    def park_excess(self) -> None:
+        """Records that will not start here, or not soon, wait for any instance."""
+        if records := self._pool.take_excess():
+            self._maintenance.park(PARKED, self._give_back(records))
+
+    def _give_back(self, records: Sequence[Record]) -> list[Record]:
+        """Gives claimed rows back; returns the other records."""
+        due = [claim_of(record) for record in records if is_due(record)]
+        if due:
+            self._maintenance.send(ReleaseClaims(due, []))
+        return [record for record in records if not is_due(record)]
+
+    def _park_suspects(self) -> None:
+        """What was killed, and what waits behind it, once every worker has gone.
+
+        A request that had its time is left: it failed, and nobody can write that any more. A
+        claimed row that crashed is left to its lease, which counts that.
+        """
+        fresh: list[tuple[Record, tuple[int, int], Sequence[Backend]]] = []
+        due: list[Claim] = []
+        gone: list[Backend] = []
+        for record, suspect in self._pool.take_suspects():
+            starts, verdict = 0, None
+            backends: Sequence[Backend] = ()
+            if suspect is not None:
+                starts, verdict, backends = suspect.crashes, suspect.verdict, suspect.backends
+            # Killed on purpose is no crash.
+            crashes = starts - 1 if verdict == SHUTDOWN and starts else starts
+            if verdict == TIMEOUT:
+                self._log.error("left unanswered", verdict=verdict, **facts_of(record))
+            elif not is_due(record):
+                fresh.append((record, (starts, crashes), backends))
+            elif not crashes and verdict != WORKER_DIED:
+                due.append(claim_of(record))
+                gone += backends
+        self._maintenance.park_suspects(PARKED, fresh)
+        if due:
+            self._maintenance.send(ReleaseClaims(due, list(dict.fromkeys(gone))))
+
+
+def facts_of(record: Record | None) -> dict[str, Any]:
+    """What names a record in a log line."""
+    if record is None:
+        return {}
+    place = f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"
+    return {"type": record[TYPE], "record": place, "request_id": request_id(record)}

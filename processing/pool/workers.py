@@ -1,0 +1,207 @@
+"""The workers of one instance: who is there, who comes and goes, who is overdue. Pure.
+
+Workers are named by numbers that are never used twice, so nothing that belongs to a dead worker is
+ever taken for its successor's.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from feedback.contract.states import SHUTDOWN, TIMEOUT
+from processing.ipc.frames import Backend, Recall, Stop
+from processing.ipc.progress import Running
+from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn
+from processing.pool.chunk import Chunk
+from processing.pool.restart_backoff import Respawn
+from processing.settings import PoolSettings
+
+CHUNKS_IN_FLIGHT: Final = 2
+RECALL_AFTER: Final = 0.2
+"""Seconds a request may run before what waits behind it in the same worker is called back."""
+TERM_AGAIN: Final = 0.2
+"""Seconds between two SIGTERM to a worker that shall give up: one that comes before the worker
+knows that it is to end means nothing to it."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """What the pool knows of one worker process."""
+
+    number: int
+    started_at: float
+    ready: bool = False
+    leaving: bool = False
+    """It was told to stop: it gets nothing more, and its exit is no death."""
+    suspended: bool = False
+    """It lost its connection: it gets nothing until the maintenance process has looked."""
+    chunks: list[Chunk] = field(default_factory=list)
+    """In flight, in the order in which the worker runs them."""
+    backend: Backend | None = None
+    returns: int = 0
+    """Frames by which it has given records back."""
+    terminated: tuple[Running, float, str] | None = None
+    """The request for which SIGTERM was sent, when, and why."""
+    recalled: int = -1
+    """Number of the chunk whose unstarted rest was called back last."""
+
+    @property
+    def takes_chunks(self) -> bool:
+        """It may be given something."""
+        return self.ready and not self.leaving and not self.suspended
+
+    @property
+    def may_prefetch(self) -> bool:
+        """It may have a chunk more: nothing waits behind a request that goes alone or is late."""
+        if not 0 < len(self.chunks) < CHUNKS_IN_FLIGHT:
+            return False
+        return not self.chunks[0].alone and self.recalled != self.chunks[0].number
+
+
+class Workers:
+    """Bounded in number; replaced one at a time."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self._settings = settings
+        self.all: dict[int, Worker] = {}
+        self.wanted = settings.workers
+        self.respawn = Respawn()
+        self._next = 0
+        self._retiring: dict[int, None] = {}
+        """Workers that shall be replaced, the first of them as soon as another is ready."""
+        self._told_again = float("-inf")
+        self.terminating = False
+        """Whoever is there shall give up: the service is about to end."""
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """All that are in flight."""
+        return [chunk for worker in self.all.values() for chunk in worker.chunks]
+
+    @property
+    def serving(self) -> list[Worker]:
+        """Workers that are ready and stay."""
+        return [w for w in self.all.values() if w.ready and not w.leaving]
+
+    @property
+    def none_starts(self) -> bool:
+        """Nobody is there, and the last one that was started failed."""
+        return self.respawn.failing and not self.serving
+
+    # Who comes
+
+    def spawn_missing(self, now: float) -> list[Action]:
+        """Starts what is missing, and one more where one is to be replaced."""
+        if self.respawn.hopeless:
+            return [NoWorkerStarts(self.respawn.hopeless)]
+        missing = self.wanted - sum(not w.leaving for w in self.all.values())
+        missing += bool(self._retiring)
+        actions: list[Action] = []
+        while missing > 0 and self.respawn.may(now):
+            self.all[self._next] = Worker(self._next, now)
+            actions.append(Spawn(self._next))
+            self._next += 1
+            missing -= 1
+        return actions
+
+    def ready(self, number: int, backend: Backend | None) -> list[Action]:
+        """A worker has loaded the app and is connected; the one that it replaces may go."""
+        worker = self.all[number]
+        worker.ready, worker.backend = True, backend
+        self.respawn.ready()
+        if self._retiring and len(self.serving) > self.wanted:
+            return self.leave(next(iter(self._retiring)))
+        return []
+
+    # Who goes
+
+    def retire(self, number: int) -> bool:
+        """A worker asks to be replaced: it works on until another one is ready. False: known."""
+        if self.all[number].leaving or number in self._retiring:
+            return False
+        self._retiring[number] = None
+        return True
+
+    def leave(self, number: int) -> list[Action]:
+        """A worker gets nothing more, gives back what it has not started, and exits."""
+        self._retiring.pop(number, None)
+        worker = self.all[number]
+        if worker.leaving:
+            return []
+        worker.leaving = True
+        return [Send(number, Stop())]
+
+    def leave_all(self) -> list[Action]:
+        """Every worker ends after the request that it runs."""
+        return [action for number in list(self.all) for action in self.leave(number)]
+
+    def resize(self, wanted: int) -> list[Action]:
+        """Changes how many there should be; those too many end after what they run."""
+        self.wanted = wanted
+        staying = [w for w in self.all.values() if not w.leaving]
+        return [action for w in staying[wanted:] for action in self.leave(w.number)]
+
+    def gone(self, number: int) -> Worker:
+        """A worker has ended."""
+        self._retiring.pop(number, None)
+        return self.all.pop(number)
+
+    def terminate(self, looks: Mapping[int, Running | None], now: float) -> list[Action]:
+        """Asks what still runs to give up; `tick` asks again until it does."""
+        self.terminating, self._told_again = True, now
+        for number, worker in self.all.items():
+            self._note_terminated(worker, looks.get(number), now)
+        return [Signal(number, signal.SIGTERM, SHUTDOWN) for number in self.all]
+
+    # Time
+
+    def tick(self, looks: Mapping[int, Running | None], now: float) -> list[Action]:
+        """Looks at what runs: overdue requests, workers that don't start, slow neighbours."""
+        actions: list[Action] = []
+        for worker in self.all.values():
+            running = looks.get(worker.number)
+            if self.terminating:
+                self._note_terminated(worker, running, now)
+            elif not worker.ready:
+                if now - worker.started_at > self._settings.start_timeout:
+                    actions.append(Signal(worker.number, signal.SIGKILL, "did not start in time"))
+            elif running is None:
+                worker.terminated = None
+            else:
+                actions += self._overdue(worker, running, now)
+                actions += self._recall(worker, running, now)
+        if self.terminating and now - self._told_again >= TERM_AGAIN:
+            self._told_again = now
+            actions += [Signal(n, signal.SIGTERM, SHUTDOWN, again=True) for n in self.all]
+        return actions
+
+    @staticmethod
+    def _note_terminated(worker: Worker, running: Running | None, now: float) -> None:
+        told = worker.terminated
+        if running is not None and (told is None or told[0] != running):
+            worker.terminated = (running, now, SHUTDOWN)
+
+    def _overdue(self, worker: Worker, running: Running, now: float) -> list[Action]:
+        if worker.terminated is not None:
+            told, at, reason = worker.terminated
+            if told != running:
+                worker.terminated = None
+            elif now - at >= self._settings.kill_gap:
+                return [Signal(worker.number, signal.SIGKILL, reason)]
+            return []
+        if running.deadline is not None and now >= running.deadline:
+            worker.terminated = (running, now, TIMEOUT)
+            return [Signal(worker.number, signal.SIGTERM, TIMEOUT)]
+        return []
+
+    def _recall(self, worker: Worker, running: Running, now: float) -> list[Action]:
+        """A request that takes its time holds up nothing that could run elsewhere."""
+        waiting = len(worker.chunks) > 1 or (worker.chunks and len(worker.chunks[0].records) > 1)
+        late = now - running.started > RECALL_AFTER
+        if not waiting or not late or len(self.all) < 2 or worker.recalled == running.chunk:
+            return []
+        worker.recalled = running.chunk
+        return [Send(worker.number, Recall())]

@@ -80,7 +80,6 @@ def test_all_connections_end_at_once_again_and_again(
     assert instance.stop() == 0
 
 
-@pytest.mark.xfail(strict=True, reason="a database that takes no writes does not count as away")
 def test_a_database_that_takes_no_writes_is_away(
     bench: Bench, own_database: OwnDatabase, tmp_path: Path
 ) -> None:

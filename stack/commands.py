@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stack.errors import StackError
-from stack.external import VARIABLES
+from stack.external import OWN, VARIABLES, mark
 
 if TYPE_CHECKING:
     from stack.local import Stack
@@ -61,6 +61,8 @@ def up(
     addresses = _addresses(stack)
     for role, variable in VARIABLES.items():
         typer.echo(f"export {variable}={shlex.quote(addresses[role])}")
+    own = [address for role, address in addresses.items() if role not in stack.external]
+    typer.echo(f"export {OWN}={shlex.quote(mark(stack.data, own))}")
 
 
 @stack_app.command()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from stack import places
@@ -17,18 +20,44 @@ VARIABLES: dict[Role, str] = {
 DEFAULT_PORTS: dict[Role, int] = {"kafka": 9092, "database": 5432, "redis": 6379}
 
 
-def given() -> dict[Role, str]:
-    """The services that the environment names. Raises StackError where one does not answer."""
+OWN = "ONCEPOOL_STACK_OWN"
+"""What `up` exports beside the addresses: which of them are a stack's own, and of which folder."""
+
+
+def mark(data: Path, addresses: Iterable[str]) -> str:
+    """The value of OWN for these addresses of the stack in `data`."""
+    return f"{','.join(map(_digest, addresses))}@{data}"
+
+
+def given(data: Path, environ: Mapping[str, str] | None = None) -> dict[Role, str]:
+    """The services that the environment names, but for those that the stack in `data` exported.
+
+    Addresses of another folder's stack are left out where nothing answers: that stack is down.
+    Raises StackError where an address that somebody else has set does not answer.
+    """
+    values = os.environ if environ is None else environ
+    digests, _, folder = values.get(OWN, "").partition("@")
+    exported = set(digests.split(","))
     found: dict[Role, str] = {}
     for role, variable in VARIABLES.items():
-        if address := os.environ.get(variable):
-            if not any(places.answers(host, port, 5.0) for host, port in hosts(role, address)):
-                raise StackError(
-                    f"nothing answers at the address in {variable}; correct it, or unset it to "
-                    "have the service started here"
-                )
+        address = values.get(variable)
+        if not address:
+            continue
+        of_a_stack = _digest(address) in exported
+        if of_a_stack and folder == str(data):
+            continue
+        if any(places.answers(host, port, 5.0) for host, port in hosts(role, address)):
             found[role] = address
+        elif not of_a_stack:
+            raise StackError(
+                f"nothing answers at the address in {variable}; correct it, or unset it to "
+                "have the service started here"
+            )
     return found
+
+
+def _digest(address: str) -> str:
+    return hashlib.sha256(address.encode()).hexdigest()[:16]
 
 
 def hosts(role: Role, address: str) -> list[tuple[str, int]]:

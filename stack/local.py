@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +58,11 @@ class Stack:
     def redis(self) -> str:
         """The Redis URL."""
         return self._address("redis")
+
+    @property
+    def external(self) -> Mapping[Role, str]:
+        """Addresses of the services that the environment gave."""
+        return self._plan.external
 
     @property
     def services(self) -> list[StackService]:

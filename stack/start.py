@@ -50,7 +50,7 @@ def up(
     call started is stopped again then.
     """
     folder = Path(data or places.data_folder()).expanduser().resolve()
-    external = given()
+    external = given(folder)
     with locked(folder):
         earlier = load(folder)
         plan = _plan(folder, earlier, brokers, broker_properties)

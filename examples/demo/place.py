@@ -23,7 +23,7 @@ from examples.demo.instances import DemoFailed
 from examples.shop.card_service import CardService
 from examples.shop.tables import create_tables
 from feedback.journal.migrations import migrate
-from stack.external import VARIABLES
+from stack.external import given
 
 PARTITIONS = 8
 SESSION = 6
@@ -121,8 +121,7 @@ def prepared(tell: Tell) -> Iterator[DemoPlace]:
 
 def _services(data: Path, tell: Tell, cleanup: ExitStack) -> tuple[stack.Stack, bool]:
     """The services, and whether the broker was started for this run."""
-    given = {role for role, variable in VARIABLES.items() if os.environ.get(variable)}
-    found = None if given else stack.find()
+    found = None if given(data) else stack.find()
     if found is not None and all(s.state in ("running", "external") for s in found.status()):
         tell(f"on the stack that is up in {found.data}")
         return found, False
@@ -134,7 +133,7 @@ def _services(data: Path, tell: Tell, cleanup: ExitStack) -> tuple[stack.Stack, 
         watch=lambda progress: tell(f"{progress.service}: {progress.doing}"),
     )
     cleanup.callback(services.down, delete=True)
-    return services, "kafka" not in given
+    return services, "kafka" not in services.external
 
 
 def _make_database(server: str, name: str, cleanup: ExitStack) -> str:

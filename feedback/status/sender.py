@@ -34,7 +34,9 @@ class StatusSender:
     """A bounded queue that drops its oldest statuses when it is full, and a thread that empties it.
 
     A dropped or lost status is never wrong, only missing: the producer's wait ends with its
-    time-out, and sending again brings the answer from the journal.
+    time-out, and sending again brings the answer from the journal. One that does not get through
+    while others do, as it is too large for the store's time-out, is dropped: it would stand in the
+    way of all that come after it.
     """
 
     def __init__(
@@ -55,6 +57,10 @@ class StatusSender:
         self._queue: deque[StatusWrite] = deque()
         self._bytes = 0  # of the values in _queue
         self._sending = 0  # statuses that the thread has taken
+        self._probing = False  # what it has taken only asks whether the store is back
+        self._alone = 0  # so many are sent one by one: one of them may be what is not taken
+        self._doubtful = False  # the last batch was not taken
+        self._suspect: StatusWrite | None = None  # not taken, though the store answered
         self._breaker = breaker or Breaker()
         self._hurry = False  # flush() wants a try now, open or not
         self._closed = False
@@ -64,12 +70,14 @@ class StatusSender:
 
     def put(self, writes: Sequence[StatusWrite]) -> None:
         """Takes statuses to send. Never blocks; the oldest are dropped when the queue is full."""
-        size = sum(len(write.value) for write in writes)
+        fitting = [write for write in writes if len(write.value) <= self._max_bytes]
+        size = sum(len(write.value) for write in fitting)
         with self._changed:
             if self._closed:
                 self._dropped += len(writes)
                 return
-            self._queue.extend(writes)
+            self._dropped += len(writes) - len(fitting)
+            self._queue.extend(fitting)
             self._bytes += size
             self._trim()
             self._changed.notify_all()
@@ -148,12 +156,23 @@ class StatusSender:
             else:
                 return []
             self._hurry = False
-            # While the store is away, one status is enough to see whether it is back.
-            count = 1 if self._breaker.open else min(len(self._queue), _BATCH)
-            batch = [self._queue.popleft() for _ in range(count)]
+            self._probing = self._breaker.open
+            if self._probing:
+                batch = [self._take_smallest()]
+            else:
+                count = 1 if self._alone else min(len(self._queue), _BATCH)
+                batch = [self._queue.popleft() for _ in range(count)]
             self._bytes -= sum(len(write.value) for write in batch)
-            self._sending = count
+            self._sending = len(batch)
             return batch
+
+    def _take_smallest(self) -> StatusWrite:
+        """One is enough to see whether the store is back, and which one does not matter to it."""
+        among = range(min(len(self._queue), _BATCH))
+        index = min(among, key=lambda n: len(self._queue[n].value))
+        write = self._queue[index]
+        del self._queue[index]
+        return write
 
     def _send(self, batch: Sequence[StatusWrite]) -> int:
         """Returns how many the store cannot hold at all. Raises StoreUnavailable."""
@@ -172,6 +191,9 @@ class StatusSender:
         with self._changed:
             was_open = self._breaker.open
             self._breaker.succeeded()
+            if not self._probing:
+                self._doubtful = False
+                self._alone = max(0, self._alone - written - lost)
             self._written += written
             self._dropped += lost
             self._sending = 0
@@ -185,13 +207,37 @@ class StatusSender:
             self._breaker.failed(self._clock())
             self._failures += 1
             self._sending = 0
-            # Back to the front: writing a status twice is harmless.
-            self._queue.extendleft(reversed(batch))
-            self._bytes += sum(len(write.value) for write in batch)
-            self._trim()
+            left_out = self._left_out(batch)
+            if left_out is None:
+                # Back to the front: writing a status twice is harmless.
+                self._queue.extendleft(reversed(batch))
+                self._bytes += sum(len(write.value) for write in batch)
+                self._trim()
             self._changed.notify_all()
-        if not was_open:
+        if left_out is not None:
+            log.error(
+                "a status of request %r (%d bytes) does not get through, others do: left out: %s",
+                left_out.id, len(left_out.value), error,
+            )  # fmt: skip
+        elif not was_open:
             log.warning("statuses wait in a bounded buffer, requests go on: %s", error)
+
+    def _left_out(self, batch: list[StatusWrite]) -> StatusWrite | None:
+        """The one to drop, as it has failed alone twice, each time after the store had answered."""
+        if self._probing:
+            return None
+        if len(batch) > 1:
+            # The first time the store may have been away, the second time it has answered before.
+            self._alone = len(batch) if self._doubtful else 0
+            self._doubtful = True
+            return None
+        suspect, self._suspect = self._suspect, batch[0]
+        if suspect is not batch[0]:
+            return None
+        self._suspect = None
+        self._dropped += 1
+        self._alone = max(0, self._alone - 1)
+        return suspect
 
     def _trim(self) -> None:
         while len(self._queue) > self._max_queue or self._bytes > self._max_bytes:

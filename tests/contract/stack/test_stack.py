@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from stack import NotOurs, ServiceFailed, Stack, StackError, find, processes, up
-from stack.external import VARIABLES
+from stack.external import VARIABLES, given
 from tests.support import eventually, run
 
 pytestmark = pytest.mark.timeout(180)
@@ -340,6 +341,41 @@ def test_the_commands(data: Path) -> None:
     assert "Invalid value soon" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert "NAME=VALUE" in oncepool("up", "--broker-property", "x").stderr
+
+
+def test_what_it_exported_stands_in_the_way_of_no_later_command(data: Path, tmp_path: Path) -> None:
+    """`eval "$(oncepool stack up)"`, and then in the same shell whatever comes."""
+    shell = dict(os.environ)
+
+    def oncepool(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "consumer", "stack", *arguments, "--data", str(data)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=120, env=shell
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def evaluate() -> None:
+        for line in oncepool("up").stdout.splitlines():
+            name, _, value = line.removeprefix("export ").partition("=")
+            shell[name] = shlex.split(value)[0]
+
+    def states() -> set[str]:
+        services = json.loads(oncepool("status", "--json").stdout)["services"]
+        return {service["state"] for service in services}
+
+    evaluate()
+    evaluate()  # it is up already
+    assert states() == {"running"}
+    oncepool("down")
+    evaluate()
+    assert states() == {"running"}
+    oncepool("down", "--delete")
+    assert given(tmp_path / "another", shell) == {}
+    evaluate()  # with other ports and another password
+    assert states() == {"running"}
+    assert set(given(tmp_path / "another", shell)) == set(VARIABLES)
+    oncepool("down", "--delete")
 
 
 def test_three_brokers_serve_without_one_of_them(data: Path) -> None:

@@ -73,3 +73,22 @@ def test_while_it_hangs_a_flush_ends_with_its_time_out(valkey: PrivateValkey) ->
     sender.put(chunk(0))
     assert not sender.close(3600)
     assert sender.dropped == 25
+
+
+def test_a_status_too_large_for_the_time_out_holds_up_no_other(valkey: PrivateValkey) -> None:
+    # 60 MB do not go through a socket in 20 ms.
+    store = RedisStatusStore(valkey.url, timeout=0.02)
+    sender = StatusSender(store, breaker=Breaker(0.02, 0.1))
+    large = encode_status(
+        "large", "t", State.DONE, 1, code="ok", attempt=1, at=AT, error="x" * 60_000_000
+    )
+
+    sender.put([*chunk(0), StatusWrite("large", large, 60), *chunk(1)])
+
+    ids = [one.id for one in (*chunk(0), *chunk(1))]
+    patient = RedisStatusStore(valkey.url, timeout=5)
+    eventually(lambda: None not in patient.read(ids), 30)
+    eventually(lambda: sender.stats().queued == 0, 30)
+    assert patient.read(["large"]) == [None]
+    assert sender.dropped == 1
+    sender.close()

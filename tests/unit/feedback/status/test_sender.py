@@ -205,3 +205,59 @@ def test_the_error_of_a_store_is_not_swallowed_by_the_protocol() -> None:
         store.write([write("a")])
     with pytest.raises(StoreUnavailable):
         store.subscribe("channel")
+
+
+class Narrow(Gate):
+    """A store that takes no batch with more than so many bytes, as with a time-out for sending."""
+
+    most = 5_000
+
+    def write(self, writes: Sequence[StatusWrite]) -> None:
+        if sum(len(write.value) for write in writes) > self.most:
+            self.batches.append([write.id for write in writes])
+            raise StoreUnavailable("timed out")
+        super().write(writes)
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_one_that_does_not_get_through_is_left_out(
+    before: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Narrow()
+    sender = StatusSender(store, breaker=Breaker(0.001, 0.002))
+    small = [write(f"small-{n}") for n in range(6)]
+
+    sender.put([*small[:before], write("large", 20_000), *small[before:]])
+
+    eventually(lambda: sender.stats().written == 6)
+    eventually(lambda: sender.stats().dropped == 1)
+    assert None not in store.read([one.id for one in small])
+    assert store.read(["large"]) == [None]
+    assert "'large'" in caplog.text
+    assert "does not get through" in caplog.text
+    sender.put([write("later")])
+    assert sender.flush(10)
+    sender.close()
+
+
+def test_nothing_is_left_out_while_the_store_is_away() -> None:
+    store = Narrow()
+    store.available = False
+    sender = StatusSender(store, breaker=Breaker(0.001, 0.002))
+    sender.put([write(f"{n}") for n in range(3)])
+    eventually(lambda: sender.stats().failures > 20)
+    store.available = True
+    assert eventually(lambda: sender.flush(1))
+    assert sender.dropped == 0
+    sender.close()
+
+
+def test_one_that_is_larger_than_the_queue_may_be_pushes_nobody_out(
+    store: Gate, sender: StatusSender
+) -> None:
+    hold(store, sender)
+    sender.put([write("a"), write("larger", 20_000), write("b")])
+    store.gate.set()
+    assert sender.flush(10)
+    assert sender.dropped == 1
+    assert None not in store.read(["a", "b"])

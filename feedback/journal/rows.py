@@ -43,6 +43,12 @@ class StoredRequest(NamedTuple):
     status_ttl: int | None
     created_at: datetime
     finished_at: datetime | None
+    payload: bytes | None
+    """Only without a fingerprint, which then can be made of it."""
+    headers: str | None
+    """JSON; only where `payload` is."""
+    own_fingerprint: bool
+    """Producers cannot make the same one, as far as the row says: one that is done does not."""
 
     @property
     def at(self) -> datetime:

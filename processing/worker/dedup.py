@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import orjson
+
+from feedback.contract.envelope import JSON
 from feedback.contract.states import CONFLICT, FINAL, State
 from feedback.journal.coalescing import Superseded
-from feedback.journal.rows import DeadLetter, RequestRow, StoredRequest
+from feedback.journal.rows import DeadLetter, RequestRow, StoredRequest, stored_headers
+from processing.handlers.errors import InvalidPayload
+from processing.handlers.handler import Handler
 from processing.handlers.outcomes import safe_text
 from processing.worker.task import Task
 
@@ -76,13 +81,28 @@ def sort_out(
 
 def conflicts(task: Task, stored: StoredRequest) -> bool:
     """The same id with another payload, as far as both fingerprints are known."""
-    if task.handler is not None and stored.type != task.envelope.type:
+    handler = task.handler
+    if handler is not None and stored.type != task.envelope.type:
         return True
-    return (
-        task.fingerprint is not None
-        and stored.fingerprint is not None
-        and stored.fingerprint != task.fingerprint
-    )
+    if handler is None or task.fingerprint is None:
+        return False
+    known = stored.fingerprint or _made_of(handler, stored)
+    return known is not None and known != task.fingerprint
+
+
+def _made_of(handler: Handler, stored: StoredRequest) -> bytes | None:
+    """The fingerprint of a row whose writer could not make one: it was parked, or asked for."""
+    if stored.payload is None:
+        return None
+    pairs = stored_headers(orjson.loads(stored.headers or "[]"))
+    given = dict(pairs).get("content-type")
+    content_type = JSON if given is None else given.decode("utf-8", "replace")
+    try:
+        return handler.parse(stored.payload, content_type)[1]
+    except InvalidPayload as error:
+        return error.fingerprint
+    except BaseException:  # noqa: BLE001 - a function of the user's, which the row's own run will meet
+        return None
 
 
 def conflict_letter(task: Task) -> DeadLetter:

@@ -162,7 +162,11 @@ def stored_status(
     return row_status(
         stored,
         now,
-        tell_fingerprint=handler is None or not handler.custom_fingerprint,
+        tell_fingerprint=not (
+            stored.own_fingerprint
+            or task.decoded
+            or (handler is not None and handler.custom_fingerprint)
+        ),
         ttl=None if handler is None else handler.status_ttl,
         reply_to=task.envelope.reply_to,
     )

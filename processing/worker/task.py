@@ -25,9 +25,9 @@ class Task:
 
     __slots__ = (
         "claim", "claimed_run", "deaths", "decoded", "envelope", "final", "fingerprint",
-        "first_hold", "follow_ups", "handler", "index", "lost", "outcome", "payload", "record",
-        "reference", "result", "seconds", "started", "stored", "superseded_by", "timeout", "used",
-        "window_start",
+        "first_hold", "follow_ups", "handler", "hides_fingerprint", "index", "lost", "outcome",
+        "payload", "record", "reference", "result", "seconds", "started", "stored",
+        "superseded_by", "timeout", "used", "window_start",
     )  # fmt: skip
 
     def __init__(self, index: int, record: Record, envelope: Envelope) -> None:
@@ -43,7 +43,9 @@ class Task:
         self.first_hold: Outcome | None = None
         """What holds a claimed row back that nobody who knows its type has seen before."""
         self.decoded = False
-        """Its record is no request by itself: a decoder or an envelope made it one."""
+        """Its record is no request by itself: a decoder made it one."""
+        self.hides_fingerprint = False
+        """Its row says that producers cannot make its fingerprint."""
         self.outcome: Outcome | None = None
         """How its run ends; None until that is known."""
         self.final: Outcome | None = None
@@ -138,6 +140,7 @@ class Task:
     def adopt(self, stored: StoredRequest) -> None:
         """A claimed row was found: its run is this one, its first message's place is its place."""
         self.claimed_run = stored.run
+        self.hides_fingerprint = stored.own_fingerprint
         self.lost = 0  # all of a claim's starts are one run
         if self.first_hold is not None and _is_new(stored):
             self.end(self.first_hold)
@@ -172,6 +175,8 @@ class Task:
     @property
     def tells_fingerprint(self) -> bool:
         """Whether producers can make the same fingerprint, and so compare it."""
+        if self.decoded or self.hides_fingerprint:
+            return False
         return self.handler is None or not self.handler.custom_fingerprint
 
     @property

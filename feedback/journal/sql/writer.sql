@@ -4,7 +4,9 @@
 -- The ids come as one text, joined. Result columns as in feedback.journal.rows.StoredRequest.
 SELECT id, type, state, code, attempt, run, crashes, fingerprint, result::text, error, reason,
        superseded_by, token, topic, partition, kafka_offset, used, not_before, window_start,
-       coalesce_key, produced_at, status_ttl, created_at, finished_at
+       coalesce_key, produced_at, status_ttl, created_at, finished_at,
+       CASE WHEN fingerprint IS NULL THEN payload END,
+       CASE WHEN fingerprint IS NULL THEN headers::text END, own_fingerprint
 FROM {schema}.requests WHERE id = ANY (string_to_array(%s, E'\x1f'))
 
 -- name: update_row

@@ -11,7 +11,8 @@ from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
 
 from feedback.client.call import Call, ResendTimer
 from feedback.client.delivery import Deliveries, KafkaProducer, connect
-from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, draft
+from feedback.client.kafka_log import OutageLog
+from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_id, draft
 from feedback.client.pending import Submission, Submissions
 from feedback.client.results import Results, Subscriptions
 from feedback.client.settings import settings_from
@@ -62,7 +63,11 @@ class Client:
         self._answer_timeouts = dict(answer_timeouts or {})
         self._queue_timeout = queue_timeout
         self._channel = f"{prefix}:hints:{uuid7()}" if hints else None
-        producer = connect(kafka, delivery_timeout) if isinstance(kafka, str | Mapping) else kafka
+        outages = OutageLog()
+        if isinstance(kafka, str | Mapping):
+            producer = connect(kafka, delivery_timeout, outages)
+        else:
+            producer = kafka
         self._store = RedisStatusStore(redis, prefix) if isinstance(redis, str) else redis
         self._owns_store = isinstance(redis, str)
         self._closed = False
@@ -70,7 +75,7 @@ class Client:
         self._reader = CautiousReader(self._store)
         self._waits = StatusWaiter(self._store, self._channel)
         self._sender = StatusSender(self._store, max_queue=100_000)
-        self._deliveries = Deliveries(producer, self._reported)
+        self._deliveries = Deliveries(producer, self._reported, outages)
         self._subscriptions = Subscriptions(kafka, results_topic)
 
     @classmethod
@@ -117,6 +122,8 @@ class Client:
     def statuses(self, ids: Sequence[str]) -> list[Status | None]:
         """One status an id, in their order; None where there is none. Raises StoreUnavailable."""
         self._check_open()
+        for id_ in ids:
+            check_id(id_)
         return self._store.read(ids)
 
     def wait(self, id: str, timeout: float | None = None) -> Status:
@@ -127,6 +134,7 @@ class Client:
         id that this client did not submit may be waited for as well.
         """
         self._check_open()
+        check_id(id)
         submission = self._submissions.get(id) or Submission(id, "", fingerprint=None)
         seconds = self._answer_within(submission) if timeout is None else timeout
         end = time.monotonic() + seconds

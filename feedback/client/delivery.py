@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from typing import Any, Final, Protocol, cast
 
 import confluent_kafka
 
+from feedback.client.kafka_log import OutageLog
 from feedback.client.message import KafkaMessage
 from feedback.client.pending import Submission
 from feedback.errors import (
@@ -19,8 +19,6 @@ from feedback.errors import (
     DeliveryPending,
     QueueFull,
 )
-
-log = logging.getLogger("oncepool.kafka")
 
 # Called, mostly in the polling thread, when the broker has confirmed a request for the first time
 # or when it has failed before that.
@@ -51,7 +49,9 @@ class KafkaProducer(Protocol):
     def purge(self) -> None: ...
 
 
-def connect(kafka: str | Mapping[str, Any], delivery_timeout: float) -> KafkaProducer:
+def connect(
+    kafka: str | Mapping[str, Any], delivery_timeout: float, outages: OutageLog | None = None
+) -> KafkaProducer:
     """A producer for bootstrap servers, or for librdkafka properties. Connects later."""
     given = {"bootstrap.servers": kafka} if isinstance(kafka, str) else dict(kafka)
     for name, reason in _REFUSED.items():
@@ -72,7 +72,9 @@ def connect(kafka: str | Mapping[str, Any], delivery_timeout: float) -> KafkaPro
         **given,
     }
     try:
-        return cast("KafkaProducer", confluent_kafka.Producer(properties, logger=log))
+        return cast(
+            "KafkaProducer", confluent_kafka.Producer(properties, logger=outages or OutageLog())
+        )
     except confluent_kafka.KafkaException as error:
         raise ConfigurationError(f"Kafka properties are not valid: {error.args[0]}") from error
 
@@ -80,8 +82,11 @@ def connect(kafka: str | Mapping[str, Any], delivery_timeout: float) -> KafkaPro
 class Deliveries:
     """Sends messages and knows which ones the broker did not confirm."""
 
-    def __init__(self, producer: KafkaProducer, reported: Reported) -> None:
+    def __init__(
+        self, producer: KafkaProducer, reported: Reported, outages: OutageLog | None = None
+    ) -> None:
         self._producer = producer
+        self._outages = outages or OutageLog()
         self._reported = reported
         self._lock = threading.Lock()
         self._closed = False  # guarded by _lock: nothing is produced after the last flush
@@ -163,6 +168,8 @@ class Deliveries:
         if self._blocked:
             with self._room:
                 self._room.notify_all()
+        if cause is None:
+            self._outages.over()
         if submission.delivered:
             return  # a resend: whatever became of it, the first one arrived
         if cause is None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from numbers import Real
 from typing import Any, Final, TypedDict, Unpack
 
 from feedback.client.pending import ResultAdapter, Submission
@@ -70,6 +71,7 @@ def draft(
     unknown = options.keys() - SubmitOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"submit() has no option {min(unknown)!r}")
+    _check_types(options)
     kind, adapter = _resolve(type)
     request_id, expires = options.get("request_id"), options.get("expires")
     headers = options.get("headers")
@@ -104,6 +106,37 @@ def draft(
         waits_for=0.0 if due is None else max(0.0, (due - now).total_seconds()),
     )
     return message, submission
+
+
+_TAKEN: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "request_id": ((str,), "text"),
+    "key": ((str, bytes), "text or bytes"),
+    "delay": ((Real, timedelta), "seconds or a timedelta"),
+    "not_before": ((datetime,), "an aware datetime"),
+    "expires": ((Real, timedelta, datetime), "seconds, a timedelta or an aware datetime"),
+    "reference": ((str,), "text"),
+    "headers": ((Mapping,), "a mapping of names to text or bytes"),
+    "timeout": ((Real,), "seconds"),
+}
+
+
+def _check_types(options: Mapping[str, Any]) -> None:
+    """Raises TypeError in words: programs are not always checked before they run."""
+    for name, value in options.items():
+        kinds, wanted = _TAKEN[name]
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise TypeError(
+                f"{name} is {value!r} ({value.__class__.__name__}): it has to be {wanted}"
+            )
+    for name, content in (options.get("headers") or {}).items():
+        if not isinstance(name, str) or not isinstance(content, str | bytes):
+            raise TypeError(f"header {name!r} is {content!r}: it has to be text or bytes")
+
+
+def check_id(id: object) -> None:
+    """Raises TypeError for what is no request id."""
+    if not isinstance(id, str):
+        raise TypeError(f"a request id is text, not {id!r} ({id.__class__.__name__})")
 
 
 def _resolve(type: str | Callable[..., Any]) -> tuple[str, ResultAdapter | None]:

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from feedback.client.kafka_log import OutageLog
 from feedback.contract.exact_json import parse_json
 from feedback.contract.states import State
 from feedback.errors import ConfigurationError, OncepoolError, ResultsFailed
@@ -98,7 +99,8 @@ class Results:
         self._trouble: OncepoolError | None = None
         self._last: Any = None  # the message that is being handled
         self._starts: dict[int, TopicPartition] = {}
-        self._consumer = _connect(kafka, group)
+        self._outages = OutageLog()
+        self._consumer = _connect(kafka, group, self._outages)
         try:
             self._begin()
         except BaseException:
@@ -163,6 +165,7 @@ class Results:
                 raise ResultsFailed(self._topic, error.str())
             return None  # the library goes on trying
         self._last = message
+        self._outages.over()
         try:
             return Result.decode(message.value())
         except ValueError as problem:
@@ -268,7 +271,7 @@ class Subscriptions:
             self._open.discard(results)
 
 
-def _connect(kafka: Mapping[str, Any], group: str | None) -> Consumer:
+def _connect(kafka: Mapping[str, Any], group: str | None, outages: OutageLog) -> Consumer:
     given = {name: value for name, value in kafka.items() if name not in _NOT_FOR_US}
     properties = {
         **given,
@@ -281,6 +284,6 @@ def _connect(kafka: Mapping[str, Any], group: str | None) -> Consumer:
         "log_level": _ERRORS_ONLY,
     }
     try:
-        return Consumer(properties, logger=log)
+        return Consumer(properties, logger=outages)
     except KafkaException as error:
         raise ConfigurationError(f"Kafka properties are not valid: {error.args[0]}") from error

@@ -152,3 +152,17 @@ def test_a_handler_of_an_app_is_one() -> None:
     answer = submission.answer(done)
     assert answer is not None
     assert answer.result == Price(value=2.5)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"request_id": 17}, {"request_id": b"a"}, {"key": 5}, {"delay": "5"}, {"delay": True},
+        {"not_before": 3.5}, {"expires": "soon"}, {"reference": 1}, {"headers": [("a", "b")]},
+        {"headers": {"a": 1}}, {"timeout": "30"},
+    ],
+)  # fmt: skip
+def test_what_has_another_type_is_refused_in_words(option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(TypeError, match=rf"^{name.removesuffix('s')}.*: it has to be "):
+        draft("t", 1, topic="t", reply_to=None, **option)

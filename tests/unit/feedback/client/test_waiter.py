@@ -248,3 +248,9 @@ def test_another_payload_under_an_id_is_a_conflict(
     assert status.state == "done"
     client.submit("t", {"amount": 1}, request_id="a")
     assert client.wait("a", 5).state == "done"
+
+
+def test_an_id_that_is_a_number_is_refused_in_words(client: Client) -> None:
+    for call in (client.wait, client.status):
+        with pytest.raises(TypeError, match=r"a request id is text, not 17 \(int\)"):
+            call(17)  # type: ignore[arg-type]

@@ -59,8 +59,8 @@ def stack() -> Stack:
 @pytest.fixture(autouse=True)
 def _whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    if "stack" in request.fixturenames:
-        _heal(request.getfixturevalue("stack"))
+    for name in {"stack", "own_stack"} & set(request.fixturenames):
+        _heal(request.getfixturevalue(name))
 
 
 def _heal(stack: Stack) -> None:
@@ -68,9 +68,12 @@ def _heal(stack: Stack) -> None:
         stack.heal()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def own_stack() -> Iterator[Stack]:
-    """A stack of the test module's own, which it may break as it likes."""
+    """A stack that no test uses at the same time: one may break it as it likes.
+
+    Under pytest-xdist each process has its own. After the test it is made whole, not made anew.
+    """
     made = run.own_stack(f"own-{uuid.uuid4().hex[:8]}")
     yield made
     made.down(delete=True)

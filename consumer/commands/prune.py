@@ -24,7 +24,26 @@ from feedback.operations.requests import Connection
 
 app = typer.Typer()
 
-
+OlderThanOption = Annotated[
+    str,
+    typer.Option(
+        envvar="ONCEPOOL_PRUNE_OLDER_THAN",
+        metavar="TIME",
+        help="What ended before: an age (30d, 12h) or a time (2026-05-01T12:00Z).",
+    ),
+]
+WindowOption = Annotated[
+    str,
+    typer.Option(
+        envvar="ONCEPOOL_PRUNE_RESEND_WINDOW",
+        metavar="AGE",
+        help="How long after a request's message producers may send it again.",
+    ),
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option("--dry-run", envvar="ONCEPOOL_PRUNE_DRY_RUN", help="Only count; delete nothing."),
+]
 # Without a twin in the environment: a forgotten variable must not have requests run twice.
 ForceOption = Annotated[
     bool,
@@ -37,28 +56,9 @@ ForceOption = Annotated[
 def prune(
     settings: Settings,
     *,
-    older_than: Annotated[
-        str,
-        typer.Option(
-            envvar="ONCEPOOL_PRUNE_OLDER_THAN",
-            metavar="TIME",
-            help="What ended before: an age (30d, 12h) or a time (2026-05-01T12:00Z).",
-        ),
-    ],
-    resend_window: Annotated[
-        str,
-        typer.Option(
-            envvar="ONCEPOOL_PRUNE_RESEND_WINDOW",
-            metavar="AGE",
-            help="How long after a request's message producers may send it again.",
-        ),
-    ] = "1d",
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", envvar="ONCEPOOL_PRUNE_DRY_RUN", help="Only count; delete nothing."
-        ),
-    ] = False,
+    older_than: OlderThanOption,
+    resend_window: WindowOption = "1d",
+    dry_run: DryRunOption = False,
     force: ForceOption = False,
     yes: YesOption = False,
     json: JsonOption = False,

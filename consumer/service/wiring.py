@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from typing import Any
 
 from consumer.config.settings import Settings
 from processing.logs import get_logger
@@ -24,29 +25,6 @@ def instance_id() -> str:
 def make_pool(settings: Settings, instance: str) -> Supervisor:
     """The workers and the maintenance process, not started yet."""
     log = {"log_format": settings.log_format, "level": settings.log_level}
-    worker = WorkerSettings(
-        app=settings.app,
-        database_url=settings.database_url,
-        redis_url=settings.redis_url,
-        redis_prefix=settings.redis_prefix,
-        executor={
-            "ordering": settings.ordering,
-            "schema": settings.database_schema,
-            "default_timeout": settings.request_timeout,
-            "max_payload": int(settings.max_payload),
-            "lease": settings.lease,
-            "lock_timeout": settings.database_lock_timeout,
-            "statement_timeout": settings.database_statement_timeout,
-            "prepare_threshold": PREPARE_AFTER if settings.database_prepare else None,
-            "instance": instance,
-            "results": bool(settings.kafka_results_topic),
-            "results_duplicates": settings.results_duplicates,
-        },
-        log=log,
-        max_requests=settings.worker_max_requests,
-        max_rss=int(settings.worker_max_rss),
-        memory_limit=int(settings.worker_memory_limit),
-    )
     maintenance = MaintenanceSettings(
         instance=instance,
         database_url=settings.database_url,
@@ -74,4 +52,31 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         max_due=max(1, settings.max_in_hand // 2),
         max_due_bytes=int(settings.max_in_hand_bytes) // 2,
     )
+    worker = _worker(settings, instance, log)
     return Supervisor(pool, worker, maintenance, get_logger("oncepool.pool"))
+
+
+def _worker(settings: Settings, instance: str, log: dict[str, Any]) -> WorkerSettings:
+    return WorkerSettings(
+        app=settings.app,
+        database_url=settings.database_url,
+        redis_url=settings.redis_url,
+        redis_prefix=settings.redis_prefix,
+        executor={
+            "ordering": settings.ordering,
+            "schema": settings.database_schema,
+            "default_timeout": settings.request_timeout,
+            "max_payload": int(settings.max_payload),
+            "lease": settings.lease,
+            "lock_timeout": settings.database_lock_timeout,
+            "statement_timeout": settings.database_statement_timeout,
+            "prepare_threshold": PREPARE_AFTER if settings.database_prepare else None,
+            "instance": instance,
+            "results": bool(settings.kafka_results_topic),
+            "results_duplicates": settings.results_duplicates,
+        },
+        log=log,
+        max_requests=settings.worker_max_requests,
+        max_rss=int(settings.worker_max_rss),
+        memory_limit=int(settings.worker_memory_limit),
+    )

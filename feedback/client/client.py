@@ -253,7 +253,7 @@ class Client:
         return self._subscriptions.open(group, topic, from_beginning=from_beginning)
 
     def flush(self, timeout: float = 30.0) -> None:
-        """StatusWaiter until the broker has confirmed everything submitted.
+        """Waits until the broker has confirmed everything submitted.
 
         Raises DeliveryPending when that takes longer, DeliveryFailed for requests that nobody
         has waited for.

@@ -136,7 +136,7 @@ class Deliveries:
         raise DeliveryFailed({submission.id: cause})
 
     def flush(self, timeout: float) -> None:
-        """StatusWaiter until every message is confirmed or failed.
+        """Waits until every message is confirmed or failed.
 
         Raises DeliveryPending when time runs out, DeliveryFailed for those that nobody asked
         about before.

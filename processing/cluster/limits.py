@@ -1,4 +1,4 @@
-"""ClusterLimits that hold while instances run: where they are kept, and what may stand there.
+"""Limits that hold while instances run: where they are kept, and what may stand there.
 
 One Redis hash, `<prefix>:limits`, one field per figure, so that two operators who set different
 ones never undo each other: `workers`, `workers_total`, and for each type `total:<type>`,

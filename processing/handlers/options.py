@@ -31,7 +31,7 @@ class HandlerOptions(TypedDict, total=False):
     """The keyword arguments of App.handler and App.batch_handler. Times in seconds."""
 
     timeout: float | None
-    """How long a run may take; None: `default_timeout` of the configuration."""
+    """How long a run may take; None: the setting `request_timeout`."""
     max_timeout: float | None
     """The most that a request's own `ce_timeout` may ask for; None: `timeout`."""
     retries: int | RetryPolicy

@@ -25,7 +25,7 @@ def tie_to_parent(parent_pid: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # After prctl, not before: a parent that died in between would otherwise never be noticed.
     _exit_if_orphaned(parent_pid)
-    threading.Thread(target=_watch, args=(parent_pid,), name="lifeline", daemon=True).start()
+    threading.Thread(target=_watch, args=(parent_pid,), name="parent-watch", daemon=True).start()
 
 
 def _watch(parent_pid: int) -> None:

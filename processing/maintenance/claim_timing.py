@@ -1,4 +1,4 @@
-"""When due rows are claimed due rows. Pure: events and the clock come in, claims go out.
+"""When due rows are claimed. Pure: events and the clock come in, claims go out.
 
     wanted --------> open --tick: its time has come--> claiming
                       ^                                  |  |

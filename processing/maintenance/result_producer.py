@@ -33,7 +33,7 @@ _NOT_FOR_US: Final = ("transactional.id",)
 
 
 class RecordProducer(Protocol):
-    """What is used of confluent_kafka.RecordProducer."""
+    """What is used of confluent_kafka.Producer."""
 
     def produce(self, topic: str, **arguments: Any) -> None: ...
 

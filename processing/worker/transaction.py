@@ -1,6 +1,6 @@
 """One transaction of a chunk: look up, run what has to run, write, COMMIT, tell.
 
-What goes wrong is raised; `transactions.py` decides what is done then.
+What goes wrong is raised; `bisection` decides what is done then.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ WAIT = 40.0
 
 
 class Place:
-    """A journal, a results topic, a client, and clerks that take records from one to the other."""
+    """A journal, a results topic, a client, and maintenance processes that relay records."""
 
     def __init__(self, stack: Stack) -> None:
         name = uuid.uuid4().hex[:12]
@@ -51,7 +51,7 @@ class Place:
             results_topic=self.topic,
             results_kafka={"bootstrap.servers": stack.kafka},
         )
-        self.clerks: list[MaintenanceProcess] = []
+        self.processes: list[MaintenanceProcess] = []
         self.client = Client(
             stack.kafka, stack.redis, "requests", prefix=name, results_topic=self.topic
         )
@@ -61,9 +61,9 @@ class Place:
         wanted = NewTopic(name, num_partitions=3, config=config)
         admin.create_topics([wanted])[name].result(30)
 
-    def clerk(self, **changes: object) -> MaintenanceProcess:
+    def process(self, **changes: object) -> MaintenanceProcess:
         made = MaintenanceProcess(replace(self.settings, **changes))  # type: ignore[arg-type]
-        self.clerks.append(made)
+        self.processes.append(made)
         made.ready()
         return made
 
@@ -84,8 +84,8 @@ class Place:
         eventually(lambda: self.waiting() == 0, WAIT, lambda: f"{self.waiting()} wait")
 
     def close(self) -> None:
-        for clerk in self.clerks:
-            clerk.close()
+        for process in self.processes:
+            process.close()
         self.client.close()
 
 
@@ -113,7 +113,7 @@ def read(results: Results, wanted: Iterable[int]) -> list[Result]:
 
 def test_records_arrive_once_and_leave_the_journal(place: Place) -> None:
     place.add(range(1200))
-    place.clerk()
+    place.process()
 
     with place.client.results(from_beginning=True) as results:
         came = read(results, range(1200))
@@ -125,8 +125,8 @@ def test_records_arrive_once_and_leave_the_journal(place: Place) -> None:
     assert first.result == {"n": 1}
 
 
-def test_counts_wake_the_clerk(place: Place) -> None:
-    clerk = place.clerk()
+def test_counts_wake_the_process(place: Place) -> None:
+    process = place.process()
 
     def looked() -> tuple[float, float]:
         """When it last looked for records, and how long ago that is, in seconds."""
@@ -139,7 +139,7 @@ def test_counts_wake_the_clerk(place: Place) -> None:
 
     # So long only when it has looked in vain for a while: by itself it waits 4 seconds or 5.
     last = eventually(lambda: looked()[1] > 2.2 and looked()[0], WAIT)
-    clerk.send(Counts({("order.place", "done", "ok"): 1}))
+    process.send(Counts({("order.place", "done", "ok"): 1}))
 
     again = eventually(lambda: looked()[0] > last and looked()[0])
     assert again - last < 3.8
@@ -149,7 +149,7 @@ def test_two_clerks_share_the_records(place: Place) -> None:
     with place.client.results() as results:
         place.add(range(3000))
         for name in ("here-1", "here-2"):
-            place.clerk(instance=name)
+            place.process(instance=name)
 
         came = read(results, range(3000))
 
@@ -159,21 +159,21 @@ def test_two_clerks_share_the_records(place: Place) -> None:
 
 def test_without_a_topic_nothing_is_taken(place: Place) -> None:
     place.add([1])
-    clerk = place.clerk(results_topic="")
+    process = place.process(results_topic="")
 
-    clerk.send(Counts({("order.place", "done", "ok"): 1}))
+    process.send(Counts({("order.place", "done", "ok"): 1}))
 
-    assert clerk.stop() == 0
+    assert process.stop() == 0
     assert place.waiting() == 1
 
 
 def test_what_waits_at_the_stop_is_still_sent(place: Place) -> None:
-    clerk = place.clerk()
+    process = place.process()
     place.add([1])
     place.sent()
     place.add(range(700))
 
-    assert clerk.stop() == 0
+    assert process.stop() == 0
 
     assert place.waiting() == 0
 
@@ -181,7 +181,7 @@ def test_what_waits_at_the_stop_is_still_sent(place: Place) -> None:
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 def test_nothing_is_lost_while_the_broker_is_away(place: Place, kill: bool) -> None:
     results = place.client.results(from_beginning=True)
-    place.clerk()
+    place.process()
     place.add(range(100))
     read(results, range(100))
 
@@ -197,11 +197,11 @@ def test_nothing_is_lost_while_the_broker_is_away(place: Place, kill: bool) -> N
 def test_a_clerk_killed_while_it_sends_loses_nothing(place: Place) -> None:
     results = place.client.results(from_beginning=True)
     place.add(range(4000))
-    clerk = place.clerk()
+    process = place.process()
     eventually(lambda: place.waiting() < 4000, WAIT)
 
-    os.kill(clerk.child.pid, signal.SIGKILL)
-    place.clerk()
+    os.kill(process.child.pid, signal.SIGKILL)
+    place.process()
 
     read(results, range(4000))
     place.sent()
@@ -213,7 +213,7 @@ def test_a_result_too_large_for_the_topic_is_left_out(place: Place) -> None:
     place.add([1, 2])
     place.add([3], result=b'"%s"' % (b"x" * 5000))
     place.add([4])
-    place.clerk(results_topic=small)
+    place.process(results_topic=small)
 
     with place.client.results(from_beginning=True, topic=small) as results:
         came = {result.id: result for result in read(results, range(1, 5))}
@@ -233,7 +233,7 @@ def test_a_claim_that_ran_out_has_a_record(place: Place) -> None:
     ).format(sql.Identifier(place.schema, "requests"))
     with psycopg.connect(place.stack.database) as connection:
         connection.execute(claim)
-    place.clerk(sweep_interval=0.1)
+    place.process(sweep_interval=0.1)
 
     with place.client.results(from_beginning=True) as results:
         [result] = read(results, [1])
@@ -245,7 +245,7 @@ def test_a_claim_that_ran_out_has_a_record(place: Place) -> None:
 
 
 def test_a_reader_gets_what_comes_from_its_call_on(place: Place) -> None:
-    place.clerk()
+    place.process()
     place.add([1])
     place.sent()
 
@@ -256,7 +256,7 @@ def test_a_reader_gets_what_comes_from_its_call_on(place: Place) -> None:
 
 
 def test_a_group_goes_on_where_it_stood(place: Place) -> None:
-    place.clerk()
+    place.process()
     group = f"group-{uuid.uuid4().hex}"
     with place.client.results(group, from_beginning=True) as results:
         place.add(range(10))
@@ -270,7 +270,7 @@ def test_a_group_goes_on_where_it_stood(place: Place) -> None:
 
 
 def test_a_new_group_that_read_nothing_yet_misses_nothing(place: Place) -> None:
-    place.clerk()
+    place.process()
     place.add([1])
     place.sent()
     group = f"group-{uuid.uuid4().hex}"
@@ -287,7 +287,7 @@ def test_a_new_group_that_read_nothing_yet_misses_nothing(place: Place) -> None:
 
 def test_what_was_not_handled_comes_again(place: Place) -> None:
     """A reader that dies has asked for a record and not for the next."""
-    place.clerk()
+    place.process()
     place.add([1])
     group = f"group-{uuid.uuid4().hex}"
     results = place.client.results(group, from_beginning=True)
@@ -301,7 +301,7 @@ def test_what_was_not_handled_comes_again(place: Place) -> None:
 
 
 def test_the_client_ends_an_iteration_in_another_thread(place: Place) -> None:
-    place.clerk()
+    place.process()
     results = place.client.results()
     came: list[str] = []
     thread = threading.Thread(target=lambda: came.extend(r.id for r in results), daemon=True)
@@ -319,7 +319,7 @@ def test_foreign_messages_are_left_out(place: Place) -> None:
     producer = Producer({"bootstrap.servers": place.stack.kafka})
     producer.produce(place.topic, value=b"not a record")
     assert producer.flush(20) == 0
-    place.clerk()
+    place.process()
     place.add([1])
 
     with place.client.results(from_beginning=True) as results:

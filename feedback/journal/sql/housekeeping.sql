@@ -21,7 +21,7 @@ SELECT id, type, attempt, run, code, error, finished_at, status_ttl, fingerprint
 FROM doubted ORDER BY id
 
 -- name: add_counters
--- Sorted, so that two clerks that count the same minute cannot deadlock.
+-- Sorted, so that two instances that count the same minute cannot deadlock.
 INSERT INTO {schema}.counters AS c (minute, type, state, code, n)
 SELECT to_timestamp(m), t, s, k, n
 FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::bigint[]) AS u(m, t, s, k, n)

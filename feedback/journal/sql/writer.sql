@@ -30,7 +30,7 @@ WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
 
 -- name: finish_rows
 -- Claimed rows that are done: one statement for all of a chunk, after lock_rows. They are found by
--- ctid, as a join on id becomes a scan of the table; and a row that its holder's clerk renewed
+-- ctid, as a join on id becomes a scan of the table; and a row that its holder's maintenance process renewed
 -- since the statement began has another ctid, so it has to be locked before.
 UPDATE {schema}.requests r
 SET state = 'done', code = u.code, attempt = u.attempt, used = u.used, crashes = u.crashes,

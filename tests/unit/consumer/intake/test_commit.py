@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from consumer.intake.assignment import Assignment
@@ -417,3 +420,22 @@ def test_the_table_uses_the_clients_names() -> None:
 
     codes = [getattr(KafkaError, name) for name in dir(KafkaError) if name.strip("_").isupper()]
     assert set(TABLE) <= {KafkaError(code).name() for code in codes}
+
+
+def test_the_page_says_of_each_error_what_the_table_says() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "consumer.md").read_text()
+    rows = re.findall(r"^\| ([a-z ,]+) \| (`_?[A-Z].*?) \| ", page, re.MULTILINE)
+    said = {code: verdict for verdict, codes in rows for code in _codes(codes)}
+    words = {
+        (Verdict.AGAIN, False): "send again",
+        (Verdict.AGAIN, True): "send again, then join anew",
+        (Verdict.REJOIN, False): "drop and join anew",
+        (Verdict.FATAL, False): "end the service",
+    }
+    assert said == {code: words[m.verdict, m.loose] for code, m in TABLE.items()}
+
+
+def _codes(text: str) -> list[str]:
+    """Names in backquotes; one that ends in an underscore shares the next one's last words."""
+    names = re.findall(r"`(\w+)`", text)
+    return [f"{name}AUTHORIZATION_FAILED" if name.endswith("_") else name for name in names]

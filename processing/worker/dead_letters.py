@@ -16,33 +16,35 @@ from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import describe
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.session import CommitUnclear, Session
+from processing.worker.outages import Outages
+from processing.worker.session import Session
 
 
-class Letters:
+class DeadLetters:
     """Writes dead letters in a transaction of their own."""
 
     def __init__(
         self,
         session: Session,
+        outages: Outages,
         rows: JournalWriter,
         publish: Callable[[list[StatusWrite]], None],
         log: BoundLogger,
     ) -> None:
         self._session = session
+        self._outages = outages
         self._rows = rows
         self._publish = publish
         self._log = log
 
     def write(self, letters: dict[int, DeadLetter], chunk: ChunkRun) -> None:
-        """Keeps them all. Raises psycopg.OperationalError where the database is away."""
+        """Keeps them all. Raises DatabaseAway: then nothing is said of those that are not kept."""
         if not letters:
             return
         try:
-            self._keep(letters.values())
+            # The same letter twice is one, so an unknown commit outcome is no matter.
+            self._outages.redo(lambda: self._keep(letters.values()))
         except psycopg.Error:
-            if self._session.lost:
-                raise
             for letter in letters.values():
                 self._keep_alone(letter)
         now = datetime.now(UTC)
@@ -55,24 +57,17 @@ class Letters:
     def _keep(self, letters: Iterable[DeadLetter]) -> None:
         session = self._session
         session.begin()
-        try:
-            for letter in letters:
-                self._rows.add_letter(session.cursor(), letter)
-            session.commit()
-        except CommitUnclear as error:
-            raise psycopg.OperationalError(str(error)) from error
-        finally:
-            session.rollback()
+        for letter in letters:
+            self._rows.add_letter(session.cursor(), letter)
+        session.commit()
 
     def _keep_alone(self, letter: DeadLetter) -> None:
         try:
-            self._keep([letter])
+            self._outages.redo(lambda: self._keep([letter]))
         except psycopg.Error as error:
-            if self._session.lost:
-                raise
             place = letter.record[TOPIC], letter.record[PARTITION], letter.record[OFFSET]
             self._log.error(
-                "a dead letter could not be kept: its message stands in the topic",
+                "a dead letter could not be stored: its message stands in the topic",
                 request_id=letter.request_id, place="/".join(map(str, place)), why=letter.error,
                 error=describe(error),
             )  # fmt: skip

@@ -33,7 +33,7 @@ from processing.worker.bisection import Transactions
 from processing.worker.calls import Calls
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import Suspects, note_crashes
-from processing.worker.dead_letters import Letters
+from processing.worker.dead_letters import DeadLetters
 from processing.worker.effect_external import External
 from processing.worker.effect_none import Plain
 from processing.worker.effect_transaction import Segments
@@ -86,7 +86,7 @@ class Executor:
         )
         self._plain = Plain(segments, publish)
         self._failures = FailureReport(app, log)
-        self._letters = Letters(session, rows, publish, log)
+        self._letters = DeadLetters(session, outages, rows, publish, log)
         self._suspects = Suspects(session, rows, self._external, publish)
         coalescing = Coalescing(settings.schema)
         one = Round(app.handlers, session, rows, segments, coalescing, results, publish)
@@ -155,7 +155,7 @@ class Executor:
         if suspect is not None:
             found = tasks
             tasks = self._outages.redo(lambda: self._suspects.settle(suspect, found, chunk))
-        self._outages.redo(lambda: self._letters.write(letters, chunk))
+        self._letters.write(letters, chunk)
         for group in groups(tasks, self._settings.ordering):
             rest: Sequence[Task] = group
             while rest:

@@ -5,18 +5,23 @@ Whether an error says so at all is decided in feedback.journal.failures.
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 import psycopg
 from structlog.stdlib import BoundLogger
 
+from feedback.backoff import Backoff
 from feedback.journal.failures import Outage, outage_of
 from processing.handlers.outcomes import safe_text
 from processing.worker.session import Session
 
-LOSSES = 3
+LOSSES = 10
 """Connections that may be lost one after the other, before nothing goes well any more."""
+PATIENCE = 1.0
+"""Seconds in which a connection is tried for again."""
 
 T = TypeVar("T")
 
@@ -42,12 +47,18 @@ class Outages:
 
         Raises DatabaseAway.
         """
-        try:
-            self._session.connect()
-            if self._refused and not self._session.takes_writes(self._schema):
-                raise DatabaseAway("the database takes no writes")
-        except psycopg.Error as error:
-            raise DatabaseAway(safe_text(error)) from error
+        end, pauses = time.monotonic() + PATIENCE, Backoff(0.05, 0.5, random.random)
+        while True:
+            try:
+                self._session.connect()
+                if self._refused and not self._session.takes_writes(self._schema):
+                    raise DatabaseAway("the database takes no writes")
+                break
+            except psycopg.Error as error:
+                # A new connection may be ended as well, and a server that restarts is soon back.
+                if time.monotonic() > end:
+                    raise DatabaseAway(safe_text(error)) from error
+            time.sleep(pauses.next())
         self._refused = False
 
     def committed(self) -> None:

@@ -98,7 +98,7 @@ def test_a_parked_row_that_is_no_json_is_compared_by_its_bytes(bench: Bench) -> 
 def test_a_run_that_was_killed_is_compared_by_its_payload(bench: Bench, verdict: str) -> None:
     bench.run(
         bench.record("o", "own", {"order": "A", "cents": 1}),
-        suspect=Suspect(verdict, None, None, 1),
+        suspect=Suspect(verdict, (), (), 1),
     )
     (before,) = bench.query(f"SELECT state, fingerprint FROM {bench.schema}.requests")
     assert before[1] is None, "no code of the user's sees what may have killed its worker"

@@ -11,6 +11,7 @@ import pytest
 
 from feedback.journal.migrations import migrate
 from processing import App, Request
+from processing.ipc.frames import Suspect
 from stack import Stack
 from tests.support.executor import Bench
 from tests.support.own_database import OwnDatabase
@@ -256,3 +257,16 @@ def test_a_dead_letter_is_kept_although_the_answer_was_lost(bench: Bench, proxy:
     report = bench.run(bench.record(None, "pay", {}))
     assert proxy.lost == 1
     assert (bench.letters(), report.unclear) == ([("malformed", None)], [])
+
+
+def test_a_dead_letter_waits_for_a_database_that_takes_writes(
+    alone: Bench, own_database: OwnDatabase
+) -> None:
+    alone.run(*payments(alone, "before"))
+    own_database.set_read_only(read_only=True)
+    message = alone.record(None, "pay", {})
+    report = alone.run(message, *payments(alone, "a"))
+    assert (report.unclear, report.database_up, alone.state("a")) == ([0], False, AWAY)
+    own_database.set_read_only(read_only=False)
+    alone.run(message, suspect=Suspect(None, (), ()))
+    assert alone.letters() == [("malformed", None)]

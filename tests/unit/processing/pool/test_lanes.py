@@ -262,6 +262,8 @@ class LanesModel(RuleBasedStateMachine):
         self.finished: dict[bytes | None, list[int]] = defaultdict(list)
         self.given_up: set[int] = set()
         self.most: dict[str, int] = {}
+        self.suspected: dict[int, Suspect] = {}
+        """Offset -> what has to come with it whenever it is taken."""
 
     @property
     def chunks(self) -> list[Chunk]:
@@ -314,6 +316,9 @@ class LanesModel(RuleBasedStateMachine):
             taken = may and self.lanes.take_quick(chunk, limit, in_flight)
         if taken:
             in_flight.append(chunk)
+            known = [self.suspected.get(o) for o in offsets(chunk)]
+            assert set(known) == {chunk.suspect}, "a suspicion was lost, or is another's"
+            assert chunk.suspect is None or len(known) == 1
         for kind, most in self.most.items():
             least = 1 if chunk.suspect is not None else 0
             assert self.in_flight(kind) <= max(most, least, before[kind])
@@ -348,9 +353,42 @@ class LanesModel(RuleBasedStateMachine):
     def finish(self, data: st.DataObject) -> None:
         worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
         chunk = self.workers[worker].pop(0)
-        for _, done in chunk.remaining():
-            self.finished[done[KEY]].append(done[OFFSET])
+        self.done(chunk)
         self.lanes.release(chunk)
+
+    def done(self, chunk: Chunk, before: int | None = None) -> None:
+        for index, done in list(chunk.remaining()):
+            if before is None or index < before:
+                self.finished[done[KEY]].append(done[OFFSET])
+                self.suspected.pop(done[OFFSET], None)
+                chunk.gone.add(index)
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(data=st.data(), done=st.integers(0, 4), unclear=st.booleans(), first=st.booleans())
+    def leave(self, data: st.DataObject, done: int, unclear: bool, first: bool) -> None:
+        """A chunk leaves what it did not get to; what the worker has besides is given back."""
+        worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
+        chunk, *later = self.workers[worker]
+        self.done(chunk, before=done)
+        left = dict(chunk.remaining())
+        suspects = dict.fromkeys(left, SUSPICION) if unclear else {}
+        for other in later if left and first else ():
+            self.give_back(other)
+        self.workers[worker].pop(0)
+        self.suspected.update({r[OFFSET]: SUSPICION for r in left.values() if unclear})
+        self.lanes.put_back(chunk, suspects)
+        self.check_order()
+        for other in later if left and not first else ():
+            self.give_back(other)
+        if left:
+            for other in later:
+                self.workers[worker].remove(other)
+                self.lanes.put_back(other, {})
+        self.check_order()
+
+    def give_back(self, chunk: Chunk) -> None:
+        indices = [index for index, _ in chunk.remaining()]
+        self.lanes.take_back(chunk, indices, self.workers[chunk.worker])
 
     @precondition(lambda self: any(self.workers.values()))
     @rule(data=st.data(), started=st.integers(0, 3))
@@ -370,10 +408,11 @@ class LanesModel(RuleBasedStateMachine):
         chunks = self.workers.pop(worker)
         self.workers[self.next_worker] = []
         self.next_worker += 1
-        for unstarted in chunks[:0:-1]:
-            same = unstarted.suspect
-            self.lanes.put_back(unstarted, {0: same} if same else {})
-        self.lanes.put_back(chunks[0], {i: SUSPICION for i, _ in chunks[0].remaining()})
+        for unstarted in chunks[1:]:
+            self.lanes.put_back(unstarted, {})
+        blamed = {i: SUSPICION for i, _ in chunks[0].remaining()}
+        self.suspected.update({r[OFFSET]: SUSPICION for _, r in chunks[0].remaining()})
+        self.lanes.put_back(chunks[0], blamed)
 
     @rule()
     def learn(self) -> None:
@@ -386,6 +425,10 @@ class LanesModel(RuleBasedStateMachine):
     @rule()
     def empty(self) -> None:
         self.given_up |= {r[OFFSET] for r in self.lanes.empty()}
+
+    @invariant()
+    def what_is_done_is_not_kept(self) -> None:
+        assert self.lanes._in_flight.keys() == {chunk.number for chunk in self.chunks}
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
@@ -407,8 +450,7 @@ class LanesModel(RuleBasedStateMachine):
             for chunks in self.workers.values():
                 while chunks:
                     chunk = chunks.pop(0)
-                    for _, done in chunk.remaining():
-                        self.finished[done[KEY]].append(done[OFFSET])
+                    self.done(chunk)
                     self.lanes.release(chunk)
             if not len(self.lanes):
                 break
@@ -428,3 +470,33 @@ TestLanesModel = LanesModel.TestCase
 def test_taking_is_fair_to_arrival(ordering: str) -> None:
     lanes = lanes_of(*(record(n) for n in range(10)), ordering=ordering)
     assert offsets(take(lanes, 1)) == list(range(10))
+
+
+@pytest.mark.parametrize("later_first", [True, False])
+def test_what_comes_back_takes_the_place_that_it_had(later_first: bool) -> None:
+    lanes = lanes_of(*(record(n, b"a") for n in range(6)))
+    first = take(lanes, 1, worker=1, limit=2)
+    second = Chunk(2, 1)
+    assert lanes.take_quick(second, 2, [first])
+    if later_first:
+        lanes.take_back(second, [0, 1], [first, second])
+    lanes.put_back(first, {0: SUSPICION, 1: SUSPICION})
+    if not later_first:
+        lanes.take_back(second, [0, 1], [second])
+    lanes.put_back(second, {})
+    seen: list[int] = []
+    while (again := take(lanes, 10 + len(seen), worker=2)).records:
+        seen += offsets(again)
+        lanes.release(again)
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("key", [b"a", None])
+def test_a_recalled_suspect_stays_one(key: bytes | None) -> None:
+    lanes = lanes_of(record(1, key))
+    lanes.put_back(take(lanes, 1), {0: SUSPICION})
+    looked_up = take(lanes, 2)
+    lanes.take_back(looked_up, [0], [looked_up])
+    lanes.release(looked_up)
+    again = take(lanes, 3)
+    assert (offsets(again), again.suspect) == ([1], SUSPICION)

@@ -11,14 +11,12 @@ written down.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
 import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.counts import SKIP, Count, NotRun
-from feedback.contract.record import TOPIC
-from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, State
+from feedback.contract.states import MALFORMED
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Coalescing
 from feedback.journal.rows import DeadLetter
@@ -26,7 +24,7 @@ from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip
-from processing.handlers.outcomes import Outcome, describe, safe_text
+from processing.handlers.outcomes import describe, safe_text
 from processing.ipc.frames import Report
 from processing.settings import ExecutorSettings
 from processing.worker.bisection import Transactions
@@ -41,7 +39,7 @@ from processing.worker.failure_report import FailureReport
 from processing.worker.grouping import groups, once_each
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.parse import Limits, read_task
-from processing.worker.records import ResultLog, failure_without_row
+from processing.worker.records import ResultLog
 from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.transaction import Round
@@ -186,27 +184,18 @@ class Executor:
             self._database_away(away, chunk.open(tasks), chunk)
 
     def _database_away(self, away: DatabaseAway, tasks: Sequence[Task], chunk: ChunkRun) -> None:
-        """Fresh requests are told to come again; of unknown commit outcomes nothing is said."""
+        """Gives back what left nothing behind; of unknown commit outcomes nothing is said.
+
+        Whether the database is away for all the main process finds out: it has them refused, or
+        run again.
+        """
         self._log.error("database away", error=safe_text(away), requests=len(tasks))
         self._session.drop()
         chunk.database_up = False
-        if chunk.suspect is not None:
-            chunk.give_back(tasks)
-            return
-        # A call outside that was started is left to its lease: it may have happened. A waiting row
-        # that was claimed stays one: main has it given back when the database answers.
-        tasks = [t for t in tasks if t.effect != "external" or t.started is None]
-        # Whoever sends messages that a decoder reads does not know us, and won't send them again.
-        foreign = self._app.decoders
-        chunk.give_back([t for t in tasks if t.claim is not None or t.record[TOPIC] in foreign])
-        told = chunk.open(tasks)
-        for task in told:
-            task.stored = None
-            task.started = None
-            task.end(Outcome(State.FAILED, DATABASE_UNAVAILABLE, reason="the database is away"))
-        now = datetime.now(UTC)
-        self._publish([failure_without_row(t, now) for t in told])
-        chunk.settle(told)
+        if chunk.suspect is None:
+            # A call outside that was started is left to its lease: it may have happened.
+            tasks = [t for t in tasks if t.effect != "external" or t.started is None]
+        chunk.give_back(tasks)
 
 
 def _longest(app: App, default: float) -> float:

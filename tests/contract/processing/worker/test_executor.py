@@ -394,7 +394,7 @@ def test_two_executors_on_the_same_ids_leave_one_effect_each(bench: Bench) -> No
     first.close()
 
 
-def test_without_a_database_requests_are_told_to_come_again(bench: Bench) -> None:
+def test_without_a_database_requests_are_given_back(bench: Bench) -> None:
     bench.executor.close()
     working = bench.executor
     bench.executor = bench.another("postgresql://nobody@127.0.0.1:1/none")
@@ -402,7 +402,7 @@ def test_without_a_database_requests_are_told_to_come_again(bench: Bench) -> Non
     malformed, fresh = bench.record("m", None, {}), bench.record("a", "pay", {})
     report = bench.run(malformed, fresh, bench.record("p", "none", 1))
     assert (report.database_up, report.unclear, report.backend) == (False, [0], None)
-    assert bench.state("a") == ("failed", "database_unavailable")
+    assert (report.returned, bench.state("a")) == ([1], None)
     assert bench.state("p") == ("done", "ok")
     report = bench.run(fresh, suspect=Suspect(None, (), ("t",)))
     assert (report.returned, report.database_up) == ([0], False)

@@ -209,8 +209,8 @@ def test_without_a_database_what_a_decoder_read_is_given_back(bench: Bench) -> N
     bench.executor.close()
     working, bench.executor = bench.executor, bench.another("postgresql://nobody@127.0.0.1:1/none")
     report = bench.run(foreign(1, b"fine"), bench.record("a", "pay", {}))
-    assert (report.returned, bench.state("d-1")) == ([0], None)
-    assert bench.state("a") == ("failed", "database_unavailable")
+    assert sorted(report.returned) == [0, 1]
+    assert (bench.state("d-1"), bench.state("a")) == (None, None)
     bench.executor = working
 
 

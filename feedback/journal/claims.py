@@ -209,6 +209,9 @@ def _settle_references(
         connection, [(request_id, True) for request_id in sorted(vain)], schema
     )
     gone = vain | {row.id for row in late}
+    if started := [request_id for request_id in ids if request_id not in gone]:
+        expired = execute(connection, "supersede_expired", schema, {**values, "ids": started})
+        superseded += read_superseded(expired)
     return [row for row in rows if row.id not in gone], superseded
 
 

@@ -131,6 +131,12 @@ def _produced_at(arrival: Arrival) -> datetime:
     return arrival.produced_at
 
 
+def _columns(arrivals: Sequence[Arrival]) -> list[list[str]]:
+    """Types and references."""
+    keys = sorted({arrival.key for arrival in arrivals})
+    return [[kind for kind, _ in keys], [reference for _, reference in keys]]
+
+
 class Coalescing:
     """Its statements, for one schema."""
 
@@ -142,11 +148,22 @@ class Coalescing:
                 "(type, coalesce_key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
             ),
         }
+        # Ordered, as two transactions may be after the same ones.
+        self._lock = sql.SQL(
+            "SELECT pg_advisory_xact_lock(k) FROM (SELECT DISTINCT"
+            " hashtextextended(concat_ws(E'\\x1f', {schema}, t, c), 0) AS k"
+            " FROM unnest(%s::text[], %s::text[]) AS u(t, c) ORDER BY 1) AS keys"
+        ).format(schema=sql.Literal(schema))
+        self._lock_rows = sql.SQL(
+            "SELECT FROM {requests} WHERE id = ANY (%s::text[] || ARRAY("
+            "SELECT id FROM {requests} WHERE state = 'waiting' AND token IS NULL"
+            " AND coalesce_key IS NOT NULL AND {wanted})) ORDER BY id FOR UPDATE"
+        ).format(**names)
         self._waiters = sql.SQL(
             "SELECT id, type, coalesce_key, produced_at, coalesce(window_start, created_at), run,"
             " attempt, fingerprint, own_fingerprint, status_ttl FROM {requests}"
             " WHERE state = 'waiting' AND token IS NULL AND {wanted}"
-            " ORDER BY type, coalesce_key FOR UPDATE"
+            " ORDER BY id FOR UPDATE"
         ).format(**names)
         self._started = sql.SQL(
             "SELECT type, coalesce_key, request_id, produced_at FROM {coalesced} WHERE {wanted}"
@@ -157,16 +174,28 @@ class Coalescing:
             " FROM unnest(%s::text[], %s::text[]) AS u(id, winner) WHERE r.id = u.id"
         ).format(**names)
 
+    def lock(
+        self, cursor: psycopg.Cursor[Any], arrivals: Sequence[Arrival], own: Sequence[str]
+    ) -> None:
+        """Has whoever else is about to wait under these references wait for this transaction.
+
+        Without it many that come at once would all write and all but one start over, again and
+        again. Then locks the rows that wait under them and the rows of the ids `own`, in the order
+        of their ids, as all do that lock several rows.
+        """
+        columns = _columns(arrivals)
+        cursor.execute(self._lock, columns, prepare=False)
+        cursor.execute(self._lock_rows, [list(own), *columns], prepare=False)
+
     def settle(
         self, cursor: psycopg.Cursor[Any], arrivals: Sequence[Arrival], now: datetime
     ) -> CoalescingDecision:
         """Judges arrivals and marks the rows that lost; the arrivals' own rows are the caller's.
 
-        Its locks are taken in the order of keys. A UniqueViolation of ``requests_coalescing`` when
-        the winners' rows are written means that another one came in between: start over.
+        After `lock`. A UniqueViolation of ``requests_coalescing`` when the winners' rows are
+        written means that one came in between that was given back or parked: start over.
         """
-        keys = sorted({arrival.key for arrival in arrivals})
-        columns = [[kind for kind, _ in keys], [reference for _, reference in keys]]
+        columns = _columns(arrivals)
         cursor.execute(self._waiters, columns, prepare=False)
         waiters = [Waiter(*row) for row in cursor.fetchall()]
         # After the locks: a claim that held one has said by now what it started.

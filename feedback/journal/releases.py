@@ -81,6 +81,7 @@ def give_back(
     """Rows that this transaction has locked wait again: (id, whether it coalesces)."""
     lost: list[Superseded] = []
     if coalescing := [request_id for request_id, coalesces in locked if coalesces]:
+        execute(connection, "lock_older", schema, {"ids": coalescing})
         # In this order: what has no newer one is the newest, so what else waits is older.
         for step in ("supersede_claims", "supersede_older"):
             lost += read_superseded(execute(connection, step, schema, {"ids": coalescing}))

@@ -14,7 +14,7 @@ import psycopg
 
 from feedback.contract.counts import Count, NotRun
 from feedback.contract.states import CONFLICT, DUPLICATE, State
-from feedback.journal.coalescing import Coalescing
+from feedback.journal.coalescing import Arrival, Coalescing
 from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
@@ -96,12 +96,11 @@ class Round:
         Returns statuses of requests that are not the chunk's, to be published after COMMIT.
         """
         rows, ended = self._rows, fate.ended
+        coming = arrivals(ended)
+        self._lock(cursor, coming, fate)
         if fate.answered:
-            # With those that are finished here: two chunks that each answer the other's must not
-            # lock them in two orders.
-            rows.lock(cursor, [t.envelope.id for t in (*fate.answered, *ended) if t.stored])
             rows.add_resends(cursor, [t.envelope.id for t in fate.answered])
-        writes = self._coalesce(cursor, ended, now, fate)
+        writes = self._coalesce(cursor, coming, now, fate)
         fate.rows = [row_of(t, now) for t in ended]
         new: list[RequestRow] = []
         changed: list[tuple[RequestRow, StoredRequest]] = []
@@ -126,15 +125,25 @@ class Round:
         self._results.add(cursor, ended, fate.answered)
         return writes
 
+    def _lock(self, cursor: psycopg.Cursor[Any], coming: Sequence[Arrival], fate: Sorted) -> None:
+        """Locks what is answered with what is finished and what may give way.
+
+        Two chunks that each answer what the other finishes must not lock them in two orders.
+        """
+        own = [t.envelope.id for t in (*fate.answered, *fate.ended) if t.stored]
+        if coming:
+            self._coalescing.lock(cursor, coming, own)
+        elif fate.answered:
+            self._rows.lock(cursor, own)
+
     def _coalesce(
-        self, cursor: psycopg.Cursor[Any], ended: Sequence[Task], now: datetime, fate: Sorted
+        self, cursor: psycopg.Cursor[Any], coming: Sequence[Arrival], now: datetime, fate: Sorted
     ) -> list[StatusWrite]:
         """Of what waits for one reference the newest stays; statuses of rows that gave way."""
-        coming = arrivals(ended)
         if not coming:
             return []
         verdict = self._coalescing.settle(cursor, coming, now)
-        for task in ended:
+        for task in fate.ended:
             follow(task, verdict)
         fate.ousted = [waiter.replaced_by(winner) for waiter, winner in verdict.ousted]
         self._results.add_ousted(cursor, fate.ousted)

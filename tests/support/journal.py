@@ -72,9 +72,14 @@ class Journal:
             other.execute(self._text(statement), values)
             yield other
 
-    def rival(self, work: Callable[[psycopg.Connection[Any]], T]) -> Rival[T]:
-        """`work` on a connection of its own, in a thread, once it waits for somebody's lock."""
-        rival = Rival(self.url, work)
+    def rival(
+        self, work: Callable[[psycopg.Connection[Any]], T], backend: int | None = None
+    ) -> Rival[T]:
+        """`work` on a connection of its own, in a thread, once it waits for somebody's lock.
+
+        `backend` is the server process that waits, where the work has another connection.
+        """
+        rival = Rival(self.url, work, backend)
         eventually(lambda: rival.done or self._waits(rival.pid), message="the rival never waited")
         assert not rival.done, "the rival did not meet the lock"
         return rival
@@ -96,9 +101,11 @@ class Journal:
 class Rival(Generic[T]):
     """Work that goes on in a thread, with a connection of its own."""
 
-    def __init__(self, url: str, work: Callable[[psycopg.Connection[Any]], T]) -> None:
+    def __init__(
+        self, url: str, work: Callable[[psycopg.Connection[Any]], T], backend: int | None = None
+    ) -> None:
         self._connection = psycopg.connect(url, autocommit=True)
-        self.pid = self._connection.info.backend_pid
+        self.pid = backend or self._connection.info.backend_pid
         self._work = work
         self._answer: list[T] = []
         self._error: list[BaseException] = []

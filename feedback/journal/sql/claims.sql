@@ -65,6 +65,26 @@ WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND c.type = r.type
   AND c.coalesce_key = r.coalesce_key AND c.request_id <> r.id AND c.produced_at > r.produced_at
 RETURNING r.id, r.type, r.run, r.attempt, r.superseded_by, r.status_ttl, r.headers::text
 
+-- name: supersede_expired
+-- Claims of older ones that ran out while a newer one of their reference starts: whoever still runs
+-- them must not come to an end after it. Who is writing that end right now comes before it.
+UPDATE {schema}.requests o
+SET state = 'superseded', code = 'superseded', superseded_by = r.id, token = NULL,
+    lease_until = NULL, due_at = NULL, finished_at = clock_timestamp()
+FROM {schema}.requests r
+WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND r.coalesce_key IS NOT NULL
+  AND o.type = r.type AND o.coalesce_key = r.coalesce_key AND o.state = 'waiting'
+  AND o.ctid = ANY (ARRAY(
+    SELECT x.ctid FROM {schema}.requests r2 JOIN {schema}.requests x
+      ON x.type = r2.type AND x.coalesce_key = r2.coalesce_key
+    WHERE r2.id = ANY (%(ids)s) AND r2.token = %(token)s AND x.state = 'waiting'
+      AND x.token IS NOT NULL AND x.coalesce_key IS NOT NULL AND x.token <> %(token)s
+      AND x.due_at <= statement_timestamp()
+      AND (x.produced_at, x.created_at, x.id) < (r2.produced_at, r2.created_at, r2.id)
+    FOR UPDATE OF x SKIP LOCKED
+  ))
+RETURNING o.id, o.type, o.run, o.attempt, o.superseded_by, o.status_ttl, o.headers::text
+
 -- name: claimed_in_vain
 -- A newer one waits, or an older one runs elsewhere. Apart for claimed rows and others, as their
 -- indexes are.

@@ -37,6 +37,15 @@ SET state = 'superseded', code = 'superseded', superseded_by = lost.winner, toke
 FROM lost WHERE r.id = ANY (%(ids)s) AND r.id = lost.id AND lost.winner IS NOT NULL
 RETURNING r.id, r.type, r.run, r.attempt, r.superseded_by, r.status_ttl, r.headers::text
 
+-- name: lock_older
+-- What waits unclaimed under the references of these, in the order in which all lock several rows.
+SELECT FROM {schema}.requests WHERE id = ANY (ARRAY(
+    SELECT o.id FROM {schema}.requests r JOIN {schema}.requests o
+      ON o.type = r.type AND o.coalesce_key = r.coalesce_key
+    WHERE r.id = ANY (%(ids)s) AND r.coalesce_key IS NOT NULL
+      AND o.state = 'waiting' AND o.token IS NULL AND o.coalesce_key IS NOT NULL AND o.id <> r.id
+)) ORDER BY id FOR UPDATE
+
 -- name: supersede_older
 -- What waits and is older than a claim that is given back.
 UPDATE {schema}.requests o

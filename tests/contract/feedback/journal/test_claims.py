@@ -356,3 +356,22 @@ def test_an_older_one_does_not_run_after_a_newer_one_that_was_started(rows: Wait
     assert ids(haul) == []
     assert [(lost.id, lost.superseded_by) for lost in haul.superseded] == [("old", "new")]
     assert rows.columns("old", "state", "superseded_by", "token") == ("superseded", "new", None)
+
+
+def test_an_older_one_whose_lease_has_ended_cannot_finish_after_a_newer_one_began(
+    rows: WaitingRows,
+) -> None:
+    """Its holder hangs, and would write its end under the token that it has."""
+    reference(rows, "old", produced_in=-60.0)
+    assert ids(take(rows, order=1)) == ["old"]
+    reference(rows, "new", produced_in=-1.0)
+    rows.expire("old")
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET due_at = now() + interval '1 s' WHERE id = 'old'"
+    )
+    eventually(lambda: rows.columns("old", "due_at <= now()") == (True,))
+
+    found = take(rows, most=1, order=2)
+
+    assert "new" in ids(found) or ids(take(rows, order=3)) == ["new"]
+    assert rows.columns("old", "state", "superseded_by", "token") == ("superseded", "new", None)

@@ -47,6 +47,8 @@ NO_CONSUMER_PROTOCOL = (
 does not know it, has it turned off, or may not convert the group of members that use the other."""
 
 
+GROUP_GONE = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
+"""What the fatal error of a member's heartbeat says where a broker that crashed lost its group."""
 METADATA_TIMEOUT = 5.0
 ERRORS_ONLY = 3
 """A syslog level: a consumer's properties draw warnings from a client that is none."""
@@ -66,12 +68,18 @@ class Kafka:
         self._client_log = ClientLog(self._connection_lost)
         self._fallback = settings.kafka_protocol == "auto"
         """The classic protocol may still be taken instead: nothing was assigned so far."""
+        self._was_member = False
+        """The present client has been a member of the group."""
+        self._owned: set[Place] = set()
+        self._open: str | None = None
+        """Metadata of the commit whose answer has not come."""
         self.protocol: Protocol = "classic" if settings.kafka_protocol == "classic" else "consumer"
         self._topics = TopicWatch(settings.kafka_topics, self._list_topics, log, LOOK_EVERY)
         self._consumer = self._make()
 
     def _make(self) -> Consumer:
         self._client_log.quiet_fatal = self._fallback
+        self._was_member = False
         try:
             return Consumer(
                 {
@@ -87,7 +95,9 @@ class Kafka:
     @property
     def member(self) -> bool:
         # Partitions say nothing of it: with KIP-848 a member without any hears of no assignment.
-        return _is_member(self._consumer.consumer_group_metadata())
+        member = _is_member(self._consumer.consumer_group_metadata())
+        self._was_member = self._was_member or member
+        return member
 
     @property
     def missing_topics(self) -> tuple[str, ...] | None:
@@ -130,6 +140,7 @@ class Kafka:
             self._consumer.commit(offsets=partitions, asynchronous=True)
         except KafkaException as error:
             return Answered(metadata, error.args[0].name(), {})
+        self._open = metadata
         return None
 
     def committed(self, places: Sequence[Place], timeout: float) -> Found:
@@ -177,6 +188,9 @@ class Kafka:
         if fatal and self._fallback and _no_consumer_protocol(error):
             self._fall_back(error)
             return
+        if fatal and self._was_member and GROUP_GONE in error.str():
+            self._begin_anew(error)
+            return
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             self._topics.look_again()
         self._events.append(Trouble(error.name(), error.str(), fatal=fatal))
@@ -193,20 +207,38 @@ class Kafka:
         self._consumer = self._make()
         self.subscribe()
 
+    def _begin_anew(self, error: KafkaError) -> None:
+        """The broker has lost the group, as after a crash: the client has given up, we have not."""
+        self._log.warning("the group is gone from the broker: joining anew", error=error.str())
+        self._consumer.close()
+        # Whatever the old client did not say any more.
+        if self._owned:
+            self._on_lost(self._consumer, [TopicPartition(*place) for place in self._owned])
+        if self._open is not None:
+            self._events.append(Answered(self._open, "GROUP_ID_NOT_FOUND", {}))
+            self._open = None
+        self._consumer = self._make()
+        self.subscribe()
+
     # Callbacks: they record, nothing else
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._fallback = self._client_log.quiet_fatal = False
+        self._was_member = True
+        self._owned.update(map(_place, partitions))
         self._events.append(Assigned(tuple(map(_place, partitions))))
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._owned.difference_update(map(_place, partitions))
         self._events.append(Revoked(tuple(map(_place, partitions)), lost=False))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._owned.difference_update(map(_place, partitions))
         self._events.append(Revoked(tuple(map(_place, partitions)), lost=True))
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition] | None) -> None:
         partitions = partitions or []
+        self._open = None
         self._events.append(
             Answered(
                 partitions[0].metadata if partitions else None,

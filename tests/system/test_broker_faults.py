@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import uuid
@@ -23,6 +24,7 @@ from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
 from processing.logs import get_logger
 from stack import Stack
+from stack.kafka import Broker
 from tests.support import run
 from tests.support.fake_pool import FakePool
 from tests.support.storm import Member, Storm, check
@@ -165,6 +167,46 @@ def test_a_connection_that_breaks_while_a_commit_is_open_ends_the_membership(
     producer.flush(20)
     turn_until(loop, lambda: len(pool.submitted) == 3)
     assert loop.stats().counts["rejoins"] == 2
+    loop.leave()
+    turn_until(loop, lambda: loop.left)
+
+
+@pytest.mark.parametrize("committing", [False, True])
+def test_a_group_that_a_crashed_broker_has_lost_is_joined_anew(
+    own_stack: Stack, *, committing: bool
+) -> None:
+    topic = make_topic(own_stack, 1)
+    settings = Settings(
+        kafka_bootstrap_servers=own_stack.kafka,
+        kafka_topics=[topic],
+        kafka_group=f"g-{topic}",
+        kafka_protocol="consumer",
+    )
+    kafka = PausedAtCommit(settings, LOG)
+    pool = FakePool()
+    loop = Loop(kafka, pool, Flow(1000, 1 << 20), "me", LOG)
+    producer = Producer({"bootstrap.servers": own_stack.kafka})
+    loop.start()
+    turn_until(loop, lambda: loop.stats().assigned == 1)
+    if committing:
+        kafka.stack = own_stack
+        producer.produce(topic, b"{}")
+        assert producer.flush(20) == 0
+        turn_until(loop, lambda: not loop.settled)
+
+    own_stack.stop_broker(kill=True)
+    broker = next(s for s in own_stack.services if s.name == "kafka-1")
+    assert isinstance(broker, Broker)
+    for log in (broker.folder / "data").glob("__consumer_offsets-*"):
+        shutil.rmtree(log)
+    own_stack.start_broker()
+
+    turn_until(loop, lambda: loop.fatal or (loop.stats().assigned == 0))
+    turn_until(loop, lambda: loop.fatal or (loop.joined and loop.stats().assigned == 1))
+    assert loop.fatal is None
+    producer.produce(topic, b"{}")
+    assert producer.flush(20) == 0
+    turn_until(loop, lambda: len(pool.submitted) == 1 + committing)
     loop.leave()
     turn_until(loop, lambda: loop.left)
 

@@ -145,7 +145,7 @@ def test_counts_wake_the_process(place: Place) -> None:
     assert again - last < 3.8
 
 
-def test_two_clerks_share_the_records(place: Place) -> None:
+def test_two_instances_share_the_records(place: Place) -> None:
     with place.client.results() as results:
         place.add(range(3000))
         for name in ("here-1", "here-2"):
@@ -194,7 +194,7 @@ def test_nothing_is_lost_while_the_broker_is_away(place: Place, kill: bool) -> N
     place.sent()
 
 
-def test_a_clerk_killed_while_it_sends_loses_nothing(place: Place) -> None:
+def test_a_maintenance_process_killed_while_it_sends_loses_nothing(place: Place) -> None:
     results = place.client.results(from_beginning=True)
     place.add(range(4000))
     process = place.process()

@@ -60,6 +60,10 @@ def test_no_path_of_a_machine_is_left_in_a_file() -> None:
     assert house.machine_paths(ROOT) == {}
 
 
+def test_the_maintenance_process_has_one_name() -> None:
+    assert house.files_with("cle" + "rk", ROOT) == []
+
+
 @pytest.mark.parametrize("package", PUBLIC)
 def test_public_names(package: str) -> None:
     """Programs of others import them: one more is a promise, one less breaks them."""

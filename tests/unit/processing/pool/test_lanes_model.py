@@ -1,0 +1,247 @@
+"""Whatever happens to lanes, no record is lost, repeated, or out of its order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from feedback.contract.record import KEY, OFFSET, TYPE
+from processing.ipc.frames import Suspect
+from processing.pool.chunk import Chunk
+from processing.pool.lanes import Lanes
+from tests.support.lanes import known_costs, record
+
+SUSPICION = Suspect(None, ((4711, "then"),), ("token",), 1)
+
+
+def take(lanes: Lanes, number: int = 1, worker: int = 1, limit: int = 500) -> Chunk:
+    chunk = Chunk(number, worker)
+    if not lanes.take_quick(chunk, limit):
+        lanes.take_alone(chunk)
+    return chunk
+
+
+def offsets(chunk: Chunk) -> list[int]:
+    return [r[OFFSET] for r in chunk.records]
+
+
+class LanesModel(RuleBasedStateMachine):
+    """Random events; in every state order per key holds and no record is lost or doubled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.costs = known_costs()
+        self.lanes = Lanes("key", self.costs)
+        self.next_offset = 0
+        self.next_chunk = 0
+        self.next_worker = 3
+        self.workers: dict[int, list[Chunk]] = {0: [], 1: [], 2: []}
+        self.submitted: dict[bytes | None, list[int]] = defaultdict(list)
+        self.finished: dict[bytes | None, list[int]] = defaultdict(list)
+        self.given_up: set[int] = set()
+        self.most: dict[str, int] = {}
+        self.suspected: dict[int, Suspect] = {}
+        """Offset -> what has to come with it whenever it is taken."""
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        return [chunk for chunks in self.workers.values() for chunk in chunks]
+
+    def in_flight(self, kind: str) -> int:
+        return sum(r[TYPE] == kind for c in self.chunks for _, r in c.remaining())
+
+    @rule(kind=st.sampled_from(["quick", "slow", "new"]), most=st.none() | st.integers(0, 3))
+    def limit(self, kind: str, most: int | None) -> None:
+        self.most.pop(kind, None)
+        if most is not None:
+            self.most[kind] = most
+        self.lanes.limit(dict(self.most), {k: max(1, n // 2) for k, n in self.most.items()})
+
+    @rule(kind=st.sampled_from(["quick", "slow", "new"]), allowed=st.integers(0, 2))
+    def give_up_excess(self, kind: str, allowed: int) -> None:
+        excess = self.lanes.take_excess({kind: allowed})
+        assert {r[TYPE] for r in excess} <= {kind} & self.most.keys()
+        assert self.lanes.waiting.get(kind, 0) <= allowed
+        self.given_up |= {r[OFFSET] for r in excess}
+
+    @rule(
+        keys=st.lists(st.sampled_from([None, b"a", b"b", b"c"]), max_size=12),
+        kinds=st.lists(st.sampled_from(["quick", "slow", "new"]), min_size=12, max_size=12),
+    )
+    def submit(self, keys: list[bytes | None], kinds: list[str]) -> None:
+        records = []
+        for key, kind in zip(keys, kinds, strict=False):
+            records.append(record(self.next_offset, key, kind))
+            self.submitted[key].append(self.next_offset)
+            self.next_offset += 1
+        self.lanes.submit(records)
+
+    @rule(index=st.integers(0, 2), limit=st.integers(1, 4), alone_first=st.booleans())
+    def take(self, index: int, limit: int, alone_first: bool) -> None:
+        worker = sorted(self.workers)[index]
+        in_flight = self.workers[worker]
+        before = {kind: self.in_flight(kind) for kind in self.most}
+        chunk = Chunk(self.next_chunk, worker)
+        self.next_chunk += 1
+        if not in_flight:
+            taken = (
+                (alone_first and self.lanes.take_alone(chunk))
+                or self.lanes.take_quick(chunk, limit)
+                or self.lanes.take_alone(chunk)
+            )
+        else:
+            may = len(in_flight) < 2 and not in_flight[0].alone
+            taken = may and self.lanes.take_quick(chunk, limit, in_flight)
+        if taken:
+            in_flight.append(chunk)
+            known = [self.suspected.get(o) for o in offsets(chunk)]
+            assert set(known) == {chunk.suspect}, "a suspicion was lost, or is another's"
+            assert chunk.suspect is None or len(known) == 1
+        for kind, most in self.most.items():
+            least = 1 if chunk.suspect is not None else 0
+            assert self.in_flight(kind) <= max(most, least, before[kind])
+        self.check_order()
+
+    @invariant()
+    def what_is_limited_is_counted(self) -> None:
+        counted = {kind: n for kind, n in self.lanes.in_flight.items() if n}
+        found = {kind: n for kind in self.most if (n := self.in_flight(kind))}
+        assert counted == found
+
+    def check_order(self) -> None:
+        """What runs of a key runs in one worker, after what came before it."""
+        for key in (b"a", b"b", b"c"):
+            at = [
+                (worker, [r[OFFSET] for c in chunks for _, r in c.remaining() if r[KEY] == key])
+                for worker, chunks in self.workers.items()
+            ]
+            running = [(worker, found) for worker, found in at if found]
+            assert len(running) <= 1
+            if running:
+                found = running[0][1]
+                unfinished = [
+                    o
+                    for o in self.submitted[key]
+                    if o not in self.finished[key] and o not in self.given_up
+                ]
+                assert found == unfinished[: len(found)]
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
+        chunk = self.workers[worker].pop(0)
+        self.done(chunk)
+        self.lanes.release(chunk)
+
+    def done(self, chunk: Chunk, before: int | None = None) -> None:
+        for index, done in list(chunk.remaining()):
+            if before is None or index < before:
+                self.finished[done[KEY]].append(done[OFFSET])
+                self.suspected.pop(done[OFFSET], None)
+                chunk.gone.add(index)
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(data=st.data(), done=st.integers(0, 4), unclear=st.booleans(), first=st.booleans())
+    def leave(self, data: st.DataObject, done: int, unclear: bool, first: bool) -> None:
+        """A chunk leaves what it did not get to; what the worker has besides is given back."""
+        worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
+        chunk, *later = self.workers[worker]
+        self.done(chunk, before=done)
+        left = dict(chunk.remaining())
+        suspects = dict.fromkeys(left, SUSPICION) if unclear else {}
+        for other in later if left and first else ():
+            self.give_back(other)
+        self.workers[worker].pop(0)
+        self.suspected.update({r[OFFSET]: SUSPICION for r in left.values() if unclear})
+        self.lanes.put_back(chunk, suspects)
+        self.check_order()
+        for other in later if left and not first else ():
+            self.give_back(other)
+        if left:
+            for other in later:
+                self.workers[worker].remove(other)
+                self.lanes.put_back(other, {})
+        self.check_order()
+
+    def give_back(self, chunk: Chunk) -> None:
+        indices = [index for index, _ in chunk.remaining()]
+        self.lanes.take_back(chunk, indices, self.workers[chunk.worker])
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(data=st.data(), started=st.integers(0, 3))
+    def recall(self, data: st.DataObject, started: int) -> None:
+        worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
+        chunks = self.workers[worker]
+        for position in range(len(chunks) - 1, -1, -1):
+            first = started if position == 0 else 0
+            left = [i for i, _ in chunks[position].remaining()][first:]
+            self.lanes.take_back(chunks[position], left, chunks)
+        self.check_order()
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
+        chunks = self.workers.pop(worker)
+        self.workers[self.next_worker] = []
+        self.next_worker += 1
+        for unstarted in chunks[1:]:
+            self.lanes.put_back(unstarted, {})
+        blamed = {i: SUSPICION for i, _ in chunks[0].remaining()}
+        self.suspected.update({r[OFFSET]: SUSPICION for _, r in chunks[0].remaining()})
+        self.lanes.put_back(chunks[0], blamed)
+
+    @rule()
+    def learn(self) -> None:
+        self.costs.observe("new", 3, 0.001)
+
+    @rule()
+    def unlearn(self) -> None:
+        self.costs.observe("new", 3, 3.0)
+
+    @rule()
+    def empty(self) -> None:
+        self.given_up |= {r[OFFSET] for r in self.lanes.empty()}
+
+    @invariant()
+    def what_is_done_is_not_kept(self) -> None:
+        assert self.lanes._in_flight.keys() == {chunk.number for chunk in self.chunks}
+
+    @invariant()
+    def nothing_is_lost_or_doubled(self) -> None:
+        in_flight = sum(
+            len(list(c.remaining())) for chunks in self.workers.values() for c in chunks
+        )
+        finished = [o for done in self.finished.values() for o in done]
+        assert len(finished) == len(set(finished))
+        total = in_flight + len(finished) + len(self.given_up) + len(self.lanes)
+        assert total == self.next_offset
+
+    def teardown(self) -> None:
+        """Everything comes to its end, without a deadlock between lanes."""
+        self.lanes.limit({}, {})
+        self.limit("slow", 1)
+        self.limit("quick", None)
+        self.limit("new", 2)
+        for _ in range(4 * self.next_offset + 10):
+            for chunks in self.workers.values():
+                while chunks:
+                    chunk = chunks.pop(0)
+                    self.done(chunk)
+                    self.lanes.release(chunk)
+            if not len(self.lanes):
+                break
+            for index in range(3):
+                self.take(index, 4, alone_first=False)
+        assert not len(self.lanes)
+        for key in (b"a", b"b", b"c"):
+            expected = [o for o in self.submitted[key] if o not in self.given_up]
+            assert self.finished[key] == expected
+
+
+LanesModel.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestLanesModel = LanesModel.TestCase

@@ -11,32 +11,47 @@ import threading
 import time
 from uuid import UUID
 
+_LENGTH = 36
+_TICKS = 4096
+"""Parts of a millisecond that an id tells apart."""
 _lock = threading.Lock()
-_last_ms = 0  # guarded by _lock
-_counter = 0  # guarded by _lock; 42 bits, starts anew at random in each millisecond
+_last = 0  # guarded by _lock; ticks since the epoch
+_counter = 0  # guarded by _lock; 30 bits, starts anew at random in each tick
 
 
 def uuid7() -> UUID:
-    """A new id: 48 bits of milliseconds, a 42-bit counter, 32 random bits.
+    """A new id: 48 bits of milliseconds, 12 of parts of one, a 30-bit counter, 32 random bits.
 
-    Later ids of one process sort after earlier ones, also within a millisecond and when the
-    clock is set back.
+    Later ids of one process sort after earlier ones, also within a tick and when the clock is set
+    back.
     """
-    global _last_ms, _counter  # noqa: PLW0603  (the one sequence of this process)
-    random = int.from_bytes(os.urandom(10))
-    now = time.time_ns() // 1_000_000
+    global _last, _counter  # noqa: PLW0603  (the one sequence of this process)
+    random = int.from_bytes(os.urandom(8))
+    now = time.time_ns() * _TICKS // 1_000_000
     with _lock:
-        if now > _last_ms:
-            _last_ms = now
-            _counter = (random >> 32) & ((1 << 41) - 1)  # its top bit is room to count
+        if now > _last:
+            _last = now
+            _counter = (random >> 32) & ((1 << 29) - 1)  # its top bit is room to count
         else:
             _counter += 1
-            if _counter >> 42:
-                _last_ms += 1
+            if _counter >> 30:
+                _last += 1
                 _counter = 0
-        ms, counter = _last_ms, _counter
+        ticks, counter = _last, _counter
+    ms, part = divmod(ticks, _TICKS)
     value = (ms & ((1 << 48) - 1)) << 80
-    value |= 0x7 << 76 | (counter >> 30) << 64  # version, upper 12 bits of the counter
-    value |= 0x2 << 62 | (counter & ((1 << 30) - 1)) << 32  # variant, lower 30 bits
+    value |= 0x7 << 76 | part << 64  # version
+    value |= 0x2 << 62 | counter << 32  # variant
     value |= random & 0xFFFF_FFFF
     return UUID(int=value)
+
+
+def time_of(request_id: str) -> float | None:
+    """When an id of `uuid7` was made, in seconds to the microsecond; None for any other id."""
+    if len(request_id) != _LENGTH or request_id[14] != "7":
+        return None
+    try:
+        value = UUID(request_id).int
+    except ValueError:
+        return None
+    return ((value >> 80) + ((value >> 64) & 0xFFF) / _TICKS) / 1000

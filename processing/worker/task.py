@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from feedback.contract.envelope import Envelope
-from feedback.contract.record import Record, kind_of
+from feedback.contract.ids import time_of
+from feedback.contract.record import TIMESTAMP, Record, kind_of
 from feedback.contract.states import RETRIED, UNKNOWN_TYPE, State
 from feedback.contract.times import moment
 from feedback.journal.rows import StoredRequest
@@ -124,7 +125,13 @@ class Task:
         """
         if self.stored is not None:
             return self.stored.produced_at
-        return moment(min(self.envelope.time, time.time()))
+        seconds = self.envelope.time
+        if self.reference is not None and seconds == self.record[TIMESTAMP] / 1000:
+            # Of two of one millisecond their ids say which one came first.
+            made = time_of(self.envelope.id)
+            if made is not None and seconds - 1 < made < seconds + 0.001:
+                seconds = made
+        return moment(min(seconds, time.time()))
 
     @property
     def crashes(self) -> int:

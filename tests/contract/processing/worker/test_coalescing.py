@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from feedback.contract.ids import time_of, uuid7
 from tests.support.queue import FAR, Queue
 
 
@@ -74,3 +75,19 @@ def test_a_producer_with_a_clock_ahead_does_not_silence_its_reference(queue: Que
     queue.again("ahead")
     queue.run(queue.record("next", "count", {"sku": "s"}, ce_time="2998-01-01T00:00:00Z"))
     assert queue.row("next")["state"] == "waiting"
+
+
+def test_of_one_millisecond_the_last_submitted_wins_whatever_order_they_come_in(
+    queue: Queue,
+) -> None:
+    """Their ids are made in the order of the calls; partitions are read in any."""
+    made = [str(uuid7()) for _ in range(5)]
+    first = time_of(made[0])
+    assert first is not None
+    milliseconds = int(first * 1000) + 1
+    sent = [queue.record(name, "count", {"sku": "s"}) for name in made]
+    sent = [(*record[:3], milliseconds, *record[4:]) for record in sent]
+    for number in (4, 1, 3, 0, 2):
+        queue.run(sent[number])
+    states = {name: queue.row(name)["state"] for name in made}
+    assert states == dict.fromkeys(made[:4], "superseded") | {made[4]: "waiting"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ def harm(do: str) -> None:
             Path(path).touch()
             os._exit(9)
         case ["hang"]:
+            time.sleep(3600)
+        case ["child", path]:
+            child = subprocess.Popen(["sleep", "3600"])
+            Path(path).write_text(str(child.pid))
             time.sleep(3600)
         case ["sleep", seconds]:
             time.sleep(float(seconds))

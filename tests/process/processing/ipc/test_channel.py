@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from processing.ipc.channel import BlockingChannel, Channel, ChannelClosed, socket_pair
-from processing.ipc.frames import Configure, Frame, Recall, Returned, RunChunk, Stop, encode
+from processing.ipc.frames import Configure, Frame, Recall, Report, Returned, RunChunk, Stop, encode
 from processing.ipc.progress import Slot
 from processing.worker.inbox import Inbox
 from tests.support.waiting import eventually
@@ -89,6 +91,51 @@ def test_a_slot_shows_what_runs_to_who_opens_it() -> None:
     assert slot.read() is None
     worker.close()
     slot.close()
+
+
+def test_a_slot_needs_no_room_in_a_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/not/there")
+    slot, descriptor = Slot.create()
+    assert str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/memfd:")
+    os.close(descriptor)
+    slot.set(2**40 + 1, 499, 1.0, None)
+    running = slot.read()
+    assert running is not None
+    assert (running.chunk, running.index) == (2**40 + 1, 499)
+    slot.close()
+
+
+def test_what_is_on_its_way_behind_something_given_back_is_given_back_too(pair: Pair) -> None:
+    main, child = pair
+    slot, descriptor = Slot.create()
+    os.close(descriptor)
+    inbox = Inbox(child, slot, lambda: None)
+    main.send(chunk(1))
+    main.send(chunk(2))
+    first = inbox.next()
+    assert first is not None
+    assert first.start(0, None)
+    first.unclear.append(0)
+    eventually(lambda: len(inbox._chunks) == 2)
+    inbox.report(first, first.finish(None))
+    # Main had not heard of either when it sent this one.
+    main.send(chunk(3))
+    second, third = inbox.next(), inbox.next()
+    assert second is not None
+    assert third is not None
+    assert second.recalled_whole
+    assert third.recalled_whole
+    frames: list[Frame] = []
+    eventually(lambda: frames.extend(main.receive()) or len(frames) == 3)
+    returned, report, late = frames
+    assert (returned, late) == (Returned(2, [0]), Returned(3, [0]))
+    assert isinstance(report, Report)
+    for work in (second, third):
+        inbox.report(work, work.finish(None))
+    main.send(chunk(4, returns=3))
+    fourth = inbox.next()
+    assert fourth is not None
+    assert fourth.start(0, None)
 
 
 def test_recall_takes_what_was_not_started(pair: Pair) -> None:

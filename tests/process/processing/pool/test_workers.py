@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import eventually
 from tests.support.workers import Workers
 
 Make = Callable[..., Workers]
@@ -121,6 +123,68 @@ def test_a_worker_is_replaced_after_so_many_requests(make: Make) -> None:
     workers.check_effects()
 
 
+def test_the_next_worker_is_ready_before_one_is_replaced_and_one_goes_at_a_time(
+    make: Make,
+) -> None:
+    workers = make(workers=2, worker_max_requests=20)
+    workers.start()
+    fewest = 2
+
+    def turned(count: int) -> bool:
+        nonlocal fewest
+        fewest = min(fewest, workers.supervisor.stats().workers)
+        assert len(workers.pids) <= 4
+        return len(workers.seen) >= count
+
+    ids = names("id", 200)
+    workers.submit(*ids)
+    workers.until(lambda: turned(4))
+    workers.until(lambda: turned(4) and workers.supervisor.in_hand == 0)
+    assert fewest == 2
+    assert workers.states() == dict.fromkeys(ids, ("done", "ok"))
+
+
+def test_what_a_handler_has_started_ends_with_its_worker(make: Make, tmp_path: Path) -> None:
+    workers = make()
+    workers.start()
+    workers.warm()
+    pid = tmp_path / "pid"
+    workers.submit("starts", do=f"child {pid}", ce_timeout="1")
+    workers.finish()
+    assert workers.states() == {"starts": ("failed", "timeout")}
+    eventually(lambda: not alive(int(pid.read_text())))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_worker_that_cannot_be_started_for_lack_of_descriptors_is_tried_again(
+    make: Make,
+) -> None:
+    workers = make()
+    workers.start()
+    workers.warm()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    workers.submit(*names("id"))
+    # None but those that are open: a pair of sockets is too much.
+    used = len(list(Path("/proc/self/fd").iterdir())) - 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+    try:
+        os.kill(workers.pids[0], signal.SIGKILL)
+        workers.until(lambda: not workers.supervisor.workers_start)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert workers.supervisor.fatal is None
+    workers.finish()
+    assert workers.states() == dict.fromkeys(names("id"), ("done", "ok"))
+    workers.check_effects()
+
+
 def test_a_worker_that_has_grown_is_replaced_after_its_chunk(make: Make) -> None:
     workers = make(worker_max_rss=300 * MIB)
     workers.start()
@@ -182,8 +246,10 @@ def test_an_import_that_fails_later_is_tried_again_and_nothing_is_lost(
     workers.until(lambda: len(workers.seen) >= 4)
     assert workers.supervisor.fatal is None
     assert workers.supervisor.in_hand == 20
+    assert not workers.supervisor.workers_start
     mood.unlink()
     workers.finish()
+    assert workers.supervisor.workers_start
     assert workers.states() == dict.fromkeys(names("id"), ("done", "ok"))
 
 

@@ -1,0 +1,120 @@
+"""Shares of the workers' time, and what the pool makes of them."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from feedback.contract.record import TYPE, Record
+from processing.ipc.frames import Report, RunChunk
+from processing.pool.actions import Send, Spawn
+from processing.pool.pool import Pool
+from processing.pool.time_shares import TimeShares
+from processing.settings import PoolSettings
+
+BACKEND = (4711, "then")
+SECONDS = {"quick": 0.0001, "slow": 10.0, "half": 0.5}
+
+
+def test_who_had_least_goes_next() -> None:
+    shares: TimeShares[str] = TimeShares()
+    assert shares.in_turn(["a", "b"]) == ["a", "b"]
+    shares.served("a", 2.0)
+    assert shares.in_turn(["a", "b"]) == ["b", "a"]
+    for _ in range(3):
+        shares.served("b", 1.0)
+    assert shares.in_turn(["a", "b"]) == ["a", "b"]
+
+
+def test_nobody_is_owed_anything_for_a_time_in_which_he_wanted_nothing() -> None:
+    shares: TimeShares[str] = TimeShares()
+    for _ in range(10):
+        shares.served("a", 1.0)
+    shares.served("b", 1.5)
+    assert shares.in_turn(["b", "a"]) == ["a", "b"]
+
+
+def record(offset: int, kind: str) -> Record:
+    return ("topic", 0, offset, 0, None, b"{}", [], kind, None)
+
+
+def pool_with(workers: int, *known: str) -> Pool:
+    pool = Pool(PoolSettings(workers=workers, instance="i"))
+    for kind in known:
+        pool.costs.observe(kind, 1, SECONDS[kind])
+    for action in pool.plan(0.0):
+        assert isinstance(action, Spawn)
+        pool.ready(action.worker, BACKEND)
+    return pool
+
+
+def chunks(actions: list[Any]) -> list[tuple[int, RunChunk]]:
+    return [
+        (a.worker, a.frame)
+        for a in actions
+        if isinstance(a, Send) and isinstance(a.frame, RunChunk)
+    ]
+
+
+def done(chunk: int, **times: tuple[int, float]) -> Report:
+    return Report(chunk, [], [], dict(times), {}, database_up=True, backend=BACKEND)
+
+
+def worked(*kinds: str, until: float = 400.0) -> dict[str, float]:
+    """Worker seconds that each kind got, where four workers always have some of each to do."""
+    pool = pool_with(4, *kinds)
+    seconds = dict.fromkeys(kinds, 0.0)
+    waiting = Counter[str]()
+    free_at = dict.fromkeys(pool.workers, 0.0)
+    ends: list[tuple[float, int, int, Report]] = []
+    now, offset = 0.0, 0
+    while now < until:
+        for kind in kinds:
+            more = 1000 - waiting[kind]
+            pool.submit([record(offset + n, kind) for n in range(more)])
+            waiting[kind], offset = 1000, offset + more
+        for worker, chunk in chunks(pool.plan(now)):
+            counts = Counter(str(r[TYPE]) for r in chunk.records)
+            waiting -= counts
+            times = {kind: (n, n * SECONDS[kind]) for kind, n in counts.items()}
+            for kind, (_, took) in times.items():
+                seconds[kind] += took
+            free_at[worker] = max(now, free_at[worker]) + sum(t for _, t in times.values())
+            heapq.heappush(
+                ends, (free_at[worker], chunk.number, worker, done(chunk.number, **times))
+            )
+        now, _, worker, report = heapq.heappop(ends)
+        pool.report(worker, report)
+    return seconds
+
+
+@pytest.mark.parametrize("kinds", [("quick", "slow"), ("slow", "half")])
+def test_kinds_share_the_workers_time_not_their_turns(kinds: tuple[str, str]) -> None:
+    got = worked(*kinds)
+    assert 0.4 < got[kinds[0]] / sum(got.values()) < 0.6, got
+
+
+def test_what_no_handler_runs_for_goes_in_company_after_the_first() -> None:
+    pool = pool_with(1, "quick")
+    pool.submit([record(n, "resent") for n in range(200)])
+    assert [len(c.records) for _, c in chunks(pool.plan(1.0))] == [1]
+    pool.report(0, done(0))
+    assert [len(c.records) for _, c in chunks(pool.plan(1.1))] == [199]
+
+
+def test_what_goes_alone_is_not_kept_waiting_by_a_backlog_of_quick_ones() -> None:
+    pool = pool_with(1, "quick")
+    pool.submit([record(n, "quick") for n in range(20_000)])
+    pool.submit([record(20_000 + n, "unread") for n in range(200)])
+    ran = 0
+    for turn in range(400):
+        for _, chunk in chunks(pool.plan(float(turn))):
+            ran += sum(r[TYPE] == "unread" for r in chunk.records)
+        if ran == 200:
+            break
+        pool.report(0, done(pool.workers[0].chunks[0].number, quick=(500, 0.05)))
+    assert ran == 200
+    assert pool.in_hand > 100

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from consumer.commands.operator import moment
+from feedback.contract.states import DeadLetterReason
 from feedback.operations.dead_letters import DeadLetterRef, kinds_of
 from feedback.operations.explanations import Refusal
 from feedback.operations.requests import Connection
@@ -42,7 +43,7 @@ ReasonOption = Annotated[
     typer.Option(
         envvar="ONCEPOOL_LETTERS_REASON",
         metavar="REASON",
-        help="Only these: malformed or conflict, or the code of a request.",
+        help=f"Only these: {' or '.join(DeadLetterReason)}, or the code of a request.",
     ),
 ]
 SinceOption = Annotated[

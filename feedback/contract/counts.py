@@ -12,7 +12,7 @@ from feedback.contract.states import State
 class NotRun(StrEnum):
     """What becomes of messages that are not run and get no state."""
 
-    DEAD_LETTER = "dead_letter"  # stored as a dead letter; code `malformed` or `conflict`
+    DEAD_LETTER = "dead_letter"  # stored as a dead letter; code: its DeadLetterReason
     SKIPPED = "skipped"  # left out by the decoder of its topic; code `skip`
     LOST = "lost"  # given up when the commit of its offset failed; code `at_commit`
 

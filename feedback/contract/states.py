@@ -56,11 +56,9 @@ TIMEOUT: Final = "timeout"
 WORKER_DIED: Final = "worker_died"
 DATABASE_UNAVAILABLE: Final = "database_unavailable"
 SHUTDOWN: Final = "shutdown"
-CONFLICT: Final = "conflict"
 INVALID_PAYLOAD: Final = "invalid_payload"
 UNKNOWN_TYPE: Final = "unknown_type"
 EXPIRED: Final = "expired"
-MALFORMED: Final = "malformed"
 PARKED: Final = "parked"
 TRANSACTION_ENDED: Final = "transaction_ended"
 RETRY: Final = "retry"
@@ -68,6 +66,18 @@ DELAYED: Final = "delayed"
 COALESCING: Final = "coalescing"
 FOLLOW_UP: Final = "follow_up"
 RETRIED: Final = "retried"
+
+
+class DeadLetterReason(StrEnum):
+    """Why a message is a dead letter; also the code that it is counted under.
+
+    The journal's CHECK on `dead_letters.reason` lists them once more, so that no writer can store
+    another: a new one needs a migration besides.
+    """
+
+    MALFORMED = "malformed"  # it cannot become a request
+    CONFLICT = "conflict"  # its id belongs to a request with another payload or type
+
 
 # Codes of a `failed` that no journal row stands behind.
 WITHOUT_ROW: Final[frozenset[str]] = frozenset({DATABASE_UNAVAILABLE, SHUTDOWN})

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from feedback.contract.counts import Count, NotRun
 from feedback.contract.record import TYPE, Headers, Record
-from feedback.contract.states import MALFORMED, State
+from feedback.contract.states import DeadLetterReason, State
 from feedback.status.store import StatusWrite
 from feedback.status.writes import status_write
 
@@ -116,16 +117,21 @@ class DeadLetter(NamedTuple):
     """A message that can't become a request, or conflicts with a stored one."""
 
     request_id: str | None
-    reason: str
+    reason: DeadLetterReason
     error: str
     record: Record
 
-    def malformed_status(self, at: datetime, *, ttl: int | None = None) -> list[StatusWrite]:
-        """`failed/malformed` for a message whose id at least is valid."""
+    @property
+    def counted_as(self) -> Count:
+        """What it is counted as once it is stored."""
+        return Count(self.record[TYPE] or "", NotRun.DEAD_LETTER, self.reason)
+
+    def failed_status(self, at: datetime, *, ttl: int | None = None) -> list[StatusWrite]:
+        """`failed/<reason>` for a message that is no request and whose id at least is valid."""
         if self.request_id is None:
             return []
         write = status_write(
-            self.request_id, self.record[TYPE] or "", State.FAILED, 1, code=MALFORMED, attempt=1,
+            self.request_id, self.record[TYPE] or "", State.FAILED, 1, code=self.reason, attempt=1,
             at=at, reason=self.error, ttl=ttl, bump=True,
         )  # fmt: skip
         return [write]

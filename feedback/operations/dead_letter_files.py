@@ -25,6 +25,7 @@ from pydantic import (
     ValidationError,
 )
 
+from feedback.contract.states import DeadLetterReason
 from feedback.journal.queries import query
 from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.requests import SCHEMA, Connection, Row
@@ -69,7 +70,7 @@ class MessageLine(_Line):
 
     kind: Literal["message"]
     request_id: Name | None = None
-    reason: Literal["malformed", "conflict"]
+    reason: Annotated[DeadLetterReason, Field(strict=False)]
     detail: Text | None = None
     at: Annotated[AwareDatetime, Field(strict=False)]
 

@@ -17,7 +17,7 @@ from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.exact_json import parse_json, write_json
 from feedback.contract.record import Headers, Record
-from feedback.contract.states import CONFLICT
+from feedback.contract.states import DeadLetterReason
 from feedback.contract.times import moment
 from feedback.errors import Malformed
 from feedback.journal.notifications import notify_due
@@ -113,7 +113,7 @@ def retry_letter(
         letter = _lock(connection, number, schema)
         if isinstance(letter, Refusal):
             return letter
-        if letter["reason"] == CONFLICT and id is None:
+        if letter["reason"] == DeadLetterReason.CONFLICT and id is None:
             return _no(number, "its id belongs to another request: give it one with --id")
         try:
             headers, envelope = _as_request(letter, id, type)

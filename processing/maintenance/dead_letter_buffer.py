@@ -11,9 +11,8 @@ from typing import Any
 import psycopg
 from structlog.stdlib import BoundLogger
 
-from feedback.contract.counts import Count, NotRun
-from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE
-from feedback.contract.states import MALFORMED
+from feedback.contract.counts import Count
+from feedback.contract.record import OFFSET, PARTITION, TOPIC
 from feedback.journal.halving import write_in_halves
 from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
@@ -39,7 +38,7 @@ class DeadLetterBuffer:
             self._waiting.extend((part, letter) for letter in letters)
 
     def write(self, connection: psycopg.Connection[Any]) -> tuple[Counter[int], dict[Count, int]]:
-        """Stores some; returns how many of each part, and how many of each type.
+        """Stores some; returns how many of each part it is done with, and what was stored.
 
         Raises psycopg.Error where the database is away; then all are still here.
         """
@@ -54,16 +53,13 @@ class DeadLetterBuffer:
                 error=str(error), **_facts(letter),
             )  # fmt: skip
         lost = {id(letter) for letter, _ in refused}
-        for _, letter in batch:
-            if id(letter) not in lost:
-                self._log.warning("stored as dead letter", **_facts(letter))
+        stored = [letter for _, letter in batch if id(letter) not in lost]
+        for letter in stored:
+            self._log.warning("stored as dead letter", **_facts(letter))
         with self._lock:
             for _ in batch:
                 self._waiting.popleft()
-        kinds = Counter(
-            Count(letter.record[TYPE] or "", NotRun.DEAD_LETTER, MALFORMED) for _, letter in batch
-        )
-        return Counter(part for part, _ in batch), dict(kinds)
+        return Counter(part for part, _ in batch), Counter(letter.counted_as for letter in stored)
 
     def name_lost(self) -> None:
         """Says in the log which messages nobody keeps, now that this process ends."""

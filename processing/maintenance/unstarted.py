@@ -19,7 +19,7 @@ from feedback.contract.counts import Count
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.headers import reply_channel
 from feedback.contract.record import HEADERS, TOPIC, VALUE, Record
-from feedback.contract.states import DATABASE_UNAVAILABLE, MALFORMED, SHUTDOWN, State
+from feedback.contract.states import DATABASE_UNAVAILABLE, SHUTDOWN, DeadLetterReason, State
 from feedback.contract.times import moment
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Superseded
@@ -68,14 +68,14 @@ def refusals(
     for record in records:
         if record[TOPIC] in decoded:
             why = f"its decoder had not run when the consumer gave it up ({code})"
-            result.letters.append(DeadLetter(None, MALFORMED, why, record))
+            result.letters.append(DeadLetter(None, DeadLetterReason.MALFORMED, why, record))
             continue
         try:
             envelope = read(record)
         except Malformed as error:
-            letter = DeadLetter(error.id, MALFORMED, str(error), record)
+            letter = DeadLetter(error.id, DeadLetterReason.MALFORMED, str(error), record)
             result.letters.append(letter)
-            result.writes += letter.malformed_status(at, ttl=ttl)
+            result.writes += letter.failed_status(at, ttl=ttl)
             continue
         result.writes.append(
             status_write(

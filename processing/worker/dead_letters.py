@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 import psycopg
 from structlog.stdlib import BoundLogger
 
-from feedback.contract.counts import Count, NotRun
-from feedback.contract.record import OFFSET, PARTITION, TOPIC, TYPE
-from feedback.contract.states import MALFORMED
+from feedback.contract.record import OFFSET, PARTITION, TOPIC
 from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
@@ -38,20 +36,21 @@ class DeadLetters:
         self._log = log
 
     def write(self, letters: dict[int, DeadLetter], chunk: ChunkRun) -> None:
-        """Keeps them all. Raises DatabaseAway: then nothing is said of those that are not kept."""
+        """Keeps them, and counts and tells those that it could keep.
+
+        Raises DatabaseAway: then nothing is said of those that are not kept.
+        """
         if not letters:
             return
+        kept = list(letters.values())
         try:
             # The same letter twice is one, so an unknown commit outcome is no matter.
-            self._outages.redo(lambda: self._keep(letters.values()))
+            self._outages.redo(lambda: self._keep(kept))
         except psycopg.Error:
-            for letter in letters.values():
-                self._keep_alone(letter)
+            kept = [letter for letter in kept if self._keep_alone(letter)]
         now = datetime.now(UTC)
-        kept = letters.values()
-        self._publish([w for letter in kept for w in letter.malformed_status(now)])
-        for letter in letters.values():
-            chunk.counts[Count(letter.record[TYPE] or "", NotRun.DEAD_LETTER, MALFORMED)] += 1
+        self._publish([write for letter in kept for write in letter.failed_status(now)])
+        chunk.counts.update(letter.counted_as for letter in kept)
         chunk.settled.update(letters)
 
     def _keep(self, letters: Iterable[DeadLetter]) -> None:
@@ -61,7 +60,7 @@ class DeadLetters:
             self._rows.add_letter(session.cursor(), letter)
         session.commit()
 
-    def _keep_alone(self, letter: DeadLetter) -> None:
+    def _keep_alone(self, letter: DeadLetter) -> bool:
         try:
             self._outages.redo(lambda: self._keep([letter]))
         except psycopg.Error as error:
@@ -71,3 +70,5 @@ class DeadLetters:
                 request_id=letter.request_id, place="/".join(map(str, place)), why=letter.error,
                 error=describe(error),
             )  # fmt: skip
+            return False
+        return True

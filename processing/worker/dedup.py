@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from feedback.contract.envelope import JSON
-from feedback.contract.states import CONFLICT, FINAL, State
+from feedback.contract.states import FINAL, DeadLetterReason, State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.rows import DeadLetter, RequestRow, StoredRequest, stored_headers
 from processing.handlers.errors import InvalidPayload
@@ -111,7 +111,7 @@ def conflict_letter(task: Task) -> DeadLetter:
     error = f"request id {e.id!r} belongs to a request with another payload"
     if stored is not None and stored.type != e.type:
         error = f"request id {e.id!r} belongs to a request of type {stored.type!r}, not {e.type!r}"
-    return DeadLetter(e.id, CONFLICT, safe_text(error), task.record)
+    return DeadLetter(e.id, DeadLetterReason.CONFLICT, safe_text(error), task.record)
 
 
 def _ours(claim: str, stored: StoredRequest) -> bool:

@@ -16,7 +16,7 @@ import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.counts import SKIP, Count, NotRun
-from feedback.contract.states import MALFORMED
+from feedback.contract.states import DeadLetterReason
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Coalescing
 from feedback.journal.rows import DeadLetter
@@ -127,17 +127,18 @@ class Executor:
     def _read(self, chunk: ChunkRun) -> tuple[list[Task], dict[int, DeadLetter]]:
         tasks: list[Task] = []
         letters: dict[int, DeadLetter] = {}
+        malformed = DeadLetterReason.MALFORMED
         suspect = chunk.suspect
         trusted = suspect is None or suspect.verdict is None
         for index, record in enumerate(chunk.records):
             try:
                 task = read_task(self._app, index, record, self._limits, trusted=trusted)
             except Malformed as error:
-                letters[index] = DeadLetter(error.id, MALFORMED, safe_text(error), record)
+                letters[index] = DeadLetter(error.id, malformed, safe_text(error), record)
                 continue
             except BaseException as error:  # noqa: BLE001 - nobody thought of it: this record's end
                 why = f"it could not be read: {describe(error)}"
-                letters[index] = DeadLetter(None, MALFORMED, why, record)
+                letters[index] = DeadLetter(None, malformed, why, record)
                 continue
             if isinstance(task, Skip):
                 chunk.counts[Count("", NotRun.SKIPPED, SKIP)] += 1

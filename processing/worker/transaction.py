@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from feedback.contract.counts import Count, NotRun
-from feedback.contract.states import CONFLICT, DUPLICATE, State
+from feedback.contract.states import DUPLICATE, DeadLetterReason, State
 from feedback.journal.coalescing import Arrival, Coalescing
 from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import JournalWriter
@@ -163,7 +163,8 @@ class Round:
         for task in fate.conflicts:
             # Its own status may have expired: whoever sent another payload sees what stands there.
             writes += self._standing(task, now)
-            chunk.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, CONFLICT)] += 1
+            reason = DeadLetterReason.CONFLICT
+            chunk.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, reason)] += 1
         self._publish(writes)
         for gone in fate.ousted:
             chunk.counts[Count(gone.type, gone.state, gone.code)] += 1

@@ -249,6 +249,16 @@ def test_a_record_that_cannot_even_be_read_is_a_dead_letter(
     assert (set(bench.rows()), bench.letters()) == ({"r0", "r2"}, [("malformed", None)])
 
 
+def test_a_dead_letter_that_the_journal_refuses_is_neither_told_nor_counted(bench: Bench) -> None:
+    bench.query(f"ALTER TABLE {bench.schema}.dead_letters ADD CHECK (request_id <> 'm-1')")
+    report = bench.run(*(bench.record(f"m-{n}", None, {}) for n in range(3)))
+
+    assert bench.letters() == [("malformed", "m-0"), ("malformed", "m-2")]
+    assert [status["id"] for status in bench.statuses] == ["m-0", "m-2"]
+    assert report.counts == {("", "dead_letter", "malformed"): 2}
+    assert (report.unclear, report.returned) == ([], [])
+
+
 def test_what_fails_between_the_steps_ends_the_requests_that_are_left(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,25 @@ def test_statuses_that_wait_are_sent_before_the_end(
         valkey.stop()
 
 
+def test_a_dead_letter_that_the_journal_refuses_is_answered_for_and_not_counted(
+    start: StartMaintenance, stack: Stack, schema: str
+) -> None:
+    maintenance = start(schema=schema)
+    maintenance.ready()
+    with psycopg.connect(stack.database) as database:
+        database.execute(f"ALTER TABLE {schema}.dead_letters ADD CHECK (kafka_offset <> 1)")
+    broken = [
+        ("requests", 0, number, 0, None, b"{}", [("ce_type", b"a")], "a", None)
+        for number in range(3)
+    ]
+
+    maintenance.send(Refuse(0, "shutdown", broken, []))
+
+    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 3)
+    eventually(lambda: counters(stack, schema) == {("a", "dead_letter", "malformed"): 2})
+    assert len(letters(stack, schema)) == 2
+
+
 def test_a_dead_letter_from_the_far_future_stops_no_other(
     start: StartMaintenance, stack: Stack, schema: str
 ) -> None:

@@ -19,6 +19,7 @@ from consumer.commands.limits import TYPES as LIMIT
 from consumer.commands.limits import described
 from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, with_settings
 from consumer.commands.output import as_cell, print_json
+from consumer.commands.stats_screen import Scroll, keys, window
 from consumer.config.settings import Settings
 
 app = typer.Typer()
@@ -31,6 +32,10 @@ INSTANCE = (
 TOPIC = ("topic", "partitions", "waiting")
 TYPE = ("type", "rate", "done_hour", "done_day", "waiting", "due", "oldest", "overdue")
 COUNT = ("type", "state", "code", "n")
+LEAVE_OUT = ("host", "version", "paused", "queued", "joined", "lost_at_commit", "overdue")
+"""Columns that go first where the terminal is narrow; --json has them all."""
+GAP = 2
+WIDE = 10_000
 AGES = frozenset({"age", "oldest", "overdue"})
 
 
@@ -66,15 +71,17 @@ def stats(
         for name, problem in found.problems.items():
             typer.echo(f"oncepool: {name}: {problem}", err=True)
     else:
-        Console(highlight=False).print(render(found))
+        console = _console()
+        console.print(render(found, console.width))
     if found.blind:
         raise typer.Exit(1)
 
 
 def _watch(settings: Settings, minutes: int) -> None:
-    console = Console(highlight=False)
+    console = _console()
     live = Live(console=console, screen=console.is_terminal, auto_refresh=False)
     stopping = threading.Event()
+    scroll = Scroll()
 
     def stop(*_: object) -> None:
         if stopping.is_set():
@@ -84,16 +91,30 @@ def _watch(settings: Settings, minutes: int) -> None:
     # Not as an exception: one that comes while the screen is drawn would leave it as it is.
     before = signal.signal(signal.SIGINT, stop)
     try:
-        while not stopping.is_set():
-            began = time.monotonic()
-            shown = render(look(settings, minutes))
-            live.start()
-            live.update(shown, refresh=True)
-            # A look that takes long must not become all that the services do.
-            stopping.wait(max(REFRESH, time.monotonic() - began))
+        with keys() as wait:
+            while not stopping.is_set():
+                began = time.monotonic()
+                picture = render(look(settings, minutes), console.width)
+                live.start()
+                # A look that takes long must not become all that the services do.
+                due = time.monotonic() + max(REFRESH, time.monotonic() - began)
+                while not stopping.is_set() and time.monotonic() < due:
+                    shown = window(console, picture, scroll) if console.is_terminal else picture
+                    live.update(shown, refresh=True)
+                    match wait(due - time.monotonic(), stopping.is_set):
+                        case "quit":
+                            stopping.set()
+                        case str(key):
+                            scroll.key(key)
     finally:
         live.stop()
         signal.signal(signal.SIGINT, before)
+
+
+def _console() -> Console:
+    """As wide as the terminal; without one as wide as it has to be."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=WIDE)
 
 
 def as_json(found: Look) -> Row:
@@ -111,26 +132,26 @@ def as_json(found: Look) -> Row:
     return parts
 
 
-def render(found: Look) -> Group:
-    """All of it as tables."""
+def render(found: Look, width: int) -> Group:
+    """All of it as tables that fit into so many columns of a terminal."""
     shown: list[RenderableType] = [_summary(found.summary())]
     shown += (Text(f"{name}: {problem}", style="red") for name, problem in found.problems.items())
     shown.append(Text(""))
     if found.instances is not None and found.limits is not None:
-        shown += _table("instances", INSTANCE, found.instances)
+        shown += _table("instances", INSTANCE, found.instances, width)
         limits = described(found.limits, found.instances)
         workers = {name: limits[name] for name in ("workers", "workers_total") if limits[name]}
         if workers:
             shown.append(Text("limits: " + _pairs(workers.items())))
         if limits["types"]:
             rows = [{**row, "at_once": sum(row["at_once"].values())} for row in limits["types"]]
-            shown += _table("limits", LIMIT, rows)
+            shown += _table("limits", LIMIT, rows, width)
     if found.topics is not None:
-        shown += _table("topics", TOPIC, found.topics)
+        shown += _table("topics", TOPIC, found.topics, width)
     if found.journal is not None:
-        shown += _table("types", TYPE, found.journal.types)
+        shown += _table("types", TYPE, found.journal.types, width)
     if found.requests is not None:
-        shown += _table("requests", COUNT, found.requests)
+        shown += _table("requests", COUNT, found.requests, width)
     return Group(*shown)
 
 
@@ -144,11 +165,33 @@ def _pairs(items: Iterable[tuple[str, Any]]) -> str:
     return "   ".join(f"{name.replace('_', ' ')} {value}" for name, value in items)
 
 
-def _table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> list[RenderableType]:
-    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(_cell(column, row.get(column))) for column in columns))
+def _table(
+    title: str, columns: Sequence[str], rows: Iterable[Row], width: int
+) -> list[RenderableType]:
+    """Headings are broken at underscores, then columns left out, until it fits."""
+    lines = [{column: _cell(column, row.get(column)) for column in columns} for row in rows]
+    heading = dict(zip(columns, columns, strict=True))
+    kept = list(columns)
+    if _width(kept, heading, lines) > width:
+        heading = {column: column.replace("_", "\n") for column in columns}
+    for column in LEAVE_OUT:
+        if column in kept and _width(kept, heading, lines) > width:
+            kept.remove(column)
+    missing = [column for column in columns if column not in kept]
+    shown = f"{title} (too narrow for {', '.join(missing)})" if missing else title
+    table = Table(title=shown, title_justify="left", box=None, pad_edge=False)
+    for column in kept:
+        table.add_column(heading[column], no_wrap=True)
+    for line in lines:
+        table.add_row(*(Text(line[column]) for column in kept))
     return [table, Text("")]
+
+
+def _width(columns: Iterable[str], heading: dict[str, str], lines: Iterable[Row]) -> int:
+    parts = {c: max(map(len, heading[c].split("\n"))) for c in columns}
+    for line in lines:
+        parts = {column: max(n, len(line[column])) for column, n in parts.items()}
+    return sum(parts.values()) + GAP * (len(parts) - 1)
 
 
 def _cell(column: str, value: Any) -> str:

@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 from typing import Any
 
 import orjson
@@ -124,3 +125,37 @@ def test_watching_ends_cleanly_on_ctrl_c(bench: Bench, draws: int) -> None:
     assert b"Abort" not in seen
     assert b"\x1b[?25h" in seen, "the cursor stays hidden"
     assert b"\x1b[?1049l" in seen, "the screen from before is not back"
+
+
+def test_a_small_terminal_is_scrolled_by_keys(bench: Bench) -> None:
+    bench.start()
+    bench.outcome("effect", {"table": bench.table})
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "consumer", "stats", "--watch"],
+        cwd=ROOT,
+        env={**environment(bench), "TERM": "xterm", "COLUMNS": "80", "LINES": "10"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    seen = b""
+
+    def read_until(text: bytes) -> None:
+        nonlocal seen
+        while text not in seen:
+            seen += os.read(master, 65536)
+        seen = b""
+
+    read_until(b"lines 1-9 of")
+    os.write(master, b"\x1b[B")
+    read_until(b"lines 2-10 of")
+    os.write(master, b"G")
+    read_until(b"effect")  # the last table: how requests ended
+    os.write(master, b"q")
+
+    assert watching.wait(60) == 0
+    assert termios.tcgetattr(slave) == before
+    os.close(master)
+    os.close(slave)

@@ -104,6 +104,11 @@ def _ask_redis(settings: Settings, found: Look) -> None:
     now = datetime.now(UTC)
     found.limits = limits
     found.instances = [{**row, "age": _age(row, now)} for row in rows]
+    if times := [row["limits_restored_at"] for row in rows if row.get("limits_restored_at")]:
+        found.problems["limits"] = (
+            f"were gone from Redis and put back by an instance at {max(times)}: look at them with"
+            " `oncepool limits show`"
+        )
     _note_missing(found, (topic for row in rows for topic in row.get("missing_topics") or ()))
 
 

@@ -16,6 +16,9 @@ from feedback.status.store import StatusStore, StatusWrite
 
 log = logging.getLogger("oncepool.statuses")
 
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between two tries while the store is away: statuses are to come back when it does."""
 _BATCH: Final = 500
 
 
@@ -61,7 +64,7 @@ class StatusSender:
         self._alone = 0  # so many are sent one by one: one of them may be what is not taken
         self._doubtful = False  # the last batch was not taken
         self._suspect: StatusWrite | None = None  # not taken, though the store answered
-        self._breaker = breaker or Breaker()
+        self._breaker = breaker or Breaker(FIRST_PAUSE, LONGEST_PAUSE)
         self._hurry = False  # flush() wants a try now, open or not
         self._closed = False
         self._written = self._dropped = self._failures = 0

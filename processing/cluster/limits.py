@@ -23,6 +23,12 @@ MOST: Final = 1_000_000
 MOST_WORKERS: Final = 1024
 """As the configuration has it."""
 
+REVISION: Final = "revision"
+"""A field that limits nothing and that stays: without it, Redis has lost its data."""
+_RESTORE: Final = (
+    "if redis.call('exists', KEYS[1]) == 0 then redis.call('hset', KEYS[1], unpack(ARGV)) end"
+)
+
 Figure = Literal["workers", "workers_total", "total", "instance", "paused"]
 _OF_ALL: Final = ("workers", "workers_total")
 _OF_TYPE: Final = ("total", "instance", "paused")
@@ -66,6 +72,10 @@ class ClusterLimits:
     workers_total: int | None = None
     """Worker processes of all instances together, shared out."""
     types: Mapping[str, TypeLimit] = field(default_factory=dict)
+    revision: int = field(default=0, compare=False)
+    """How often they were changed; 0: they never were, or what Redis held of them is lost."""
+    fields: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """As they stand in the hash."""
     unread: tuple[str, ...] = ()
     """Unreadable fields, which limit nothing."""
 
@@ -103,7 +113,14 @@ class RedisLimitsStore:
                 pipeline.hset(self._key, mapping=given)
             if gone:
                 pipeline.hdel(self._key, *gone)
+            pipeline.hincrby(self._key, REVISION, 1)  # so that it is there, whatever was taken away
             pipeline.execute()
+
+    def restore(self, lost: ClusterLimits) -> None:
+        """Puts back what stood there, where nothing stands now. Raises StoreUnavailable."""
+        flat = [text for pair in lost.fields.items() for text in pair]
+        with _explained():
+            self._client.eval(_RESTORE, 1, self._key, *flat)
 
 
 class MemoryLimitsStore:
@@ -176,7 +193,11 @@ def parse(fields: Iterable[tuple[str, str]]) -> ClusterLimits:
     of_all: dict[str, int] = {}
     of_types: dict[str, dict[str, int]] = {}
     unread: list[str] = []
-    for name, value in sorted(fields):
+    given = dict(fields)
+    revision = given.get(REVISION, "0")
+    for name, value in sorted(given.items()):
+        if name == REVISION:
+            continue
         figure, colon, kind = name.partition(":")
         setting = Setting(figure, kind if colon else None)  # type: ignore[arg-type]
         try:
@@ -193,7 +214,14 @@ def parse(fields: Iterable[tuple[str, str]]) -> ClusterLimits:
         kind: TypeLimit(found.get("total"), found.get("instance"), "paused" in found)
         for kind, found in of_types.items()
     }
-    return ClusterLimits(of_all.get("workers"), of_all.get("workers_total"), types, tuple(unread))
+    return ClusterLimits(
+        workers=of_all.get("workers"),
+        workers_total=of_all.get("workers_total"),
+        types=types,
+        revision=int(revision) if revision.isdecimal() else 0,
+        fields=given,
+        unread=tuple(unread),
+    )
 
 
 def _text(value: bytes) -> str:

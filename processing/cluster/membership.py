@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import redis
 
 from processing.cluster.instances import Registration, instances
-from processing.cluster.limits import RedisLimitsStore
+from processing.cluster.limits import ClusterLimits, RedisLimitsStore
 from processing.cluster.quota import InstanceQuota, Quota, known_elsewhere, peer
 
 
@@ -28,6 +29,10 @@ class Membership:
         self._renewed: tuple[float, dict[str, int]] | None = None
         """When it was registered last, and what it said that it holds."""
         self._instance = instance
+        self._held: ClusterLimits | None = None
+        """The limits as they were read last."""
+        self.restored_at: datetime | None = None
+        """When they were gone from Redis and this instance put them back."""
         self.unread: tuple[str, ...] = ()
         """Unreadable fields of the limits."""
         self.known_elsewhere: frozenset[str] = frozenset()
@@ -43,7 +48,7 @@ class Membership:
         if "at_once" not in facts:
             self._register(facts, has, now)
             return None
-        limits = self._limits.read()
+        limits = self._read_limits()
         self.unread = limits.unread
         peers = [peer(found) for found in instances(self._client, self._prefix)]
         others = [one for one in peers if one.id != self._instance]
@@ -56,6 +61,16 @@ class Membership:
         self._register(facts, has, now)
         return portion
 
+    def _read_limits(self) -> ClusterLimits:
+        limits = self._limits.read()
+        if not limits.fields and self._held is not None and self._held.revision:
+            # Nobody takes all of them away without a trace: Redis has lost its data.
+            self._limits.restore(self._held)
+            self.restored_at = datetime.now(UTC)
+            limits = self._limits.read()
+        self._held = limits
+        return limits
+
     def remove(self) -> None:
         """Says that this instance is gone. Raises redis.RedisError or OSError."""
         self._registration.remove()
@@ -65,5 +80,6 @@ class Membership:
             at, said = self._renewed
             if said == held and now - at < self._interval:
                 return
-        self._registration.renew({**facts, "at_once": held})
+        restored = {} if self.restored_at is None else {"limits_restored_at": self.restored_at}
+        self._registration.renew({**facts, **restored, "at_once": held})
         self._renewed = (now, held)

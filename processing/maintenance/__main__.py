@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from datetime import datetime
 
 import redis
 
@@ -121,6 +122,7 @@ class Maintenance:
         )
         self._registered = True
         """Whether the last look at Redis worked, or none was tried yet."""
+        self._restored_at: datetime | None = None
         self._unknown: set[str] = set()
         """Types without a handler that the log has named."""
         self._told: tuple[InstanceQuota | None, tuple[str, ...]] = (None, ())
@@ -204,6 +206,9 @@ class Maintenance:
             self._registered = True
             self._health.redis(up=True, detail="answers")
             self._database.leave_to_others(self._membership.known_elsewhere)
+            if self._membership.restored_at != self._restored_at:
+                self._restored_at = self._membership.restored_at
+                self._log.warning("limits were gone from Redis: put back as this instance had them")
             if portion is not None:
                 self._tell_limits(portion)
 

@@ -92,3 +92,15 @@ def test_a_status_too_large_for_the_time_out_holds_up_no_other(valkey: PrivateVa
     assert patient.read(["large"]) == [None]
     assert sender.dropped == 1
     sender.close()
+
+
+def test_after_a_long_outage_statuses_come_back_with_the_server(valkey: PrivateValkey) -> None:
+    sender = StatusSender(RedisStatusStore(valkey.url))
+    valkey.stop()
+    sender.put(chunk(0))
+    eventually(lambda: sender.stats().failures >= 6, 30)
+    with_server = RedisStatusStore(valkey.url, timeout=5.0)
+    valkey.start()
+    eventually(lambda: with_server.read(["0-0"]) != [None], 3)
+    sender.close(5)
+    with_server.close()

@@ -203,3 +203,31 @@ def test_a_type_that_nobody_here_knows_is_named_once(
     lines = [line for line in capfd.readouterr().err.splitlines() if "no handler of" in line]
     assert len(lines) == 1
     assert '"type":"novel"' in lines[0]
+
+
+def test_limits_that_redis_has_lost_are_put_back(
+    start: StartMaintenance, schema: str, prefix: str, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    valkey = PrivateValkey(tmp_path)
+    try:
+        with valkey.client() as client:
+            store = RedisLimitsStore(client, prefix)
+            store.change({Setting("total", "a"): 8, Setting("paused", "b"): 1})
+            maintenance = start(schema=schema, redis_url=valkey.url)
+            maintenance.send(Heartbeat({"at_once": {}, "types": ["a", "b"]}))
+            maintenance.wait_for(LimitsFound)
+            before = store.read()
+
+            client.flushall()
+            eventually(lambda: store.read() == before)
+            eventually(lambda: instances(client, prefix)[0].get("limits_restored_at"))
+
+            # What an operator takes away stays away.
+            store.change({Setting("total", "a"): None, Setting("paused", "b"): None})
+            eventually(lambda: len(maintenance.received(LimitsFound)) == 2)
+            assert (store.read().types, store.read().workers) == ({}, None)
+    finally:
+        valkey.stop()
+    assert maintenance.stop() == 0
+    assert capfd.readouterr().err.count("limits were gone from Redis") == 1

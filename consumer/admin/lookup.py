@@ -9,7 +9,7 @@ from consumer.config.settings import Settings
 from consumer.errors import ConfigError
 from feedback.errors import StoreUnavailable
 from feedback.operations import requests as operators
-from feedback.status.redis_store import RedisStatusStore
+from feedback.status.opening import open_store
 from feedback.status.status import Status
 
 REDIS_TIMEOUT = 2.0
@@ -39,7 +39,7 @@ def look_up(settings: Settings, ids: Sequence[str]) -> list[Status | None]:
 def _from_redis(
     settings: Settings, ids: Sequence[str], *, required: bool
 ) -> dict[str, Status | None]:
-    store = RedisStatusStore(settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT)
+    store = open_store(settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT)
     try:
         return dict(zip(ids, store.read(ids), strict=True))
     except StoreUnavailable:

@@ -22,8 +22,8 @@ from feedback.errors import StoreUnavailable
 from feedback.operations.explanations import Refusal
 from feedback.operations.requests import Row
 from feedback.operations.transitions import AT_ONCE, By, Moved, TransitionOutcome
-from feedback.status.redis_store import RedisStatusStore
-from feedback.status.store import StatusWrite
+from feedback.status.opening import open_store
+from feedback.status.store import StatusStore, StatusWrite
 
 T = TypeVar("T")
 Move = Callable[[Sequence[str]], TransitionOutcome]
@@ -107,9 +107,9 @@ class StatusPublisher:
     """Writes the statuses of what was moved; says so once where Redis is away."""
 
     def __init__(self, settings: Settings) -> None:
-        self._store: RedisStatusStore | None = None
+        self._store: StatusStore | None = None
         if settings.redis_url:
-            self._store = RedisStatusStore(
+            self._store = open_store(
                 settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT
             )
         else:

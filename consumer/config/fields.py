@@ -20,6 +20,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from feedback.status.opening import check_url
+
 MIB = 1024 * 1024
 
 
@@ -199,9 +201,9 @@ class SettingFields(BaseSettings):
 
     @field_validator("redis_url")
     @classmethod
-    def _is_redis(cls, value: str) -> str:
-        if value and not value.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("this is none of redis://..., rediss://..., unix://...")
+    def _is_status_store(cls, value: str) -> str:
+        if value:
+            check_url(value)
         return value
 
     @property

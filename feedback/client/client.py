@@ -20,7 +20,7 @@ from feedback.client.waiter import CautiousReader, StatusWaiter, Watch
 from feedback.contract.ids import uuid7
 from feedback.contract.states import OK, State
 from feedback.errors import ClientClosed, DeliveryFailed, WaitTimeout
-from feedback.status.redis_store import RedisStatusStore
+from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
 from feedback.status.status import Status
 from feedback.status.store import StatusStore
@@ -68,7 +68,7 @@ class Client:
             producer = connect(kafka, delivery_timeout, outages)
         else:
             producer = kafka
-        self._store = RedisStatusStore(redis, prefix) if isinstance(redis, str) else redis
+        self._store = open_store(redis, prefix) if isinstance(redis, str) else redis
         self._owns_store = isinstance(redis, str)
         self._closed = False
         self._submissions = Submissions()

@@ -1,7 +1,7 @@
 """Where statuses are kept for producers to read: the shape of it, and of one write.
 
 Two stores fulfil it: `redis_store.RedisStatusStore` and, for tests without services,
-`memory_store.MemoryStatusStore`.
+`memory_store.MemoryStatusStore`. `opening.open_store` makes the one that a URL means.
 A status is a hint with a time to live; the journal is the truth.
 """
 

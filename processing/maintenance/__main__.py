@@ -22,7 +22,7 @@ import redis
 from feedback.contract.counts import PlainCount
 from feedback.contract.states import UNKNOWN_TYPE
 from feedback.errors import OncepoolError, StoreUnavailable
-from feedback.status.redis_store import RedisStatusStore
+from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
 from processing.cluster.instances import connect
 from processing.cluster.membership import Membership
@@ -110,7 +110,7 @@ class Maintenance:
         self._log = get_logger("oncepool.maintenance")
         self._health = Health(settings.stale_after, time.monotonic)
         self._sender = StatusSender(
-            RedisStatusStore(settings.redis_url, prefix=settings.redis_prefix),
+            open_store(settings.redis_url, settings.redis_prefix),
             max_queue=MOST_STATUSES,
         )
         self._membership = Membership(

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from feedback.status.redis_store import RedisStatusStore
+from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
 from processing.handlers.app import App, load_app
 from processing.handlers.start_failure import explain
@@ -76,9 +76,8 @@ class _Worker:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: whatever it raises is told
             self._channel.send(CannotServe(explain(error)))
             return 1
-        sender = StatusSender(
-            RedisStatusStore(self._settings.redis_url, prefix=self._settings.redis_prefix)
-        )
+        settings = self._settings
+        sender = StatusSender(open_store(settings.redis_url, settings.redis_prefix))
         executor = Executor(
             app,
             self._settings.database_url,

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from feedback.contract.states import RANK, State
 from feedback.errors import StoreUnavailable
 from feedback.status.memory_store import MemoryStatusStore
+from feedback.status.opening import open_store
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import Status, encode_status
 from feedback.status.store import StatusStore, StatusWrite, hinted_ids
@@ -497,3 +498,13 @@ def test_many_threads_share_a_few_connections(valkey: PrivateValkey) -> None:
 def test_a_url_that_is_none() -> None:
     with pytest.raises(ValueError):
         RedisStatusStore("http://localhost")
+
+
+def test_the_url_says_which_store_it_is(valkey: PrivateValkey) -> None:
+    store = open_store(valkey.url, f"test{next(_numbers)}", timeout=1.0)
+    assert isinstance(store, RedisStatusStore)
+    assert store.read(["a"]) == [None]
+    store.close()
+    for url in ("http://localhost", "redis:localhost", "localhost:6379", ""):
+        with pytest.raises(ValueError, match="none of redis://"):
+            open_store(url)

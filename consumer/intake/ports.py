@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from consumer.intake.events import Answered, Event, Found, Place
 from feedback.contract.record import Record
 from processing.ipc.frames import MaintenanceReady, ToMaintenance
-from processing.pool.pool import PoolStats
+from processing.pool.stats import PoolStats
 
 
 class KafkaClient(Protocol):

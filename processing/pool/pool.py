@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from feedback.contract.record import Record, is_due, kind_of, record_size
 from processing.ipc.frames import (
     Backend,
     CountKey,
-    HoldTokens,
     LimitsFound,
     ProbeDatabase,
-    RenewClaims,
     Report,
     Returned,
     RowDueIn,
@@ -28,37 +25,20 @@ from processing.ipc.progress import Running
 from processing.pool.actions import Action, Died, Replaced, Send, Tell
 from processing.pool.chunk import CHUNK_REQUESTS, Chunk, done_by_kind
 from processing.pool.costs import Costs
-from processing.pool.demand import RENEW_EVERY, Wants
+from processing.pool.demand import Wants
 from processing.pool.lanes import Lanes
 from processing.pool.limits import Caps
+from processing.pool.stats import PoolStats
 from processing.pool.suspicion import culprit_of, suspect_again, suspects_of_death
 from processing.pool.time_shares import TimeShares
+from processing.pool.waiting_queue import WaitingQueue
 from processing.pool.workers import Worker, Workers
 from processing.settings import PoolSettings
 
 PREFETCH: Final = CHUNK_REQUESTS // 4
 """A second chunk goes to a busy worker only when at least so many records wait."""
-WAITING_PER_CAP: Final = 10
-FEW: Final = 100
-"""Of a limited type ten times its cap may wait here, or so many."""
 QUICK, ALONE = "quick", "alone"
 """Who shares the workers' time."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolStats:
-    """A frozen look at the pool."""
-
-    workers: int
-    workers_free: int
-    queued: int
-    running: int
-    in_hand: int
-    deaths: int
-    database_up: bool
-    workers_wanted: int = 0
-    at_once: dict[str, int] = field(default_factory=dict)
-    """Type -> the most that may be in flight, or still is, of what instances share."""
 
 
 class Pool:
@@ -69,8 +49,8 @@ class Pool:
         self.costs = Costs()
         self.lanes = Lanes(settings.ordering, self.costs)
         self.caps = Caps()
-        self.wants = Wants(settings.max_due, settings.max_due_bytes, settings.workers)
         self.crew = Workers(settings)
+        self._queue = WaitingQueue(settings, self.lanes, self.caps, self.crew)
         self.counts: Counter[CountKey] = Counter()
         self.in_hand = 0
         self.in_hand_bytes = 0
@@ -84,7 +64,11 @@ class Pool:
         self._elsewhere: list[Record] = []
         """Records in hand that will not start here."""
         self._next_chunk = 0
-        self._hold_at = 0.0
+
+    @property
+    def wants(self) -> Wants:
+        """Claimed rows in hand, and how many more are wanted."""
+        return self._queue.wants
 
     @property
     def workers(self) -> dict[int, Worker]:
@@ -111,7 +95,7 @@ class Pool:
         if not self._elsewhere and not self.lanes.waiting:
             return []
         waiting = self.lanes.waiting
-        allowed = {kind: self._may_wait(kind, waiting) for kind in waiting}
+        allowed = {kind: self._queue.may_wait(kind, waiting) for kind in waiting}
         records = [*self._elsewhere, *self.lanes.take_excess(allowed)]
         self._elsewhere.clear()
         self._forget(records)
@@ -136,22 +120,8 @@ class Pool:
 
     def ask(self, now: float) -> list[Action]:
         """What to tell the maintenance process: how many rows are wanted, whose leases to renew."""
-        actions: list[Action] = []
-        if (renewal := self.wants.renewal(now)) is not None:
-            actions.append(Tell(renewal))
-        if now >= self._hold_at:
-            self._hold_at = now + min(RENEW_EVERY, self.settings.lease / 3)
-            actions += self._hold()
-        if self.stopping or not self.claiming or not self.database_up:
-            frame = self.wants.close()
-        elif not self.crew.serving:
-            return actions
-        else:
-            running = sum(chunk.due for chunk in self.crew.chunks)
-            frame = self.wants.next(running, self._due_limits(), self.caps.elsewhere, now)
-        if frame is not None:
-            actions.append(Tell(frame))
-        return actions
+        claiming = self.claiming and not self.stopping and self.database_up
+        return self._queue.ask(now, claiming=claiming)
 
     def claimed(self, order: int, rows: Sequence[tuple[Record, str | None]], now: float) -> None:
         """Rows were claimed: (record, verdict), those that are due first first."""
@@ -167,33 +137,7 @@ class Pool:
 
     def new_maintenance(self) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand."""
-        self.wants.forget()
-        renewal = [Tell(RenewClaims(self.wants.pairs))] if self.wants else []
-        return [*renewal, *self._hold()]
-
-    def _hold(self) -> list[Action]:
-        """Leases of calls outside are renewed for as long as this process has their chunks."""
-        tokens = [self.token(chunk) for chunk in self.crew.chunks]
-        return [Tell(HoldTokens(tokens))] if tokens else []
-
-    def _due_limits(self) -> dict[str, int]:
-        """Of limited types, how many more may wait here."""
-        if not self.caps.most:
-            return {}
-        waiting = self.lanes.waiting
-        return {
-            kind: max(0, self._may_wait(kind, waiting) - waiting.get(kind, 0))
-            for kind in self.caps.most
-            if kind not in self.caps.elsewhere
-        }
-
-    def _may_wait(self, kind: str, waiting: Mapping[str, int]) -> int:
-        """How many of a limited type may wait here; all such types together fill a quarter."""
-        if kind in self.caps.elsewhere:
-            return 0
-        quarter = self.settings.max_in_hand // 4 // max(1, len(waiting))
-        most = self.caps.most[kind]
-        return max(most, min(max(WAITING_PER_CAP * most, FEW), quarter))
+        return self._queue.new_maintenance()
 
     # Chunks
 
@@ -254,7 +198,7 @@ class Pool:
 
     def token(self, chunk: Chunk) -> str:
         """The token that a chunk's claims carry: no other chunk of any instance has it."""
-        return f"{self.settings.instance}-{chunk.number}"
+        return self._queue.token(chunk)
 
     # What workers say
 

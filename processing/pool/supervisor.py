@@ -47,8 +47,9 @@ from processing.pool.actions import (
 )
 from processing.pool.handover import Handover, facts_of
 from processing.pool.maintenance_link import MaintenanceLink
-from processing.pool.pool import Pool, PoolStats
+from processing.pool.pool import Pool
 from processing.pool.running import running_requests
+from processing.pool.stats import PoolStats
 from processing.settings import MaintenanceSettings, PoolSettings, WorkerSettings
 
 TICK: Final = 0.05

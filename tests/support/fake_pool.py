@@ -9,7 +9,7 @@ from typing import Any
 
 from feedback.contract.record import OFFSET, Record, record_size
 from processing.ipc.frames import MaintenanceReady, ToMaintenance
-from processing.pool.pool import PoolStats
+from processing.pool.stats import PoolStats
 
 
 class FakePool:

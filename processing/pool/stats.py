@@ -1,0 +1,21 @@
+"""What the pool shows of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """A frozen look at the pool."""
+
+    workers: int
+    workers_free: int
+    queued: int
+    running: int
+    in_hand: int
+    deaths: int
+    database_up: bool
+    workers_wanted: int = 0
+    at_once: dict[str, int] = field(default_factory=dict)
+    """Type -> the most that may be in flight, or still is, of what instances share."""

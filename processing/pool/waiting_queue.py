@@ -1,0 +1,84 @@
+"""What the pool says of the waiting queue: how many rows it wants, whose leases to renew. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from processing.ipc.frames import HoldTokens, RenewClaims
+from processing.pool.actions import Action, Tell
+from processing.pool.chunk import Chunk
+from processing.pool.demand import RENEW_EVERY, Wants
+from processing.pool.lanes import Lanes
+from processing.pool.limits import Caps
+from processing.pool.workers import Workers
+from processing.settings import PoolSettings
+
+WAITING_PER_CAP: Final = 10
+FEW: Final = 100
+"""Of a limited type ten times its cap may wait here, or so many."""
+
+
+class WaitingQueue:
+    """The pool's side of it."""
+
+    def __init__(self, settings: PoolSettings, lanes: Lanes, caps: Caps, crew: Workers) -> None:
+        self._settings = settings
+        self._lanes = lanes
+        self._caps = caps
+        self._crew = crew
+        self.wants = Wants(settings.max_due, settings.max_due_bytes, settings.workers)
+        self._hold_at = 0.0
+
+    def ask(self, now: float, *, claiming: bool) -> list[Action]:
+        """What to tell the maintenance process."""
+        actions: list[Action] = []
+        if (renewal := self.wants.renewal(now)) is not None:
+            actions.append(Tell(renewal))
+        if now >= self._hold_at:
+            self._hold_at = now + min(RENEW_EVERY, self._settings.lease / 3)
+            actions += self._hold()
+        if not claiming:
+            frame = self.wants.close()
+        elif not self._crew.serving:
+            return actions
+        else:
+            running = sum(chunk.due for chunk in self._crew.chunks)
+            frame = self.wants.next(running, self._limits(), self._caps.elsewhere, now)
+        if frame is not None:
+            actions.append(Tell(frame))
+        return actions
+
+    def new_maintenance(self) -> list[Action]:
+        """There is another maintenance process: it is told of every claimed row in hand."""
+        self.wants.forget()
+        renewal = [Tell(RenewClaims(self.wants.pairs))] if self.wants else []
+        return [*renewal, *self._hold()]
+
+    def may_wait(self, kind: str, waiting: Mapping[str, int]) -> int:
+        """How many of a limited type may wait here; all such types together fill a quarter."""
+        if kind in self._caps.elsewhere:
+            return 0
+        quarter = self._settings.max_in_hand // 4 // max(1, len(waiting))
+        most = self._caps.most[kind]
+        return max(most, min(max(WAITING_PER_CAP * most, FEW), quarter))
+
+    def token(self, chunk: Chunk) -> str:
+        """The token that a chunk's claims carry: no other chunk of any instance has it."""
+        return f"{self._settings.instance}-{chunk.number}"
+
+    def _hold(self) -> list[Action]:
+        """Leases of calls outside are renewed for as long as this process has their chunks."""
+        tokens = [self.token(chunk) for chunk in self._crew.chunks]
+        return [Tell(HoldTokens(tokens))] if tokens else []
+
+    def _limits(self) -> dict[str, int]:
+        """Of limited types, how many more may wait here."""
+        if not self._caps.most:
+            return {}
+        waiting = self._lanes.waiting
+        return {
+            kind: max(0, self.may_wait(kind, waiting) - waiting.get(kind, 0))
+            for kind in self._caps.most
+            if kind not in self._caps.elsewhere
+        }

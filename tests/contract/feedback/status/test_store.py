@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 import redis
@@ -14,17 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from feedback.contract.states import RANK, State
-from feedback.errors import StoreUnavailable
 from feedback.status.memory_store import MemoryStatusStore
-from feedback.status.opening import open_store
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import Status, encode_status
 from feedback.status.store import StatusStore, StatusWrite, hinted_ids
 from stack import Stack
 from tests.support import eventually
-from tests.support.private_valkey import PrivateValkey
+from tests.support.statuses import AT, standing, write
 
-AT = datetime(2030, 5, 1, 12, 0, tzinfo=UTC)
 _numbers = itertools.count()
 
 
@@ -35,13 +32,6 @@ class Part:
     store: StatusStore
     forget: Callable[[], None]
     pass_seconds: Callable[[float], None]
-
-
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
-    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
-    yield server
-    server.stop()
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -74,25 +64,6 @@ def part(request: pytest.FixtureRequest) -> Iterator[Part]:
 @pytest.fixture
 def store(part: Part) -> StatusStore:
     return part.store
-
-
-def write(
-    id: str,
-    state: State,
-    run: int = 1,
-    *,
-    code: str = "ok",
-    bump: bool = False,
-    ttl: int = 60,
-    reply_to: str | None = None,
-) -> StatusWrite:
-    value = encode_status(id, "t", state, run, code=code, attempt=1, at=AT)
-    return StatusWrite(id, value, ttl, bump, reply_to)
-
-
-def standing(store: StatusStore, id: str) -> tuple[str, int, str] | None:
-    status = store.read([id])[0]
-    return None if status is None else (status.state, status.run, status.code)
 
 
 def fresh_id() -> str:
@@ -351,160 +322,3 @@ def test_a_hint_comes_for_a_status_that_stands_already(store: StatusStore) -> No
     store.write([write("a", State.DONE, reply_to="second")])
     assert hinted_ids(eventually(lambda: hints.receive(0.1)) or b"") == ["a"]
     hints.close()
-
-
-# What only a server can do.
-
-
-@pytest.fixture
-def own(tmp_path: object, valkey: PrivateValkey) -> Iterator[RedisStatusStore]:
-    store = RedisStatusStore(valkey.url, f"test{next(_numbers)}")
-    yield store
-    store.close()
-
-
-def test_the_key_and_value_of_the_contract(own: RedisStatusStore, valkey: PrivateValkey) -> None:
-    own.write([write("a", State.DONE, ttl=77)])
-    with valkey.client() as client:
-        key = f"{own.prefix}:status:a"
-        assert client.get(key) == write("a", State.DONE).value
-        assert 75 <= client.ttl(key) <= 77
-
-
-def test_a_server_that_forgot_the_script_gets_it_again(
-    own: RedisStatusStore, valkey: PrivateValkey
-) -> None:
-    with valkey.client() as client:
-        for run in range(3):
-            client.script_flush()
-            own.write([write("a", State.RUNNING, run), write("b", State.RUNNING, run)])
-    assert standing(own, "a") == standing(own, "b") == ("running", 2, "ok")
-
-
-@pytest.mark.parametrize("foreign", [b"", b"x", b"{}", b'{"v": "000019"}'])
-def test_a_foreign_value_is_nothing_and_is_replaced(
-    own: RedisStatusStore, valkey: PrivateValkey, foreign: bytes
-) -> None:
-    with valkey.client() as client:
-        client.set(f"{own.prefix}:status:a", foreign)
-    assert own.read(["a"]) == [None]
-    own.write([write("a", State.RUNNING)])
-    assert standing(own, "a") == ("running", 1, "ok")
-
-
-def test_a_key_of_another_kind_is_replaced(own: RedisStatusStore, valkey: PrivateValkey) -> None:
-    with valkey.client() as client:
-        client.rpush(f"{own.prefix}:status:a", "x")
-    own.write([write("a", State.RUNNING)])
-    assert standing(own, "a") == ("running", 1, "ok")
-
-
-def test_no_memory_is_an_error_not_a_silent_loss(
-    own: RedisStatusStore, valkey: PrivateValkey
-) -> None:
-    with valkey.client() as client:
-        client.config_set("maxmemory", 1)
-        try:
-            with pytest.raises(StoreUnavailable, match="refused 3 of 3"):
-                own.write([write(name, State.DONE) for name in "abc"])
-        finally:
-            client.config_set("maxmemory", 0)
-    own.write([write("a", State.DONE)])
-    assert standing(own, "a") == ("done", 1, "ok")
-
-
-def test_a_channel_that_may_not_be_published_to_costs_no_status(valkey: PrivateValkey) -> None:
-    with valkey.client() as client:
-        client.acl_setuser(
-            "limited", enabled=True, passwords=["+pw"], categories=["+@all"], keys=["*"],
-            reset_channels=True,
-        )  # fmt: skip
-    store = RedisStatusStore(valkey.url.replace("//", "//limited:pw@"), f"test{next(_numbers)}")
-    store.write([write("a", State.DONE, reply_to="forbidden"), write("b", State.DONE)])
-    assert standing(store, "b") == ("done", 1, "ok")
-    store.close()
-
-
-def test_a_server_that_is_away_and_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
-    server = PrivateValkey(tmp_path_factory.mktemp("away"))
-    store = RedisStatusStore(server.url)
-    hints = store.subscribe("mine")
-    store.write([write("a", State.DONE)])
-    try:
-        server.stop()
-        for attempt in (
-            lambda: store.write([write("a", State.DONE)]),
-            lambda: store.read(["a"]),
-            lambda: store.subscribe("mine"),
-            lambda: hints.receive(0.5),
-        ):
-            with pytest.raises(StoreUnavailable):
-                attempt()
-        hints.close()
-        server.start()
-        store.write([write("a", State.RUNNING)])
-        assert standing(store, "a") == ("running", 1, "ok")
-    finally:
-        store.close()
-        server.stop()
-
-
-def test_a_server_that_hangs_costs_a_bounded_time_and_replies_stay_in_step(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    server = PrivateValkey(tmp_path_factory.mktemp("hangs"))
-    store = RedisStatusStore(server.url, timeout=0.1)
-    try:
-        store.write([write("a", State.DONE), write("b", State.RUNNING)])
-        server.pause()
-        for attempt in (
-            lambda: store.write([write("c", State.DONE)]),
-            lambda: store.read(["a", "b"]),
-            lambda: store.subscribe("mine"),
-        ):
-            with pytest.raises(StoreUnavailable):
-                attempt()
-        server.resume()
-        for _ in range(20):
-            read = store.read(["b", "a"])
-            assert [status and status.id for status in read] == ["b", "a"]
-    finally:
-        server.resume()
-        store.close()
-        server.stop()
-
-
-def test_many_threads_share_a_few_connections(valkey: PrivateValkey) -> None:
-    store = RedisStatusStore(valkey.url, f"test{next(_numbers)}", max_connections=4)
-    store.write([write("a", State.DONE)])
-    answers: list[object] = []
-
-    def ask() -> None:
-        for _ in range(5):
-            answers.extend(store.read(["a"]))
-
-    threads = [threading.Thread(target=ask) for _ in range(60)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(answers) == 300
-    assert None not in answers
-    with valkey.client() as client:
-        assert len(client.client_list()) < 20
-    store.close()
-
-
-def test_a_url_that_is_none() -> None:
-    with pytest.raises(ValueError):
-        RedisStatusStore("http://localhost")
-
-
-def test_the_url_says_which_store_it_is(valkey: PrivateValkey) -> None:
-    store = open_store(valkey.url, f"test{next(_numbers)}", timeout=1.0)
-    assert isinstance(store, RedisStatusStore)
-    assert store.read(["a"]) == [None]
-    store.close()
-    for url in ("http://localhost", "redis:localhost", "localhost:6379", ""):
-        with pytest.raises(ValueError, match="none of redis://"):
-            open_store(url)

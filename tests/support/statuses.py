@@ -1,0 +1,30 @@
+"""Statuses as a store is given them, and what it says of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from feedback.contract.states import State
+from feedback.status.status import encode_status
+from feedback.status.store import StatusStore, StatusWrite
+
+AT = datetime(2030, 5, 1, 12, 0, tzinfo=UTC)
+
+
+def write(
+    id: str,
+    state: State,
+    run: int = 1,
+    *,
+    code: str = "ok",
+    bump: bool = False,
+    ttl: int = 60,
+    reply_to: str | None = None,
+) -> StatusWrite:
+    value = encode_status(id, "t", state, run, code=code, attempt=1, at=AT)
+    return StatusWrite(id, value, ttl, bump, reply_to)
+
+
+def standing(store: StatusStore, id: str) -> tuple[str, int, str] | None:
+    status = store.read([id])[0]
+    return None if status is None else (status.state, status.run, status.code)

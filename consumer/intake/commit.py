@@ -41,7 +41,7 @@ from consumer.intake.events import (
     SendCommit,
 )
 from consumer.intake.flow_control import Room
-from consumer.intake.offset_repair import UNREAD_PAUSES, Repair
+from consumer.intake.offset_repair import UNREAD_PAUSES, OffsetRepair
 from feedback.backoff import Backoff
 from feedback.contract.record import OFFSET, Record, kind_of
 
@@ -98,7 +98,7 @@ class Commit:
         self._open: Open | None = None
         self._confirmed: dict[Place, int] = {}
         """Of each partition that is ours, the last offset known to be committed with our token."""
-        self._repair = Repair(self._token)
+        self._repair = OffsetRepair(self._token)
         self.rejoining = False
         self.stopped = False
         self.counts: Counter[str] = Counter()

@@ -48,7 +48,7 @@ class Room(NamedTuple):
 NO_ROOM = Room(0, 0, idle=False)
 
 
-class Flow:
+class FlowControl:
     """The gate in front of the pool."""
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:

@@ -35,7 +35,7 @@ from consumer.intake.events import (
     SendCommit,
     Trouble,
 )
-from consumer.intake.flow_control import Flow, Reason, Room
+from consumer.intake.flow_control import FlowControl, Reason, Room
 from consumer.intake.ports import KafkaClient, WorkerPool
 from feedback.backoff import Backoff
 from feedback.contract.record import Record
@@ -100,7 +100,7 @@ class Loop:
         self,
         kafka: KafkaClient,
         pool: WorkerPool,
-        flow: Flow,
+        flow: FlowControl,
         instance: str,
         log: BoundLogger,
         clock: Callable[[], float] = time.monotonic,

@@ -17,7 +17,7 @@ UNREAD_PAUSES = Backoff(0.5, 2.5)
 each blocks the loop."""
 
 
-class Repair:
+class OffsetRepair:
     """What has to be asked after a rejoin."""
 
     def __init__(self, token: str) -> None:

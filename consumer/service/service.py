@@ -21,7 +21,7 @@ from structlog.stdlib import BoundLogger
 
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
-from consumer.intake.flow_control import Flow
+from consumer.intake.flow_control import FlowControl
 from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
 from consumer.intake.ports import KafkaClient, ServicePool
@@ -61,7 +61,7 @@ class Service:
         self._pool = pool
         self._signals = signals
         self._log = log
-        flow = Flow(settings.max_in_hand, int(settings.max_in_hand_bytes))
+        flow = FlowControl(settings.max_in_hand, int(settings.max_in_hand_bytes))
         self._loop = loop(kafka, pool, flow, instance, get_logger("oncepool.loop"))
         self._grace = settings.grace
         self._shutdown = Shutdown(settings.grace)

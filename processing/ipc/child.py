@@ -17,7 +17,7 @@ from typing import Any
 
 from processing.ipc.channel import Channel, ChannelClosed, socket_pair
 from processing.ipc.frames import Configure
-from processing.ipc.progress import Slot
+from processing.ipc.progress import ProgressSlot
 
 
 class Child:
@@ -29,12 +29,12 @@ class Child:
             ours, theirs = socket_pair()
             undo.callback(ours.close)
             self.channel = Channel(ours)
-            self.slot: Slot | None = None
+            self.slot: ProgressSlot | None = None
             passed = [theirs.fileno()]
             with contextlib.ExitStack() as given_away:
                 given_away.callback(theirs.close)
                 if with_slot:
-                    self.slot, descriptor = Slot.create()
+                    self.slot, descriptor = ProgressSlot.create()
                     undo.callback(self.slot.close)
                     given_away.callback(os.close, descriptor)
                     passed.append(descriptor)

@@ -33,7 +33,7 @@ class Running:
     started: float
 
 
-class Slot:
+class ProgressSlot:
     """A view on the shared bytes, from either side."""
 
     def __init__(self, memory: mmap.mmap) -> None:
@@ -43,7 +43,7 @@ class Slot:
         self._times = view[8:SIZE].cast("d")
 
     @classmethod
-    def create(cls) -> tuple[Slot, int]:
+    def create(cls) -> tuple[ProgressSlot, int]:
         """A new idle slot, and the descriptor by which a child opens the same bytes."""
         descriptor = _anonymous_memory()
         os.ftruncate(descriptor, SIZE)
@@ -52,7 +52,7 @@ class Slot:
         return slot, descriptor
 
     @classmethod
-    def open(cls, descriptor: int) -> Slot:
+    def open(cls, descriptor: int) -> ProgressSlot:
         """The slot behind `descriptor`."""
         return cls(mmap.mmap(descriptor, SIZE))
 

@@ -19,7 +19,7 @@ Place = TypeVar("Place")
 """What stands in a queue: a lane, or a record without one."""
 
 
-class Limited(Generic[Place]):
+class Concurrency(Generic[Place]):
     """Counts and queues of the types that may not run without bound."""
 
     def __init__(self) -> None:

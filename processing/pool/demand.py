@@ -23,7 +23,7 @@ RENEW_EVERY = 15.0
 """Seconds between two renewals of the leases of what is in hand."""
 
 
-class Wants:
+class Demand:
     """The main process's side of the waiting queue."""
 
     def __init__(self, most: int, most_bytes: int, workers: int) -> None:

@@ -30,7 +30,7 @@ from feedback.contract.record import KEY, PARTITION, TOPIC, Record, is_due, kind
 from processing.ipc.frames import Suspect
 from processing.pool.alone import AloneQueue, share_of
 from processing.pool.chunk import Chunk, Filling, Held, Turn
-from processing.pool.concurrency import Limited
+from processing.pool.concurrency import Concurrency
 from processing.pool.costs import Costs
 from processing.settings import Ordering
 
@@ -89,7 +89,7 @@ class Lanes:
         self._alone: AloneQueue[Place] = AloneQueue()
         """Waiting lanes whose first record goes alone, and records without a lane that do."""
         self._due_first = False
-        self._limited: Limited[Place] = Limited()
+        self._limited: Concurrency[Place] = Concurrency()
         """The same of limited types, whether they go alone or not; but no suspects."""
         self._limited_first = False
         self._sorted_at = costs.version

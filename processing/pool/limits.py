@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from processing.ipc.frames import LimitsFound
 
 
-class Caps:
+class TypeLimits:
     """What the app and the operators say, type by type."""
 
     def __init__(self) -> None:

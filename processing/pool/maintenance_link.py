@@ -32,7 +32,7 @@ from processing.ipc.frames import (
     Stop,
     ToMaintenance,
 )
-from processing.pool.restart_backoff import Respawn
+from processing.pool.restart_backoff import RestartBackoff
 
 Item = TypeVar("Item")
 
@@ -63,7 +63,7 @@ class MaintenanceLink:
         self._selector = selector
         self._log = log
         self._child: Child | None = None
-        self._respawn = Respawn()
+        self._respawn = RestartBackoff()
         self._wanted = False
         self._events: list[FromMaintenance] = []
         self.ready: MaintenanceReady | None = None

@@ -25,9 +25,9 @@ from processing.ipc.progress import Running
 from processing.pool.actions import Action, Died, Replaced, Send, Tell
 from processing.pool.chunk import CHUNK_REQUESTS, Chunk, done_by_kind
 from processing.pool.costs import Costs
-from processing.pool.demand import Wants
+from processing.pool.demand import Demand
 from processing.pool.lanes import Lanes
-from processing.pool.limits import Caps
+from processing.pool.limits import TypeLimits
 from processing.pool.stats import PoolStats
 from processing.pool.suspicion import culprit_of, suspect_again, suspects_of_death
 from processing.pool.time_shares import TimeShares
@@ -48,7 +48,7 @@ class Pool:
         self.settings = settings
         self.costs = Costs()
         self.lanes = Lanes(settings.ordering, self.costs)
-        self.caps = Caps()
+        self.caps = TypeLimits()
         self.crew = Workers(settings)
         self._queue = WaitingQueue(settings, self.lanes, self.caps, self.crew)
         self.counts: Counter[CountKey] = Counter()
@@ -66,7 +66,7 @@ class Pool:
         self._next_chunk = 0
 
     @property
-    def wants(self) -> Wants:
+    def wants(self) -> Demand:
         """Claimed rows in hand, and how many more are wanted."""
         return self._queue.wants
 

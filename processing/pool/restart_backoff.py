@@ -19,7 +19,7 @@ MOST_FAILED_STARTS = 5
 _PAUSES = Backoff(BASE, CAP)
 
 
-class Respawn:
+class RestartBackoff:
     """Delays that double while workers die one after the other; no loop where none can start."""
 
     def __init__(self) -> None:

@@ -8,9 +8,9 @@ from typing import Final
 from processing.ipc.frames import HoldTokens, RenewClaims
 from processing.pool.actions import Action, Tell
 from processing.pool.chunk import Chunk
-from processing.pool.demand import RENEW_EVERY, Wants
+from processing.pool.demand import RENEW_EVERY, Demand
 from processing.pool.lanes import Lanes
-from processing.pool.limits import Caps
+from processing.pool.limits import TypeLimits
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
 
@@ -22,12 +22,14 @@ FEW: Final = 100
 class WaitingQueue:
     """The pool's side of it."""
 
-    def __init__(self, settings: PoolSettings, lanes: Lanes, caps: Caps, crew: Workers) -> None:
+    def __init__(
+        self, settings: PoolSettings, lanes: Lanes, caps: TypeLimits, crew: Workers
+    ) -> None:
         self._settings = settings
         self._lanes = lanes
         self._caps = caps
         self._crew = crew
-        self.wants = Wants(settings.max_due, settings.max_due_bytes, settings.workers)
+        self.wants = Demand(settings.max_due, settings.max_due_bytes, settings.workers)
         self._hold_at = 0.0
 
     def ask(self, now: float, *, claiming: bool) -> list[Action]:

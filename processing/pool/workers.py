@@ -16,7 +16,7 @@ from processing.ipc.frames import Backend, Recall, Stop
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn
 from processing.pool.chunk import Chunk
-from processing.pool.restart_backoff import Respawn
+from processing.pool.restart_backoff import RestartBackoff
 from processing.settings import PoolSettings
 
 CHUNKS_IN_FLIGHT: Final = 2
@@ -68,7 +68,7 @@ class Workers:
         self._settings = settings
         self.all: dict[int, Worker] = {}
         self.wanted = settings.workers
-        self.respawn = Respawn()
+        self.respawn = RestartBackoff()
         self._next = 0
         self._retiring: dict[int, None] = {}
         """Workers that shall be replaced, the first of them as soon as another is ready."""

@@ -26,7 +26,7 @@ from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
 from processing.ipc.frames import CannotServe, Configure, WorkerReady
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
-from processing.ipc.progress import Slot
+from processing.ipc.progress import ProgressSlot
 from processing.logs import configure, get_logger
 from processing.settings import ExecutorSettings, WorkerSettings
 from processing.worker.chunk_run import ChunkRun
@@ -51,7 +51,7 @@ def main() -> None:
         frame = channel.receive()
         if not isinstance(frame, Configure):
             raise TypeError(f"the first frame says how to run, not {frame!r}")
-        code = _Worker(channel, Slot.open(slot), WorkerSettings(**frame.settings)).serve()
+        code = _Worker(channel, ProgressSlot.open(slot), WorkerSettings(**frame.settings)).serve()
     except ChannelClosed:
         code = EXIT_ORPHANED
     sys.stdout.flush()
@@ -61,7 +61,9 @@ def main() -> None:
 
 
 class _Worker:
-    def __init__(self, channel: BlockingChannel, slot: Slot, settings: WorkerSettings) -> None:
+    def __init__(
+        self, channel: BlockingChannel, slot: ProgressSlot, settings: WorkerSettings
+    ) -> None:
         self._channel = channel
         self._slot = slot
         self._settings = settings

@@ -22,7 +22,7 @@ from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
 from processing.ipc.frames import Frame, Recall, Report, Returned, RunChunk, Stop
 from processing.ipc.parent_watch import EXIT_ORPHANED
-from processing.ipc.progress import Slot
+from processing.ipc.progress import ProgressSlot
 from processing.worker.chunk_run import ChunkRun
 
 
@@ -32,7 +32,7 @@ class Inbox:
     def __init__(
         self,
         channel: BlockingChannel,
-        slot: Slot,
+        slot: ProgressSlot,
         on_orphaned: Callable[[], None] = lambda: os._exit(EXIT_ORPHANED),
     ) -> None:
         """`on_orphaned` is called on the reading thread when the main process is gone."""

@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from consumer.config.settings import Settings
 from consumer.intake.events import Answered, Place
-from consumer.intake.flow_control import Flow
+from consumer.intake.flow_control import FlowControl
 from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
 from processing.logs import get_logger
@@ -148,7 +148,7 @@ def test_a_connection_that_breaks_while_a_commit_is_open_ends_the_membership(
     )
     kafka = PausedAtCommit(settings, LOG)
     pool = FakePool()
-    loop = Loop(kafka, pool, Flow(1000, 1 << 20), "me", LOG)
+    loop = Loop(kafka, pool, FlowControl(1000, 1 << 20), "me", LOG)
     producer = Producer({"bootstrap.servers": own_stack.kafka})
     loop.start()
     turn_until(loop, lambda: loop.joined)
@@ -184,7 +184,7 @@ def test_a_group_that_a_crashed_broker_has_lost_is_joined_anew(
     )
     kafka = PausedAtCommit(settings, LOG)
     pool = FakePool()
-    loop = Loop(kafka, pool, Flow(1000, 1 << 20), "me", LOG)
+    loop = Loop(kafka, pool, FlowControl(1000, 1 << 20), "me", LOG)
     producer = Producer({"bootstrap.servers": own_stack.kafka})
     loop.start()
     turn_until(loop, lambda: loop.stats().assigned == 1)
@@ -233,7 +233,7 @@ def test_a_broker_without_the_consumer_protocol_gets_the_classic_one() -> None:
         )
         kafka = Kafka(settings, LOG)
         assert kafka.protocol == "consumer"
-        loop = Loop(kafka, FakePool(), Flow(1000, 1 << 20), "me", LOG)
+        loop = Loop(kafka, FakePool(), FlowControl(1000, 1 << 20), "me", LOG)
         loop.start()
         turn_until(loop, lambda: loop.joined)
         assert kafka.protocol == "classic"

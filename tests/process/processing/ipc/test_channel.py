@@ -12,7 +12,7 @@ import pytest
 
 from processing.ipc.channel import BlockingChannel, Channel, ChannelClosed, socket_pair
 from processing.ipc.frames import Configure, Frame, Recall, Report, Returned, RunChunk, Stop, encode
-from processing.ipc.progress import Slot
+from processing.ipc.progress import ProgressSlot
 from processing.worker.inbox import Inbox
 from tests.support.waiting import eventually
 
@@ -75,8 +75,8 @@ def test_a_truncated_frame_is_the_end(pair: Pair) -> None:
 
 
 def test_a_slot_shows_what_runs_to_who_opens_it() -> None:
-    slot, descriptor = Slot.create()
-    worker = Slot.open(descriptor)
+    slot, descriptor = ProgressSlot.create()
+    worker = ProgressSlot.open(descriptor)
     os.close(descriptor)
     assert slot.read() is None
     worker.set(7, 3, 100.0, 2.0)
@@ -95,7 +95,7 @@ def test_a_slot_shows_what_runs_to_who_opens_it() -> None:
 
 def test_a_slot_needs_no_room_in_a_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/not/there")
-    slot, descriptor = Slot.create()
+    slot, descriptor = ProgressSlot.create()
     assert str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/memfd:")
     os.close(descriptor)
     slot.set(2**40 + 1, 499, 1.0, None)
@@ -107,7 +107,7 @@ def test_a_slot_needs_no_room_in_a_file_system(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_on_its_way_behind_something_given_back_is_given_back_too(pair: Pair) -> None:
     main, child = pair
-    slot, descriptor = Slot.create()
+    slot, descriptor = ProgressSlot.create()
     os.close(descriptor)
     inbox = Inbox(child, slot, lambda: None)
     main.send(chunk(1))
@@ -140,7 +140,7 @@ def test_what_is_on_its_way_behind_something_given_back_is_given_back_too(pair: 
 
 def test_recall_takes_what_was_not_started(pair: Pair) -> None:
     main, child = pair
-    slot, descriptor = Slot.create()
+    slot, descriptor = ProgressSlot.create()
     os.close(descriptor)
     orphaned = threading.Event()
     inbox = Inbox(child, slot, orphaned.set)

@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.intake.flow_control import BATCH, HOLD, NO_ROOM, SPARE, Flow, Reason, Room
+from consumer.intake.flow_control import BATCH, HOLD, NO_ROOM, SPARE, FlowControl, Reason, Room
 
 
-def look(flow: Flow, *loads: int, at: float = 0.0) -> list[str]:
+def look(flow: FlowControl, *loads: int, at: float = 0.0) -> list[str]:
     """What the flow says to these loads at one time."""
     seen = []
     for load in loads:
@@ -16,7 +16,7 @@ def look(flow: Flow, *loads: int, at: float = 0.0) -> list[str]:
 
 
 def test_holds_at_the_bound_until_there_is_room_for_a_batch() -> None:
-    flow = Flow(100, 1 << 20)
+    flow = FlowControl(100, 1 << 20)
     assert look(flow, 0, 99, 100, 99, 91, 90, 91, 99) == [
         *("open", "open", "holding", "holding", "holding", "open", "open", "open")
     ]
@@ -24,7 +24,7 @@ def test_holds_at_the_bound_until_there_is_room_for_a_batch() -> None:
 
 
 def test_what_stays_full_is_paused_and_resumed_at_half_of_the_bound() -> None:
-    flow = Flow(100, 1 << 20)
+    flow = FlowControl(100, 1 << 20)
     assert look(flow, 100, at=10.0) == ["holding"]
     assert look(flow, 95, at=10.0 + HOLD - 0.01) == ["holding"]
     assert look(flow, 95, at=10.0 + HOLD) == ["paused"]
@@ -34,22 +34,22 @@ def test_what_stays_full_is_paused_and_resumed_at_half_of_the_bound() -> None:
 
 
 def test_what_goes_far_beyond_the_bound_is_paused_at_once() -> None:
-    flow = Flow(100, 1000)
+    flow = FlowControl(100, 1000)
     assert look(flow, 99 + SPARE, 100 + SPARE) == ["holding", "paused"]
-    flow = Flow(100, 1000)
+    flow = FlowControl(100, 1000)
     flow.polled(10, 100)
     flow.look(1, 1000 + 10 * SPARE, 0.0)
     assert flow.paused
 
 
 def test_nothing_is_polled_while_it_holds() -> None:
-    flow = Flow(100, 1 << 20)
+    flow = FlowControl(100, 1 << 20)
     look(flow, 100)
     assert flow.batch(95, 0) == 0
 
 
 def test_while_full_a_commit_waits_for_room_that_is_worth_one() -> None:
-    flow = Flow(100, 1 << 20)
+    flow = FlowControl(100, 1 << 20)
     look(flow, 100)
     assert flow.room(95, 0) == NO_ROOM
     assert flow.room(90, 0) == Room(10, 1 << 20, idle=False)
@@ -58,7 +58,7 @@ def test_while_full_a_commit_waits_for_room_that_is_worth_one() -> None:
 
 
 def test_bytes_count_as_requests_do() -> None:
-    flow = Flow(100, 1000)
+    flow = FlowControl(100, 1000)
     flow.look(1, 1000, 0.0)
     assert flow.holding
     flow.look(1, 1000, HOLD)
@@ -70,7 +70,7 @@ def test_bytes_count_as_requests_do() -> None:
 
 
 def test_closed_for_a_reason_whatever_room_there_is() -> None:
-    flow = Flow(100, 1000)
+    flow = FlowControl(100, 1000)
     flow.set(Reason.DATABASE, closed=True)
     flow.set(Reason.DRAINING, closed=True)
     assert flow.paused
@@ -84,7 +84,7 @@ def test_closed_for_a_reason_whatever_room_there_is() -> None:
 
 
 def test_only_what_fits_is_polled() -> None:
-    flow = Flow(5000, 10_000)
+    flow = FlowControl(5000, 10_000)
     assert flow.batch(0, 0) == BATCH  # sizes are not known yet
     flow.polled(10, 1000)
     assert flow.batch(0, 0) == 100
@@ -94,7 +94,7 @@ def test_only_what_fits_is_polled() -> None:
 
 
 def test_growth_of_records_counts_at_once_and_shrinking_slowly() -> None:
-    flow = Flow(5000, 100_000)
+    flow = FlowControl(5000, 100_000)
     flow.polled(1, 100)
     flow.polled(1, 10_000)
     assert flow.batch(0, 0) == 10
@@ -103,14 +103,14 @@ def test_growth_of_records_counts_at_once_and_shrinking_slowly() -> None:
 
 
 def test_room_is_what_is_left_of_the_bound() -> None:
-    flow = Flow(100, 1000)
+    flow = FlowControl(100, 1000)
     assert flow.room(40, 300) == Room(60, 700, idle=False)
     assert flow.room(0, 0) == Room(100, 1000, idle=True)
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.floats(0, 1)), max_size=50))
 def test_it_never_flaps(steps: list[tuple[int, float]]) -> None:
-    flow, before, now, full_at = Flow(100, 1 << 30), False, 0.0, 0.0
+    flow, before, now, full_at = FlowControl(100, 1 << 30), False, 0.0, 0.0
     for load, pause in steps:
         now += pause
         was_open = not (flow.paused or flow.holding)

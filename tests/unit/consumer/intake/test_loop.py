@@ -17,7 +17,7 @@ from consumer.intake.events import (
     Revoked,
     Trouble,
 )
-from consumer.intake.flow_control import HOLD, SPARE, Flow
+from consumer.intake.flow_control import HOLD, SPARE, FlowControl
 from consumer.intake.loop import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT, Loop
 from processing.logs import get_logger
 from tests.support.consumer_records import records
@@ -34,7 +34,7 @@ class Bench:
         self.kafka = FakeKafka()
         self.pool = FakePool()
         self.loop = Loop(
-            self.kafka, self.pool, Flow(max_requests, max_bytes), "me", get_logger("test"),
+            self.kafka, self.pool, FlowControl(max_requests, max_bytes), "me", get_logger("test"),
             clock=lambda: self.now,
         )  # fmt: skip
         self.loop.start()

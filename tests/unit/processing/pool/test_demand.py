@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from feedback.contract.record import NOWHERE, Record, claim_of, is_due
 from processing.ipc.frames import RenewClaims, WantRows
-from processing.pool.demand import FIRST, HOLD, RENEW_EVERY, REPLACE_AFTER, Wants
+from processing.pool.demand import FIRST, HOLD, RENEW_EVERY, REPLACE_AFTER, Demand
 
 MIB = 2**20
 
@@ -25,7 +25,7 @@ def dues(n: int, order: int = 1, size: int = 2) -> list[Record]:
     return [due(f"{order}-{i}", order, size) for i in range(n)]
 
 
-def ask(wants: Wants, now: float = 0.0, running: int = 0, **limits: Any) -> int | None:
+def ask(wants: Demand, now: float = 0.0, running: int = 0, **limits: Any) -> int | None:
     """How many rows are asked for now."""
     frame = wants.next(running, limits.get("limits", {}), limits.get("paused", ()), now)
     return None if frame is None else frame.most
@@ -38,11 +38,11 @@ def test_a_due_record_is_told_from_one_of_a_partition() -> None:
 
 
 def test_no_rows_are_wanted_where_none_may_be() -> None:
-    assert ask(Wants(0, MIB, 4)) is None
+    assert ask(Demand(0, MIB, 4)) is None
 
 
 def test_one_want_is_open_until_its_rows_come() -> None:
-    wants = Wants(1000, MIB, 4)
+    wants = Demand(1000, MIB, 4)
     assert ask(wants) == FIRST
     assert ask(wants, 5.0) is None
     wants.came(1, dues(10), 5.0)
@@ -50,7 +50,7 @@ def test_one_want_is_open_until_its_rows_come() -> None:
 
 
 def test_exactly_one_refill_below_half_of_the_mark() -> None:
-    wants = Wants(100, MIB, 4)
+    wants = Demand(100, MIB, 4)
     ask(wants)
     records = dues(100)
     wants.came(1, records, 0.0)
@@ -63,14 +63,14 @@ def test_exactly_one_refill_below_half_of_the_mark() -> None:
 
 
 def test_rows_that_run_do_not_wait_but_count_in_all() -> None:
-    wants = Wants(100, MIB, 4)
+    wants = Demand(100, MIB, 4)
     ask(wants)
     wants.came(1, dues(80), 0.0)
     assert ask(wants, 1.0, running=80) == 20
 
 
 def test_the_mark_follows_what_is_done_in_two_seconds() -> None:
-    wants = Wants(5000, 64 * MIB, 2)
+    wants = Demand(5000, 64 * MIB, 2)
     now, order = 0.0, 0
     wanted = []
     for _ in range(8):
@@ -95,13 +95,13 @@ def test_the_mark_follows_what_is_done_in_two_seconds() -> None:
 
 
 def test_large_rows_come_in_small_numbers() -> None:
-    wants = Wants(5000, 10 * MIB, 2)
+    wants = Demand(5000, 10 * MIB, 2)
     ask(wants)
     wants.came(1, dues(5, size=MIB), 0.0)
     assert ask(wants, 0.0) == 4
     wants.came(2, dues(4, 2, size=MIB), 0.0)
     assert ask(wants, 0.0) is None
-    one = Wants(100, 10, 2)
+    one = Demand(100, 10, 2)
     ask(one)
     records = dues(1, size=MIB)
     one.came(1, records, 0.0)
@@ -110,7 +110,7 @@ def test_large_rows_come_in_small_numbers() -> None:
 
 
 def test_changed_limits_replace_an_open_want_but_not_at_once() -> None:
-    wants = Wants(100, MIB, 2)
+    wants = Demand(100, MIB, 2)
     assert wants.next(0, {"a": 2}, {"b"}, 0.0) == WantRows(1, 100, {"a": 2}, ["b"])
     assert ask(wants, 9.0, limits={"a": 2}, paused={"b"}) is None
     assert ask(wants, REPLACE_AFTER / 2, limits={"a": 1}) is None
@@ -120,7 +120,7 @@ def test_changed_limits_replace_an_open_want_but_not_at_once() -> None:
 
 
 def test_closing_and_a_new_maintenance() -> None:
-    wants = Wants(100, MIB, 2)
+    wants = Demand(100, MIB, 2)
     assert wants.close() is None
     ask(wants)
     assert wants.close() == WantRows(2, 0, {}, [])
@@ -131,7 +131,7 @@ def test_closing_and_a_new_maintenance() -> None:
 
 
 def test_leases_are_renewed_every_fifteen_seconds() -> None:
-    wants = Wants(100, MIB, 2)
+    wants = Demand(100, MIB, 2)
     assert wants.renewal(0.0) is None
     wants.came(1, [due("a"), due("b")], 0.0)
     assert wants.renewal(RENEW_EVERY - 1) is None
@@ -146,7 +146,7 @@ class Hand(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wants = Wants(50, MIB, 2)
+        self.wants = Demand(50, MIB, 2)
         self.now = 0.0
         self.wanted: tuple[int, int] | None = None
         self.hand: list[Record] = []
@@ -195,5 +195,5 @@ TestHand = Hand.TestCase
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_a_small_bound_still_takes_rows(most: int) -> None:
-    wants = Wants(most, MIB, 4)
+    wants = Demand(most, MIB, 4)
     assert ask(wants) == most

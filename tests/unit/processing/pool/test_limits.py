@@ -1,4 +1,4 @@
-"""Caps of types in one instance, and what the pool makes of them."""
+"""Limits of types in one instance, and what the pool makes of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from feedback.contract.record import OFFSET, Record
 from processing.cluster.quota import InstanceQuota, TypeQuota
 from processing.ipc.frames import LimitsFound, Report, Returned, RunChunk, Stop
 from processing.pool.actions import Send, Spawn
-from processing.pool.limits import Caps
+from processing.pool.limits import TypeLimits
 from processing.pool.pool import Pool
 from processing.settings import PoolSettings
 
@@ -23,7 +23,7 @@ def given(
 
 
 def test_the_handlers_own_limit_holds_until_operators_set_another() -> None:
-    caps = Caps()
+    caps = TypeLimits()
     assert caps.app({"pay": 4})
     assert not caps.app({"pay": 4})
     assert caps.most == {"pay": 4}
@@ -38,27 +38,27 @@ def test_the_handlers_own_limit_holds_until_operators_set_another() -> None:
 
 
 def test_a_change_of_workers_alone_changes_no_cap() -> None:
-    caps = Caps()
+    caps = TypeLimits()
     assert not caps.limits(given(3))
     assert caps.workers == 3
 
 
 def test_none_starts_here_of_what_is_paused_or_falls_to_others_but_what_is_soon_due_waits() -> None:
-    caps = Caps()
+    caps = TypeLimits()
     caps.limits(given(None, "a", b=(None, 0, 0), c=(None, 0, 2)))
     assert caps.most == {"a": 0, "b": 0, "c": 0}
     assert caps.elsewhere == {"a", "b"}
 
 
 def test_what_may_run_at_once_is_the_share_or_what_still_runs_and_only_of_what_is_shared() -> None:
-    caps = Caps()
+    caps = TypeLimits()
     caps.limits(given(a=(None, 2, 2), b=(5, None, None)))
     assert caps.at_once({"a": 6, "b": 1}) == {"a": 6}
     assert caps.at_once({}) == {"a": 2}
 
 
 def test_what_may_run_is_spread_over_the_workers() -> None:
-    caps = Caps()
+    caps = TypeLimits()
     caps.app({"a": 8, "b": 1})
     assert [caps.in_chunk("a", workers) for workers in (1, 3, 4, 99)] == [8, 3, 2, 1]
     assert caps.in_chunk("b", 4) == 1

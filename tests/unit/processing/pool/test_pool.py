@@ -13,7 +13,7 @@ from processing.ipc.frames import ProbeDatabase, Recall, Report, Returned, RunCh
 from processing.ipc.progress import Running
 from processing.pool.actions import Died, NoWorkerStarts, Send, Signal, Spawn, Tell
 from processing.pool.pool import Pool
-from processing.pool.restart_backoff import BLAMED_CAP, Respawn
+from processing.pool.restart_backoff import BLAMED_CAP, RestartBackoff
 from processing.settings import PoolSettings
 
 BACKEND = (4711, "2026-01-01 00:00:00+00")
@@ -328,7 +328,7 @@ def test_respawns_slow_down_while_workers_die_one_after_the_other() -> None:
 
 
 def test_requests_that_kill_their_workers_do_not_hold_up_the_others_for_long() -> None:
-    respawn = Respawn()
+    respawn = RestartBackoff()
     delays = []
     for death in range(8):
         respawn.died(float(death), blamed=True)

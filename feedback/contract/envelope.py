@@ -7,11 +7,13 @@ JSON envelope around its payload (structured mode, which is unfolded to the firs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.headers import (
+    JSON,
     MAX_NAME,
+    NO_OPTIONS,
+    OptionalHeaders,
     check_name,
     headers_for,
     other_headers,
@@ -24,8 +26,6 @@ from feedback.errors import Malformed
 
 __all__ = ["JSON", "Envelope", "headers_for", "read"]
 
-JSON: Final = "application/json"
-
 
 @dataclass(slots=True)
 class Envelope:
@@ -34,18 +34,14 @@ class Envelope:
     id: str
     type: str
     payload: bytes | None
-    content_type: str
     key: bytes | None
     headers: dict[str, str | bytes]  # those that the contract gives no meaning to
     time: float  # the producer's time: ce_time, else the message's timestamp
-    expires_at: float | None
-    not_before: float | None
-    timeout: float | None  # seconds
-    reference: str | None
     reply_to: str | None
     topic: str
     partition: int
     offset: int
+    options: OptionalHeaders = NO_OPTIONS
 
 
 def read(record: Record) -> Envelope:
@@ -74,18 +70,14 @@ def read(record: Record) -> Envelope:
     time = timestamp / 1000
     # Most messages carry nothing else, and each header costs.
     if not headers:
-        return Envelope(
-            request_id, type_, value, JSON, key, {}, time, None, None, None, None, reply_to,
-            topic, partition, offset,
-        )  # fmt: skip
+        return Envelope(request_id, type_, value, key, {}, time, reply_to, topic, partition, offset)
     options = take_options(headers, request_id)
+    if options.time is not None:
+        time = options.time
+    others = other_headers(headers, request_id)
     return Envelope(
-        request_id, type_, value, options.content_type or JSON, key,
-        other_headers(headers, request_id),
-        time if options.time is None else options.time,
-        options.expires_at, options.not_before, options.timeout, options.reference, reply_to,
-        topic, partition, offset,
-    )  # fmt: skip
+        request_id, type_, value, key, others, time, reply_to, topic, partition, offset, options
+    )
 
 
 def _take_name(headers: dict[str, bytes | None], header: str, id: str | None) -> str:

@@ -10,10 +10,13 @@ import re
 import time as clock
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from feedback.contract.times import moment
 from feedback.errors import Malformed
 
+JSON: Final = "application/json"
+"""The content type of a message that names none."""
 MAX_NAME: Final = 200  # characters of an id, a type or a reference
 LONGEST_DELAY: Final = timedelta(days=3653)  # ten years: what lies further ahead is a mistake
 
@@ -38,12 +41,26 @@ _SECONDS = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
 class OptionalHeaders(NamedTuple):
     """The values of the optional headers. Times are seconds since the epoch."""
 
-    content_type: str | None
-    time: float | None
-    expires_at: float | None
-    not_before: float | None
-    timeout: float | None  # seconds
-    reference: str | None
+    content_type: str = JSON
+    time: float | None = None
+    expires_at: float | None = None
+    not_before: float | None = None
+    timeout: float | None = None  # seconds
+    reference: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The same for headers_for, which takes a content type among the `extra` ones."""
+        return {
+            "time": None if self.time is None else moment(self.time),
+            "expires": None if self.expires_at is None else moment(self.expires_at),
+            "not_before": None if self.not_before is None else moment(self.not_before),
+            "timeout": self.timeout,
+            "reference": self.reference,
+        }
+
+
+NO_OPTIONS: Final = OptionalHeaders()
+"""Of a message without optional headers, as most are."""
 
 
 def check_name(what: str, name: str, id: str | None = None) -> str:
@@ -84,12 +101,12 @@ def take_options(headers: dict[str, bytes | None], id: str) -> OptionalHeaders:
     if not_before is not None and not_before > clock.time() + LONGEST_DELAY.total_seconds():
         raise Malformed(f"ce_notbefore is {texts['ce_notbefore']}, more than ten years ahead", id)
     return OptionalHeaders(
-        texts.get("content-type") or None,
-        _time("ce_time", texts, id),
-        _time("ce_expirytime", texts, id),
-        not_before,
-        timeout,
-        reference,
+        content_type=texts.get("content-type") or JSON,
+        time=_time("ce_time", texts, id),
+        expires_at=_time("ce_expirytime", texts, id),
+        not_before=not_before,
+        timeout=timeout,
+        reference=reference,
     )
 
 

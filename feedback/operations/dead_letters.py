@@ -190,7 +190,8 @@ def _unfit(envelope: Envelope) -> str | None:
     """Why it would be refused at once."""
     if envelope.payload is None:
         return "has no payload: it would be rejected"
-    if envelope.expires_at is not None and envelope.expires_at <= datetime.now(UTC).timestamp():
+    expires_at = envelope.options.expires_at
+    if expires_at is not None and expires_at <= datetime.now(UTC).timestamp():
         return "its ce_expirytime is over: it would be rejected. Submit it anew"
     return None
 
@@ -209,10 +210,10 @@ def _insert(
         "id": envelope.id,
         "type": envelope.type,
         "produced_at": moment(envelope.time),
-        "reference": envelope.reference,
+        "reference": envelope.options.reference,
         "payload": envelope.payload,
         "headers": Jsonb(headers_json(headers), dumps=bytes),
-        "not_before": _time(envelope.not_before),
+        "not_before": _time(envelope.options.not_before),
     }
     row = connection.execute(query("letter_to_request", schema), values).fetchone()
     return None if row is None else Moved(*row)

@@ -9,7 +9,7 @@ from typing import Any
 
 from feedback.contract.envelope import JSON, Envelope
 from feedback.contract.exact_json import write_json
-from feedback.contract.headers import check_name
+from feedback.contract.headers import OptionalHeaders, check_name
 from feedback.contract.record import Record
 from feedback.errors import Malformed
 from processing.handlers.outcomes import describe
@@ -93,18 +93,18 @@ def _envelope(message: Message, raw: RawMessage) -> Envelope:
         id=request_id,
         type=_name("type", message.type, request_id),
         payload=_payload(message.payload, request_id),
-        content_type=message.content_type,
         key=raw.key if message.key is None else message.key,
         headers={name: _header(content) for name, content in raw.headers.items()},
         time=raw.timestamp / 1000,
-        expires_at=None,
-        not_before=None if not_before is None else not_before.timestamp(),
-        timeout=None,
-        reference=None if reference is None else _name("reference", reference, request_id),
         reply_to=None,
         topic=raw.topic,
         partition=raw.partition,
         offset=raw.offset,
+        options=OptionalHeaders(
+            content_type=message.content_type,
+            not_before=None if not_before is None else not_before.timestamp(),
+            reference=None if reference is None else _name("reference", reference, request_id),
+        ),
     )
 
 

@@ -142,11 +142,11 @@ def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> l
 
 
 def _parcel(record: Record, envelope: Envelope, run: int, crashes: int) -> ParkedRequest:
-    e, pairs = envelope, record[HEADERS] or []
+    e, due, pairs = envelope, envelope.options.not_before, record[HEADERS] or []
     if is_structured(dict(pairs).get("content-type")):
         pairs = list(unfold(dict(pairs), record[VALUE])[0].items())
     return ParkedRequest(
         e.id, e.type, e.topic, e.partition, e.offset, moment(e.time),
-        None if e.not_before is None else moment(e.not_before), run, crashes, e.key,
-        e.reference, e.payload, headers_json(pairs),
+        None if due is None else moment(due), run, crashes, e.key,
+        e.options.reference, e.payload, headers_json(pairs),
     )  # fmt: skip

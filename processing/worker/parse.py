@@ -61,23 +61,27 @@ def read_task(
     task = Task(index, record, envelope)
     if claim is not None:
         task.claim = claim_token(limits.instance, claim)
-        envelope.not_before = None  # it is over, or its row would not be due
+        if envelope.options.not_before is not None:  # it is over, or its row would not be due
+            envelope.options = envelope.options._replace(not_before=None)
     else:
         task.decoded = decoder is not None
     handler = app.handlers.get(envelope.type)
     if handler is None:
         reason = f"no handler of type {envelope.type!r} in this version of the consumer"
         task.end(Outcome(State.FAILED, UNKNOWN_TYPE, reason=safe_text(reason)))
-        _delay(task, envelope.not_before)
+        _delay(task, envelope.options.not_before)
         return task
     task.handler = handler
     task.timeout = _timeout(handler, envelope, limits)
     if not trusted:
         if envelope.payload is not None and not handler.custom_fingerprint:
-            task.fingerprint = fingerprint(envelope.type, envelope.payload, envelope.content_type)
+            task.fingerprint = fingerprint(
+                envelope.type, envelope.payload, envelope.options.content_type
+            )
         return task
     _parse(task, handler, limits)
-    timed = envelope.expires_at is not None or envelope.not_before is not None
+    options = envelope.options
+    timed = options.expires_at is not None or options.not_before is not None
     if task.outcome is None and (timed or handler.not_before or handler.coalesce):
         try:
             _hold(task, handler, envelope)
@@ -88,15 +92,16 @@ def read_task(
 
 def _timeout(handler: Handler, envelope: Envelope, limits: Limits) -> float:
     own = handler.timeout or limits.default_timeout
-    if envelope.timeout is None:
+    asked = envelope.options.timeout
+    if asked is None:
         return own
-    return min(envelope.timeout, handler.max_timeout or own)
+    return min(asked, handler.max_timeout or own)
 
 
 def _parse(task: Task, handler: Handler, limits: Limits) -> None:
     payload = task.envelope.payload
     try:
-        task.payload, task.fingerprint = handler.parse(payload, task.envelope.content_type)
+        task.payload, task.fingerprint = handler.parse(payload, task.envelope.options.content_type)
     except InvalidPayload as error:
         task.fingerprint = error.fingerprint
         task.end(outcome_of(error))
@@ -111,16 +116,17 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
 
 def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
     """Ends what came too late, holds back what came too early or may give way to a newer one."""
-    if envelope.expires_at is not None and envelope.expires_at <= time.time():
+    options = envelope.options
+    if options.expires_at is not None and options.expires_at <= time.time():
         task.end(Outcome(State.REJECTED, EXPIRED, reason="it expired before it was started"))
         return
-    due = envelope.not_before
+    due = options.not_before
     if due is None and handler.not_before is not None:
         due = _timestamp(handler.not_before(task.payload))
     if due is not None:
         _delay(task, due)
     elif handler.coalesce is not None:
-        reference = envelope.reference or handler.coalesce(task.payload)
+        reference = options.reference or handler.coalesce(task.payload)
         if reference is not None:
             task.reference = check_name("the reference", reference)
             task.end(Outcome(State.WAITING, COALESCING))

@@ -27,7 +27,6 @@ from feedback.contract.states import (
     WORKER_DIED,
     State,
 )
-from feedback.contract.times import moment
 from feedback.journal.coalescing import Superseded
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import FailedRun, RequestRow, StoredRequest, headers_json
@@ -56,7 +55,8 @@ def row_of(task: Task, now: datetime) -> RequestRow:
     waits = final.state is State.WAITING
     row = RequestRow(
         e.id, e.type, final.state, final.code, task.attempt, task.run, task.crashes,
-        task.fingerprint, task.result, final.error, final.reason, e.key, e.reference,
+        task.fingerprint, task.result, final.error, final.reason, e.key,
+        e.options.reference,
         e.payload if keeps else None,
         headers_json(_headers(task)) if keeps else None,
         e.topic, e.partition, e.offset, task.produced_at, task.effect,
@@ -189,15 +189,13 @@ def _headers(task: Task) -> Headers | None:
     if not task.decoded and not is_structured(dict(given or ()).get("content-type")):
         return given
     others = {name: value for name, value in e.headers.items() if name not in OURS}
-    if e.content_type != JSON:
-        others["content-type"] = e.content_type
-    expires = None if e.expires_at is None else moment(e.expires_at)
+    if e.options.content_type != JSON:
+        others["content-type"] = e.options.content_type
+    # When it is due stands in its row.
+    options = e.options._replace(time=e.time, not_before=None)
     return [
-        *headers_for(
-            e.id, e.type, time=moment(e.time), expires=expires,
-            timeout=e.timeout, reference=e.reference, reply_to=e.reply_to, extra=others,
-        )
-    ]  # fmt: skip
+        *headers_for(e.id, e.type, **options.arguments(), reply_to=e.reply_to, extra=others),
+    ]
 
 
 class ResultLog:

@@ -101,7 +101,7 @@ class AnsweringConsumer:
         sent = next((e for e in reversed(self.producer.envelopes()) if e.id == id), None)
         digest = fields.pop("fingerprint", None)
         if digest is None and sent is not None:
-            digest = fingerprint(sent.type, sent.payload or b"", sent.content_type)
+            digest = fingerprint(sent.type, sent.payload or b"", sent.options.content_type)
         bump = fields.pop("bump", False)
         value = encode_status(
             id,

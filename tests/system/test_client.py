@@ -225,10 +225,7 @@ def test_redis_stopped_and_started_while_a_call_waits(
                 client.wait(later, 0.3)
             assert caught.value.status is None
             valkey.start()
-            envelope = Envelope(
-                request_id, "t", b"1", "application/json", None, {}, 0, None, None, None, None,
-                client._channel, "t", 0, 0,
-            )  # fmt: skip
+            envelope = Envelope(request_id, "t", b"1", None, {}, 0, client._channel, "t", 0, 0)
             store.write([answer(envelope, State.DONE)])
             assert wait.result(30).state == "done"
         eventually(lambda: hint_channels(valkey) == 1, message="subscribed again")
@@ -272,8 +269,8 @@ def test_ten_thousand_waits_share_one_channel_and_one_sweep(
             writes = [
                 answer(
                     Envelope(
-                        f"id-{chunk * 500 + row}", "t", b"1", "application/json", None, {}, 0,
-                        None, None, None, None, client._channel, "t", 0, 0,
+                        f"id-{chunk * 500 + row}", "t", b"1", None, {}, 0,
+                        client._channel, "t", 0, 0,
                     ),
                     State.DONE,
                 )

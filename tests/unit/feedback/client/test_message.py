@@ -54,9 +54,13 @@ def test_a_draft_is_what_a_consumer_reads() -> None:
     )
     assert (envelope.id, envelope.type, envelope.key) == ("order-17", "t", b"customer-3")
     assert envelope.payload == b'{"a":1}'
-    assert envelope.not_before == pytest.approx(due.timestamp())
-    assert envelope.expires_at == pytest.approx(due.timestamp() + 5)
-    assert (envelope.timeout, envelope.reference, envelope.reply_to) == (2.0, "r", "me")
+    assert envelope.options.not_before == pytest.approx(due.timestamp())
+    assert envelope.options.expires_at == pytest.approx(due.timestamp() + 5)
+    assert (envelope.options.timeout, envelope.options.reference, envelope.reply_to) == (
+        2.0,
+        "r",
+        "me",
+    )
     assert envelope.headers == {"x": "y"}
     assert submission.fingerprint == fingerprint("t", b'{ "a": 1 }').hex()
     assert submission.waits_for == pytest.approx(3600, abs=5)
@@ -72,8 +76,8 @@ def test_a_draft_makes_an_id_and_uses_it_as_the_key() -> None:
 @pytest.mark.parametrize("delay", [90, timedelta(seconds=90)])
 def test_a_delay_is_a_time_from_now(delay: Any) -> None:
     envelope, _ = make(delay=delay, expires=delay)
-    assert envelope.not_before == pytest.approx(time.time() + 90, abs=5)
-    assert envelope.expires_at == envelope.not_before
+    assert envelope.options.not_before == pytest.approx(time.time() + 90, abs=5)
+    assert envelope.options.expires_at == envelope.options.not_before
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_bytes_that_are_no_json_need_a_content_type() -> None:
     with pytest.raises(ValueError, match="content-type"):
         make(b"\xff")
     envelope, _ = make(b"\xff", headers={"content-type": b"image/png"})
-    assert (envelope.payload, envelope.content_type) == (b"\xff", "image/png")
+    assert (envelope.payload, envelope.options.content_type) == (b"\xff", "image/png")
 
 
 class Declared:

@@ -48,14 +48,9 @@ def test_the_plain_message() -> None:
         id="order-17",
         type="payment.create",
         payload=b'{"a":1}',
-        content_type=JSON,
         key=b"k",
         headers={},
         time=STAMP / 1000,
-        expires_at=None,
-        not_before=None,
-        timeout=None,
-        reference=None,
         reply_to=None,
         topic="requests",
         partition=3,
@@ -83,10 +78,10 @@ def test_every_header_of_the_contract() -> None:
             ]
         )
     )
-    assert envelope.time == envelope.expires_at == NOON.timestamp()
-    assert envelope.not_before == NOON.timestamp() + 0.5
-    assert (envelope.timeout, envelope.reference) == (2.5, "größe")
-    assert (envelope.content_type, envelope.reply_to) == ("text/plain", "oncepool:hints:1")
+    assert envelope.time == envelope.options.expires_at == NOON.timestamp()
+    assert envelope.options.not_before == NOON.timestamp() + 0.5
+    assert (envelope.options.timeout, envelope.options.reference) == (2.5, "größe")
+    assert (envelope.options.content_type, envelope.reply_to) == ("text/plain", "oncepool:hints:1")
     assert envelope.headers == {
         "ce_specversion": "1.0",
         "ce_source": "/shop",
@@ -223,9 +218,9 @@ def test_a_structured_event() -> None:
     )
     assert (envelope.id, envelope.type) == ("order-17", "payment.create")
     assert envelope.payload == b'{"b":1,"a":123456789012345678901234567890}'
-    assert envelope.content_type == JSON
-    assert envelope.time == envelope.expires_at == NOON.timestamp()
-    assert (envelope.timeout, envelope.reference) == (5.0, None)
+    assert envelope.options.content_type == JSON
+    assert envelope.time == envelope.options.expires_at == NOON.timestamp()
+    assert (envelope.options.timeout, envelope.options.reference) == (5.0, None)
     assert envelope.reply_to == "oncepool:hints:1"
     assert envelope.headers == {
         "x-tenant": "blue",
@@ -295,10 +290,10 @@ def test_what_headers_for_writes_is_read_back() -> None:
     )
     envelope = read(record(list(headers)))
     assert (envelope.id, envelope.type) == ("order-17", "payment.create")
-    assert envelope.time == envelope.not_before == NOON.timestamp()
-    assert envelope.expires_at == NOON.timestamp() + 3600
-    assert (envelope.timeout, envelope.reference) == (0.25, "r")
-    assert (envelope.reply_to, envelope.content_type) == ("channel", "text/plain")
+    assert envelope.time == envelope.options.not_before == NOON.timestamp()
+    assert envelope.options.expires_at == NOON.timestamp() + 3600
+    assert (envelope.options.timeout, envelope.options.reference) == (0.25, "r")
+    assert (envelope.reply_to, envelope.options.content_type) == ("channel", "text/plain")
     assert envelope.headers == {"x-text": "ä", "x-bytes": b"\xff"}
 
 
@@ -309,7 +304,9 @@ names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 def test_any_valid_request_survives_the_wire(id: str, type: str, timeout: float | None) -> None:
     envelope = read(record(list(headers_for(id, type, timeout=timeout))))
     assert (envelope.id, envelope.type) == (id, type)
-    assert envelope.timeout == (None if timeout is None else pytest.approx(timeout, abs=1e-6))
+    assert envelope.options.timeout == (
+        None if timeout is None else pytest.approx(timeout, abs=1e-6)
+    )
 
 
 @given(

@@ -33,9 +33,9 @@ def test_message_becomes_an_envelope() -> None:
     assert envelope.key == b"key"
     assert envelope.time == 5.0
     assert envelope.headers == {"origin": "erp", "x": b"\xff"}
-    assert envelope.reference == "r"
-    assert envelope.not_before == WHEN.timestamp()
-    assert envelope.content_type == "application/json"
+    assert envelope.options.reference == "r"
+    assert envelope.options.not_before == WHEN.timestamp()
+    assert envelope.options.content_type == "application/json"
 
 
 def test_bytes_key_and_skip() -> None:

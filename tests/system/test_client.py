@@ -36,7 +36,9 @@ def answer(envelope: Envelope, state: State, run: int = 1, **fields: Any) -> Sta
         code=fields.pop("code", "ok"),
         attempt=1,
         at=datetime.now(UTC),
-        fingerprint=fingerprint(envelope.type, envelope.payload or b"", envelope.content_type),
+        fingerprint=fingerprint(
+            envelope.type, envelope.payload or b"", envelope.options.content_type
+        ),
         **fields,
     )
     return StatusWrite(envelope.id, value, 3600, reply_to=envelope.reply_to)

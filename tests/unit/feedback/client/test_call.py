@@ -26,7 +26,7 @@ def test_a_call_returns_the_answer(
     answering(producer, [lambda name: consumer.say(name, State.DONE, result=b'{"n":1}')])
     status = client.call("t", {"a": 1}, timeout=10, key="k", run_timeout=3)
     assert status.result == {"n": 1}
-    assert (producer.envelopes()[0].key, producer.envelopes()[0].timeout) == (b"k", 3)
+    assert (producer.envelopes()[0].key, producer.envelopes()[0].options.timeout) == (b"k", 3)
     assert len(producer.sent) == 1
 
 

@@ -111,9 +111,13 @@ class Service:
             self._fatal = f"the journal can't be used: {found.detail}"
             return False
         if found is not None and found.schema == "unreachable":
-            self._log.error("database away: intake stays closed", detail=found.detail)
+            self._log.error(
+                "database away: the group is joined once it answers", detail=found.detail
+            )
         self._pool.start_workers()
-        if not self._until(lambda: self._pool.stats().workers > 0):
+        # An instance that has never reached its database must not take partitions from others,
+        # which may reach theirs.
+        if not self._until(lambda: self._pool.database_up and self._pool.stats().workers > 0):
             return False
         self._loop.start()
         return True

@@ -155,3 +155,17 @@ def test_a_folder_without_modules_hides_nothing(run: Run, tmp_path: Path) -> Non
     (tmp_path / "shop.py").write_text(APP + HANDLER)
 
     assert '"state":"wrong"' not in run("check", "shop:app", "--json").stdout
+
+
+def test_an_instance_that_never_reached_its_database_takes_nothing_from_others(
+    bench: Bench,
+) -> None:
+    good = bench.start()
+    away = "postgresql://nobody@127.0.0.1:1/nowhere"
+    bad = bench.start(wait=False, ONCEPOOL_DATABASE_URL=away)
+    bad.says("worker ready", 2)
+    for _ in range(8):
+        assert bench.outcome("effect", {"table": bench.table}).state == "done"
+    assert "partitions revoked" not in good.log
+    assert "partitions assigned" not in bad.log
+    assert bad.stop() == 0

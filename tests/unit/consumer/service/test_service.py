@@ -186,13 +186,24 @@ def test_a_journal_that_cannot_be_used_is_fatal_before_anything_else(
     assert "subscribe" not in bench.kafka.calls
 
 
-def test_an_unreachable_database_keeps_intake_closed(bench: Bench) -> None:
+def test_the_group_is_not_joined_before_the_database_was_reached(bench: Bench) -> None:
     bench.pool.schema = MaintenanceReady("unreachable", "refused")
     bench.pool.database_up = False
-    bench.script = {5: lambda: bench.arrive(0), 20: term}
+    bench.script = {20: term}
     assert bench.run() == EXIT_CLEAN
-    assert bench.kafka.commits == []
-    assert bench.service.counts["drop:stopping"] == 1
+    assert "subscribe" not in bench.kafka.calls
+
+
+def test_the_group_is_joined_once_the_database_is_reached(bench: Bench) -> None:
+    bench.pool.schema = MaintenanceReady("unreachable", "refused")
+    bench.pool.database_up = False
+    bench.script = {
+        5: lambda: setattr(bench.pool, "database_up", True),
+        10: lambda: bench.arrive(0),
+        30: term,
+    }
+    assert bench.run() == EXIT_CLEAN
+    assert len(bench.kafka.commits) == 1
 
 
 def test_an_app_that_cannot_be_imported_is_printed_and_nothing_is_consumed(

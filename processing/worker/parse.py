@@ -74,10 +74,7 @@ def read_task(
     task.handler = handler
     task.timeout = _timeout(handler, envelope, limits)
     if not trusted:
-        if envelope.payload is not None and not handler.custom_fingerprint:
-            task.fingerprint = fingerprint(
-                envelope.type, envelope.payload, envelope.options.content_type
-            )
+        task.fingerprint = _plain_fingerprint(task, handler)
         return task
     _parse(task, handler, limits)
     options = envelope.options
@@ -98,8 +95,22 @@ def _timeout(handler: Handler, envelope: Envelope, limits: Limits) -> float:
     return min(asked, handler.max_timeout or own)
 
 
+def _plain_fingerprint(task: Task, handler: Handler) -> bytes | None:
+    """The fingerprint without code of the user's; None where only that can make it."""
+    e = task.envelope
+    if e.payload is None or handler.custom_fingerprint:
+        return None
+    return fingerprint(e.type, e.payload, e.options.content_type)
+
+
 def _parse(task: Task, handler: Handler, limits: Limits) -> None:
     payload = task.envelope.payload
+    if payload is not None and len(payload) > limits.max_payload:
+        # Nobody reads what is too large, validators of the user's least of all.
+        task.fingerprint = _plain_fingerprint(task, handler)
+        reason = f"{len(payload)} bytes of payload; at most {limits.max_payload} are taken"
+        task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason=reason))
+        return
     try:
         task.payload, task.fingerprint = handler.parse(payload, task.envelope.options.content_type)
     except InvalidPayload as error:
@@ -109,9 +120,6 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
         task.end(outcome_of(error))
     if payload is None:
         task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason="the message has no value"))
-    elif len(payload) > limits.max_payload:
-        reason = f"{len(payload)} bytes of payload; at most {limits.max_payload} are taken"
-        task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason=reason))
 
 
 def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:

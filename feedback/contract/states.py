@@ -47,6 +47,8 @@ REOPENABLE: Final[frozenset[str]] = frozenset({State.DEAD, State.CANCELLED})
 FINAL: Final[frozenset[str]] = REOPENABLE | {State.DONE, State.REJECTED, State.SUPERSEDED}
 # Settled: a producer that waits gets its answer.
 SETTLED: Final[frozenset[str]] = FINAL | {State.FAILED, State.IN_DOUBT}
+# Prunable: once its row is old nobody has to look at it any more.
+PRUNABLE: Final[frozenset[str]] = SETTLED - {State.DEAD, State.IN_DOUBT}
 
 # Codes. Handlers add their own with Reject("no_funds").
 OK: Final = "ok"

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg import sql
 
+from feedback.contract.states import PRUNABLE
 from feedback.journal.queries import query
 from feedback.operations.requests import SCHEMA, Connection
 
@@ -34,7 +35,8 @@ class Step(NamedTuple):
 
 def prunable(connection: Connection, before: datetime, *, schema: str = SCHEMA) -> dict[str, int]:
     """How many rows have ended before: by table, without what goes with requests."""
-    row = connection.execute(query("prunable", schema), {"before": before}).fetchone()
+    values = {"before": before, "states": sorted(PRUNABLE)}
+    row = connection.execute(query("prunable", schema), values).fetchone()
     return dict(zip(("requests", "dead_letters", "coalesced", "counters"), row or (), strict=True))
 
 
@@ -61,7 +63,10 @@ def prune(
 def _step(
     connection: Connection, table: str, first: int, count: int, before: datetime, schema: str
 ) -> Step:
-    values = {"first": f"({first},0)", "end": f"({first + count},0)", "before": before}
+    values = {
+        "first": f"({first},0)", "end": f"({first + count},0)", "before": before,
+        "states": sorted(PRUNABLE),
+    }  # fmt: skip
     cursor = connection.execute(query(f"prune_{table}", schema), values)
     if table != "requests":
         return Step(count, {table: max(0, cursor.rowcount)})

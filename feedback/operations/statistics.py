@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import psycopg
 from psycopg.rows import dict_row
 
+from feedback.contract.states import SETTLED
 from feedback.journal.queries import query
 
 Connection: TypeAlias = psycopg.Connection[Any]
@@ -34,7 +35,8 @@ class Figures:
 def figures(connection: Connection, *, schema: str = SCHEMA) -> Figures:
     """Reads them; the connection is in autocommit mode."""
     with connection.cursor(row_factory=dict_row) as cursor:
-        ended = cursor.execute(query("ended_by_type", schema)).fetchall()
+        states = {"ended": sorted(SETTLED)}
+        ended = cursor.execute(query("ended_by_type", schema), states).fetchall()
         waiting = cursor.execute(query("waiting_by_type", schema)).fetchall()
         (questions,) = cursor.execute(query("open_questions", schema)).fetchall()
     types: dict[str, dict[str, Any]] = {}

@@ -8,7 +8,7 @@ SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::bigint
 WITH old AS MATERIALIZED (
     SELECT ctid FROM {schema}.requests
     WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND finished_at < %(before)s
-      AND state IN ('done', 'rejected', 'superseded', 'cancelled', 'failed')
+      AND state = ANY (%(states)s)
     FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM {schema}.requests WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING id
@@ -51,7 +51,7 @@ DELETE FROM {schema}.counters WHERE ctid = ANY (ARRAY(
 -- name: prunable
 SELECT
     (SELECT count(*) FROM {schema}.requests WHERE finished_at < %(before)s
-     AND state IN ('done', 'rejected', 'superseded', 'cancelled', 'failed')),
+     AND state = ANY (%(states)s)),
     (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at < %(before)s),
     (SELECT count(*) FROM {schema}.coalesced WHERE produced_at < %(before)s),
     (SELECT count(*) FROM {schema}.counters WHERE minute < %(before)s)

@@ -25,8 +25,7 @@ SELECT type,
 FROM {schema}.counters,
      LATERAL (SELECT date_trunc('minute', now()) - interval '1 minute' AS since) AS s,
      LATERAL (SELECT state = 'done' AND code <> 'duplicate' AS done,
-                     state IN ('done', 'rejected', 'failed', 'dead', 'in_doubt', 'superseded',
-                               'cancelled') AND code <> 'duplicate' AS ended) AS e
+                     state = ANY (%(ended)s) AND code <> 'duplicate' AS ended) AS e
 WHERE minute > now() - interval '1 day' GROUP BY type, s.since ORDER BY type
 
 -- name: stats

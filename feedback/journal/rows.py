@@ -95,6 +95,8 @@ class RequestRow:
     superseded_by: str | None = None
     status_ttl: int | None = None
     own_fingerprint: bool = False
+    keeps_payload: bool = False
+    """A row that is changed keeps its own payload, with its headers and what its fingerprint is."""
 
     @property
     def retry_at(self) -> datetime | None:

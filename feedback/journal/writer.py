@@ -221,7 +221,7 @@ def _values(r: RequestRow) -> tuple[Any, ...]:
 def _fields(row: RequestRow) -> dict[str, Any]:
     fields = {name: getattr(row, name) for name in _NAMES}
     fields["result"], fields["headers"] = _jsonb(row.result), _jsonb(row.headers)
-    fields["due_at"] = row.not_before
+    fields["due_at"], fields["keeps_payload"] = row.not_before, row.keeps_payload
     return fields
 
 

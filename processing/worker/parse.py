@@ -117,9 +117,18 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
         task.fingerprint = error.fingerprint
         task.end(outcome_of(error))
     except BaseException as error:  # noqa: BLE001 - a validator of the user's that fails
+        task.fingerprint = _plain_fingerprint(task, handler)
         task.end(outcome_of(error))
     if payload is None:
         task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason="the message has no value"))
+
+
+def _plain_fingerprint(task: Task, handler: Handler) -> bytes | None:
+    """The fingerprint as far as no code of the user's has a say in it."""
+    e = task.envelope
+    if e.payload is None or handler.custom_fingerprint:
+        return None
+    return fingerprint(e.type, e.payload, e.options.content_type)
 
 
 def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:

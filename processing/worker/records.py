@@ -70,6 +70,7 @@ def row_of(task: Task, now: datetime) -> RequestRow:
         row.superseded_by = task.superseded_by
         row.status_ttl = None if task.handler is None else task.handler.status_ttl
         row.own_fingerprint = not task.tells_fingerprint
+        row.keeps_payload = task.keeps_payload
     return row
 
 

@@ -180,6 +180,11 @@ class Task:
         return DEFAULT_TTL if self.handler is None else self.handler.status_ttl
 
     @property
+    def keeps_payload(self) -> bool:
+        """Its row keeps the payload that it has: this one's could not be compared with it."""
+        return self.stored is not None and self.claim is None and self.fingerprint is None
+
+    @property
     def tells_fingerprint(self) -> bool:
         """Whether producers can make the same fingerprint, and so compare it."""
         if self.decoded or self.hides_fingerprint:

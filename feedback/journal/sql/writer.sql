@@ -10,16 +10,28 @@ SELECT id, type, state, code, attempt, run, crashes, fingerprint, result::text, 
 FROM {schema}.requests WHERE id = ANY (string_to_array(%s, E'\x1f'))
 
 -- name: update_row
-UPDATE {schema}.requests
+-- Of a message whose payload could not be compared with the row's only how long it is wanted and who
+-- asks is taken over.
+UPDATE {schema}.requests r
 SET state = %(state)s, code = %(code)s, attempt = %(attempt)s, used = %(used)s, run = %(run)s,
     crashes = %(crashes)s, fingerprint = coalesce(%(fingerprint)s, fingerprint),
     result = %(result)s, error = %(error)s, reason = %(reason)s, key = %(key)s,
-    payload = %(payload)s, headers = %(headers)s, topic = %(topic)s, partition = %(partition)s,
+    payload = CASE WHEN %(keeps_payload)s THEN payload ELSE %(payload)s END,
+    headers = CASE WHEN %(keeps_payload)s THEN (
+        SELECT coalesce(jsonb_agg(h), '[]') FROM (
+            SELECT h FROM jsonb_array_elements(r.headers) h
+            WHERE h ->> 0 NOT IN ('ce_expirytime', 'ce_replyto')
+            UNION ALL
+            SELECT h FROM jsonb_array_elements(%(headers)s::jsonb) h
+            WHERE h ->> 0 IN ('ce_expirytime', 'ce_replyto')
+        ) merged
+    ) ELSE %(headers)s END,
+    topic = %(topic)s, partition = %(partition)s,
     kafka_offset = %(kafka_offset)s, finished_at = %(finished_at)s, token = NULL,
     lease_until = NULL, not_before = %(not_before)s, due_at = %(due_at)s,
     window_start = %(window_start)s, coalesce_key = %(coalesce_key)s,
     superseded_by = %(superseded_by)s, status_ttl = %(status_ttl)s,
-    own_fingerprint = %(own_fingerprint)s
+    own_fingerprint = CASE WHEN %(keeps_payload)s THEN own_fingerprint ELSE %(own_fingerprint)s END
 WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
   AND token IS NOT DISTINCT FROM %(was_token)s
 

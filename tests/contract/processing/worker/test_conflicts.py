@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
+from pydantic import BaseModel, field_validator
 
 from feedback.journal.parking import ParkedRequest, park
 from feedback.journal.rows import headers_json
@@ -16,6 +17,7 @@ from processing import App, Message, RawMessage, Request
 from processing.ipc.frames import Suspect
 from stack import Stack
 from tests.support.executor import Bench
+from tests.support.queue import FAR, INSTANCE, Queue
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -127,3 +129,127 @@ def test_statuses_of_decoded_requests_carry_no_fingerprint(bench: Bench) -> None
 def test_what_other_producers_send_does_carry_one(bench: Bench) -> None:
     bench.run(bench.record("a", "pay", {}))
     assert "fingerprint" in bench.statuses[0]
+
+
+# What cannot be compared
+
+
+def test_an_instance_that_does_not_know_the_type_leaves_the_row_its_payload(
+    queue: Queue, answers: dict[str, Any], ran: list[Any]
+) -> None:
+    answers["x"] = ValueError("not now")
+    queue.run(queue.record("x", "once", {"cents": 1}, trace="first"))
+    assert queue.rows() == {"x": ("failed", "handler_error")}
+    queue.query(f"UPDATE {queue.schema}.requests SET own_fingerprint = true")
+    before = queue.row("x")
+    app = App()
+    app.handler("other")(lambda payload: None)
+    ignorant = Queue(app, queue.url, queue.schema, instance=INSTANCE)
+    ignorant.offset = 100
+    ignorant.run(ignorant.record("x", "once", {"cents": 999}, ce_expirytime=FAR))
+    ignorant.executor.close()
+    assert queue.rows() == {"x": ("waiting", "unknown_type")}
+    row = queue.row("x")
+    assert (row["payload"], row["fingerprint"]) == (before["payload"], before["fingerprint"])
+    assert [name for name, _ in row["headers"]] == [
+        *(name for name, _ in before["headers"]), "ce_expirytime",
+    ], "how long it is wanted is the later message's word"  # fmt: skip
+    assert queue.query(f"SELECT own_fingerprint FROM {queue.schema}.requests") == [(True,)]
+    del answers["x"]
+    queue.again("x")
+    assert queue.rows() == {"x": ("done", "ok")}
+    assert queue.told("x")["id"] == "x"
+
+
+def test_another_type_is_a_conflict_also_where_nobody_here_knows_it(
+    queue: Queue, answers: dict[str, Any], ran: list[Any]
+) -> None:
+    answers["x"] = ValueError("not now")
+    queue.run(queue.record("x", "once", {"cents": 1}))
+    queue.run(queue.record("x", "refund.v2", {"cents": 777}))
+    assert queue.letters() == [("conflict", "x")]
+    assert queue.rows() == {"x": ("failed", "handler_error")}
+    assert bytes(queue.row("x")["payload"]) == b'{"cents":1}'
+    assert set(ran) == {("x", 1)}
+
+
+def test_a_claimed_row_whose_payload_is_not_its_own_does_not_run(
+    queue: Queue, ran: list[Any]
+) -> None:
+    queue.run(queue.record("x", "once", {"cents": 1}, ce_notbefore=FAR))
+    before = queue.row("x")
+    queue.query(f"UPDATE {queue.schema}.requests SET payload = '{{\"cents\":999}}'")
+    queue.again("x")
+    assert (ran, queue.rows()) == ([], {"x": ("dead", "conflict")})
+    assert queue.row("x")["fingerprint"] == before["fingerprint"]
+
+
+@pytest.mark.parametrize("broken", ["validator", "fingerprint"])
+def test_user_code_that_fails_for_a_moment_leaves_the_row_its_payload(
+    stack: Stack, schema: str, broken: str
+) -> None:
+    failing = {"handler"}
+    ran: list[Any] = []
+    app = App()
+
+    def own(payload: Any) -> str:
+        if "fingerprint" in failing:
+            raise ConnectionError("away")
+        return str(payload["cents"])
+
+    class Payment(BaseModel):
+        cents: int
+
+        @field_validator("cents")
+        @classmethod
+        def look(cls, value: int) -> int:
+            if "validator" in failing:
+                raise ConnectionError("away")
+            return value
+
+    def run(request: Request) -> None:
+        if "handler" in failing:
+            raise ValueError("not this time")
+        ran.append(request.payload)
+
+    @app.handler("fingerprint", fingerprint=own)
+    def first(payload: Any, tx: psycopg.Cursor[Any], request: Request) -> None:
+        run(request)
+
+    @app.handler("validator")
+    def second(payload: Payment, tx: psycopg.Cursor[Any], request: Request) -> None:
+        run(request)
+
+    bench = Bench(app, stack.database, schema)
+    bench.run(bench.record("x", broken, {"cents": 1}))
+    failing |= {broken}
+    bench.run(bench.record("x", broken, {"cents": 999}))
+    assert bench.letters() == ([("conflict", "x")] if broken == "validator" else [])
+    (stored,) = bench.query(f"SELECT state, payload FROM {schema}.requests")
+    assert (stored[0], bytes(stored[1])) == ("failed", b'{"cents":1}')
+    failing.clear()
+    bench.run(bench.record("x", broken, {"cents": 999}))
+    assert (ran, bench.letters()[-1:]) == ([], [("conflict", "x")])
+    bench.run(bench.record("x", broken, {"cents": 1}))
+    assert (len(ran), bench.rows()) == (1, {"x": ("done", "ok")})
+    bench.executor.close()
+    bench.app.stop_worker()
+
+
+def test_a_row_whose_fingerprint_cannot_be_made_is_compared_byte_by_byte(
+    stack: Stack, schema: str
+) -> None:
+    app = App()
+    ran: list[Any] = []
+
+    @app.handler("own", fingerprint=lambda payload: payload["order"])
+    def own(payload: Any, request: Request) -> None:
+        ran.append(payload)
+
+    bench = Bench(app, stack.database, schema)
+    bench.run(bench.record("x", "own", {"cents": 1}))
+    assert bench.rows() == {"x": ("failed", "handler_error")}
+    bench.run(bench.record("x", "own", {"order": "A", "cents": 999}))
+    assert (ran, bench.letters()) == ([], [("conflict", "x")])
+    bench.executor.close()
+    bench.app.stop_worker()

@@ -111,13 +111,23 @@ class WaitTimeout(ClientError):
     """
 
     def __init__(self, id: str, seconds: float, status: Status | None) -> None:
-        last = f"last state: {status.state}" if status is not None else "no status at all"
         super().__init__(
-            f"request {id!r} has no answer after {seconds:g} s ({last}). "
+            f"request {id!r} has no answer after {seconds:g} s ({_last_status(status)}). "
             "Send it again with the same id, or wait longer"
         )
         self.id = id
         self.status = status
+
+
+def _last_status(status: Status | None) -> str:
+    if status is None:
+        return "no status at all"
+    said = [status.state.value if status.code == "ok" else f"{status.state}/{status.code}"]
+    if status.reason or status.error:
+        said.append(status.reason or status.error or "")
+    if status.retry_at is not None:
+        said.append(f"it runs at {status.retry_at.isoformat(timespec='seconds')} or soon after")
+    return f"last status: {': '.join(said)}"
 
 
 class Conflict(ClientError):

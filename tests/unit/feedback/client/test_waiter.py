@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -53,6 +54,21 @@ def test_a_wait_without_any_status(client: Client) -> None:
         client.wait("unknown", 0.05)
     assert caught.value.status is None
     assert caught.value.id == "unknown"
+
+
+def test_a_wait_that_ends_says_why_the_request_stands_as_it_does(
+    client: Client, consumer: AnsweringConsumer
+) -> None:
+    request_id = client.submit("misspelt", 1)
+    consumer.say(
+        request_id,
+        State.WAITING,
+        code="unknown_type",
+        reason="no handler for 'misspelt'",
+        retry_at=datetime(2100, 1, 1, tzinfo=UTC),
+    )
+    with pytest.raises(WaitTimeout, match=r"unknown_type: no handler for 'misspelt'.*2100-01-01"):
+        client.wait(request_id, 0.1)
 
 
 def test_a_wait_of_no_time_takes_one_look(client: Client, consumer: AnsweringConsumer) -> None:

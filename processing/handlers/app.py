@@ -14,7 +14,7 @@ from processing.handlers.hooks import Resources
 from processing.handlers.loading import load_app
 from processing.handlers.options import CheckedOptions, HandlerOptions, validate_type
 from processing.handlers.request import Request
-from processing.handlers.signature import Signature, caller_locals, read_signature
+from processing.handlers.signature import Signature, caller_locals, describe, read_signature
 
 __all__ = ["App", "load_app"]
 
@@ -214,7 +214,7 @@ class App:
 def _refuse_bare(decorator: str, example: str, given: object) -> None:
     """A decorator without its parentheses takes the function for its argument."""
     if callable(given):
-        name = getattr(given, "__name__", repr(given))
         raise RegistrationError(
-            f"@app.{decorator} above {name} lacks its argument: write @app.{decorator}({example})"
+            f"@app.{decorator} above {describe(given)} lacks its argument: "
+            f"write @app.{decorator}({example})"
         )

@@ -116,6 +116,12 @@ def caller_locals(depth: int) -> Mapping[str, Any] | None:
     return None if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 
 
+def describe(function: Callable[..., Any]) -> str:
+    """Its name and where it stands: `pay (shop/app.py:12)`."""
+    base = _base_function(function)
+    return f"{getattr(base, '__qualname__', repr(function))}{_location(base)}"
+
+
 def _base_function(function: Callable[..., Any]) -> Any:
     """The function whose code runs, below partials, wrappers, methods and `__call__`."""
     base: Any = inspect.unwrap(function)

@@ -33,8 +33,8 @@ from feedback.operations.dead_letters import list_dead, show_dead
 
 app = typer.Typer(no_args_is_help=True)
 
-COLUMNS = ("kind", "id", "request_id", "type", "reason", "detail", "at", "topic", "partition",
-           "kafka_offset")  # fmt: skip
+COLUMNS = ("kind", "id", "request_id", "type", "reason", "at", "topic", "partition",
+           "kafka_offset", "detail")  # fmt: skip
 
 
 @app.callback()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
 import orjson
 import typer
+
+from consumer.commands.listing import print_rows
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -81,19 +83,33 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for row in rows:
         table.add_row(*map(as_cell, row))
     console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=10_000)
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    wide = Console(highlight=False, markup=False, width=10_000)
+    with wide.capture() as printed:
+        wide.print(table)
+    for line in printed.get().splitlines():
+        typer.echo(line.rstrip())
 
 
 def print_listing(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], limit: int, *, json: bool
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    limit: int,
+    *,
+    json: bool,
+    where_any: Collection[str] = (),
 ) -> None:
-    """At most `limit` rows, of which one more was asked for to tell whether there are more."""
+    """At most `limit` rows, of which one more was asked for to tell whether there are more.
+
+    A column of `where_any` is shown where a row has something in it.
+    """
     shown = rows[:limit]
     if json:
         print_json(shown)
     else:
-        print_table(columns, ([row[column] for column in columns] for row in shown))
+        columns = [c for c in columns if c not in where_any or any(row[c] for row in shown)]
+        print_rows(columns, ([as_cell(row[column]) for column in columns] for row in shown))
     if len(rows) > limit:
         typer.echo(f"there are more than these {limit}: raise --limit or narrow it", err=True)

@@ -27,7 +27,9 @@ from feedback.operations.requests import Row
 
 app = typer.Typer(no_args_is_help=True)
 
-COLUMNS = ("id", "type", "state", "code", "attempt", "run", "resends", "finished_at", "error")
+COLUMNS = ("id", "type", "state", "code", "attempt", "run", "resends", "due_at", "finished_at",
+           "superseded_by", "reason", "error")  # fmt: skip
+WHERE_ANY = ("due_at", "finished_at", "superseded_by", "reason", "error")
 RUNNING = ("id", "type", "state", "attempt", "instance", "worker", "since")
 ATTEMPTS = ("run", "code", "error", "started_at", "ended_at")
 TRANSITIONS = ("at", "action", "from_state", "to_state", "run", "who", "why")
@@ -100,7 +102,11 @@ def list_(
         rows = with_running(rows, _running(settings), filters)
         print_listing([as_shown(row) for row in rows], RUNNING, limit, json=json)
         return
-    print_listing([as_shown(row) for row in rows], COLUMNS, limit, json=json)
+    shown = [as_shown(row) for row in rows]
+    if not json:
+        # What does not wait keeps the time at which it was due last.
+        shown = [row if row["state"] == State.WAITING else {**row, "due_at": None} for row in shown]
+    print_listing(shown, COLUMNS, limit, json=json, where_any=WHERE_ANY)
 
 
 @app.command()

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from consumer.admin.kafka_admin import require_topic
-from consumer.commands.output import print_json, print_table
+from consumer.commands.listing import print_rows
+from consumer.commands.output import as_cell, print_json, print_table
 from consumer.config.settings import Settings
 from feedback.client.client import Client
 from feedback.contract.states import State
 from feedback.status.status import Status
 
-COLUMNS = ("id", "type", "state", "code", "attempt", "at", "result", "error", "reason")
+COLUMNS = ("id", "type", "state", "code", "attempt", "at", "retry_at", "superseded_by", "result",
+           "error", "reason")  # fmt: skip
 
 
 def client_from(settings: Settings) -> Client:
@@ -64,7 +66,7 @@ def print_statuses(objects: Sequence[dict[str, Any]], *, json: bool) -> None:
         print_json(objects)
         return
     columns = [c for c in COLUMNS if any(c in status for status in objects)]
-    print_table(columns, ([status.get(c) for c in columns] for status in objects))
+    print_rows(columns, ([as_cell(status.get(c)) for c in columns] for status in objects))
 
 
 def print_summary(objects: Sequence[dict[str, Any]]) -> None:

@@ -123,14 +123,6 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
         task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason="the message has no value"))
 
 
-def _plain_fingerprint(task: Task, handler: Handler) -> bytes | None:
-    """The fingerprint as far as no code of the user's has a say in it."""
-    e = task.envelope
-    if e.payload is None or handler.custom_fingerprint:
-        return None
-    return fingerprint(e.type, e.payload, e.options.content_type)
-
-
 def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
     """Ends what came too late, holds back what came too early or may give way to a newer one."""
     options = envelope.options

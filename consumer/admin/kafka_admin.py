@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError, KafkaRefused
 from consumer.intake.kafka_log import librdkafka_logger
+from consumer.intake.kafka_properties import broker_properties
 from feedback.errors import OncepoolError
 
 TIMEOUT = 5.0
@@ -46,11 +47,7 @@ class TopicResult(NamedTuple):
 
 def admin_client(settings: Settings) -> AdminClient:
     """A client for the configured brokers. Raises KafkaRefused where a property is wrong."""
-    properties: dict[str, Any] = {
-        **settings.kafka_properties,
-        "bootstrap.servers": settings.kafka_bootstrap_servers,
-        "log_level": ERRORS_ONLY,
-    }
+    properties = {**broker_properties(settings), "log_level": ERRORS_ONLY}
     try:
         return AdminClient(properties, logger=librdkafka_logger())
     except KafkaException as error:

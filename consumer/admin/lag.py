@@ -13,6 +13,7 @@ from consumer.admin.kafka_admin import ERRORS_ONLY, admin_client, metadata
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError, KafkaRefused
 from consumer.intake.kafka_log import librdkafka_logger
+from consumer.intake.kafka_properties import broker_properties
 
 TIMEOUT = 10.0
 PAUSE = 0.2
@@ -80,8 +81,7 @@ def _committed(settings: Settings, places: list[TopicPartition]) -> dict[tuple[s
 def _reader(settings: Settings) -> Consumer:
     """A client of the group that never joins it."""
     properties: dict[str, Any] = {
-        **{k: v for k, v in settings.kafka_properties.items() if k not in MEMBERS},
-        "bootstrap.servers": settings.kafka_bootstrap_servers,
+        **{k: v for k, v in broker_properties(settings).items() if k not in MEMBERS},
         "group.id": settings.kafka_group,
         # Both kinds of group answer it, where the newer protocol asks who the member is.
         "group.protocol": "classic",

@@ -25,9 +25,9 @@ from consumer.commands.operator import YesOption, batches, complain, confirm
 from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.commands.output import EXIT_FAILED, fail, print_json
 from consumer.config.settings import Settings
+from feedback.journal.connections import Connection
 from feedback.operations.dead_letter_files import export_lines, identity, import_lines
 from feedback.operations.dead_letters import DeadLetterRef, select_dead
-from feedback.operations.requests import Connection
 
 PAUSE = 1.0
 """Seconds between two looks of --follow."""

@@ -38,6 +38,7 @@ from consumer.commands.request_actions import wants_results
 from consumer.commands.resending import Resender
 from consumer.config.settings import Settings
 from feedback.contract.states import State
+from feedback.journal.connections import Connection
 from feedback.operations import transitions
 from feedback.operations.dead_letters import (
     DEAD_LETTER,
@@ -48,7 +49,7 @@ from feedback.operations.dead_letters import (
     select_dead,
 )
 from feedback.operations.explanations import Refusal
-from feedback.operations.requests import Connection, Row
+from feedback.operations.requests import Row
 from feedback.operations.transitions import By
 
 Names = Annotated[

@@ -10,9 +10,9 @@ import typer
 
 from consumer.commands.operator import moment
 from feedback.contract.states import DeadLetterReason
+from feedback.journal.connections import Connection
 from feedback.operations.dead_letters import DeadLetterRef, kinds_of
 from feedback.operations.explanations import Refusal
-from feedback.operations.requests import Connection
 
 
 class DeadLetterKind(StrEnum):

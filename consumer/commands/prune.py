@@ -18,9 +18,9 @@ from consumer.commands.options import DATABASE, KAFKA, JsonOption, with_settings
 from consumer.commands.output import fail, print_json, print_table
 from consumer.commands.times import parse_since
 from consumer.config.settings import Settings
+from feedback.journal.connections import Connection
 from feedback.operations.prune import TABLES, pages, prunable
 from feedback.operations.prune import prune as prune_journal
-from feedback.operations.requests import Connection
 
 app = typer.Typer()
 

@@ -26,8 +26,9 @@ from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
 from consumer.commands.output import fail
 from consumer.config.settings import Settings
 from feedback.contract.states import State
+from feedback.journal.connections import Connection
 from feedback.operations import transitions
-from feedback.operations.requests import Connection, select_ids
+from feedback.operations.requests import select_ids
 from feedback.operations.transitions import RETRYABLE, ResultRefused, TransitionOutcome
 
 Transition = Callable[[Connection, Sequence[str]], TransitionOutcome]

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaException
 
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
+from consumer.intake.kafka_properties import broker_properties
 from feedback.client.delivery import connect
 from feedback.operations.dead_letters import DeadMessage
 
@@ -22,11 +23,7 @@ class Resender:
     """A producer for the configured brokers. Raises ConfigurationError for wrong properties."""
 
     def __init__(self, settings: Settings) -> None:
-        properties = {
-            **settings.kafka_properties,
-            "bootstrap.servers": settings.kafka_bootstrap_servers,
-        }
-        self._producer = connect(properties, TIMEOUT)
+        self._producer = connect(broker_properties(settings), TIMEOUT)
 
     def send(self, letter: DeadMessage) -> None:
         """Returns when the broker has it: bytes, headers and timestamp as they were.

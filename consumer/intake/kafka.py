@@ -33,7 +33,7 @@ from consumer.intake.events import (
     Trouble,
 )
 from consumer.intake.kafka_log import ClientLog, librdkafka_logger
-from consumer.intake.kafka_properties import Protocol, client_properties, properties
+from consumer.intake.kafka_properties import Protocol, broker_properties, properties
 from consumer.intake.records import records_of
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
 
@@ -167,7 +167,7 @@ class Kafka:
         All topics are asked for, as asking for one by name may create it.
         """
         client = Producer(
-            {**client_properties(self._settings), "log_level": ERRORS_ONLY},
+            {**broker_properties(self._settings), "log_level": ERRORS_ONLY},
             logger=librdkafka_logger(),
         )
         return frozenset(client.list_topics(timeout=METADATA_TIMEOUT).topics)

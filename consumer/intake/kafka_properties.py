@@ -53,8 +53,8 @@ def properties(settings: Settings, protocol: Protocol) -> dict[str, Any]:
     }
 
 
-def client_properties(settings: Settings) -> dict[str, Any]:
-    """Of a client that is no consumer: how brokers are reached."""
+def broker_properties(settings: Settings) -> dict[str, Any]:
+    """How brokers are reached: all that a client needs that is no consumer."""
     return {
         **settings.kafka_properties,
         "bootstrap.servers": settings.kafka_bootstrap_servers,

@@ -7,6 +7,7 @@ import socket
 from typing import Any
 
 from consumer.config.settings import Settings
+from consumer.intake.kafka_properties import broker_properties
 from processing.logs import get_logger
 from processing.pool.supervisor import Supervisor
 from processing.settings import MaintenanceSettings, PoolSettings, WorkerSettings
@@ -38,10 +39,7 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         sweep_interval=settings.sweep_interval,
         lease=settings.lease,
         results_topic=settings.kafka_results_topic,
-        results_kafka={
-            **settings.kafka_properties,
-            "bootstrap.servers": settings.kafka_bootstrap_servers,
-        },
+        results_kafka=broker_properties(settings),
     )
     pool = PoolSettings(
         workers=settings.workers,

@@ -1,4 +1,9 @@
-"""The fingerprint that tells payloads apart: same id and same fingerprint = a resend."""
+"""The fingerprint that tells payloads apart: same id and same fingerprint = a resend.
+
+The canonical form is version 1, what `exact_json.canonical` writes. Stored fingerprints and those
+of producers do not say which version made them: a change makes strangers of them all, so it needs
+a version of the contract, never a silent edit. The vectors in docs/contract.md pin the form.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,6 @@ from typing import Any, Final
 
 from feedback.contract.exact_json import canonical, is_json, parse_json
 
-# Raised when the canonical form changes, which makes every stored fingerprint a stranger.
-FORM_VERSION: Final = 1
 SIZE: Final = 16  # bytes
 
 

@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import psycopg
+from typing import Any, Final, NamedTuple
 
 from feedback.contract.record import NOWHERE, Headers, Record
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED
 from feedback.journal.coalescing import Superseded
+from feedback.journal.connections import Connection
 from feedback.journal.queries import execute
 from feedback.journal.releases import give_back, note_superseded, read_superseded
 from feedback.journal.rows import headers_of
 from feedback.journal.tokens import ClaimNames, claim_token, tokens_of
-
-Connection: TypeAlias = psycopg.Connection[Any]
 
 LONGEST_WALK: Final = 2000
 """Types that one walk looks at."""

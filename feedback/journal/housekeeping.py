@@ -12,13 +12,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import psycopg
 
 from feedback.contract.states import WORKER_DIED, State
+from feedback.journal.connections import Connection
 from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord
 from feedback.status.store import StatusWrite
 from feedback.status.writes import row_status
-
-Connection: TypeAlias = psycopg.Connection[Any]
 
 CountKey: TypeAlias = tuple[int, str, str, str]
 """(minute as epoch seconds, type, state, code)"""

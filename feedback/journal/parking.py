@@ -7,31 +7,22 @@ another copy's hands.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import psycopg
+from typing import Any, Final, NamedTuple
 
 from feedback.journal.coalescing import Superseded
+from feedback.journal.connections import Connection
 from feedback.journal.halving import write_in_halves
 from feedback.journal.notifications import notify_due
 from feedback.journal.queries import execute
 from feedback.journal.releases import settle
-
-Connection: TypeAlias = psycopg.Connection[Any]
 
 LOCK_TIMEOUT: Final = "100ms"
 """How long a park waits for somebody who is just writing a row of one of its ids."""
 
 _SETTLING: Final = "parking"
 """The token of rows that wait only until those of their references are settled: no instance's."""
-_END: Final = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-    " WHERE pid = %s AND backend_start = %s::timestamptz"
-)
-_GONE_WAIT: Final = 0.01
 
 
 class ParkedRequest(NamedTuple):
@@ -135,18 +126,3 @@ def columns_of(parcels: Sequence[ParkedRequest]) -> dict[str, list[Any]]:
         "payloads": [p.payload for p in parcels],
         "headers": [p.headers.decode() for p in parcels],
     }
-
-
-def end_backends(
-    connection: Connection, backends: Sequence[tuple[int, str]], timeout: float = 5.0
-) -> None:
-    """Ends sessions of dead workers, (pid, start), and waits until they have gone.
-
-    A COMMIT may still be running there. Raises OperationalError where one does not go.
-    """
-    end = time.monotonic() + timeout
-    for pid, start in dict.fromkeys(map(tuple, backends)):
-        while connection.execute(_END, [pid, start]).fetchone() is not None:
-            if time.monotonic() > end:
-                raise psycopg.OperationalError(f"the backend {pid} does not end")
-            time.sleep(_GONE_WAIT)

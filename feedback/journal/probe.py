@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, TypeAlias
 
 import psycopg
 
+from feedback.journal.connections import Connection
 from feedback.journal.queries import query
-
-Connection: TypeAlias = psycopg.Connection[Any]
 
 _SIZE = 12_000
 """Bytes of the row that is tried: more than a page's free space, so that a full disk shows."""

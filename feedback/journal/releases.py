@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import psycopg
 from psycopg import errors
 
 from feedback.journal.coalescing import Superseded
+from feedback.journal.connections import Connection
 from feedback.journal.notifications import notify_due
 from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import headers_of
 from feedback.journal.tokens import ClaimNames, tokens_of
-
-Connection: TypeAlias = psycopg.Connection[Any]
 
 LOCK_BRIEFLY: Final = "SET LOCAL lock_timeout = '500ms'"
 """A resend that is answered, or a renewal, holds a row for less."""

@@ -26,9 +26,10 @@ from pydantic import (
 )
 
 from feedback.contract.states import DeadLetterReason
+from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.dead_letters import DeadLetterRef
-from feedback.operations.requests import SCHEMA, Connection, Row
+from feedback.operations.requests import SCHEMA, Row
 
 AT_ONCE: Final = 100  # entries that are in memory together
 _BYTES: Final = ("key", "payload", "fingerprint")

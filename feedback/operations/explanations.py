@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 from psycopg.rows import dict_row
 
 from feedback.contract.states import State
+from feedback.journal.connections import Connection
 from feedback.journal.queries import query
-from feedback.operations.requests import SCHEMA, Connection
+from feedback.operations.requests import SCHEMA
 
 
 class Refusal(NamedTuple):

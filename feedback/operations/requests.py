@@ -11,16 +11,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-import psycopg
 from psycopg.rows import dict_row
 
 from feedback.contract.states import State
+from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import Status
 from feedback.status.writes import row_status
 
-Connection: TypeAlias = psycopg.Connection[Any]
 Row: TypeAlias = dict[str, Any]
 
 SCHEMA: Final = "oncepool"

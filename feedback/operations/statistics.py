@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import psycopg
 from psycopg.rows import dict_row
 
 from feedback.contract.states import SETTLED
+from feedback.journal.connections import Connection
 from feedback.journal.queries import query
-
-Connection: TypeAlias = psycopg.Connection[Any]
 
 SCHEMA: Final = "oncepool"
 _ENDED: Final = {"done_hour": 0, "done_day": 0, "rate": 0.0, "lost": 0}

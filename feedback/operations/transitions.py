@@ -17,11 +17,12 @@ from psycopg import errors
 from feedback.contract.exact_json import parse_json
 from feedback.contract.headers import reply_channel
 from feedback.contract.states import State
+from feedback.journal.connections import Connection
 from feedback.journal.notifications import notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import stored_headers
 from feedback.operations.explanations import Refusal, explain
-from feedback.operations.requests import SCHEMA, Connection
+from feedback.operations.requests import SCHEMA
 from feedback.status.store import StatusWrite
 from feedback.status.writes import row_status
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import Any, TypeAlias
-
-import psycopg
 
 from feedback.contract.record import claim_of
+from feedback.journal.backends import end_backends
 from feedback.journal.claims import ClaimRequest, claim, hold, renew
-from feedback.journal.parking import end_backends
+from feedback.journal.connections import Connection
 from feedback.journal.releases import release
 from processing.ipc.frames import (
     DueRows,
@@ -28,8 +26,6 @@ from processing.ipc.frames import (
 from processing.maintenance.claim_timing import ClaimTiming
 from processing.maintenance.reporting import Reporting
 from processing.settings import MaintenanceSettings
-
-Connection: TypeAlias = psycopg.Connection[Any]
 
 
 class Claimer:

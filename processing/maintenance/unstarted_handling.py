@@ -7,7 +7,6 @@ import threading
 from collections import Counter, deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import errors
@@ -15,7 +14,9 @@ from structlog.stdlib import BoundLogger
 
 from feedback.contract.counts import Count
 from feedback.contract.states import DUPLICATE, PARKED, SHUTDOWN, State
-from feedback.journal.parking import end_backends, park
+from feedback.journal.backends import end_backends
+from feedback.journal.connections import Connection
+from feedback.journal.parking import park
 from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.writer import JournalWriter
 from feedback.status.writes import row_status
@@ -24,8 +25,6 @@ from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.unstarted import UnstartedRecords, parked_statuses, parking, refusals
 from processing.settings import MaintenanceSettings
-
-Connection: TypeAlias = psycopg.Connection[Any]
 
 
 class UnstartedHandling:

@@ -7,7 +7,6 @@ round trip at most, and nothing happens behind the executor's back.
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import Any
 
 import psycopg
@@ -15,14 +14,13 @@ from psycopg import pq
 from psycopg.errors import error_from_result
 from psycopg.rows import tuple_row
 
+from feedback.journal.backends import end_backends
 from feedback.journal.connections import open_connection
 from feedback.journal.failures import Outage, outage_of
 from feedback.journal.probe import takes_writes
 from processing.worker.guarded_cursor import Failures, GuardedCursor
 
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
-GONE_WAIT = 0.02
-"""Seconds between two looks whether a backend has ended."""
 
 NAME = "oncepool worker"
 MARK = b"oncepool worker, in a transaction"
@@ -216,15 +214,7 @@ class Session:
 
         Raises OperationalError where it does not go.
         """
-        cursor, end = self.cursor(), time.monotonic() + timeout
-        query = (
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE pid = %s AND backend_start = %s::timestamptz"
-        )
-        while cursor.execute(query, backend).fetchone() is not None:
-            if time.monotonic() > end:
-                raise psycopg.OperationalError(f"the backend {backend[0]} does not end")
-            time.sleep(GONE_WAIT)
+        end_backends(self.connection, [backend], timeout)
 
     def _send(self, statement: bytes) -> pq.abc.PGresult:
         connection = self.connection

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import typer
 
 from consumer.config.fields import meaning
+from consumer.config.groups import group_of
 from consumer.config.loader import load_settings
 from consumer.config.settings import Settings, variable
 
@@ -35,22 +36,6 @@ CONFIG = inspect.Parameter(
 )
 
 CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-
-PANELS = {
-    "kafka": "Kafka",
-    "auto": "Kafka",
-    "topic": "Kafka",
-    "database": "Journal (PostgreSQL)",
-    "lease": "Journal (PostgreSQL)",
-    "sweep": "Journal (PostgreSQL)",
-    "migrate": "Journal (PostgreSQL)",
-    "results": "Result records",
-    "redis": "Statuses (Redis)",
-    "worker": "Workers",
-    "health": "Health and logs",
-    "log": "Health and logs",
-}
-"""First word of a setting's name -> its panel in the help."""
 
 KAFKA = ("kafka_bootstrap_servers", "kafka_topics", "kafka_topic", "kafka_properties")
 DATABASE = ("database_url", "database_schema")
@@ -102,7 +87,7 @@ def _option(name: str) -> inspect.Parameter:
         envvar=variable(name),
         help=meaning(name),
         metavar=None if base is bool else _metavar(name),
-        rich_help_panel=PANELS.get(name.split("_", maxsplit=1)[0], "Instance"),
+        rich_help_panel=group_of(name),
     )
     return inspect.Parameter(
         name,

@@ -14,6 +14,7 @@ from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
 from consumer.config.fields import meaning
+from consumer.config.groups import GROUPS, group_of
 from consumer.config.librdkafka import CLASSIC_ONLY, CONSUMER_ONLY, FORBIDDEN
 from consumer.config.loader import OTHER_VARIABLES
 from consumer.config.settings import Settings, variable
@@ -56,30 +57,16 @@ Passwords and keys are masked wherever a value is shown.
 ## Settings
 """
 
-GROUPS = (
-    ("What runs", ("app", "workers", "ordering", "max_", "request_", "grace")),
-    ("Kafka", ("kafka_", "auto_offset_reset", "topic_")),
-    ("Journal (PostgreSQL)", ("database_", "lease", "sweep_", "migrate_")),
-    ("Result records", ("results_",)),
-    ("Statuses (Redis)", ("redis_",)),
-    ("Workers", ("worker_",)),
-    ("Health and logs", ("health_", "log_")),
-)
-"""Heading -> names, or beginnings of names, below it."""
-
 ESCAPE = str.maketrans({"|": "\\|"})
 
 
 def reference() -> str:
     """The page."""
     parts = [INTRODUCTION]
-    left = dict(Settings.model_fields)
-    for heading, beginnings in GROUPS:
-        names = [n for n in left if any(n == b or n.startswith(b) for b in beginnings)]
-        rows = [_row(name, left.pop(name)) for name in names]
-        parts.append(_table(heading, ("setting", "environment", "default", "meaning"), rows))
-    if left:
-        raise AssertionError(f"no group for {', '.join(left)}")
+    fields = Settings.model_fields
+    for group in GROUPS:
+        rows = [_row(name, field) for name, field in fields.items() if group_of(name) == group]
+        parts.append(_table(group, ("setting", "environment", "default", "meaning"), rows))
     parts.append(PROPERTIES)
     refusals = [(f"`{name}`", reason) for name, reason in FORBIDDEN.items()]
     for condition, table in (

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import socket
 from typing import Any
+
+from pydantic import ByteSize
 
 from consumer.config.settings import Settings
 from consumer.intake.kafka_properties import broker_properties
 from processing.logs import get_logger
 from processing.pool.supervisor import Supervisor
-from processing.settings import MaintenanceSettings, PoolSettings, WorkerSettings
+from processing.settings import ExecutorSettings, MaintenanceSettings, PoolSettings, WorkerSettings
 
 LONGEST_HOST = 40
 PREPARE_AFTER = 5
@@ -27,26 +30,17 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
     """The workers and the maintenance process, not started yet."""
     log = {"log_format": settings.log_format, "level": settings.log_level}
     maintenance = MaintenanceSettings(
+        **_same_named(settings, MaintenanceSettings),
         instance=instance,
-        database_url=settings.database_url,
         schema=settings.database_schema,
-        redis_url=settings.redis_url,
-        redis_prefix=settings.redis_prefix,
         log=log,
         migrate=settings.migrate_on_start,
-        health_host=settings.health_host,
-        health_port=settings.health_port,
-        sweep_interval=settings.sweep_interval,
-        lease=settings.lease,
         results_topic=settings.kafka_results_topic,
         results_kafka=broker_properties(settings),
     )
     pool = PoolSettings(
-        workers=settings.workers,
-        ordering=settings.ordering,
+        **_same_named(settings, PoolSettings),
         instance=instance,
-        max_in_hand=settings.max_in_hand,
-        lease=settings.lease,
         max_due=max(1, settings.max_in_hand // 2),
         max_due_bytes=int(settings.max_in_hand_bytes) // 2,
     )
@@ -56,25 +50,29 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
 
 def _worker(settings: Settings, instance: str, log: dict[str, Any]) -> WorkerSettings:
     return WorkerSettings(
-        app=settings.app,
-        database_url=settings.database_url,
-        redis_url=settings.redis_url,
-        redis_prefix=settings.redis_prefix,
+        **_same_named(settings, WorkerSettings),
         executor={
-            "ordering": settings.ordering,
+            **_same_named(settings, ExecutorSettings),
             "schema": settings.database_schema,
             "default_timeout": settings.request_timeout,
-            "max_payload": int(settings.max_payload),
-            "lease": settings.lease,
             "lock_timeout": settings.database_lock_timeout,
             "statement_timeout": settings.database_statement_timeout,
             "prepare_threshold": PREPARE_AFTER if settings.database_prepare else None,
             "instance": instance,
             "results": bool(settings.kafka_results_topic),
-            "results_duplicates": settings.results_duplicates,
         },
         log=log,
         max_requests=settings.worker_max_requests,
         max_rss=int(settings.worker_max_rss),
         memory_limit=int(settings.worker_memory_limit),
     )
+
+
+def _same_named(settings: Settings, part: type) -> dict[str, Any]:
+    """What `part`, a dataclass, has under the name of a setting: it needs no line here.
+
+    Sizes as plain numbers, since nothing else crosses a channel.
+    """
+    names = Settings.model_fields.keys() & {field.name for field in dataclasses.fields(part)}
+    values = {name: getattr(settings, name) for name in sorted(names)}
+    return {n: int(v) if isinstance(v, ByteSize) else v for n, v in values.items()}

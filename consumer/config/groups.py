@@ -1,0 +1,23 @@
+"""How settings are grouped, in help texts and in docs/configuration.md."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUPS: Final = {
+    "What runs": ("app", "workers", "ordering", "max", "request", "grace"),
+    "Kafka": ("kafka", "auto", "topic"),
+    "Journal (PostgreSQL)": ("database", "lease", "sweep", "migrate"),
+    "Result records": ("results",),
+    "Statuses (Redis)": ("redis",),
+    "Workers": ("worker",),
+    "Health and logs": ("health", "log"),
+}
+"""Heading -> first words of the names below it."""
+
+_GROUP: Final = {word: heading for heading, words in GROUPS.items() for word in words}
+
+
+def group_of(name: str) -> str:
+    """The heading of a setting. Raises KeyError for a first word that stands under none."""
+    return _GROUP[name.split("_", maxsplit=1)[0]]

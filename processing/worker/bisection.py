@@ -106,7 +106,7 @@ class Transactions:
 
     def _transact(self, tasks: list[Task], chunk: ChunkRun, apart: list[Task]) -> None:
         tries = REDO
-        while tasks:
+        while tasks := chunk.in_order(tasks):
             try:
                 tasks = self._round.run(tasks, chunk, apart)
                 self._outages.committed()
@@ -114,10 +114,7 @@ class Transactions:
             except Broken as broken:
                 self._after_broken(broken, chunk, apart)
             except CommitUnclear as unclear_commit:
-                # Unknown commit outcome: no status is published before the journal has spoken.
-                unclear = [t.index for t in chunk.open(tasks)]
-                chunk.unclear += unclear
-                chunk.settled.update(unclear)
+                chunk.leave_unclear(chunk.open(tasks))
                 self._outages.survive(unclear_commit)
             except (Struck, Overtaken, psycopg.Error) as raised:
                 error: BaseException = raised.error if isinstance(raised, Struck) else raised

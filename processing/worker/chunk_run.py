@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import Protocol
@@ -72,6 +72,10 @@ class ChunkRun:
         """Indices that are run once more, alone, after the connection broke under them."""
         self.excused: set[int] = set()
         """Indices whose failure is their own, though it looked like the database's."""
+        self.lane_of: Callable[[Task], Hashable] = _no_lane
+        """What of a request may not be reordered; None where that is nothing."""
+        self._left: set[Hashable] = set()
+        """Lanes of requests that are unclear or were given back."""
         self.failed: list[Task] = []
         """Those whose handler raised what was neither Reject nor Retry, to be reported."""
         self.counts: Counter[Count] = Counter()
@@ -134,6 +138,23 @@ class ChunkRun:
         """Those of `tasks` that need something more."""
         return [t for t in tasks if t.index not in self.settled]
 
+    def in_order(self, tasks: Iterable[Task]) -> list[Task]:
+        """Those of `tasks` that may go on, in need of it or not; gives back the others.
+
+        What follows one of its lane that is unclear, or was given back, must not come before it.
+        What is decided has come before it, and is only to be written.
+        """
+        tasks = list(tasks)
+        if not self._left:
+            return tasks
+        late = [
+            t
+            for t in self.open(tasks)
+            if self.lane_of(t) in self._left and t.index not in self.decided
+        ]
+        self.give_back(late)
+        return [t for t in tasks if t not in late]
+
     def finish(self, backend: tuple[int, str] | None) -> Report:
         """The report; counts as plain text, since it crosses the channel."""
         return Report(
@@ -169,6 +190,19 @@ class ChunkRun:
 
     def give_back(self, tasks: Iterable[Task]) -> None:
         """These were not run, for no fault of theirs."""
+        self.returned += self._leave(tasks)
+
+    def leave_unclear(self, tasks: Iterable[Task]) -> None:
+        """Unknown outcome: nothing is said of these before the journal has spoken."""
+        self.unclear += self._leave(tasks)
+
+    def _leave(self, tasks: Iterable[Task]) -> list[int]:
+        tasks = list(tasks)
+        self._left.update(lane for t in tasks if (lane := self.lane_of(t)) is not None)
         indices = [t.index for t in tasks]
-        self.returned += indices
         self.settled.update(indices)
+        return indices
+
+
+def _no_lane(_task: Task) -> None:
+    """Nothing is in order."""

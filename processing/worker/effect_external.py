@@ -91,6 +91,8 @@ class External:
             handler = task.handler
             if handler is None:
                 raise AssertionError("an external request without a handler")
+            if not chunk.in_order([task]):
+                continue
             if not chunk.start(task.index, task.timeout):
                 chunk.give_back([task])
             elif not self._settle_doubt(task, handler, chunk):
@@ -140,9 +142,7 @@ class External:
         try:
             stored = self._insist(lambda: self._look_up(task))
         except DatabaseAway:
-            # Nobody may say anything of it before the journal has spoken.
-            chunk.unclear.append(task.index)
-            chunk.settled.add(task.index)
+            chunk.leave_unclear([task])
             raise
         return stored is not None and stored.state == State.RUNNING and stored.token == chunk.token
 

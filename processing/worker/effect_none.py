@@ -38,7 +38,7 @@ class Plain:
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Runs tasks; returns those whose end has to be written to the journal."""
-        for group in _groups(tasks):
+        for group in _groups(chunk.in_order(tasks)):
             self._run(group, chunk)
         ran = chunk.open(tasks)
         self._tell(ran, chunk)

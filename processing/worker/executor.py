@@ -10,7 +10,7 @@ written down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import psycopg
 from structlog.stdlib import BoundLogger
@@ -36,7 +36,7 @@ from processing.worker.effect_external import External
 from processing.worker.effect_none import Plain
 from processing.worker.effect_transaction import Segments
 from processing.worker.failure_report import FailureReport
-from processing.worker.grouping import groups, once_each
+from processing.worker.grouping import groups, lane_of, once_each
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.parse import Limits, read_task
 from processing.worker.records import ResultLog
@@ -109,6 +109,7 @@ class Executor:
 
     def run(self, chunk: ChunkRun) -> Report:
         """Runs a chunk to its end; never raises for what a request or the database does."""
+        chunk.lane_of = self._lane_of
         tasks, letters = self._read(chunk)
         rest = self._plain.run_fresh(tasks, chunk)
         try:
@@ -123,6 +124,9 @@ class Executor:
         if chunk.failed:
             self._failures.tell(chunk)
         return chunk.finish(self._session.backend)
+
+    def _lane_of(self, task: Task) -> Hashable:
+        return lane_of(task, self._settings.ordering)
 
     def _read(self, chunk: ChunkRun) -> tuple[list[Task], dict[int, DeadLetter]]:
         tasks: list[Task] = []

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
+from feedback.contract.record import KEY, PARTITION, TOPIC, is_due
 from processing.worker.task import Task
+
+
+def lane_of(task: Task, ordering: str) -> Hashable:
+    """What may not be reordered: its key, its partition, or nothing (None)."""
+    record = task.record
+    if ordering == "key":
+        return record[KEY]
+    if ordering == "partition" and not is_due(record):
+        return record[TOPIC], record[PARTITION]
+    return None
 
 
 def groups(tasks: Sequence[Task], ordering: str) -> list[list[Task]]:
     """Single handlers together, each batch handler, external ones, those that take no tx.
 
-    Where one key is used by several groups its order counts, and each group ends where the next
-    one begins.
+    Where one lane is in several groups its order counts, and each group ends where the next one
+    begins.
     """
     kinds = {_kind_of(t) for t in tasks}
     if len(kinds) <= 1:
         found = [list(tasks)] if tasks else []
-    elif _keys_meet(tasks):
+    elif _lanes_meet(tasks, ordering):
         found = _runs(tasks)
     else:
         found = [[t for t in tasks if _kind_of(t) == kind] for kind in sorted(kinds)]
@@ -60,11 +71,12 @@ def _kind_of(task: Task) -> str:
     return "" if handler.wants_tx else "without tx"
 
 
-def _keys_meet(tasks: Sequence[Task]) -> bool:
-    """Whether one key stands in two groups."""
-    kinds: dict[bytes, str] = {}
+def _lanes_meet(tasks: Sequence[Task], ordering: str) -> bool:
+    """Whether one lane is in two groups."""
+    kinds: dict[Hashable, str] = {}
     return any(
-        t.envelope.key is not None and kinds.setdefault(t.envelope.key, _kind_of(t)) != _kind_of(t)
+        (lane := lane_of(t, ordering)) is not None
+        and kinds.setdefault(lane, _kind_of(t)) != _kind_of(t)
         for t in tasks
     )
 

@@ -1,0 +1,105 @@
+"""Requests of one key keep their order within a chunk, whatever becomes of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from processing import App, Request
+from processing.ipc.frames import Suspect
+from stack import Stack
+from tests.support.executor import Bench
+from tests.support.proxy import Proxy
+
+KEY = b"k"
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def bench(stack: Stack, through: str, schema: str, ran: list[str]) -> Iterator[Bench]:
+    """Its executor reaches the database through the proxy."""
+    app = App()
+
+    @app.handler("one")
+    def one(payload: Any, tx: psycopg.Cursor[Any], request: Request) -> None:
+        ran.append(request.id)
+        tx.execute(f"INSERT INTO {schema}.effects VALUES (%s)", [request.id])
+        if payload and "sql" in payload:
+            tx.execute(payload["sql"])
+
+    @app.batch_handler("many")
+    def many(requests: list[Request], tx: psycopg.Cursor[Any]) -> list[None]:
+        ran.extend(r.id for r in requests)
+        return [None for _ in requests]
+
+    @app.handler("charge", effect="external")
+    def charge(payload: Any, request: Request) -> None:
+        ran.append(request.id)
+
+    @app.handler("pure", effect="none")
+    def pure(payload: Any, request: Request) -> None:
+        ran.append(request.id)
+
+    @app.handler("pure.again", effect="none", retries=1)
+    def pure_again(payload: Any, request: Request) -> None:
+        ran.append(request.id)
+
+    @app.handler("plain")
+    def plain(payload: Any, request: Request) -> None:
+        ran.append(request.id)
+
+    with psycopg.connect(stack.database, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {schema}.effects (id text)".encode())
+    made = Bench(app, through, schema)
+    made.url = stack.database
+    yield made
+    made.executor.close()
+    made.app.stop_worker()
+
+
+@pytest.mark.parametrize("second", ["many", "charge", "pure.again"])
+def test_nothing_of_its_key_runs_after_an_unclear_commit(
+    bench: Bench, proxy: Proxy, ran: list[str], second: str
+) -> None:
+    records = [
+        bench.record("a", "one", {}, key=KEY),
+        bench.record("b", second, {}, key=KEY),
+        bench.record("c", "one", {}, key=KEY),
+        bench.record("other", second, {}, key=b"other"),
+    ]
+    proxy.lose_answer(b"COMMIT\0")
+    report = bench.run(*records)
+    assert (proxy.lost, report.unclear, report.returned) == (1, [0], [1, 2])
+    assert ran == ["a", "other"], "another key's goes on"
+    bench.run(records[0], suspect=Suspect(None, (), ()))
+    bench.run(*records[1:3])
+    assert ran == ["a", "other", "b", "c"]
+
+
+def test_of_two_halves_the_second_waits_for_an_unclear_first(
+    bench: Bench, proxy: Proxy, ran: list[str]
+) -> None:
+    """The journal refuses `d`, so the chunk is halved; the answer to the first half is lost."""
+    bench.query(f"ALTER TABLE {bench.schema}.requests ADD CONSTRAINT no_d CHECK (id <> 'd')")
+    records = [bench.record(name, "one", {}, key=KEY) for name in "abcd"]
+    proxy.lose_answer(b"COMMIT\0")
+    report = bench.run(*records)
+    assert (proxy.lost, report.unclear, report.returned) == (1, [0, 1], [2, 3])
+    assert bench.effects() == ["a", "b"]
+
+
+def test_what_was_called_back_is_not_overtaken(bench: Bench, ran: list[str]) -> None:
+    records = [
+        bench.record("a", "charge", {}, key=KEY),
+        bench.record("b", "one", {}, key=KEY),
+        bench.record("c", "one", {}, key=b"other"),
+    ]
+    report = bench.run(*records, recalled=[0])
+    assert (report.returned, ran) == ([0, 1], ["c"])

@@ -9,6 +9,7 @@ import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.record import OFFSET, PARTITION, TOPIC
+from feedback.journal.races import is_lock_race
 from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
@@ -38,20 +39,29 @@ class DeadLetters:
     def write(self, letters: dict[int, DeadLetter], chunk: ChunkRun) -> None:
         """Keeps them, and counts and tells those that it could keep.
 
-        Raises DatabaseAway: then nothing is said of those that are not kept.
+        What others lock out comes again. Raises DatabaseAway: then nothing is said of those that
+        are not kept.
         """
         if not letters:
             return
-        kept = list(letters.values())
+        kept, locked = dict(letters), []
         try:
             # The same letter twice is one, so an unknown commit outcome is no matter.
-            self._outages.redo(lambda: self._keep(kept))
+            self._outages.redo(lambda: self._keep(kept.values()))
         except psycopg.Error:
-            kept = [letter for letter in kept if self._keep_alone(letter)]
+            for index, letter in letters.items():
+                if (error := self._keep_alone(letter)) is None:
+                    continue
+                del kept[index]
+                if is_lock_race(error):
+                    locked.append(index)
+                else:
+                    self._lose(letter, error)
         now = datetime.now(UTC)
-        self._publish([write for letter in kept for write in letter.failed_status(now)])
-        chunk.counts.update(letter.counted_as for letter in kept)
+        self._publish([write for letter in kept.values() for write in letter.failed_status(now)])
+        chunk.counts.update(letter.counted_as for letter in kept.values())
         chunk.settled.update(letters)
+        chunk.unclear += locked
 
     def _keep(self, letters: Iterable[DeadLetter]) -> None:
         session = self._session
@@ -60,15 +70,18 @@ class DeadLetters:
             self._rows.add_letter(session.cursor(), letter)
         session.commit()
 
-    def _keep_alone(self, letter: DeadLetter) -> bool:
+    def _keep_alone(self, letter: DeadLetter) -> psycopg.Error | None:
+        """Why it is not kept."""
         try:
             self._outages.redo(lambda: self._keep([letter]))
         except psycopg.Error as error:
-            place = letter.record[TOPIC], letter.record[PARTITION], letter.record[OFFSET]
-            self._log.error(
-                "a dead letter could not be stored: its message stands in the topic",
-                request_id=letter.request_id, place="/".join(map(str, place)), why=letter.error,
-                error=describe(error),
-            )  # fmt: skip
-            return False
-        return True
+            return error
+        return None
+
+    def _lose(self, letter: DeadLetter, error: psycopg.Error) -> None:
+        place = letter.record[TOPIC], letter.record[PARTITION], letter.record[OFFSET]
+        self._log.error(
+            "a dead letter could not be stored: its message stands in the topic",
+            request_id=letter.request_id, place="/".join(map(str, place)), why=letter.error,
+            error=describe(error),
+        )  # fmt: skip

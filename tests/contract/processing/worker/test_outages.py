@@ -269,3 +269,20 @@ def test_a_dead_letter_waits_for_a_database_that_takes_writes(
     own_database.set_read_only(read_only=False)
     alone.run(message, suspect=Suspect(None, (), ()))
     assert alone.letters() == [("malformed", None)]
+
+
+def test_dead_letters_that_others_lock_out_come_again(alone: Bench) -> None:
+    alone.executor.close()
+    alone.executor = alone.another(alone.url, lock_timeout=0.05)
+    messages = [alone.record(None, "pay", {}), alone.record(None, "pay", {"n": 2})]
+    with psycopg.connect(alone.url) as other:
+        other.execute(f"LOCK TABLE {alone.schema}.dead_letters IN EXCLUSIVE MODE".encode())
+        report = alone.run(*messages, *payments(alone, "a"))
+    assert (report.unclear, report.counts.get(("pay", "dead_letter", "malformed"))) == (
+        [0, 1],
+        None,
+    )
+    assert alone.rows() == {"a": ("done", "ok")}
+    for message in messages:
+        alone.run(message, suspect=Suspect(None, (), ()))
+    assert alone.letters() == [("malformed", None)] * 2

@@ -25,8 +25,17 @@ class Plain:
         self._publish = publish
 
     def run_fresh(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
-        """Runs those of `tasks` that no row can know of; returns what needs the journal."""
-        mine = [t for t in tasks if t.outcome is None and _without_row(t)]
+        """Runs those of `tasks` that no row can know of; returns what needs the journal.
+
+        What follows others of its lane, or comes before them, takes its turn among them.
+        """
+        free, others = [], set()
+        for task in tasks:
+            if task.outcome is None and _without_row(task):
+                free.append(task)
+            elif (lane := chunk.lane_of(task)) is not None:
+                others.add(lane)
+        mine = [t for t in free if chunk.lane_of(t) not in others]
         verdict = chunk.suspect.verdict if chunk.suspect else None
         if mine and verdict:
             for task in mine:

@@ -19,7 +19,7 @@ def lane_of(task: Task, ordering: str) -> Hashable:
 
 
 def groups(tasks: Sequence[Task], ordering: str) -> list[list[Task]]:
-    """Single handlers together, each batch handler, external ones, those that take no tx.
+    """Single handlers together, each batch handler, external and pure ones, those without a tx.
 
     Where one lane is in several groups its order counts, and each group ends where the next one
     begins.
@@ -68,6 +68,8 @@ def _kind_of(task: Task) -> str:
         return "external"
     if handler.batch:
         return f"batch {handler.type}"
+    if handler.effect == "none":
+        return "none"
     return "" if handler.wants_tx else "without tx"
 
 

@@ -103,3 +103,31 @@ def test_what_was_called_back_is_not_overtaken(bench: Bench, ran: list[str]) -> 
     ]
     report = bench.run(*records, recalled=[0])
     assert (report.returned, ran) == ([0, 1], ["c"])
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("one", "pure", "one"),
+        ("pure", "one", "pure"),
+        ("pure.again", "plain"),
+        ("plain", "pure.again", "plain", "pure"),
+        ("one", "pure.again", "one"),
+    ],
+)
+def test_types_of_different_effects_keep_the_order_of_their_key(
+    bench: Bench, ran: list[str], kinds: tuple[str, ...]
+) -> None:
+    names = [f"{n}" for n in range(len(kinds))]
+    bench.run(*(bench.record(n, kind, {}, key=KEY) for n, kind in zip(names, kinds, strict=True)))
+    assert ran == names
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_types_of_one_partition_keep_its_order_where_that_is_what_is_ordered(
+    bench: Bench, ran: list[str], ordering: str
+) -> None:
+    bench.executor.close()
+    bench.executor = bench.another(bench.url, ordering=ordering)
+    bench.run(*(bench.record(str(n), k, {}) for n, k in enumerate(("plain", "one", "plain"))))
+    assert ran == (["0", "1", "2"] if ordering == "partition" else ["1", "0", "2"])

@@ -17,7 +17,7 @@ PARTITIONS = 4
 ENDS = {
     "raises": ("failed", "handler_error"),
     "rejects": ("rejected", "no_funds"),
-    "retries": ("failed", "retry"),
+    "retries": ("waiting", "retry"),
     "exits": ("failed", "handler_error"),
     "unjson": ("failed", "handler_error"),
     "commits": ("failed", "handler_error"),

@@ -82,9 +82,9 @@ def test_of_one_millisecond_the_last_submitted_wins_whatever_order_they_come_in(
 ) -> None:
     """Their ids are made in the order of the calls; partitions are read in any."""
     made = [str(uuid7()) for _ in range(5)]
-    first = time_of(made[0])
-    assert first is not None
-    milliseconds = int(first * 1000) + 1
+    last = time_of(made[-1])
+    assert last is not None
+    milliseconds = int(last * 1000) + 1
     sent = [queue.record(name, "count", {"sku": "s"}) for name in made]
     sent = [(*record[:3], milliseconds, *record[4:]) for record in sent]
     for number in (4, 1, 3, 0, 2):

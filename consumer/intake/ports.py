@@ -130,7 +130,7 @@ class ServicePool(WorkerPool, Protocol):
     def terminate(self) -> None:
         """Asks what still runs to give up."""
 
-    def kill(self) -> None:
+    def kill(self, why: str) -> None:
         """Kills what is left."""
 
     def give_up(self) -> list[dict[str, Any]]:

@@ -68,6 +68,9 @@ class Service:
         self._done = Phase.RUNNING
         """The last phase whose work was done."""
         self._workers_told = False
+        self._hurried = False
+        """A signal beyond the first has moved the shutdown on."""
+        self._json_logs = settings.log_format == "json"
         self._fatal: str | None = None
         self._next_beat = 0.0
         self._lost: Counter[str] = Counter()
@@ -88,8 +91,8 @@ class Service:
         self._drain()
         code = self._close()
         watchdog.dismiss()
-        if self._fatal:
-            # The last that is said, also where logs are JSON.
+        if self._fatal and not self._json_logs:
+            # The last that is said; where logs are JSON it stands in the line "ending".
             *details, cause = self._fatal.splitlines()
             print(*details, f"oncepool: {cause}", sep="\n", file=sys.stderr, flush=True)  # noqa: T201
         return code
@@ -151,6 +154,7 @@ class Service:
     def _on_signal(self) -> None:
         for _ in range(self._signals.take()):
             phase = self._shutdown.signal(time.monotonic())
+            self._hurried = phase > Phase.DRAINING
             self._log.info("signal", signal=self._signals.last, phase=phase.name.lower())
 
     def _tell(self) -> None:
@@ -199,7 +203,9 @@ class Service:
         """Goes through the phases until nothing is left, or nothing more may be waited for."""
         self._fatal = self._fatal or self._pool.fatal or self._loop.fatal
         if self._fatal:
-            self._log.error("ending", reason=self._fatal.splitlines()[-1])
+            *details, reason = self._fatal.splitlines()
+            more = {"details": "\n".join(details)} if details and self._json_logs else {}
+            self._log.error("ending", reason=reason, **more)
         if self._phase is Phase.RUNNING:
             self._shutdown.signal(time.monotonic())
         if self._pool.fatal:
@@ -226,7 +232,7 @@ class Service:
             self._log.warning("asking what still runs to give up", in_hand=self._pool.in_hand)
             self._pool.terminate()
         if phase >= Phase.KILLING > self._done:
-            self._pool.kill()
+            self._pool.kill("a further signal came" if self._hurried else "the grace is over")
         self._done = phase
 
     def _empty(self) -> bool:

@@ -31,6 +31,8 @@ class Handover:
         self._pool = pool
         self._maintenance = maintenance
         self._log = log
+        self.parked = 0
+        """Records that wait for another instance because this one stops."""
         self._kept: list[Record] = []
         """Messages that only user code can read, while the database is away: nobody sends them
         again."""
@@ -58,7 +60,8 @@ class Handover:
 
     def refuse_unstarted(self, code: str) -> None:
         """What no worker has is answered `failed/<code>`, or parked where that can be."""
-        records = self._give_back(self._pool.take_unstarted()) if self._pool.in_hand else []
+        unstarted = self._pool.take_unstarted() if self._pool.in_hand else []
+        records = self._give_back(unstarted)
         decoded = self._maintenance.decoded
         if code == DATABASE_UNAVAILABLE and decoded:
             self._kept += [r for r in records if r[TOPIC] in decoded]
@@ -67,6 +70,7 @@ class Handover:
             records = self._kept + records
             self._kept = []
         if code == SHUTDOWN and self._pool.database_up:
+            self.parked += len(unstarted)
             self._maintenance.park(PARKED, records)
             self._park_suspects()
         elif records:
@@ -108,6 +112,7 @@ class Handover:
                 due.append(claim_of(record))
                 gone += backends
         self._maintenance.park_suspects(PARKED, fresh)
+        self.parked += len(fresh) + len(due)
         if due:
             self._maintenance.send(ReleaseClaims(due, list(dict.fromkeys(gone))))
 

@@ -86,6 +86,9 @@ class Supervisor:
         """Request types of the app, as the last worker that started told them."""
         self.fatal: str | None = None
         """Why the service has to end, once it has to."""
+        self._kills: dict[int, str] = {}
+        """Workers that got SIGKILL from here, and why: their deaths are no news."""
+        self._limits = LimitsFound(None, {}, [])
         self.killed = 0
         """Processes that had to be killed at the end of the grace."""
 
@@ -183,10 +186,10 @@ class Supervisor:
         """Asks what still runs to give up, again and again until it does."""
         self._act(self._pool.terminate(self._looks(), time.monotonic()))
 
-    def kill(self) -> None:
+    def kill(self, why: str = "the grace is over") -> None:
         """Kills what is left."""
         for number in list(self._children):
-            self._act([Signal(number, signal.SIGKILL, "the grace is over")])
+            self._act([Signal(number, signal.SIGKILL, why)])
             self.killed += 1
 
     def give_up(self) -> list[dict[str, Any]]:
@@ -203,6 +206,9 @@ class Supervisor:
             child.wait(timeout)
         self._hand_over_counts()
         self.maintenance.close(timeout)
+        if self._handover.parked:
+            self._log.info("not started here: parked for other instances, or given back",
+                           requests=self._handover.parked)  # fmt: skip
         self._selector.close()
 
     # Actions
@@ -214,27 +220,35 @@ class Supervisor:
                     self._send(number, frame)
                 case Spawn(number):
                     self._spawn(number)
-                case Signal(number, sent, reason, again):
-                    if not again:
-                        name = signal.Signals(sent).name
-                        self._log.warning(
-                            "signalling a worker", worker=number, signal=name, why=reason
-                        )
-                    self._children[number].signal(sent)
+                case Signal():
+                    self._signal(action)
                 case NoWorkerStarts(message):
                     self.fatal = self.fatal or message
                 case Tell(frame):
                     self.maintenance.send(frame)
                 case Replaced(number, reason):
                     self._log.info("replacing a worker", worker=number, why=reason)
-                case Died(number, cause, suspects, culprit):
-                    self._log.error(
-                        "worker died",
-                        worker=number,
-                        cause=cause,
-                        suspects=suspects,
-                        **facts_of(culprit),
-                    )
+                case Died():
+                    self._say_died(action)
+
+    def _signal(self, action: Signal) -> None:
+        number, sent, reason = action.worker, action.number, action.reason
+        if not action.again:
+            mine = (row for row in self.running_requests() if row["worker"] == number)
+            facts = {"worker": number, **next(mine, {})}
+            name = signal.Signals(sent).name
+            self._log.warning("signalling a worker", signal=name, why=reason, **facts)
+        if sent == signal.SIGKILL:
+            self._kills[number] = reason
+        self._children[number].signal(sent)
+
+    def _say_died(self, died: Died) -> None:
+        facts = {"worker": died.worker, "suspects": died.suspects, **facts_of(died.culprit)}
+        killed = self._kills.get(died.worker)
+        if killed is None:
+            self._log.error("worker died", cause=died.cause, **facts)
+        else:
+            self._log.warning("worker was killed", why=killed, **facts)
 
     def _spawn(self, number: int) -> None:
         settings = {**self._worker_settings, "name": f"worker-{number}"}
@@ -325,6 +339,7 @@ class Supervisor:
         child.close()
         self._log.info("worker ended", worker=number, cause=child.cause)
         self._act(actions)
+        self._kills.pop(number, None)
 
     def _reap(self) -> None:
         """Finds ended workers where the system has no descriptor that tells."""
@@ -359,8 +374,19 @@ class Supervisor:
             case DueRows(order, rows):
                 self._pool.claimed(order, rows, now)
             case LimitsFound():
-                self._log.info("limits", **event._asdict())
+                self._say_limits(event)
                 self._act(self._pool.limit(event))
+
+    def _say_limits(self, found: LimitsFound) -> None:
+        if found == self._limits:
+            return  # as at a start, where nothing is limited
+        self._limits = found
+        names = ("each_instance", "of_total_now", "of_total_soon")
+        types = {
+            kind: {name: n for name, n in zip(names, limit, strict=True) if n is not None}
+            for kind, limit in found.types.items()
+        }
+        self._log.info("limits", workers=found.workers, types=types, paused=found.paused)
 
     def _database_state(self, *, up: bool) -> None:
         if up and not self._pool.database_up:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from feedback.contract.counts import Count, plain
 from feedback.contract.record import Record
+from feedback.contract.states import State
 from processing.ipc.frames import Report, Suspect
 from processing.worker.task import Task
 
@@ -77,7 +78,8 @@ class ChunkRun:
         self._left: set[Hashable] = set()
         """Lanes of requests that are unclear or were given back."""
         self.failed: list[Task] = []
-        """Those whose handler raised what was neither Reject nor Retry, to be reported."""
+        """Those whose handler raised what was neither Reject nor Retry, and those that are dead: to
+        be reported."""
         self.counts: Counter[Count] = Counter()
         self._gate = gate
         self._marks = bytearray(len(records))  # guarded by the gate's lock
@@ -173,7 +175,8 @@ class ChunkRun:
         times, counts = self.times, self.counts
         for task in tasks:
             final = task.final or task.outcome
-            if task.outcome is not None and task.outcome.cause is not None:
+            raised = task.outcome is not None and task.outcome.cause is not None
+            if raised or (final is not None and final.state is State.DEAD):
                 self.failed.append(task)
             if final is not None:
                 counts[Count(task.envelope.type, final.state, final.code)] += 1

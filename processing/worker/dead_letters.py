@@ -14,6 +14,7 @@ from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import describe
+from processing.logs import RateLimited
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.outages import Outages
 from processing.worker.session import Session
@@ -35,6 +36,7 @@ class DeadLetters:
         self._rows = rows
         self._publish = publish
         self._log = log
+        self._told = RateLimited(log)
 
     def write(self, letters: dict[int, DeadLetter], chunk: ChunkRun) -> None:
         """Keeps them, and counts and tells those that it could keep.
@@ -57,6 +59,12 @@ class DeadLetters:
                     locked.append(index)
                 else:
                     self._lose(letter, error)
+        for letter in kept.values():
+            self._told.warning(
+                "message became a dead letter", request_id=letter.request_id,
+                place=_place(letter), reason=str(letter.reason), why=letter.error,
+            )  # fmt: skip
+        self._told.flush()
         now = datetime.now(UTC)
         self._publish([write for letter in kept.values() for write in letter.failed_status(now)])
         chunk.counts.update(letter.counted_as for letter in kept.values())
@@ -79,9 +87,12 @@ class DeadLetters:
         return None
 
     def _lose(self, letter: DeadLetter, error: psycopg.Error) -> None:
-        place = letter.record[TOPIC], letter.record[PARTITION], letter.record[OFFSET]
         self._log.error(
             "a dead letter could not be stored: its message stands in the topic",
-            request_id=letter.request_id, place="/".join(map(str, place)), why=letter.error,
+            request_id=letter.request_id, place=_place(letter), why=letter.error,
             error=describe(error),
         )  # fmt: skip
+
+
+def _place(letter: DeadLetter) -> str:
+    return "/".join(str(letter.record[n]) for n in (TOPIC, PARTITION, OFFSET))

@@ -6,6 +6,7 @@ import traceback
 
 from structlog.stdlib import BoundLogger
 
+from feedback.contract.states import State
 from processing.handlers.app import App
 from processing.handlers.outcomes import describe
 from processing.logs import RateLimited, running
@@ -24,6 +25,11 @@ class FailureReport:
         """Reports the failed runs of a chunk."""
         for task in chunk.failed:
             outcome, final, e = task.outcome, final_of(task), task.envelope
+            if final.state is State.DEAD:
+                self._log.warning(
+                    "request became a dead letter", request_id=e.id, type=e.type, code=final.code,
+                    attempt=task.attempt, error=final.error,
+                )  # fmt: skip
             if outcome is None or outcome.cause is None:
                 continue
             self._log.warning(

@@ -81,6 +81,7 @@ class FakeSupervisor(FakePool):
         self.types: list[str] = []
         self.fatal: str | None = None
         self.killed = 0
+        self.killed_because = ""
         self.alive = 0
         self.calls: list[str] = []
         self.refused: list[Record] = []
@@ -146,8 +147,9 @@ class FakeSupervisor(FakePool):
     def terminate(self) -> None:
         self.calls.append("terminate")
 
-    def kill(self) -> None:
+    def kill(self, why: str = "") -> None:
         self.calls.append("kill")
+        self.killed_because = why
         self.killed += self.alive
         self.alive = 0
 

@@ -77,6 +77,18 @@ def test_the_cause_is_told_once_and_last(run: Run, tmp_path: Path, name: str) ->
     assert messages.count("ending") == 1
 
 
+def test_with_json_logs_the_cause_stands_in_an_object_too(run: Run, tmp_path: Path) -> None:
+    name, (source, cause) = next(iter(BROKEN.items()))
+    (tmp_path / f"{name}.py").write_text(source)
+
+    done = run("run", f"{name}:app", "--workers", "1", "--log-format", "json")
+
+    assert done.returncode == 1
+    lines = [orjson.loads(line) for line in done.stderr.splitlines()]
+    [ending] = [line for line in lines if line["message"] == "ending"]
+    assert cause in ending["reason"]
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_check_finds_what_run_refuses(run: Run, tmp_path: Path, name: str) -> None:
     source, cause = BROKEN[name]

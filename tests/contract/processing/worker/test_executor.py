@@ -152,7 +152,9 @@ def test_done_with_its_effect_and_duplicates_answered(bench: Bench, ran: list[st
     assert report.times["pay"][0] == 1
 
 
-def test_conflicts_and_malformed_become_one_dead_letter_each(bench: Bench) -> None:
+def test_conflicts_and_malformed_become_one_dead_letter_each(
+    bench: Bench, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     bench.run(bench.record("a", "pay", {"n": 1}))
     malformed = bench.record("m", None, {})
     for _ in range(2):
@@ -163,6 +165,10 @@ def test_conflicts_and_malformed_become_one_dead_letter_each(bench: Bench) -> No
     assert reasons.count(("malformed", "m")) == 1
     assert reasons.count(("conflict", "a")) == 2
     assert bench.state("m") == ("failed", "malformed")
+    # As lines where nothing has configured logging yet, else as records.
+    told = capfd.readouterr()
+    lines = [*(told.out + told.err).splitlines(), *(r.getMessage() for r in caplog.records)]
+    assert any("message became a dead letter" in line and "malformed" in line for line in lines)
     assert bench.rows() == {"a": ("done", "ok")}
     assert bench.effects() == ["a"]
 

@@ -275,7 +275,9 @@ def looks(workers: Workers) -> list[bool]:
     return [look is not None for look in workers.supervisor._looks().values()]
 
 
-def test_a_request_that_heeds_no_signal_is_killed_at_its_deadline(make: Make) -> None:
+def test_a_request_that_heeds_no_signal_is_killed_at_its_deadline(
+    make: Make, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     workers = make()
     workers.start()
     workers.warm()
@@ -288,6 +290,16 @@ def test_a_request_that_heeds_no_signal_is_killed_at_its_deadline(make: Make) ->
     assert hung not in workers.pids
     assert workers.states() == {"hangs": ("failed", "timeout")}
     workers.check_effects()
+    # As lines where nothing has configured logging yet, else as records.
+    told = capfd.readouterr()
+    lines = [*(told.out + told.err).splitlines(), *(r.getMessage() for r in caplog.records)]
+    signals = [line for line in lines if "signalling a worker" in line]
+    assert [("SIGTERM" in line, "hangs" in line) for line in signals] == [
+        (True, True),
+        (False, True),
+    ]
+    assert any("worker was killed" in line and "hangs" in line for line in lines)
+    assert not any("worker died" in line for line in lines)
 
 
 def test_a_maintenance_that_dies_is_started_again_and_requests_go_on(make: Make) -> None:

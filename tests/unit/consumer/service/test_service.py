@@ -125,6 +125,7 @@ def test_workers_that_do_not_end_are_asked_and_then_killed(bench: Bench) -> None
     bench.script = {5: lambda: bench.arrive(0), 20: term}
     assert bench.run() == EXIT_KILLED
     assert bench.pool.calls[-4:] == ["refuse shutdown", "terminate", "kill", "close"]
+    assert bench.pool.killed_because == "the grace is over"
 
 
 def test_what_was_lost_at_a_commit_is_told_and_counted_once(bench: Bench) -> None:
@@ -140,6 +141,7 @@ def test_each_further_signal_is_the_next_phase(bench: Bench) -> None:
     bench.script = {5: lambda: bench.arrive(0), 20: term, 25: term, 30: term, 35: term}
     assert bench.run(grace=3600) == EXIT_KILLED
     assert bench.pool.calls[-4:] == ["refuse shutdown", "terminate", "kill", "close"]
+    assert bench.pool.killed_because == "a further signal came"
 
 
 def test_an_open_commit_is_settled_before_the_group_is_left(bench: Bench) -> None:

@@ -123,6 +123,11 @@ def check_protocol(settings: Settings, topic: str) -> Finding:
     return Finding("kafka", "wrong", detail, advice)
 
 
+def _found(error: OncepoolError) -> str:
+    """What is wrong with the journal, without the message's advice."""
+    return str(error).rpartition(": ")[0] or str(error)
+
+
 def check_database(settings: Settings) -> list[Finding]:
     """PostgreSQL answers and has the journal of this version."""
     try:
@@ -136,9 +141,10 @@ def check_database(settings: Settings) -> list[Finding]:
     except SchemaMissing as error:
         if settings.migrate_on_start:
             return [*found, Finding("database", "ok", "`run` makes the journal: migrate_on_start")]
-        return [*found, Finding("database", "wrong", str(error), "run `oncepool migrate`")]
+        return [*found, Finding("database", "wrong", _found(error), "run `oncepool migrate`")]
     except OncepoolError as error:
-        return [*found, Finding("database", "wrong", str(error), "install that version")]
+        advice = "install the newer Oncepool here as well"
+        return [*found, Finding("database", "wrong", _found(error), advice)]
     schema = settings.database_schema
     return [*found, Finding("database", "ok", f"schema {schema} is up to date")]
 

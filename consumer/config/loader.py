@@ -31,6 +31,8 @@ FILE_VARIABLE = "ONCEPOOL_CONFIG"
 
 OTHER_VARIABLES = {
     "ONCEPOOL_CONFIG": "path of the configuration file",
+    "ONCEPOOL_STACK_DATA": "stack --data: folder of the services on this machine",
+    "ONCEPOOL_STACK_CACHE": "folder in which fetched programs of the stack are kept",
     "ONCEPOOL_STACK": "how tests and the demo get their services: embedded or docker",
     "ONCEPOOL_JSON": "every command's --json",
     "ONCEPOOL_RELOAD": "run --reload",

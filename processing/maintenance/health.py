@@ -105,7 +105,9 @@ class Health:
                     *self._loops(),
                     HealthCheck("group", joined, group),
                     _topics(self._facts.get("missing_topics", ())),
-                    HealthCheck("workers", starting, "start" if starting else "none can start"),
+                    HealthCheck(
+                        "workers", starting, "they can start" if starting else "none can start"
+                    ),
                     HealthCheck("stopping", not stopping, "yes" if stopping else "no"),
                     HealthCheck("database", *self._database),
                     HealthCheck("redis", *self._redis, counts=False),

@@ -82,9 +82,16 @@ class ChunkRun:
         be reported."""
         self.counts: Counter[Count] = Counter()
         self._gate = gate
+        self._reading: int | None = None
+        """The index that is read: whoever takes that over would only hang in it as well."""
         self._marks = bytearray(len(records))  # guarded by the gate's lock
 
     # What may still start
+
+    def read(self, index: int, timeout: float | None) -> None:
+        """A record is about to be read, perhaps by code of the user's: it is to blame for that."""
+        self._reading = index
+        self._gate.show(self.number, index, timeout)
 
     def start(self, index: int, timeout: float | None) -> bool:
         """A request is about to run; False when it was recalled and must be left alone.
@@ -114,12 +121,17 @@ class ChunkRun:
         return mine
 
     def clear(self) -> None:
-        """No request runs any more."""
+        """No request runs, or is read, any more."""
         self._gate.clear()
+        self._reading = None
 
     def recall(self) -> list[int]:
         """Marks what was not started as recalled; the caller holds the gate's lock."""
-        unstarted = [i for i, mark in enumerate(self._marks) if mark == _Mark.UNSTARTED]
+        unstarted = [
+            i
+            for i, mark in enumerate(self._marks)
+            if mark == _Mark.UNSTARTED and i != self._reading
+        ]
         for index in unstarted:
             self._marks[index] = _Mark.RECALLED
         return unstarted

@@ -16,6 +16,7 @@ import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.counts import SKIP, Count, NotRun
+from feedback.contract.record import TYPE
 from feedback.contract.states import DeadLetterReason
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Coalescing
@@ -134,7 +135,10 @@ class Executor:
         malformed = DeadLetterReason.MALFORMED
         suspect = chunk.suspect
         trusted = suspect is None or suspect.verdict is None
+        handlers, default = self._app.handlers, self._settings.default_timeout
         for index, record in enumerate(chunk.records):
+            handler = handlers.get(record[TYPE] or "")
+            chunk.read(index, default if handler is None else handler.timeout or default)
             try:
                 task = read_task(self._app, index, record, self._limits, trusted=trusted)
             except Malformed as error:
@@ -150,6 +154,7 @@ class Executor:
             if suspect is not None:
                 note_crashes(task, suspect)
             tasks.append(task)
+        chunk.clear()
         return tasks, letters
 
     def _run(self, tasks: list[Task], letters: dict[int, DeadLetter], chunk: ChunkRun) -> None:

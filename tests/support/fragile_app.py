@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from pydantic import BaseModel, field_validator
 
 from processing import App, Request
 
@@ -64,6 +65,25 @@ def fragile(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[A
         KEPT.clear()
         raise
     return os.getpid()
+
+
+class Read(BaseModel):
+    """A payload that does harm where it is read."""
+
+    table: str
+    do: str
+
+    @field_validator("do")
+    @classmethod
+    def _look(cls, do: str) -> str:
+        harm(do)
+        return do
+
+
+@app.handler("fragile.read", timeout=1.0)
+def fragile_read(payload: Read, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """Leaves one row."""
+    tx.execute(f"INSERT INTO {payload.table} VALUES (%s)", (request.id,))
 
 
 @app.handler("numbered", timeout=10)

@@ -63,6 +63,22 @@ def test_the_neighbours_in_the_chunk_are_unharmed(make: Make, do: str) -> None:
     )
 
 
+@pytest.mark.parametrize("do", ["hang", "segfault"])
+def test_a_payload_that_does_harm_while_it_is_read_is_found_out(make: Make, do: str) -> None:
+    workers = make()
+    workers.start()
+    workers.warm(kind="fragile.read")
+    before, after = names("before"), names("after")
+    workers.submit(*before, kind="fragile.read")
+    workers.submit("bad", do=do, kind="fragile.read")
+    workers.submit(*after, kind="fragile.read")
+    workers.finish(30)
+    states = workers.states()
+    assert states.pop("bad") == HARM[do]
+    assert states == dict.fromkeys([*before, *after], ("done", "ok"))
+    workers.check_effects()
+
+
 def test_the_neighbours_in_a_batch_are_run_without_the_one_that_kills(make: Make) -> None:
     workers = make()
     workers.start()

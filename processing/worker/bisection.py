@@ -178,7 +178,12 @@ class Transactions:
         session, culprits, backend = self._session, broken.culprits, self._session.backend
         session.rollback()
         self._outages.connect()  # raises where the database is away: then it was not the handler
-        landed = self._outages.redo(lambda: self._landed(backend, broken.xid))
+        try:
+            landed = self._outages.redo(lambda: self._landed(backend, broken.xid))
+        except psycopg.Error as error:
+            self._log.error("nobody can say what was committed", error=describe(error))
+            chunk.leave_unclear(chunk.open([*broken.before, *culprits]))
+            return
         known = broken.known or all(t.index in chunk.again for t in culprits)
         if not landed and not known:
             # Nothing of it is left: each of them alone shows whose fault it was.

@@ -206,7 +206,12 @@ class Session:
 
     def committed(self, xid: int) -> bool:
         """Whether a transaction that ended was committed."""
-        row = self.cursor().execute("SELECT pg_xact_status(%s::text::xid8)", (xid,)).fetchone()
+        query = "SELECT pg_xact_status(%s::text::xid8)"
+        try:
+            row = self.cursor().execute(query, (xid,)).fetchone()
+        except psycopg.errors.InvalidParameterValue:
+            # Ahead of all that this server knows: it took over, and never heard of it.
+            return False
         return row is not None and row[0] == "committed"
 
     def end_backend(self, backend: tuple[int, str], timeout: float = 30.0) -> None:

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from processing import App, Request
+from processing.worker.session import Session
 from stack import Stack
 from tests.support.executor import Bench
 
@@ -139,4 +140,27 @@ def test_a_connection_cut_by_somebody_else_is_nobodys_fault(bench: Bench, stack:
         f" FOR EACH ROW EXECUTE FUNCTION {schema}.cut()"
     )
     bench.run(*[bench.record(f"r{n}", "pay", {}) for n in range(6)])
+    assert books(bench) == {("done", "ok", 1): 6}
+
+
+def test_a_server_that_took_over_and_never_heard_of_the_transaction_has_not_committed_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby that lacks the newest of what was written: its transaction ids are behind."""
+    schema = bench.schema
+    bench.query(f"CREATE SEQUENCE {schema}.once")
+    bench.query(
+        f"CREATE FUNCTION {schema}.cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF new.id = 'r3' AND nextval('{schema}.once') = 1 THEN"
+        " PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN new; END $$"
+    )
+    bench.query(
+        f"CREATE TRIGGER cut BEFORE INSERT ON {schema}.effects"
+        f" FOR EACH ROW EXECUTE FUNCTION {schema}.cut()"
+    )
+    known = Session.savepoint
+    monkeypatch.setattr(Session, "savepoint", lambda self: known(self) + 1_000_000)
+    monkeypatch.setattr(Session, "ended", lambda self, xid: False)
+    report = bench.run(*[bench.record(f"r{n}", "pay", {}) for n in range(6)])
+    assert (report.unclear, report.returned) == ([], [])
     assert books(bench) == {("done", "ok", 1): 6}

@@ -125,6 +125,14 @@ def test_a_database_that_cannot_be_reached_gives_back_what_was_not_committed(
     assert (bench.state("a"), bench.effects()) == (("done", "ok"), ["a"])
 
 
+def test_what_was_called_back_is_told_nothing_when_the_database_goes(
+    bench: Bench, proxy: Proxy
+) -> None:
+    proxy.cut()
+    report = bench.run(*payments(bench, "a", "b"), recalled=[1])
+    assert (report.database_up, bench.statuses, bench.rows()) == (False, [], {})
+
+
 # The database takes no writes
 
 

@@ -128,8 +128,8 @@ def retention_problems(
         )
         problems.append(RetentionProblem(text, runs_again=True))
     if not settings.kafka_bootstrap_servers or not settings.kafka_topics:
-        text = "the topics' retention was not looked at: set kafka_bootstrap_servers, kafka_topics"
-        return [*problems, RetentionProblem(text, runs_again=False)]
+        text = "the topics' retention can't be read: set kafka_bootstrap_servers, kafka_topics"
+        return [*problems, RetentionProblem(text, runs_again=True)]
     try:
         kept = topic_retention(settings)
     except (OncepoolError, KafkaException) as error:

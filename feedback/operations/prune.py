@@ -35,10 +35,10 @@ class Step(NamedTuple):
 
 
 def prunable(connection: Connection, before: datetime, *, schema: str = SCHEMA) -> dict[str, int]:
-    """How many rows have ended before: by table, without what goes with requests."""
+    """How many rows have ended before, by table: what prune would delete."""
     values = {"before": before, "states": sorted(PRUNABLE)}
     row = connection.execute(query("prunable", schema), values).fetchone()
-    return dict(zip(("requests", "dead_letters", "coalesced", "counters"), row or (), strict=True))
+    return dict(zip(TABLES, row or (), strict=True))
 
 
 def pages(connection: Connection, *, schema: str = SCHEMA) -> dict[str, int]:

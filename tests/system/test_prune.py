@@ -35,12 +35,12 @@ def test_a_dry_run_counts_and_deletes_nothing(oncepool: Commands, journal: Journ
 
 
 def test_old_requests_are_deleted(oncepool: Commands, journal: Journal) -> None:
-    result = oncepool("prune", "--older-than", "30d", "--yes", "--json")
+    result = oncepool("prune", "--force", "--older-than", "30d", "--yes", "--json")
 
     assert result.exit_code == 0, result.output
     assert answer(result)["rows"]["requests"] == 1
     assert left(journal) == ["b", "c"]
-    again = oncepool("prune", "--older-than", "30d", "--json")
+    again = oncepool("prune", "--force", "--older-than", "30d", "--json")
     assert again.exit_code == 0, "nothing to ask about"
     assert answer(again)["rows"]["requests"] == 0
 
@@ -48,14 +48,14 @@ def test_old_requests_are_deleted(oncepool: Commands, journal: Journal) -> None:
 def test_it_asks_and_does_nothing_unasked(
     oncepool: Commands, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unasked = oncepool("prune", "--older-than", "30d")
+    unasked = oncepool("prune", "--force", "--older-than", "30d")
     monkeypatch.setattr(operating, "interactive", lambda: True)
-    refused = oncepool("prune", "--older-than", "30d", stdin="n\n")
+    refused = oncepool("prune", "--force", "--older-than", "30d", stdin="n\n")
 
     assert (unasked.exit_code, refused.exit_code) == (2, 1)
     assert "delete 1 requests that ended before" in refused.stderr
     assert left(journal) == ["a", "b", "c"]
-    assert oncepool("prune", "--older-than", "30d", stdin="y\n").exit_code == 0
+    assert oncepool("prune", "--force", "--older-than", "30d", stdin="y\n").exit_code == 0
     assert left(journal) == ["b", "c"]
 
 
@@ -128,9 +128,12 @@ def test_without_kafka_it_says_what_it_could_not_look_at(
         *arguments, ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1", ONCEPOOL_KAFKA_TOPICS="a"
     )
 
-    assert "was not looked at" in oncepool(*arguments).stderr
+    assert "can't be read: set" in oncepool(*arguments).stderr
     assert "could not be read" in away.stderr
     assert away.exit_code == 0
+    refused = oncepool("prune", "--older-than", "30d", "--yes")
+    assert (refused.exit_code, "nothing was deleted" in refused.stderr) == (1, True)
+    assert oncepool("prune", "--older-than", "30d", "--yes", "--force").exit_code == 0
 
 
 @pytest.mark.parametrize("age", ["soon", "2999-01-01", "99999999999d"])

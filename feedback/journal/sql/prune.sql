@@ -49,9 +49,17 @@ DELETE FROM {schema}.counters WHERE ctid = ANY (ARRAY(
     FOR UPDATE SKIP LOCKED))
 
 -- name: prunable
+WITH old AS MATERIALIZED (
+    SELECT id FROM {schema}.requests WHERE finished_at < %(before)s AND state = ANY (%(states)s)
+)
 SELECT
-    (SELECT count(*) FROM {schema}.requests WHERE finished_at < %(before)s
-     AND state = ANY (%(states)s)),
+    (SELECT count(*) FROM old),
+    (SELECT count(*) FROM {schema}.attempts a WHERE a.request_id IN (SELECT id FROM old)
+     OR (a.ended_at < %(before)s
+         AND NOT EXISTS (SELECT FROM {schema}.requests r WHERE r.id = a.request_id))),
+    (SELECT count(*) FROM {schema}.transitions t WHERE t.request_id IN (SELECT id FROM old)
+     OR (t.at < %(before)s
+         AND NOT EXISTS (SELECT FROM {schema}.requests r WHERE r.id = t.request_id))),
     (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at < %(before)s),
     (SELECT count(*) FROM {schema}.coalesced WHERE produced_at < %(before)s),
     (SELECT count(*) FROM {schema}.counters WHERE minute < %(before)s)

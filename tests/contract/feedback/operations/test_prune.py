@@ -58,6 +58,10 @@ def test_what_belongs_to_a_request_goes_with_it(journal: Journal) -> None:
         "attempts", request_id="new-without-row", run=1, code="x", started_at=OLD, ended_at=NOW
     )
 
+    counted = prunable(journal.connection, BEFORE, schema=journal.schema)
+    assert {table: n for table, n in counted.items() if n} == (
+        {"requests": 1, "attempts": 2, "transitions": 2}
+    )
     assert pruned(journal) == {"requests": 1, "attempts": 2, "transitions": 2}
 
     assert ids(journal, "attempts") == ["b", "c", "new-without-row"]
@@ -80,7 +84,8 @@ def test_old_counters_references_and_retried_letters_go(journal: Journal) -> Non
     )  # fmt: skip
 
     counted = prunable(journal.connection, BEFORE, schema=journal.schema)
-    assert counted == {"requests": 0, "dead_letters": 1, "coalesced": 1, "counters": 1}
+    counted = {table: n for table, n in counted.items() if n}
+    assert counted == {"dead_letters": 1, "coalesced": 1, "counters": 1}
     assert pruned(journal) == {"dead_letters": 1, "coalesced": 1, "counters": 1}
     assert ids(journal, "coalesced") == ["1"]
     assert ids(journal, "dead_letters", "kafka_offset") == [1, 9]

@@ -14,6 +14,7 @@ from feedback.contract.exact_json import encode_payload
 from feedback.contract.fingerprint import parse_and_fingerprint
 from feedback.contract.headers import LONGEST_DELAY, headers_for
 from feedback.contract.ids import uuid7
+from feedback.contract.unwritable import check_text
 
 _JSON: Final = "application/json"
 _JUST_PASSED: Final = timedelta(minutes=1)
@@ -128,9 +129,14 @@ def _check_types(options: Mapping[str, Any]) -> None:
             raise TypeError(
                 f"{name} is {value!r} ({value.__class__.__name__}): it has to be {wanted}"
             )
+        if isinstance(value, str):
+            check_text(name, value)
     for name, content in (options.get("headers") or {}).items():
         if not isinstance(name, str) or not isinstance(content, str | bytes):
             raise TypeError(f"header {name!r} is {content!r}: it has to be text or bytes")
+        for text in (name, content):
+            if isinstance(text, str):
+                check_text(f"header {name!r}", text)
 
 
 def check_id(id: object) -> None:

@@ -15,6 +15,8 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
+from feedback.contract.unwritable import refuse_unwritable
+
 # 18 digits always fit in 64 bits.
 _SUSPECT_RUN: Final = b"0" * 19
 _DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
@@ -123,7 +125,11 @@ def _to_json(payload: Any) -> bytes:
     try:
         data = orjson.dumps(payload, default=_plain)
     except TypeError:  # among other things for integers beyond 64 bits
-        data = _write_exactly(payload, default=_plainer)
+        try:
+            data = _write_exactly(payload, default=_plainer)
+        except (ValueError, TypeError) as error:
+            refuse_unwritable(payload)  # says where it is, where it can
+            raise ValueError(f"the payload cannot be written as JSON: {error}") from None
     # Both orjson and pydantic write NaN as null, which is another payload.
     if b"null" in data:
         _refuse_nan(payload)

@@ -15,7 +15,14 @@ from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from feedback.errors import InvalidLimit, StoreUnavailable
 from processing.cluster.instances import connect, instances
-from processing.cluster.limits import Changes, ClusterLimits, Figure, RedisLimitsStore, Setting
+from processing.cluster.limits import (
+    Changes,
+    ClusterLimits,
+    Figure,
+    RedisLimitsStore,
+    Setting,
+    TypeLimit,
+)
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -164,8 +171,20 @@ def _warnings(kind: str, found: ClusterLimits, live: list[dict[str, Any]]) -> It
         )
 
 
+def _may_run(kind: str, limit: TypeLimit, live: list[dict[str, Any]]) -> dict[str, int]:
+    """Instance -> how many it may run now, as its limits are; without the handler's own."""
+    may = {}
+    for facts in live:
+        share = facts.get("at_once", {}).get(kind)
+        own = limit.instance if kind in facts.get("types", ()) else None
+        bounds = [n for n in (share, own, 0 if limit.paused else None) if n is not None]
+        if bounds and (share is not None or kind in facts.get("types", ())):
+            may[facts["id"]] = min(bounds)
+    return may
+
+
 def described(found: ClusterLimits, live: list[dict[str, Any]]) -> dict[str, Any]:
-    """The limits as one JSON object; `at_once` is what instances say that they may run now."""
+    """The limits as one JSON object; `at_once` is what each instance may run now."""
     return {
         "workers": found.workers,
         "workers_total": found.workers_total,
@@ -175,11 +194,7 @@ def described(found: ClusterLimits, live: list[dict[str, Any]]) -> dict[str, Any
                 "total": limit.total,
                 "instance": limit.instance,
                 "paused": limit.paused,
-                "at_once": {
-                    facts["id"]: facts["at_once"][kind]
-                    for facts in live
-                    if kind in facts.get("at_once", ())
-                },
+                "at_once": _may_run(kind, limit, live),
             }
             for kind, limit in found.types.items()
         ],
@@ -194,7 +209,10 @@ def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:
     if workers:
         print_table(("limit", "n"), workers)
     if rows["types"]:
-        shown = ({**row, "at_once": sum(row["at_once"].values()) or None} for row in rows["types"])
+        shown = (
+            {**row, "at_once": sum(row["at_once"].values()) if row["at_once"] else None}
+            for row in rows["types"]
+        )
         print_table(TYPES, ([row[column] for column in TYPES] for row in shown))
     if not workers and not rows["types"]:
         typer.echo("nothing is limited beyond the configuration and the handlers' max_at_once")

@@ -1,0 +1,30 @@
+"""What `oncepool limits show` says that instances may run now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consumer.commands.limits import described
+from processing.cluster.limits import ClusterLimits, TypeLimit
+
+TWO = [{"id": name, "types": ["t"], "at_once": {"t": 4}} for name in ("a", "b")]
+UNSHARED = [{"id": "a", "types": ["t"]}, {"id": "b", "types": ["other"]}]
+
+
+@pytest.mark.parametrize(
+    "limit,live,may_run",
+    [
+        (TypeLimit(total=8), TWO, {"a": 4, "b": 4}),
+        (TypeLimit(total=8, instance=1), TWO, {"a": 1, "b": 1}),
+        (TypeLimit(total=8, paused=True), TWO, {"a": 0, "b": 0}),
+        (TypeLimit(instance=3), UNSHARED, {"a": 3}),
+        (TypeLimit(paused=True), UNSHARED, {"a": 0}),
+    ],
+)
+def test_every_limit_counts(
+    limit: TypeLimit, live: list[dict[str, Any]], may_run: dict[str, int]
+) -> None:
+    [shown] = described(ClusterLimits(types={"t": limit}), live)["types"]
+    assert shown["at_once"] == may_run

@@ -23,7 +23,7 @@ from feedback.status.store import StatusWrite
 from processing.handlers.outcomes import Outcome, Retry, describe, outcome_of, safe_text
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.effect_transaction import ENDED, Broken, Struck
-from processing.worker.outages import Outages
+from processing.worker.outages import LOSSES, Outages
 from processing.worker.records import failure_without_row
 from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
@@ -31,6 +31,8 @@ from processing.worker.transaction import Round
 
 REDO = 10
 """Tries of a chunk that loses a race, before it is halved, and of one request, before it waits."""
+LOSSES_TOGETHER = 3
+"""Connections that requests may lose together, before they are halved to find who breaks them."""
 AGAIN_AFTER, AGAIN_AT_MOST = 2.0, 300.0
 """Seconds that a request waits whose locks others hold all the time: doubling from run to run."""
 
@@ -104,8 +106,10 @@ class Transactions:
             self._publish([failure_without_row(task, datetime.now(UTC))])
         chunk.settle([task])
 
-    def _transact(self, tasks: list[Task], chunk: ChunkRun, apart: list[Task]) -> None:
-        tries = REDO
+    def _transact(  # noqa: C901 - a branch for each way to fail
+        self, tasks: list[Task], chunk: ChunkRun, apart: list[Task]
+    ) -> None:
+        tries, losses = REDO, 0
         while tasks := chunk.in_order(tasks):
             try:
                 tasks = self._round.run(tasks, chunk, apart)
@@ -119,7 +123,12 @@ class Transactions:
             except (Struck, Overtaken, psycopg.Error) as raised:
                 error: BaseException = raised.error if isinstance(raised, Struck) else raised
                 if isinstance(error, psycopg.Error) and self._outages.survive(error):
-                    continue
+                    losses += 1
+                    if losses < (LOSSES if len(tasks) == 1 else LOSSES_TOGETHER):
+                        continue
+                    # The database works, but for these.
+                    self._fail(tasks, error, chunk, apart)
+                    return
                 self._session.rollback()
                 if not is_race(error, self._schema):
                     if isinstance(raised, Struck):

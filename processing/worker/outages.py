@@ -19,7 +19,7 @@ from processing.handlers.outcomes import safe_text
 from processing.worker.session import Session
 
 LOSSES = 10
-"""Connections that may be lost one after the other, before nothing goes well any more."""
+"""Connections that may be lost one after the other, before the server is asked for writes."""
 PATIENCE = 1.0
 """Seconds in which a connection is tried for again."""
 
@@ -77,7 +77,8 @@ class Outages:
                 self._losses += 1
                 self._log.warning("database connection lost", error=safe_text(error))
                 if self._losses > LOSSES:
-                    raise DatabaseAway(safe_text(error)) from error
+                    # It may be what is done there: ask whether it works at all.
+                    self._losses, self._refused = 0, True
                 self.connect()
                 return True
             case Outage.AWAY:

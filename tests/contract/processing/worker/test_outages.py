@@ -294,3 +294,28 @@ def test_dead_letters_that_others_lock_out_come_again(alone: Bench) -> None:
     for message in messages:
         alone.run(message, suspect=Suspect(None, (), ()))
     assert alone.letters() == [("malformed", None)] * 2
+
+
+def test_who_breaks_the_connection_each_time_is_found_and_fails_alone(
+    alone: Bench, entered: Counter[str]
+) -> None:
+    schema = alone.schema
+    alone.query(f"CREATE TABLE {schema}.poison (i int)")
+    alone.query(
+        f"CREATE FUNCTION {schema}.die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(1); RETURN NULL; END $$"
+    )
+    alone.query(
+        f"CREATE CONSTRAINT TRIGGER die AFTER INSERT ON {schema}.poison DEFERRABLE"
+        f" INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.die()"
+    )
+    names = [f"p{n}" for n in range(6)]
+    poison = {"sql": f"INSERT INTO {schema}.poison VALUES (1)"}
+    report = alone.run(*payments(alone, *names), alone.record("bad", "pay", poison))
+    assert (report.database_up, report.unclear, report.returned) == (True, [], [])
+    assert alone.rows() == {
+        **dict.fromkeys(names, ("done", "ok")),
+        "bad": ("failed", "handler_error"),
+    }
+    assert alone.effects() == names
+    assert entered["bad"] < 30

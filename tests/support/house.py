@@ -116,3 +116,25 @@ def machine_paths(root: Path) -> dict[str, list[str]]:
 def files_with(word: str, root: Path) -> list[str]:
     """Files that have that word, in whatever case, in their text or name."""
     return [path for path, text in texts(root) if word in text.lower() or word in path.lower()]
+
+
+MAPPED = ("consumer", "processing", "feedback")
+MAP_FOLDER = re.compile(r"^\*\*`([\w/]+)/`\*\*")
+MAP_FILE = re.compile(r"^\| `(\w+\.py)` \| \S")
+
+
+def mapped(page: str) -> list[str]:
+    """The files of a file map: folders in bold, each followed by a table of its files."""
+    found: list[str] = []
+    folder = ""
+    for line in page.partition("## File map")[2].splitlines():
+        if match := MAP_FOLDER.match(line):
+            folder = match[1]
+        elif match := MAP_FILE.match(line):
+            found.append(f"{folder}/{match[1]}")
+    return sorted(found)
+
+
+def to_map(root: Path) -> list[str]:
+    """The files that a file map has to name."""
+    return sorted(path for path, _ in sources(root, *MAPPED) if not path.endswith("__init__.py"))

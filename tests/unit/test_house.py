@@ -53,6 +53,10 @@ def test_files_that_pages_name_are_there() -> None:
     assert [hit for hit in missing if hit[1] not in TO_WRITE] == []
 
 
+def test_the_file_map_is_the_tree() -> None:
+    assert house.mapped((ROOT / "docs" / "design.md").read_text()) == house.to_map(ROOT)
+
+
 def test_no_path_of_a_machine_is_left_in_a_file() -> None:
     assert house.machine_paths(ROOT) == {}
 
@@ -78,6 +82,14 @@ def tree(tmp_path: Path) -> Path:
     for folder in (*house.SOURCES, "docs", "tests"):
         (tmp_path / folder).mkdir()
     return tmp_path
+
+
+def test_a_file_that_the_map_does_not_have_is_found(tree: Path) -> None:
+    (tree / "consumer" / "new.py").write_text("")
+    (tree / "consumer" / "__init__.py").write_text("")
+    page = "## File map\n\n**`consumer/`**: x\n\n| file | |\n|---|---|\n| `old.py` | Old. |\n"
+    assert house.mapped(page) == ["consumer/old.py"]
+    assert house.to_map(tree) == ["consumer/new.py"]
 
 
 def test_a_second_class_of_a_name_is_found(tree: Path) -> None:

@@ -26,7 +26,7 @@ from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
 from consumer.intake.ports import KafkaClient, ServicePool
 from consumer.service.shutdown import Phase, Shutdown
-from consumer.service.signals import Signals
+from consumer.service.signal_pipe import Signals
 from consumer.service.watchdog import Watchdog
 from feedback.contract.counts import AT_COMMIT, NotRun
 from processing.ipc.frames import Counts, Heartbeat

@@ -32,7 +32,8 @@ from processing.pool.stats import PoolStats
 from processing.pool.suspicion import culprit_of, suspect_again, suspects_of_death
 from processing.pool.time_shares import TimeShares
 from processing.pool.waiting_queue import WaitingQueue
-from processing.pool.workers import Worker, Workers
+from processing.pool.worker_state import Worker
+from processing.pool.workers import Workers
 from processing.settings import PoolSettings
 
 PREFETCH: Final = CHUNK_REQUESTS // 4

@@ -1,4 +1,4 @@
-"""The workers of one instance: who is there, who comes and goes, who is overdue. Pure.
+"""The workers of one instance: who is there, who comes and goes. Pure.
 
 Workers are named by numbers that are never used twice, so nothing that belongs to a dead worker is
 ever taken for its successor's.
@@ -8,57 +8,21 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
-from feedback.contract.states import SHUTDOWN, TIMEOUT
-from processing.ipc.frames import Backend, Recall, Stop
+from feedback.contract.states import SHUTDOWN
+from processing.ipc.frames import Backend, Stop
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn
 from processing.pool.chunk import Chunk
+from processing.pool.deadlines import note_terminated, overdue, recall
 from processing.pool.restart_backoff import RestartBackoff
+from processing.pool.worker_state import Worker
 from processing.settings import PoolSettings
 
-CHUNKS_IN_FLIGHT: Final = 2
-RECALL_AFTER: Final = 0.2
-"""Seconds a request may run before what waits behind it in the same worker is called back."""
 TERM_AGAIN: Final = 0.2
 """Seconds between two SIGTERM to a worker that shall give up: one that comes before the worker
 knows that it is to end means nothing to it."""
-
-
-@dataclass(slots=True)
-class Worker:
-    """What the pool knows of one worker process."""
-
-    number: int
-    started_at: float
-    ready: bool = False
-    leaving: bool = False
-    """It was told to stop: it gets nothing more, and its exit is no death."""
-    suspended: bool = False
-    """It lost its connection: it gets nothing until the maintenance process has looked."""
-    chunks: list[Chunk] = field(default_factory=list)
-    """In flight, in the order in which the worker runs them."""
-    backend: Backend | None = None
-    returns: int = 0
-    """Frames by which it has given records back."""
-    terminated: tuple[Running, float, str] | None = None
-    """The request for which SIGTERM was sent, when, and why."""
-    recalled: int = -1
-    """Number of the chunk whose unstarted rest was called back last."""
-
-    @property
-    def takes_chunks(self) -> bool:
-        """It may be given something."""
-        return self.ready and not self.leaving and not self.suspended
-
-    @property
-    def may_prefetch(self) -> bool:
-        """It may have a chunk more: nothing waits behind a request that goes alone or is late."""
-        if not 0 < len(self.chunks) < CHUNKS_IN_FLIGHT:
-            return False
-        return not self.chunks[0].alone and self.recalled != self.chunks[0].number
 
 
 class Workers:
@@ -153,7 +117,7 @@ class Workers:
         """Asks what still runs to give up; `tick` asks again until it does."""
         self.terminating, self._told_again = True, now
         for number, worker in self.all.items():
-            self._note_terminated(worker, looks.get(number), now)
+            note_terminated(worker, looks.get(number), now)
         return [Signal(number, signal.SIGTERM, SHUTDOWN) for number in self.all]
 
     # Time
@@ -164,44 +128,17 @@ class Workers:
         for worker in self.all.values():
             running = looks.get(worker.number)
             if self.terminating:
-                self._note_terminated(worker, running, now)
+                note_terminated(worker, running, now)
             elif not worker.ready:
                 if now - worker.started_at > self._settings.start_timeout:
                     actions.append(Signal(worker.number, signal.SIGKILL, "did not start in time"))
             elif running is None:
                 worker.terminated = None
             else:
-                actions += self._overdue(worker, running, now)
-                actions += self._recall(worker, running, now)
+                actions += overdue(worker, running, now, self._settings.kill_gap)
+                if len(self.all) > 1:
+                    actions += recall(worker, running, now)
         if self.terminating and now - self._told_again >= TERM_AGAIN:
             self._told_again = now
             actions += [Signal(n, signal.SIGTERM, SHUTDOWN, again=True) for n in self.all]
         return actions
-
-    @staticmethod
-    def _note_terminated(worker: Worker, running: Running | None, now: float) -> None:
-        told = worker.terminated
-        if running is not None and (told is None or told[0] != running):
-            worker.terminated = (running, now, SHUTDOWN)
-
-    def _overdue(self, worker: Worker, running: Running, now: float) -> list[Action]:
-        if worker.terminated is not None:
-            told, at, reason = worker.terminated
-            if told != running:
-                worker.terminated = None
-            elif now - at >= self._settings.kill_gap:
-                return [Signal(worker.number, signal.SIGKILL, reason)]
-            return []
-        if running.deadline is not None and now >= running.deadline:
-            worker.terminated = (running, now, TIMEOUT)
-            return [Signal(worker.number, signal.SIGTERM, TIMEOUT)]
-        return []
-
-    def _recall(self, worker: Worker, running: Running, now: float) -> list[Action]:
-        """A request that takes its time holds up nothing that could run elsewhere."""
-        waiting = len(worker.chunks) > 1 or (worker.chunks and len(worker.chunks[0].records) > 1)
-        late = now - running.started > RECALL_AFTER
-        if not waiting or not late or len(self.all) < 2 or worker.recalled == running.chunk:
-            return []
-        worker.recalled = running.chunk
-        return [Send(worker.number, Recall())]

@@ -20,7 +20,7 @@ from consumer.intake.events import Action, Drop
 from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
 from consumer.service.service import Service
-from consumer.service.signals import Signals
+from consumer.service.signal_pipe import Signals
 from feedback.contract.record import OFFSET, PARTITION, Record
 from processing.logs import configure, get_logger
 from tests.support.fake_pool import FakeSupervisor

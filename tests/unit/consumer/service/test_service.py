@@ -14,7 +14,7 @@ from consumer.config.settings import Settings
 from consumer.intake.events import Polled
 from consumer.service import service as service_module
 from consumer.service.service import EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED, Service
-from consumer.service.signals import Signals
+from consumer.service.signal_pipe import Signals
 from processing.ipc.frames import Counts, Heartbeat, MaintenanceReady
 from processing.logs import get_logger
 from tests.support.consumer_records import records
@@ -290,7 +290,7 @@ def test_the_watchdog_ends_a_process_that_never_hears_its_signals() -> None:
     """The main thread waits inside a C function that no signal interrupts, as librdkafka may."""
     code = (
         "import ctypes, os, signal, threading\n"
-        "from consumer.service.signals import Signals\n"
+        "from consumer.service.signal_pipe import Signals\n"
         "from consumer.service.watchdog import Watchdog\n"
         "signals = Signals()\n"
         "Watchdog(lambda: float('inf'), lambda: 3, signals.fileno(), 0.2)\n"

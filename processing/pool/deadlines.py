@@ -1,0 +1,51 @@
+"""Deadlines of running requests, as the progress slots show them: SIGTERM, SIGKILL, recalls. Pure.
+
+A deadline that passed is SIGTERM, and SIGKILL where that does not help. Whatever takes its time has
+what waits behind it called back.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Final
+
+from feedback.contract.states import SHUTDOWN, TIMEOUT
+from processing.ipc.frames import Recall
+from processing.ipc.progress import Running
+from processing.pool.actions import Action, Send, Signal
+from processing.pool.worker_state import Worker
+
+RECALL_AFTER: Final = 0.2
+"""Seconds a request may run before what waits behind it in the same worker is called back."""
+
+
+def overdue(worker: Worker, running: Running, now: float, kill_gap: float) -> list[Action]:
+    """What the deadline of a running request asks for; `kill_gap`: seconds until SIGKILL."""
+    if worker.terminated is not None:
+        told, at, reason = worker.terminated
+        if told != running:
+            worker.terminated = None
+        elif now - at >= kill_gap:
+            return [Signal(worker.number, signal.SIGKILL, reason)]
+        return []
+    if running.deadline is not None and now >= running.deadline:
+        worker.terminated = (running, now, TIMEOUT)
+        return [Signal(worker.number, signal.SIGTERM, TIMEOUT)]
+    return []
+
+
+def note_terminated(worker: Worker, running: Running | None, now: float) -> None:
+    """Notes that what runs was asked to give up because the service ends."""
+    told = worker.terminated
+    if running is not None and (told is None or told[0] != running):
+        worker.terminated = (running, now, SHUTDOWN)
+
+
+def recall(worker: Worker, running: Running, now: float) -> list[Action]:
+    """A request that takes its time holds up nothing that could run elsewhere."""
+    waiting = len(worker.chunks) > 1 or (worker.chunks and len(worker.chunks[0].records) > 1)
+    late = now - running.started > RECALL_AFTER
+    if not waiting or not late or worker.recalled == running.chunk:
+        return []
+    worker.recalled = running.chunk
+    return [Send(worker.number, Recall())]

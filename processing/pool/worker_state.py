@@ -1,0 +1,46 @@
+"""What the pool knows of one worker process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from processing.ipc.frames import Backend
+from processing.ipc.progress import Running
+from processing.pool.chunk import Chunk
+
+CHUNKS_IN_FLIGHT: Final = 2
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker process, as the pool sees it."""
+
+    number: int
+    started_at: float
+    ready: bool = False
+    leaving: bool = False
+    """It was told to stop: it gets nothing more, and its exit is no death."""
+    suspended: bool = False
+    """It lost its connection: it gets nothing until the maintenance process has looked."""
+    chunks: list[Chunk] = field(default_factory=list)
+    """In flight, in the order in which the worker runs them."""
+    backend: Backend | None = None
+    returns: int = 0
+    """Frames by which it has given records back."""
+    terminated: tuple[Running, float, str] | None = None
+    """The request for which SIGTERM was sent, when, and why."""
+    recalled: int = -1
+    """Number of the chunk whose unstarted rest was called back last."""
+
+    @property
+    def takes_chunks(self) -> bool:
+        """It may be given something."""
+        return self.ready and not self.leaving and not self.suspended
+
+    @property
+    def may_prefetch(self) -> bool:
+        """It may have a chunk more: nothing waits behind a request that goes alone or is late."""
+        if not 0 < len(self.chunks) < CHUNKS_IN_FLIGHT:
+            return False
+        return not self.chunks[0].alone and self.recalled != self.chunks[0].number

@@ -189,7 +189,7 @@ def test_with_redis_away_the_last_known_limits_hold(bench: Bench, tmp_path: Path
         oncepool(bench, "limits", "set", "few", "--total", "2", "--workers", "3")
         instance = bench.start()
         # A total that stands already is used only once others would have objected.
-        instance.says("'few': (None, 2, 2)")
+        instance.says("'few': {'of_total_now': 2, 'of_total_soon': 2}")
     finally:
         valkey.stop()
     instance.says("the last limits hold")

@@ -47,7 +47,7 @@ def run(bench: Bench, tmp_path: Path) -> Run:
             env={
                 **os.environ,
                 **bench.environment,
-                "ONCEPOOL_LOG_FORMAT": "json",
+                "ONCEPOOL_LOG_FORMAT": "auto",
                 "PYTHONPATH": str(ROOT),
             },
             capture_output=True,

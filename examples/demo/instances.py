@@ -142,7 +142,7 @@ class Instance:
                 self.joined = self.joined or entry["n"] > 0
             case "worker ready":
                 self.workers[entry["worker"]] = entry["pid"]
-            case "worker died":
+            case "worker died" | "worker was killed":
                 self.suspects += entry["suspects"]
             case "worker ended":
                 self.workers.pop(entry["worker"], None)

@@ -167,7 +167,8 @@ class ChunkRun:
             if self.lane_of(t) in self._left and t.index not in self.decided
         ]
         self.give_back(late)
-        return [t for t in tasks if t not in late]
+        gone = {t.index for t in late}
+        return [t for t in tasks if t.index not in gone]
 
     def finish(self, backend: tuple[int, str] | None) -> Report:
         """The report; counts as plain text, since it crosses the channel."""

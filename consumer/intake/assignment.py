@@ -64,6 +64,9 @@ class Assignment:
         """The partitions that are ours."""
         return tuple(self._generations)
 
+    def __contains__(self, place: Place) -> bool:
+        return place in self._generations
+
     def generation(self, place: Place) -> int | None:
         """The generation of a partition's present assignment, None where it is not ours."""
         return self._generations.get(place)

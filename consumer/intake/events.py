@@ -11,6 +11,17 @@ from feedback.contract.record import Record
 Place: TypeAlias = tuple[str, int]
 """Topic and partition."""
 
+FATAL_TROUBLE = frozenset(
+    {
+        "_AUTO_OFFSET_RESET",  # auto_offset_reset = "error": somebody has to say where to begin
+        "GROUP_AUTHORIZATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "FENCED_INSTANCE_ID",
+    }
+)
+"""Errors that no waiting heals, whether or not the client calls them fatal."""
+
 
 class Polled(NamedTuple):
     """Records of any partitions, each partition's in the order of its offsets."""
@@ -51,6 +62,11 @@ class Trouble(NamedTuple):
     code: str
     detail: str
     fatal: bool
+
+    @property
+    def ends_service(self) -> bool:
+        """Nothing that comes later makes it good."""
+        return self.fatal or self.code in FATAL_TROUBLE
 
 
 Event = Polled | Assigned | Revoked | Answered | ConnectionLost | Trouble

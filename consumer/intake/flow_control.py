@@ -6,12 +6,23 @@ has fetched in advance, and after it the first messages take a fifth of a second
 first nothing is polled for a moment: under a backlog workers make room many times a second. Only
 what stays full is paused, until half of the bound is free. Polling goes on while paused, or the
 group would take this process for dead.
+
+A partition is paused for itself where what waits of it would fill the bound (`Crowding`): a key
+that is slow and hot, or a slow type with a topic of its own, comes faster than it can run, and
+would leave workers idle that could run other partitions' requests. So the bound is shared as a
+switch shares its memory among ports (dynamic thresholds): of one partition no more may wait than is
+left free. One such partition takes half, two take a third each, and as much is left for all others.
+Order per key holds, as a partition stands still as a whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
+
+from consumer.intake.events import Place
+from processing.pool.backlog import Backlog
 
 BATCH = 1000
 """Records polled at once, at most."""
@@ -21,6 +32,14 @@ GO_ON_AT = 0.9
 """Share of the bound at which polling goes on where nothing was paused."""
 RESUME_AT = 0.5
 """Share of the bound at which paused partitions are resumed."""
+LOOK_EVERY = 0.25
+"""Seconds between two looks at what waits of each partition: they count it."""
+LEAST = 0.05
+"""Share of the bound that may wait of any partition."""
+LONG = 5.0
+"""Seconds of work that have to wait of it: what is done sooner keeps the workers busy."""
+PART_RESUMES_AT = 0.5
+"""Share of what is left free at which it is resumed."""
 SMOOTHING = 0.2
 SPARE = 16
 """Records beyond the bound that may come before partitions are paused at once: the client serves
@@ -58,6 +77,8 @@ class FlowControl:
         self._full_long = False
         self._closed: set[Reason] = set()
         self._mean_size = 0.0
+        self._crowded = 0.0
+        """Share of the bound that partitions have taken which are paused for themselves."""
 
     @property
     def paused(self) -> bool:
@@ -81,13 +102,22 @@ class FlowControl:
         else:
             self._closed.discard(reason)
 
-    def look(self, requests: int, size: int, now: float) -> None:
-        """Notes how much there is now, waiting for its commit or in hand."""
+    def share_of_one(self, requests: int, size: int) -> float:
+        """The share of the bound that a request takes, with so much in hand."""
+        return self._load(requests, size) / requests if requests else 0.0
+
+    def look(self, requests: int, size: int, now: float, crowded: float = 0.0) -> None:
+        """Notes how much there is now, waiting for its commit or in hand.
+
+        `crowded`: the share of the bound that partitions have taken which are paused for
+        themselves. It stays taken, so only the rest has to become free.
+        """
+        self._crowded = crowded
         load = self._load(requests, size)
         if self._full_since is None:
             if load >= 1.0:
                 self._full_since = now
-        elif load <= (RESUME_AT if self._full_long else GO_ON_AT):
+        elif load <= self._free_enough(RESUME_AT if self._full_long else GO_ON_AT):
             self._full_since = None
         self._full_long = self._full_since is not None and (
             self._full_long or now - self._full_since >= HOLD or self._spent(requests, size)
@@ -112,10 +142,15 @@ class FlowControl:
 
     def room(self, requests: int, size: int) -> Room:
         """What may be committed, with so much in hand."""
-        if self._closed or (self._full_since is not None and self._load(requests, size) > GO_ON_AT):
+        full = self._full_since is not None
+        if self._closed or (full and self._load(requests, size) > self._free_enough(GO_ON_AT)):
             # A commit takes its time, so it waits for room that is worth one.
             return NO_ROOM
         return Room(self.max_requests - requests, self.max_bytes - size, idle=requests == 0)
+
+    def _free_enough(self, share: float) -> float:
+        """The load at which enough is free, where that is `share` of what partitions share."""
+        return min(self._crowded + share * (1.0 - self._crowded), 1.0 - 1.0 / self.max_requests)
 
     def _spent(self, requests: int, size: int) -> bool:
         """Whether all that may come beyond the bound has come."""
@@ -124,3 +159,50 @@ class FlowControl:
 
     def _load(self, requests: int, size: int) -> float:
         return max(requests / self.max_requests, size / self.max_bytes)
+
+
+class Crowding:
+    """The partitions that are paused for themselves."""
+
+    def __init__(self) -> None:
+        self._shares: dict[Place, float] = {}
+        self._look_at = 0.0
+
+    def __contains__(self, place: Place) -> bool:
+        """Whether a partition is paused for itself."""
+        return place in self._shares
+
+    @property
+    def share(self) -> float:
+        """The share of the bound that the paused ones have taken."""
+        return sum(self._shares.values())
+
+    def due(self, waiting: float, now: float) -> bool:
+        """Whether to look: so much of the bound waits, whatever its partition."""
+        # Where one partition is above what is left free, half of the bound waits at least.
+        if now < self._look_at or not (self._shares or waiting >= 0.5):
+            return False
+        self._look_at = now + LOOK_EVERY
+        return True
+
+    def look(
+        self, backlogs: Mapping[Place, Backlog], waiting: float, each: float
+    ) -> tuple[list[Place], list[Place]]:
+        """Partitions to pause, and to resume.
+
+        `backlogs` are those of our partitions, `each` is a request's share of the bound, `waiting`
+        the share of all that waits, those from the waiting queue too.
+        """
+        most, before = max(LEAST, 1.0 - waiting), set(self._shares)
+        self._shares.clear()
+        for place, backlog in backlogs.items():
+            share = backlog.requests * each
+            allowed = most * PART_RESUMES_AT if place in before else most
+            if share > allowed and backlog.seconds >= LONG:
+                self._shares[place] = share
+        return sorted(self._shares.keys() - before), sorted(before - self._shares.keys())
+
+    def revoked(self, places: Iterable[Place]) -> None:
+        """Partitions are no longer ours."""
+        for place in places:
+            self._shares.pop(place, None)

@@ -35,7 +35,7 @@ from consumer.intake.events import (
     SendCommit,
     Trouble,
 )
-from consumer.intake.flow_control import FlowControl, Reason, Room
+from consumer.intake.flow_control import Crowding, FlowControl, Reason, Room
 from consumer.intake.ports import KafkaClient, WorkerPool
 from feedback.backoff import Backoff
 from feedback.contract.record import Record
@@ -61,17 +61,6 @@ REJOIN_LIMIT = 30.0
 """Seconds after which a rejoin does not wait any longer for the assignment to become empty."""
 SLOW_COMMIT = 10.0
 """Seconds between two lines about a commit that waits for its answer."""
-
-FATAL_TROUBLE = frozenset(
-    {
-        "_AUTO_OFFSET_RESET",  # auto_offset_reset = "error": somebody has to say where to begin
-        "GROUP_AUTHORIZATION_FAILED",
-        "TOPIC_AUTHORIZATION_FAILED",
-        "CLUSTER_AUTHORIZATION_FAILED",
-        "FENCED_INSTANCE_ID",
-    }
-)
-"""Errors that no waiting heals, whether or not the client calls them fatal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +99,7 @@ class Loop:
         self._flow = flow
         self._assignment = Assignment()
         self._commit = Commit(self._assignment, instance)
+        self._crowding = Crowding()
         self._log = log
         self._flood = RateLimited(log)
         self._clock = clock
@@ -134,6 +124,7 @@ class Loop:
             return
         self._wait()
         now = self._clock()
+        self._tend_crowd(now)
         self._tend_gate(now)
         self._act(self._commit.next(now, self._room()))
         self._finish_rejoin(now)
@@ -178,15 +169,32 @@ class Loop:
         """Pauses or resumes partitions where that has changed."""
         self._flow.set(Reason.DATABASE, closed=not self._pool.database_up)
         self._flow.set(Reason.WORKERS, closed=not self._pool.workers_start)
-        self._flow.look(
-            self._pool.in_hand + self._commit.held,
-            self._pool.in_hand_bytes + self._commit.held_size,
-            now,
-        )
+        size = self._pool.in_hand_bytes + self._commit.held_size
+        self._flow.look(self._pool.in_hand + self._commit.held, size, now, self._crowding.share)
         if self._flow.paused != self._paused:
             self._paused = self._flow.paused
             self._counts["pauses"] += self._paused
-            self._kafka.pause(self._assignment.places, paused=self._paused)
+            places = [place for place in self._assignment.places if place not in self._crowding]
+            self._kafka.pause(places, paused=self._paused)
+
+    def _tend_crowd(self, now: float) -> None:
+        """Pauses partitions whose waiting requests would fill the bound, and resumes them."""
+        pool, crowding = self._pool, self._crowding
+        each = self._flow.share_of_one(pool.in_hand, pool.in_hand_bytes)
+        waiting = pool.held_back * each
+        if not crowding.due(waiting, now):
+            return
+        backlogs = {p: found for p, found in pool.backlogs().items() if p in self._assignment}
+        pause, resume = crowding.look(backlogs, waiting, each)
+        for place in pause:
+            n, seconds, kind = backlogs[place]
+            self._flood.warning(
+                "what waits of one partition would fill the bound: it is paused",
+                topic=place[0], partition=place[1], waiting=n, seconds=round(seconds), type=kind,
+            )  # fmt: skip
+        if not self._paused:
+            self._kafka.pause(pause, paused=True)
+            self._kafka.pause(resume, paused=False)
 
     # Events
 
@@ -200,6 +208,7 @@ class Loop:
                 self._on_assigned(places)
             case Revoked(places, lost):
                 self._log.info("partitions revoked", n=len(places), lost=lost)
+                self._crowding.revoked(places)
                 self._act(self._commit.revoked(places))
             case ConnectionLost():
                 self._commit.connection_lost()
@@ -222,7 +231,7 @@ class Loop:
         self._kafka.pause(places, paused=self._paused)
 
     def _on_trouble(self, trouble: Trouble) -> None:
-        if trouble.fatal or trouble.code in FATAL_TROUBLE:
+        if trouble.ends_service:
             self.fatal = self.fatal or f"Kafka: {trouble.code}: {trouble.detail}"
         else:
             self._flood.warning("kafka", error=trouble.code, detail=trouble.detail)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from consumer.intake.events import Answered, Event, Found, Place
 from feedback.contract.record import Record
 from processing.ipc.frames import MaintenanceReady, ToMaintenance
+from processing.pool.backlog import Backlog
 from processing.pool.stats import PoolStats
 
 
@@ -58,6 +59,13 @@ class WorkerPool(Protocol):
     @property
     def pending(self) -> bool:
         """Records wait for a worker."""
+
+    @property
+    def held_back(self) -> int:
+        """Records that can't just share the next chunk."""
+
+    def backlogs(self) -> Mapping[Place, Backlog]:
+        """The same by partition, and what they are expected to take. Looks at each of them."""
 
     @property
     def database_up(self) -> bool:

@@ -59,8 +59,12 @@ class AloneQueue(Generic[Place]):
                 if not queue:
                     del self._queues[share]
 
+    def places(self) -> list[Place]:
+        """All that wait."""
+        return [place for queue in self._queues.values() for place in queue]
+
     def clear(self) -> list[Place]:
         """Empties the queues."""
-        places = [place for queue in self._queues.values() for place in queue]
+        places = self.places()
         self._queues.clear()
         return places

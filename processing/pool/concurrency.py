@@ -101,9 +101,13 @@ class Concurrency(Generic[Place]):
         """Every queue."""
         return self._queues
 
+    def places(self) -> list[Place]:
+        """All that wait."""
+        return [place for queue in self._queues.values() for place in queue]
+
     def clear(self) -> list[Place]:
         """Empties the queues."""
-        places = [place for queue in self._queues.values() for place in queue]
+        places = self.places()
         self._queues.clear()
         return places
 

@@ -23,7 +23,7 @@ sent, those that never were behind them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from feedback.contract.record import KEY, PARTITION, TOPIC, Record, is_due, kind_of
@@ -103,6 +103,20 @@ class Lanes:
     def alone_waits(self) -> bool:
         """A record that goes alone is known to wait."""
         return bool(self._alone)
+
+    @property
+    def held_back(self) -> int:
+        """How many could not go as they came: they go alone, or wait for their lane or a limit."""
+        return self._count - sum(map(len, self._intake))
+
+    def held_back_records(self) -> Iterator[Record]:
+        """Those records."""
+        for queue in self._held.values():
+            for held in queue:
+                yield held.record
+        for place in (*self._alone.places(), *self._limited.places()):
+            if isinstance(place, Held):
+                yield place.record
 
     def submit(self, records: Sequence[Record]) -> None:
         """Takes records in the order of their partitions, or all of them from the waiting queue."""

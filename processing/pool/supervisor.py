@@ -45,6 +45,7 @@ from processing.pool.actions import (
     Spawn,
     Tell,
 )
+from processing.pool.backlog import Backlog, backlogs_of
 from processing.pool.handover import Handover, facts_of
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
@@ -108,6 +109,15 @@ class Supervisor:
     def pending(self) -> bool:
         """Records wait for a worker."""
         return len(self._pool.lanes) > 0
+
+    @property
+    def held_back(self) -> int:
+        """Records that can't just share the next chunk."""
+        return self._pool.lanes.held_back
+
+    def backlogs(self) -> dict[tuple[str, int], Backlog]:
+        """The same by partition, and what they are expected to take. Looks at each of them."""
+        return backlogs_of(self._pool.lanes.held_back_records(), self._pool.costs)
 
     @property
     def database_up(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from feedback.contract.record import OFFSET, Record, record_size
 from processing.ipc.frames import MaintenanceReady, ToMaintenance
+from processing.pool.backlog import Backlog
 from processing.pool.stats import PoolStats
 
 
@@ -27,6 +28,8 @@ class FakePool:
         """Whether to remember the records."""
         self.submitted: list[Record] = []
         self.queue: list[Record] = []
+        self.waits: dict[tuple[str, int], Backlog] = {}
+        """What waits of each partition."""
         self.in_hand_bytes = 0
         self.most_in_hand = 0
         self.steps = 0
@@ -35,6 +38,13 @@ class FakePool:
     @property
     def in_hand(self) -> int:
         return len(self.queue)
+
+    @property
+    def held_back(self) -> int:
+        return sum(backlog.requests for backlog in self.waits.values())
+
+    def backlogs(self) -> dict[tuple[str, int], Backlog]:
+        return self.waits
 
     @property
     def pending(self) -> bool:

@@ -3,7 +3,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.intake.flow_control import BATCH, HOLD, NO_ROOM, SPARE, FlowControl, Reason, Room
+from consumer.intake.flow_control import (
+    BATCH,
+    HOLD,
+    LOOK_EVERY,
+    NO_ROOM,
+    SPARE,
+    Crowding,
+    FlowControl,
+    Reason,
+    Room,
+)
+from processing.pool.backlog import Backlog
 
 
 def look(flow: FlowControl, *loads: int, at: float = 0.0) -> list[str]:
@@ -121,3 +132,61 @@ def test_it_never_flaps(steps: list[tuple[int, float]]) -> None:
         if flow.paused != before:
             assert load >= 100 + SPARE or now - full_at >= HOLD if flow.paused else load <= 50
             before = flow.paused
+
+
+def test_what_partitions_that_are_paused_for_themselves_hold_need_not_become_free() -> None:
+    flow = FlowControl(100, 1 << 20)
+    for load, paused in ((100, False), (100, True), (71, True), (70, False)):
+        flow.look(load, 0, 0.0 if not (paused or flow.paused) else HOLD, crowded=0.4)
+        assert flow.paused == paused, load
+    flow = FlowControl(100, 1 << 20)
+    flow.look(100, 0, 0.0, crowded=1.0)
+    assert flow.holding
+    flow.look(99, 0, 0.0, crowded=0.99)
+    assert flow.batch(99, 0) == 1
+    assert flow.room(99, 0).requests == 1
+
+
+# Partitions by themselves
+
+HOT, OTHER, THIRD = ("t", 0), ("t", 1), ("t", 2)
+
+
+def crowd(crowding: Crowding, *waiting: int, seconds: float = 60.0) -> tuple[list[int], list[int]]:
+    """Partitions that are paused and resumed, where so many per cent of the bound wait of each."""
+    backlogs = {("t", n): Backlog(load, seconds, "slow") for n, load in enumerate(waiting)}
+    paused, resumed = crowding.look(backlogs, sum(waiting) / 100, 0.01)
+    return [n for _, n in paused], [n for _, n in resumed]
+
+
+def test_of_one_partition_no_more_may_wait_than_is_left_free() -> None:
+    crowding = Crowding()
+    assert crowd(crowding, 40, 10) == ([], [])
+    assert crowd(crowding, 46, 10) == ([0], [])
+    assert HOT in crowding
+    assert OTHER not in crowding
+    assert crowding.share == 0.46
+    assert crowd(crowding, 45, 28) == ([1], [])
+    assert crowd(crowding, 30, 20, 20) == ([], []), "resumed at half of what is left free"
+    assert crowd(crowding, 10, 30, 20) == ([], [0])
+    assert crowd(crowding, 0, 0, 20) == ([], [1])
+    assert crowding.share == 0
+
+
+def test_what_is_done_in_seconds_waits_for_the_workers() -> None:
+    crowding = Crowding()
+    assert crowd(crowding, 95, seconds=4.9) == ([], [])
+    assert crowd(crowding, 95, seconds=5.0) == ([0], [])
+    assert crowd(crowding, 95, seconds=4.9) == ([], [0])
+
+
+def test_it_is_looked_at_now_and_then_and_only_where_much_waits() -> None:
+    crowding = Crowding()
+    assert not crowding.due(0.49, 1.0)
+    assert crowding.due(0.5, 1.0)
+    assert not crowding.due(0.9, 1.0 + LOOK_EVERY / 2)
+    assert crowding.due(0.9, 1.0 + LOOK_EVERY)
+    assert crowd(crowding, 90) == ([0], [])
+    assert crowding.due(0.0, 9.0), "who is paused is looked at until he is resumed"
+    crowding.revoked([HOT, THIRD])
+    assert not crowding.due(0.0, 19.0)

@@ -20,6 +20,7 @@ from consumer.intake.events import (
 from consumer.intake.flow_control import HOLD, SPARE, FlowControl
 from consumer.intake.loop import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT, Loop
 from processing.logs import get_logger
+from processing.pool.backlog import Backlog as Held
 from tests.support.consumer_records import records
 from tests.support.fake_kafka import FakeKafka
 from tests.support.fake_pool import FakePool
@@ -315,6 +316,37 @@ def test_the_bound_holds_while_a_commit_waits_for_its_answer() -> None:
     assert kafka.commits, "a commit is open"
     assert 1000 <= bench.loop.stats().held <= 1000 + SPARE
     assert kafka.paused[A]
+
+
+def test_a_partition_whose_requests_fill_the_bound_is_paused_and_the_others_go_on() -> None:
+    bench = Bench(100)
+    other = ("t", 1)
+    bench.kafka.events.append(Assigned((other,)))
+    bench.pool.per_step = 0
+    bench.arrive(*range(100))
+    bench.turns()
+    bench.now += HOLD
+    bench.turns()
+    assert bench.kafka.paused == {A: True, other: True}, "the bound is full, nobody knows of what"
+    bench.pool.waits = {A: Held(100, 1000.0, "slow"), ("t", 7): Held(90, 1000.0, "not ours")}
+    bench.pool.per_step = 1
+    bench.now += HOLD
+    bench.turns(1)
+    bench.pool.waits[A] = Held(98, 980.0, "slow")
+    bench.pool.per_step = 0
+    bench.turns()
+    assert bench.kafka.paused == {A: True, other: False}
+    bench.pool.database_up = False
+    bench.turns()
+    assert bench.kafka.paused == {A: True, other: True}
+    bench.pool.database_up = True
+    bench.turns()
+    assert bench.kafka.paused == {A: True, other: False}
+    bench.pool.per_step = 60
+    bench.pool.waits = {A: Held(10, 100.0, "slow")}
+    bench.now += HOLD
+    bench.turns()
+    assert bench.kafka.paused == {A: False, other: False}
 
 
 def test_while_nobody_answers_where_the_group_stands_the_loop_is_hardly_ever_blocked() -> None:

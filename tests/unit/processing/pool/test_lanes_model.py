@@ -212,6 +212,10 @@ class LanesModel(RuleBasedStateMachine):
         assert self.lanes._in_flight.keys() == {chunk.number for chunk in self.chunks}
 
     @invariant()
+    def what_is_held_back_is_known(self) -> None:
+        assert self.lanes.held_back == len(list(self.lanes.held_back_records()))
+
+    @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
         in_flight = sum(
             len(list(c.remaining())) for chunks in self.workers.values() for c in chunks

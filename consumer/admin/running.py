@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import redis
@@ -20,16 +22,22 @@ def running_now(settings: Settings) -> list[dict[str, Any]]:
     """
     if not settings.redis_url:
         return []
-    try:
-        with connect(settings.redis_url) as client:
-            live = instances(client, settings.redis_prefix)
-    except (redis.RedisError, OSError) as error:
-        raise StoreUnavailable(
-            f"what runs right now is in Redis, which does not answer: {mask_url(str(error))}"
-        ) from None
+    with unanswered(), connect(settings.redis_url) as client:
+        live = instances(client, settings.redis_prefix)
     rows = [
         {**running, "instance": facts["id"]}
         for facts in live
         for running in facts.get("running_requests") or ()
     ]
     return sorted(rows, key=lambda row: str(row["since"]))
+
+
+@contextmanager
+def unanswered() -> Iterator[None]:
+    """Turns errors of Redis into StoreUnavailable."""
+    try:
+        yield
+    except (redis.RedisError, OSError) as error:
+        raise StoreUnavailable(
+            f"what runs right now is in Redis, which does not answer: {mask_url(str(error))}"
+        ) from None

@@ -14,7 +14,14 @@ from rich.console import Console
 from rich.progress import track
 
 from consumer.admin.running import running_now
-from consumer.commands.output import EXIT_REFUSED, EXIT_UNKNOWN, fail, print_json, print_table
+from consumer.commands.output import (
+    EXIT_NO_ANSWER,
+    EXIT_REFUSED,
+    EXIT_UNKNOWN,
+    fail,
+    print_json,
+    print_table,
+)
 from consumer.commands.times import parse_since
 from consumer.config.settings import Settings
 from feedback.contract.states import State
@@ -182,16 +189,29 @@ def explain_running(settings: Settings, refused: Sequence[Refusal]) -> list[Refu
     ]
 
 
-def report(rows: Sequence[Row], refused: Sequence[Refusal], doing: str, *, json: bool) -> None:
-    """Says what was moved and what was refused, and ends with the exit code for it."""
+def report(
+    rows: Sequence[Row],
+    refused: Sequence[Refusal],
+    doing: str,
+    *,
+    json: bool,
+    late: Sequence[Refusal] = (),
+) -> None:
+    """Says what was moved and what was refused, and ends with the exit code for it.
+
+    `late`: those of which nothing was heard in time.
+    """
+    told = [*refused, *late]
     if json:
-        print_json({"moved": rows, "refused": [one._asdict() for one in refused]})
+        print_json({"moved": rows, "refused": [one._asdict() for one in told]})
     elif len(rows) > SHOWN:
         typer.echo(f"{doing}: {len(rows)}")
     elif rows:
         columns = [name for name in rows[0] if name not in ("attempt", "at", "due_at")]
         print_table(columns, ([row[name] for name in columns] for row in rows))
-    complain([f"{one.id}: {one.reason}" for one in refused])
+    complain([f"{one.id}: {one.reason}" for one in told])
+    if late:
+        raise typer.Exit(EXIT_NO_ANSWER)
     if any(one.state is not None for one in refused):
         raise typer.Exit(EXIT_REFUSED)
     if refused:

@@ -8,15 +8,19 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from consumer.admin.cancelling import Cancelled, cancel_running
 from consumer.admin.journal import connect
+from consumer.admin.running import running_now
 from consumer.commands.operator import (
     StatusPublisher,
     WhoOption,
     WhyOption,
     YesOption,
     by,
+    complain,
     confirm,
     explain_running,
+    is_running,
     moment,
     move_all,
     one_of,
@@ -25,13 +29,24 @@ from consumer.commands.operator import (
 from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
 from consumer.commands.output import fail
 from consumer.config.settings import Settings
-from feedback.contract.states import State
+from feedback.contract.states import FINAL, State
+from feedback.errors import StoreUnavailable
 from feedback.journal.connections import Connection
 from feedback.operations import transitions
-from feedback.operations.requests import select_ids
+from feedback.operations.explanations import Refusal
+from feedback.operations.requests import Row, select_ids
 from feedback.operations.transitions import RETRYABLE, ResultRefused, TransitionOutcome
 
 Transition = Callable[[Connection, Sequence[str]], TransitionOutcome]
+Mover = Callable[[Sequence[str]], tuple[list[Row], list[Refusal]]]
+"""Moves requests as the command says."""
+Ending = Callable[[Sequence[Refusal], Mover], Cancelled]
+"""Ends those of the refused requests that run."""
+
+DOUBT = (
+    "was ended, and its effect may have happened; find out whether it did, then `oncepool requests"
+    " resolve`"
+)
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Request ids.")]
 
 
@@ -96,24 +111,38 @@ def cancel(
     since: Annotated[str | None, _filter("since", "CANCEL", "TIME", MADE_HELP)] = None,
     key: Annotated[str | None, _filter("key", "CANCEL", "KEY", KEY_HELP)] = None,
     reference: Annotated[str | None, _filter("reference", "CANCEL", "REF", REFERENCE_HELP)] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            envvar="ONCEPOOL_CANCEL_WAIT",
+            metavar="SECONDS",
+            min=0,
+            help="How long to wait for the end of those that run.",
+        ),
+    ] = 20.0,
     who: WhoOption = None,
     why: WhyOption = None,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Take waiting requests out of the queue: by their ids, or all that filters find.
+    """Take requests out of the queue: by their ids, or all that wait and filters find.
 
-    Exit code 4 when an id is unknown, 6 when one is running or does not wait; it stays as it is.
+    What is given by its id and runs is ended, as at its timeout. Exit code 4 when an id is unknown,
+    5 when one that runs has not ended in time, 6 when one neither waits nor runs; it stays as it
+    is.
     """
     filters = {"type": type_, "since": moment(since), "key": key, "reference": reference}
-    one_of(ids or (), filters)
+    by_ids = one_of(ids or (), filters)
+    operator = by(who, why)
     move = partial(
         transitions.cancel,
-        by=by(who, why),
+        by=operator,
         schema=settings.database_schema,
         results=wants_results(settings),
     )
-    _move(settings, ids, {**filters, "state": "waiting"}, move, "cancel", yes=yes, json=json)
+    ending = partial(_end_running, settings, reason=operator.said("cancelled"), wait=wait)
+    _move(settings, ids, {**filters, "state": "waiting"}, move, "cancel", yes=yes, json=json,
+          ending=ending if by_ids else None)  # fmt: skip
 
 
 @with_settings(*DATABASE, *REDIS, "kafka_results_topic")
@@ -173,7 +202,10 @@ def _move(
     *,
     yes: bool,
     json: bool,
+    ending: Ending | None = None,
 ) -> None:
+    """`ending`: what is done about those that were refused because they run."""
+    late: list[Refusal] = []
     with connect(settings) as connection:
         if not ids:
             ids = select_ids(connection, filters, schema=settings.database_schema)
@@ -182,8 +214,39 @@ def _move(
             else:
                 typer.echo(f"there is none ({_described(filters)})", err=True)
         with StatusPublisher(settings) as publisher:
-            rows, refused = move_all(ids, doing, partial(move, connection), publisher)
-    report(rows, explain_running(settings, refused), doing, json=json)
+            mover = partial(
+                move_all, doing=doing, move=partial(move, connection), publisher=publisher
+            )
+            rows, refused = mover(ids)
+            if ending is not None and refused:
+                ended = ending(refused, mover)
+                gone = {row["id"] for row in ended.rows} | {
+                    r.id for r in (*ended.ended, *ended.late)
+                }
+                refused = [r for r in refused if r.id not in gone] + ended.ended
+                rows, late = rows + ended.rows, ended.late
+    report(rows, explain_running(settings, refused), doing, json=json, late=late)
+
+
+def _end_running(
+    settings: Settings, refused: Sequence[Refusal], mover: Mover, *, reason: str, wait: float
+) -> Cancelled:
+    """Those of the refused that run come to an end."""
+    names = {one.id for one in refused if one.state not in FINAL}
+    try:
+        at_work = {one["request_id"]: one for one in running_now(settings)}
+        places = {name: at_work[name] for name in names & at_work.keys()}
+        for name, place in places.items():
+            typer.echo(f"oncepool: {name} {is_running(place)}", err=True)
+        ended = cancel_running(
+            settings, places, lambda ids: mover(ids)[0], reason=reason, wait=wait
+        )
+    except StoreUnavailable as error:
+        complain([f"warning: {error}"])
+        return Cancelled()
+    doubtful = [row["id"] for row in ended.rows if row["state"] == State.IN_DOUBT]
+    complain([f"{name}: {DOUBT}" for name in doubtful])
+    return ended
 
 
 def _described(filters: dict[str, Any]) -> str:

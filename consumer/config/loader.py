@@ -56,6 +56,7 @@ OTHER_VARIABLES = {
     "ONCEPOOL_CANCEL_SINCE": "requests cancel --since",
     "ONCEPOOL_CANCEL_KEY": "requests cancel --key",
     "ONCEPOOL_CANCEL_REFERENCE": "requests cancel --reference",
+    "ONCEPOOL_CANCEL_WAIT": "requests cancel --wait",
     "ONCEPOOL_RESOLVE_AS": "requests resolve --as",
     "ONCEPOOL_RESOLVE_RESULT": "requests resolve --result",
     "ONCEPOOL_LETTERS_KIND": "dead-letters --kind",

@@ -22,6 +22,7 @@ _RUN = "a run"
 _RESEND = "a resend, which runs it again"
 _CHECK = "`check`, or the late end of its run"
 _OPERATOR = "an operator"
+_CANCELLED = "an operator who cancels it while it runs"
 
 _S = State
 
@@ -35,6 +36,11 @@ MOVES: Final[tuple[Move, ...]] = (
     Move(_S.WAITING, _S.WAITING, "a claim, a failed attempt, being given back"),
     Move(_S.WAITING, _S.RUNNING, "the claim of a request with external effects"),
     *(Move(_S.WAITING, end, _RUN) for end in (_S.DONE, _S.REJECTED, _S.FAILED, _S.DEAD)),
+    Move(_S.WAITING, _S.CANCELLED, _CANCELLED),
+    Move(None, _S.CANCELLED, _CANCELLED),
+    Move(_S.FAILED, _S.CANCELLED, _CANCELLED),
+    Move(_S.RUNNING, _S.CANCELLED, f"{_CANCELLED}, where nothing happened"),
+    Move(_S.IN_DOUBT, _S.CANCELLED, f"{_CANCELLED}, where nothing happened"),
     Move(_S.WAITING, None, 'a run of a type with `effect="none"`'),
     Move(_S.WAITING, _S.SUPERSEDED, "a newer request of its reference"),
     Move(_S.WAITING, _S.CANCELLED, _OPERATOR),

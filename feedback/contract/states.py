@@ -19,7 +19,7 @@ class State(StrEnum):
     FAILED = "failed"  # a run failed and left no effect; sending again runs it again
     IN_DOUBT = "in_doubt"  # external effects: it may or may not have happened
     DEAD = "dead"  # runs used up, or it killed its worker twice
-    CANCELLED = "cancelled"  # cancelled while waiting
+    CANCELLED = "cancelled"  # cancelled while it waited or ran
     DONE = "done"  # effects and result are committed
     REJECTED = "rejected"  # refused for good
     SUPERSEDED = "superseded"  # a newer request with its type and reference took its place
@@ -68,6 +68,7 @@ DELAYED: Final = "delayed"
 COALESCING: Final = "coalescing"
 FOLLOW_UP: Final = "follow_up"
 RETRIED: Final = "retried"
+CANCELLED: Final = "cancelled"
 
 
 class DeadLetterReason(StrEnum):

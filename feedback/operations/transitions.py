@@ -16,7 +16,7 @@ from psycopg import errors
 
 from feedback.contract.exact_json import parse_json
 from feedback.contract.headers import reply_channel
-from feedback.contract.states import State
+from feedback.contract.states import CANCELLED, State
 from feedback.journal.connections import Connection
 from feedback.journal.notifications import notify_due
 from feedback.journal.queries import query
@@ -29,7 +29,6 @@ from feedback.status.writes import row_status
 RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)
 AT_ONCE: Final = 500
 
-CANCELLED: Final = "cancelled"
 RESOLVED: Final = "resolved"
 DROPPED: Final = "dropped"
 
@@ -41,6 +40,10 @@ class By(NamedTuple):
 
     who: str
     why: str | None = None
+
+    def said(self, what: str) -> str:
+        """The same as one text, of what was done."""
+        return f"{what} by {self.who}" + ("" if self.why is None else f": {self.why}")
 
 
 class Moved(NamedTuple):

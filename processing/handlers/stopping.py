@@ -13,11 +13,13 @@ class Stopping:
     Here the lock itself is the signal: it is held until `set` releases it, which needs no lock.
     """
 
-    __slots__ = ("_gate", "_set")
+    __slots__ = ("_gate", "_set", "cancelled")
 
     def __init__(self) -> None:
         self._set = False
         self._gate = _closed_gate()
+        self.cancelled: str | None = None
+        """Who cancelled the request that runs, and why; None where nobody did."""
 
     def set(self) -> None:
         """Tell everybody; again and again does no harm."""
@@ -40,6 +42,7 @@ class Stopping:
         """Back to the start, for tests: nobody may wait meanwhile."""
         self._gate = _closed_gate()
         self._set = False
+        self.cancelled = None
 
 
 def _closed_gate() -> threading.Lock:

@@ -41,6 +41,8 @@ class Suspect(NamedTuple):
     """Tokens of the chunks that it was in: its claim may carry any of them."""
     crashes: int = 0
     """Its starts that ended with their worker, as far as this instance knows."""
+    reason: str | None = None
+    """What the producer is told with the verdict; None: what the verdict says by itself."""
 
 
 # To every child
@@ -87,6 +89,19 @@ class RunChunk(NamedTuple):
 
 class Recall(NamedTuple):
     """Give back what has not been started."""
+
+
+class Cancel(NamedTuple):
+    """This request of a chunk shall come to an end, as at its deadline, and not run again.
+
+    It means nothing any more once that request has ended.
+    """
+
+    chunk: int
+    place: int
+    """Its index in the chunk."""
+    reason: str
+    """Who wants it, and why."""
 
 
 # From a worker
@@ -255,6 +270,14 @@ class PartAnswered(NamedTuple):
     answered: int
 
 
+class CancelAsked(NamedTuple):
+    """An operator wants a request to be cancelled that runs here."""
+
+    request_id: str
+    reason: str
+    """Who wants it, and why."""
+
+
 class LimitsFound(NamedTuple):
     """What operators have set, as far as it concerns this instance."""
 
@@ -265,7 +288,7 @@ class LimitsFound(NamedTuple):
     paused: list[str]
 
 
-ToWorker: TypeAlias = Configure | RunChunk | Recall | Stop
+ToWorker: TypeAlias = Configure | RunChunk | Recall | Cancel | Stop
 FromWorker: TypeAlias = WorkerReady | Returned | Report | CannotServe
 ToMaintenance: TypeAlias = (
     Configure
@@ -282,7 +305,14 @@ ToMaintenance: TypeAlias = (
     | Stop
 )
 FromMaintenance: TypeAlias = (
-    MaintenanceReady | Alive | DatabaseState | DueRows | PartAnswered | LimitsFound | CannotServe
+    MaintenanceReady
+    | Alive
+    | DatabaseState
+    | DueRows
+    | PartAnswered
+    | CancelAsked
+    | LimitsFound
+    | CannotServe
 )
 Frame: TypeAlias = ToWorker | FromWorker | ToMaintenance | FromMaintenance
 

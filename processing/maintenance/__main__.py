@@ -24,12 +24,14 @@ from feedback.contract.states import UNKNOWN_TYPE
 from feedback.errors import OncepoolError, StoreUnavailable
 from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
+from processing.cluster.cancellations import Cancellations
 from processing.cluster.instances import connect
 from processing.cluster.membership import Membership
 from processing.cluster.quota import InstanceQuota
 from processing.ipc.channel import BlockingChannel, ChannelClosed
 from processing.ipc.frames import (
     Alive,
+    CancelAsked,
     CannotServe,
     Configure,
     Counts,
@@ -113,8 +115,10 @@ class Maintenance:
             open_store(settings.redis_url, settings.redis_prefix),
             max_queue=MOST_STATUSES,
         )
+        client = connect(settings.redis_url)
+        self._cancellations = Cancellations(client, settings.redis_prefix)
         self._membership = Membership(
-            connect(settings.redis_url),
+            client,
             settings.redis_prefix,
             settings.instance,
             interval=settings.register_interval,
@@ -194,6 +198,8 @@ class Maintenance:
         if self._server is not None:
             facts["health_port"] = self._server.port
         try:
+            for request_id, reason in self._cancellations.take(self._settings.instance):
+                self._channel.send(CancelAsked(request_id, reason))
             portion = self._membership.turn(facts, time.monotonic())
         except (redis.RedisError, OSError, StoreUnavailable) as error:
             detail = str(error)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from feedback.contract.record import Record
 from processing.ipc.frames import ToMaintenance, ToWorker
+from processing.ipc.progress import Running
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Signal:
     reason: str
     again: bool = False
     """It was sent before, and the worker has not acted yet."""
+    meant: Running | None = field(default=None, compare=False)
+    """The request that it is about: not to be sent where another one runs by now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Deadlines of running requests, as the progress slots show them: SIGTERM, SIGKILL, recalls. Pure.
 
-A deadline that passed is SIGTERM, and SIGKILL where that does not help. Whatever takes its time has
-what waits behind it called back.
+A deadline that passed is SIGTERM, and SIGKILL where that does not help; so is a cancellation, but
+that a frame says which request is meant, as its deadline does not. Whatever takes its time has what
+waits behind it called back.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import signal
 from typing import Final
 
-from feedback.contract.states import SHUTDOWN, TIMEOUT
-from processing.ipc.frames import Recall
+from feedback.contract.states import CANCELLED, SHUTDOWN, TIMEOUT
+from processing.ipc.frames import Cancel, Recall
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, Send, Signal
-from processing.pool.worker_state import Worker
+from processing.pool.worker_state import Terminated, Worker
 
 RECALL_AFTER: Final = 0.2
 """Seconds a request may run before what waits behind it in the same worker is called back."""
@@ -21,24 +22,34 @@ RECALL_AFTER: Final = 0.2
 
 def overdue(worker: Worker, running: Running, now: float, kill_gap: float) -> list[Action]:
     """What the deadline of a running request asks for; `kill_gap`: seconds until SIGKILL."""
-    if worker.terminated is not None:
-        told, at, reason = worker.terminated
-        if told != running:
+    told = worker.terminated
+    if told is not None:
+        if told.running != running:
             worker.terminated = None
-        elif now - at >= kill_gap:
-            return [Signal(worker.number, signal.SIGKILL, reason)]
+        elif now - told.at >= kill_gap:
+            worker.terminated = told._replace(killed=True)
+            return [Signal(worker.number, signal.SIGKILL, told.why, meant=running)]
         return []
     if running.deadline is not None and now >= running.deadline:
-        worker.terminated = (running, now, TIMEOUT)
+        worker.terminated = Terminated(running, now, TIMEOUT)
         return [Signal(worker.number, signal.SIGTERM, TIMEOUT)]
     return []
+
+
+def cancel(worker: Worker, running: Running, reason: str, now: float) -> list[Action]:
+    """What runs shall end and not run again; nothing where it was asked to end already."""
+    told = worker.terminated
+    if running.index is None or (told is not None and told.running == running):
+        return []
+    worker.terminated = Terminated(running, now, CANCELLED, reason)
+    return [Send(worker.number, Cancel(running.chunk, running.index, reason))]
 
 
 def note_terminated(worker: Worker, running: Running | None, now: float) -> None:
     """Notes that what runs was asked to give up because the service ends."""
     told = worker.terminated
-    if running is not None and (told is None or told[0] != running):
-        worker.terminated = (running, now, SHUTDOWN)
+    if running is not None and (told is None or told.running != running):
+        worker.terminated = Terminated(running, now, SHUTDOWN)
 
 
 def recall(worker: Worker, running: Running, now: float) -> list[Action]:

@@ -17,7 +17,14 @@ from feedback.contract.record import (
     is_due,
     record_size,
 )
-from feedback.contract.states import DATABASE_UNAVAILABLE, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED
+from feedback.contract.states import (
+    CANCELLED,
+    DATABASE_UNAVAILABLE,
+    PARKED,
+    SHUTDOWN,
+    TIMEOUT,
+    WORKER_DIED,
+)
 from processing.ipc.frames import Backend, Claim, ReleaseClaims
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
@@ -91,7 +98,7 @@ class Handover:
     def _park_suspects(self) -> None:
         """What was killed, and what waits behind it, once every worker has gone.
 
-        A request that had its time is left: it failed, and nobody can write that any more. A
+        A request that had its time, or was cancelled, is left: that can't be written any more. A
         claimed row that crashed is left to its lease, which counts that.
         """
         fresh: list[tuple[Record, tuple[int, int], Sequence[Backend]]] = []
@@ -104,7 +111,7 @@ class Handover:
                 starts, verdict, backends = suspect.crashes, suspect.verdict, suspect.backends
             # Killed on purpose is no crash.
             crashes = starts - 1 if verdict == SHUTDOWN and starts else starts
-            if verdict == TIMEOUT:
+            if verdict in (TIMEOUT, CANCELLED):
                 self._log.error("left unanswered", verdict=verdict, **facts_of(record))
             elif not is_due(record):
                 fresh.append((record, (starts, crashes), backends))

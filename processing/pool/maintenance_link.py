@@ -17,6 +17,7 @@ from processing.ipc.child import Child
 from processing.ipc.frames import (
     Alive,
     Backend,
+    CancelAsked,
     CannotServe,
     DatabaseState,
     DueRows,
@@ -270,7 +271,7 @@ class MaintenanceLink:
                 self.database_up = schema != "unreachable"
             case DatabaseState(up):
                 self.database_up = up
-            case DueRows() | LimitsFound():
+            case DueRows() | CancelAsked() | LimitsFound():
                 pass
             case _:
                 raise AssertionError(f"the maintenance process sent {frame!r}")

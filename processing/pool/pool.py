@@ -282,12 +282,11 @@ class Pool:
         chunk, *unstarted = worker.chunks
         for other in unstarted:
             self.lanes.put_back(other, {})
-        culprit = culprit_of(chunk, running)
+        culprit = culprit_of(chunk, running, worker.terminated)
         self.crew.respawn.died(now, blamed=culprit is not None)
-        terminated = None
-        if worker.terminated is not None:
-            terminated = (worker.terminated[0], worker.terminated[2])
-        suspects = suspects_of_death(chunk, culprit, worker.backend, self.token(chunk), terminated)
+        suspects = suspects_of_death(
+            chunk, culprit, worker.backend, self.token(chunk), worker.terminated
+        )
         self.lanes.put_back(chunk, suspects)
         blamed = None if culprit is None else chunk.records[culprit]
         return [Died(number, cause, len(suspects), blamed)]

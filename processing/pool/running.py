@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
@@ -28,23 +28,28 @@ def running_requests(
     `chunks` are those in each worker's hand, `looks` what the workers' slots say, `now` the slots'
     clock at the time `at`; `since` is RFC 3339. The id of a structured event is not known: None.
     """
-    rows = []
+    return [
+        {
+            "request_id": request_id(record),
+            "type": record[TYPE],
+            "record": f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}",
+            "worker": worker,
+            "since": _text(at - timedelta(seconds=now - running.started)),
+        }
+        for worker, running, record in at_work(chunks, looks)
+    ]
+
+
+def at_work(
+    chunks: Mapping[int, Iterable[ChunkInHand]], looks: Mapping[int, Running | None]
+) -> Iterator[tuple[int, Running, Record]]:
+    """Each worker that runs a single request, what its slot says, and the record that it runs."""
     for worker, running in looks.items():
         if running is None or running.index is None:
             continue
         for chunk in chunks.get(worker, ()):
             if chunk.number == running.chunk and running.index < len(chunk.records):
-                record = chunk.records[running.index]
-                rows.append(
-                    {
-                        "request_id": request_id(record),
-                        "type": record[TYPE],
-                        "record": f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}",
-                        "worker": worker,
-                        "since": _text(at - timedelta(seconds=now - running.started)),
-                    }
-                )
-    return rows
+                yield worker, running, chunk.records[running.index]
 
 
 def request_id(record: Record) -> str | None:

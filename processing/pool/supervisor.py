@@ -21,6 +21,7 @@ from feedback.contract.states import DATABASE_UNAVAILABLE
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
 from processing.ipc.frames import (
+    CancelAsked,
     CannotServe,
     Counts,
     DatabaseState,
@@ -243,6 +244,9 @@ class Supervisor:
 
     def _signal(self, action: Signal) -> None:
         number, sent, reason = action.worker, action.number, action.reason
+        slot = self._children[number].slot
+        if action.meant is not None and slot is not None and slot.read() != action.meant:
+            return  # it has ended since the look
         if not action.again:
             mine = (row for row in self.running_requests() if row["worker"] == number)
             facts = {"worker": number, **next(mine, {})}
@@ -383,9 +387,19 @@ class Supervisor:
                 self._database_state(up=up)
             case DueRows(order, rows):
                 self._pool.claimed(order, rows, now)
+            case CancelAsked(name, reason):
+                self._cancel(name, reason, now)
             case LimitsFound():
                 self._say_limits(event)
                 self._act(self._pool.limit(event))
+
+    def _cancel(self, name: str, reason: str, now: float) -> None:
+        actions = self._pool.crew.cancel(name, reason, self._looks(), now)
+        for action in actions:
+            if isinstance(action, Send):
+                self._log.warning("cancelling a request", request_id=name, worker=action.worker,
+                                  why=reason)  # fmt: skip
+        self._act(actions)
 
     def _say_limits(self, found: LimitsFound) -> None:
         if found == self._limits:

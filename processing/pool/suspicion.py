@@ -8,13 +8,14 @@ from feedback.contract.states import MOST_CRASHES, WORKER_DIED
 from processing.ipc.frames import Backend, Suspect
 from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk
+from processing.pool.worker_state import Terminated
 
 UNSUSPECTED: Final = Suspect(None, (), ())
 
 
 def suspect_again(
     earlier: Suspect | None, backend: Backend | None, token: str, *, verdict: str | None = None,
-    crashes: int = 0,
+    reason: str | None = None, crashes: int = 0,
 ) -> Suspect:  # fmt: skip
     """One more start of a record is unclear; all that was suspected before stays.
 
@@ -28,6 +29,7 @@ def suspect_again(
         tuple(dict.fromkeys(backends)),
         tuple(dict.fromkeys((*known.tokens, token))),
         known.crashes + crashes,
+        known.reason if known.verdict else reason,
     )
 
 
@@ -36,39 +38,43 @@ def suspects_of_death(
     culprit: int | None,
     backend: Backend | None,
     token: str,
-    terminated: tuple[Running, str] | None,
+    terminated: Terminated | None,
 ) -> dict[int, Suspect]:
     """The suspects among a chunk whose worker died, by index.
 
-    `terminated`: the request for which the worker was sent SIGTERM, and why.
+    `terminated`: the request that the worker was asked to end.
     """
     suspects: dict[int, Suspect] = {}
     for index, _ in chunk.remaining():
-        verdict, crashes = None, 0
+        verdict, reason, crashes = None, None, 0
         if index == culprit:
             crashes = 1
             before = 0 if chunk.suspect is None else chunk.suspect.crashes
-            verdict = _verdict(chunk, index, before + 1, terminated)
+            verdict, reason = _verdict(chunk, index, before + 1, terminated)
         suspects[index] = suspect_again(
-            chunk.suspect, backend, token, verdict=verdict, crashes=crashes
+            chunk.suspect, backend, token, verdict=verdict, reason=reason, crashes=crashes
         )
     return suspects
 
 
-def culprit_of(chunk: Chunk, running: Running | None) -> int | None:
+def culprit_of(
+    chunk: Chunk, running: Running | None, terminated: Terminated | None = None
+) -> int | None:
     """The index of the request that ran at the death, where one can be named."""
     if running is not None and running.chunk == chunk.number and running.index is not None:
-        return running.index
+        if terminated is None or not terminated.killed:
+            return running.index
+        # Where the one that was meant ended at that very moment, nobody is to blame.
+        return running.index if terminated.is_about(chunk.number, running.index) else None
     # It was alone: whatever killed the worker, a look-up, a COMMIT or a batch handler, may do
     # so again and again, so it is counted.
     return 0 if len(chunk.records) == 1 else None
 
 
 def _verdict(
-    chunk: Chunk, index: int, crashes: int, terminated: tuple[Running, str] | None
-) -> str | None:
-    if terminated is not None:
-        running, reason = terminated
-        if running.chunk == chunk.number and running.index in (index, None):
-            return reason
-    return WORKER_DIED if crashes >= MOST_CRASHES else None
+    chunk: Chunk, index: int, crashes: int, terminated: Terminated | None
+) -> tuple[str | None, str | None]:
+    """The verdict, and what is told with it."""
+    if terminated is not None and terminated.is_about(chunk.number, index):
+        return terminated.why, terminated.reason
+    return (WORKER_DIED if crashes >= MOST_CRASHES else None), None

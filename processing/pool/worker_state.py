@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from processing.ipc.frames import Backend
 from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk
 
 CHUNKS_IN_FLIGHT: Final = 2
+
+
+class Terminated(NamedTuple):
+    """A worker was asked to end the request that it runs."""
+
+    running: Running
+    at: float
+    why: str
+    """The verdict on the request where its worker has to be killed for it."""
+    reason: str | None = None
+    """What the producer is told of it; None: what the verdict says by itself."""
+    killed: bool = False
+    """It did not end, so its worker was sent SIGKILL."""
+
+    def is_about(self, chunk: int, index: int | None) -> bool:
+        """Whether this is the request; it may have been shown with another deadline since."""
+        return self.running.chunk == chunk and self.running.index in (index, None)
 
 
 @dataclass(slots=True)
@@ -28,8 +45,8 @@ class Worker:
     backend: Backend | None = None
     returns: int = 0
     """Frames by which it has given records back."""
-    terminated: tuple[Running, float, str] | None = None
-    """The request for which SIGTERM was sent, when, and why."""
+    terminated: Terminated | None = None
+    """The request that it was asked to end last."""
     recalled: int = -1
     """Number of the chunk whose unstarted rest was called back last."""
 

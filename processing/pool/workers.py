@@ -15,8 +15,9 @@ from processing.ipc.frames import Backend, Stop
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn
 from processing.pool.chunk import Chunk
-from processing.pool.deadlines import note_terminated, overdue, recall
+from processing.pool.deadlines import cancel, note_terminated, overdue, recall
 from processing.pool.restart_backoff import RestartBackoff
+from processing.pool.running import at_work, request_id
 from processing.pool.worker_state import Worker
 from processing.settings import PoolSettings
 
@@ -119,6 +120,18 @@ class Workers:
         for number, worker in self.all.items():
             note_terminated(worker, looks.get(number), now)
         return [Signal(number, signal.SIGTERM, SHUTDOWN) for number in self.all]
+
+    def cancel(
+        self, name: str, reason: str, looks: Mapping[int, Running | None], now: float
+    ) -> list[Action]:
+        """Ends the request of this id and no other; nothing where it does not run at this look."""
+        if self.terminating:
+            return []
+        chunks = {worker.number: worker.chunks for worker in self.all.values()}
+        for number, running, record in at_work(chunks, looks):
+            if request_id(record) == name:
+                return cancel(self.all[number], running, reason, now)
+        return []
 
     # Time
 

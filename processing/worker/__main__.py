@@ -126,10 +126,13 @@ class _Worker:
         def handle(_number: int, _frame: FrameType | None) -> None:
             # A signal that comes after its request has ended must not hit the next one.
             running = self._slot.read()
-            overdue = running is not None and running.deadline is not None
+            deadline = None if running is None else running.deadline
+            overdue = deadline is not None and time.monotonic() >= deadline
             if STOPPING.is_set():
                 return  # it was told already: whoever sent the signal says so again and again
-            if inbox.leaving or (overdue and time.monotonic() >= running.deadline):  # type: ignore[union-attr,operator]
+            cancelled = inbox.cancelled(running)
+            if inbox.leaving or overdue or cancelled is not None:
+                STOPPING.cancelled = cancelled
                 STOPPING.set()
                 app.terminate()
 

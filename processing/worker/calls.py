@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from feedback.contract.states import OK, State
+from feedback.contract.states import CANCELLED, OK, State
 from feedback.status.store import StatusWrite
 from processing.handlers.handler import Handler
+from processing.handlers.options import Effect
 from processing.handlers.outcomes import Outcome, outcome_of
+from processing.handlers.stopping import STOPPING
 from processing.logs import running
 from processing.worker.records import running_status
 from processing.worker.session import Session
@@ -33,6 +35,9 @@ class Calls:
         """Runs one request."""
         name = handler.type
         task.started = time.time()
+        if STOPPING.cancelled is not None:
+            task.end(cancelled(STOPPING.cancelled))
+            return
         long = name in self._long
         if long or handler.effect == "external":
             self._publish([running_status(task, datetime.now(UTC))])
@@ -43,7 +48,7 @@ class Calls:
         try:
             task.end(DONE, handler.call(task.payload, request, tx))
         except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
-            task.end(outcome_of(error, handler.effect))
+            task.end(_ended_by(error, handler.effect))
             self._session.forget_cursor(name)
         task.seconds = seconds = time.perf_counter() - begun
         running(None)
@@ -66,7 +71,7 @@ class Calls:
         except BaseException as error:  # noqa: BLE001 - raising fails all of the batch
             self._session.forget_cursor(name)
             for task in tasks:
-                task.end(outcome_of(error, handler.effect))
+                task.end(_ended_by(error, handler.effect))
         else:
             for task, result in zip(tasks, results, strict=True):
                 if isinstance(result, BaseException):
@@ -80,3 +85,19 @@ class Calls:
         for task in tasks:
             task.seconds = took / len(tasks)
             task.started = now + took - task.seconds  # it ended for all of them at once
+
+
+def cancelled(reason: str, error: str | None = None) -> Outcome:
+    """How a run ends that an operator cancelled and that left nothing behind."""
+    return Outcome(State.CANCELLED, CANCELLED, reason=reason, error=error)
+
+
+def _ended_by(error: BaseException, effect: Effect) -> Outcome:
+    """The end of a run that raised. One that was cancelled and gives up is not to run again."""
+    outcome = outcome_of(error, effect)
+    reason = STOPPING.cancelled
+    if reason is None or outcome.state is State.REJECTED:
+        return outcome
+    if outcome.state is State.IN_DOUBT:
+        return Outcome(State.IN_DOUBT, CANCELLED, reason=reason, error=outcome.error)
+    return cancelled(reason, outcome.error)

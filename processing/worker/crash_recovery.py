@@ -6,10 +6,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from feedback.contract.counts import Count
-from feedback.contract.states import MOST_CRASHES, PARKED, SHUTDOWN, TIMEOUT, WORKER_DIED, State
+from feedback.contract.record import Record
+from feedback.contract.states import (
+    CANCELLED,
+    MOST_CRASHES,
+    PARKED,
+    SHUTDOWN,
+    TIMEOUT,
+    WORKER_DIED,
+    State,
+)
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
+from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import Outcome
 from processing.ipc.frames import Suspect
 from processing.worker.chunk_run import ChunkRun
@@ -18,7 +28,7 @@ from processing.worker.records import lost_reason, stored_status
 from processing.worker.session import Session
 from processing.worker.task import Task
 
-_KILLED = frozenset({TIMEOUT, SHUTDOWN})
+_KILLED = frozenset({TIMEOUT, SHUTDOWN, CANCELLED})
 """Verdicts on a worker that was killed on purpose: no crash."""
 
 
@@ -29,12 +39,12 @@ def note_crashes(task: Task, suspect: Suspect) -> None:
     task.deaths = suspect.crashes - 1 if killed else suspect.crashes
 
 
-def lost(verdict: str) -> Outcome:
-    """How a run ends whose worker had to be given up."""
-    reason = lost_reason(verdict)
+def lost(verdict: str, reason: str | None = None) -> Outcome:
+    """How a run ends whose worker had to be given up; `reason` in place of what is said else."""
+    reason = reason or lost_reason(verdict)
     if verdict == SHUTDOWN:
         return Outcome(State.WAITING, PARKED, reason=reason)
-    state = State.DEAD if verdict == WORKER_DIED else State.FAILED
+    state = {WORKER_DIED: State.DEAD, CANCELLED: State.CANCELLED}.get(verdict, State.FAILED)
     return Outcome(state, verdict, reason=reason)
 
 
@@ -47,7 +57,10 @@ class Suspects:
         rows: JournalWriter,
         external: External,
         publish: Callable[[list[StatusWrite]], None],
+        read: Callable[[int, Record], Task | Skip],
     ) -> None:
+        """`read` parses a record, with all code of the user's that this takes."""
+        self._read = read
         self._session = session
         self._rows = rows
         self._external = external
@@ -64,24 +77,65 @@ class Suspects:
         stored = self._rows.find(self._session.cursor(), [name]).get(name)
         if stored is not None and _settled(stored, suspect, task):
             if stored.state == State.RUNNING:
-                self._external.doubt(task, stored, suspect.verdict or WORKER_DIED, chunk)
-                stored = None
-            self._answer(task, stored, chunk)
+                self._end_claim(task, stored, suspect, chunk)
+            else:
+                self._answer(task, stored, chunk)
             return []
         verdict = suspect.verdict
         if not verdict and task.deaths and task.deaths + _crashes(stored) >= MOST_CRASHES:
             verdict = WORKER_DIED
             task.lost -= 1  # the last one is this one
         if verdict is not None:
-            task.end(lost(verdict))
+            task.end(lost(verdict, suspect.reason))
             chunk.decided.add(task.index)
         return [task]
 
-    def _answer(self, task: Task, stored: StoredRequest | None, chunk: ChunkRun) -> None:
-        if stored is not None:
-            self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
-            chunk.counts[Count(task.envelope.type, State(stored.state), stored.code)] += 1
+    def _end_claim(
+        self, task: Task, stored: StoredRequest, suspect: Suspect, chunk: ChunkRun
+    ) -> None:
+        """A call whose worker died: in doubt, where its check does not find out more.
+
+        The check is asked while it may be believed not to be what killed the worker.
+        """
+        handler = task.handler
+        task.deaths = 0 if suspect.verdict in _KILLED else 1
+        not_done = None
+        if handler is not None and handler.check is not None and suspect.crashes <= 1:
+            if not chunk.start(task.index, task.timeout):
+                chunk.give_back([task])
+                return
+            if self._parse(task):
+                not_done = _not_done(task, stored, suspect)
+        code = suspect.verdict or WORKER_DIED
+        doubt = Outcome(State.IN_DOUBT, code, reason=suspect.reason or lost_reason(code))
+        self._external.end_lost(task, stored, doubt, not_done, chunk)
+        chunk.clear()
+
+    def _parse(self, task: Task) -> bool:
+        """Gives a task the payload that its check has to see; False where it has none."""
+        try:
+            again = self._read(task.index, task.record)
+        except BaseException:  # noqa: BLE001 - code of the user's: then there is nothing to ask about
+            return False
+        if isinstance(again, Skip) or again.outcome is not None:
+            return False
+        task.payload = again.payload
+        return True
+
+    def _answer(self, task: Task, stored: StoredRequest, chunk: ChunkRun) -> None:
+        self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
+        chunk.counts[Count(task.envelope.type, State(stored.state), stored.code)] += 1
         chunk.settled.add(task.index)
+
+
+def _not_done(task: Task, stored: StoredRequest, suspect: Suspect) -> Outcome:
+    """How a call ends that had no effect."""
+    if suspect.verdict in _KILLED:
+        return lost(suspect.verdict, suspect.reason)
+    dead = task.deaths + stored.crashes >= MOST_CRASHES
+    return Outcome(
+        State.DEAD if dead else State.FAILED, WORKER_DIED, reason=lost_reason(WORKER_DIED)
+    )
 
 
 def _crashes(stored: StoredRequest | None) -> int:

@@ -18,7 +18,7 @@ import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.backoff import Backoff
-from feedback.contract.states import HANDLER_ERROR, OK, SHUTDOWN, TIMEOUT, State
+from feedback.contract.states import HANDLER_ERROR, OK, State
 from feedback.journal.failures import outage_of
 from feedback.journal.races import Overtaken, is_lock_race
 from feedback.journal.rows import StoredRequest
@@ -29,6 +29,7 @@ from processing.handlers.outcomes import (
     Done,
     NotDone,
     Outcome,
+    Unknown,
     describe,
     outcome_of,
     safe_text,
@@ -41,7 +42,6 @@ from processing.worker.records import (
     ResultLog,
     attempts_of,
     final_of,
-    lost_reason,
     row_of,
     status_of,
     stored_status,
@@ -105,15 +105,32 @@ class External:
             chunk.clear()
         return again
 
-    def doubt(self, task: Task, stored: StoredRequest, code: str, chunk: ChunkRun) -> None:
-        """A claim whose worker died: it may or may not have happened. Raises psycopg.Error."""
+    def end_lost(
+        self,
+        task: Task,
+        stored: StoredRequest,
+        doubt: Outcome,
+        not_done: Outcome | None,
+        chunk: ChunkRun,
+    ) -> None:
+        """The end of a claim whose worker died: `doubt`, or what its check finds out.
+
+        The check is asked where there is a `not_done`, which is the end where nothing happened.
+        Raises psycopg.Error.
+        """
         task.stored = stored
         task.claimed_run = stored.run
         task.lost = 0
-        task.deaths = 0 if code in (TIMEOUT, SHUTDOWN) else 1
         task.fingerprint = stored.fingerprint
-        task.end(Outcome(State.IN_DOUBT, code, reason=lost_reason(code)))
+        task.end(doubt)
+        if not_done is not None and task.handler is not None:
+            answer, result = self._ask(task, task.handler)
+            if isinstance(answer, Done):
+                task.end(DONE, result)
+            elif isinstance(answer, NotDone):
+                task.end(not_done)
         self._write_once(task, stored.token or "", chunk)
+        chunk.settle([task])
 
     # Before the handler
 
@@ -272,11 +289,7 @@ class External:
         stored = task.stored
         if stored is None or stored.state != State.IN_DOUBT:
             return True
-        try:
-            answer, result = handler.call_check(task.request())
-        except BaseException as error:  # noqa: BLE001 - a check that fails has not found out
-            self._log.error("check failed", request_id=task.envelope.id, error=describe(error))
-            answer, result = None, None
+        answer, result = self._ask(task, handler)
         if isinstance(answer, NotDone):
             return True
         task.claimed_run = stored.run  # the run that it is about, and no other
@@ -287,3 +300,13 @@ class External:
             task.end(Outcome(State.IN_DOUBT, stored.code, stored.reason, stored.error))
             self._tell_stored(task, stored)
         return False
+
+    def _ask(
+        self, task: Task, handler: Handler
+    ) -> tuple[Done | NotDone | Unknown | None, bytes | None]:
+        """What the check of a request says, None where it fails; beside Done the result as JSON."""
+        try:
+            return handler.call_check(task.request())
+        except BaseException as error:  # noqa: BLE001 - a check that fails has not found out
+            self._log.error("check failed", request_id=task.envelope.id, error=describe(error))
+            return None, None

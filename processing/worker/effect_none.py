@@ -12,13 +12,13 @@ from processing.handlers.outcomes import outcome_of
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import lost
 from processing.worker.effect_transaction import Segments
-from processing.worker.records import final_of, row_of, status_of
+from processing.worker.records import ROWS_OF_PURE, final_of, row_of, status_of
 from processing.worker.retry_decision import conclude
 from processing.worker.task import Task
 
 
 class Plain:
-    """Runs them; their results are in Redis only. A row is for what waits or is dead."""
+    """Runs them; their results are in Redis only. A row is for what waits, is dead or cancelled."""
 
     def __init__(self, segments: Segments, publish: Callable[[list[StatusWrite]], None]) -> None:
         self._segments = segments
@@ -36,10 +36,10 @@ class Plain:
             elif (lane := chunk.lane_of(task)) is not None:
                 others.add(lane)
         mine = [t for t in free if chunk.lane_of(t) not in others]
-        verdict = chunk.suspect.verdict if chunk.suspect else None
-        if mine and verdict:
+        suspect = chunk.suspect
+        if mine and suspect is not None and suspect.verdict:
             for task in mine:
-                task.end(lost(verdict))
+                task.end(lost(suspect.verdict, suspect.reason))
             self._tell(mine, chunk)
         elif mine:
             self.run(mine, chunk)
@@ -67,7 +67,7 @@ class Plain:
         now = datetime.now(UTC)
         for task in ran:
             conclude(task, now, random.random)
-        kept = [t for t in ran if t.stored or final_of(t).state in (State.WAITING, State.DEAD)]
+        kept = [t for t in ran if t.stored or final_of(t).state in ROWS_OF_PURE]
         chunk.decided.update(t.index for t in kept)
         gone = [t for t in ran if t.index not in chunk.decided]
         # No row says which run it is: the store takes the one after the standing status's.

@@ -16,7 +16,7 @@ import psycopg
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.counts import SKIP, Count, NotRun
-from feedback.contract.record import TYPE
+from feedback.contract.record import TYPE, Record
 from feedback.contract.states import DeadLetterReason
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Coalescing
@@ -86,7 +86,7 @@ class Executor:
         self._plain = Plain(segments, publish)
         self._failures = FailureReport(app, log)
         self._letters = DeadLetters(session, outages, rows, publish, log)
-        self._suspects = Suspects(session, rows, self._external, publish)
+        self._suspects = Suspects(session, rows, self._external, publish, self._read_again)
         coalescing = Coalescing(settings.schema)
         one = Round(app.handlers, session, rows, segments, coalescing, results, publish)
         self._transactions = Transactions(session, one, outages, settings.schema, publish, log)
@@ -156,6 +156,9 @@ class Executor:
             tasks.append(task)
         chunk.clear()
         return tasks, letters
+
+    def _read_again(self, index: int, record: Record) -> Task | Skip:
+        return read_task(self._app, index, record, self._limits)
 
     def _run(self, tasks: list[Task], letters: dict[int, DeadLetter], chunk: ChunkRun) -> None:
         self._outages.connect()

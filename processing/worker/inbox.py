@@ -12,6 +12,7 @@ returns shows.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections import deque
@@ -20,9 +21,9 @@ from queue import SimpleQueue
 
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
-from processing.ipc.frames import Frame, Recall, Report, Returned, RunChunk, Stop
+from processing.ipc.frames import Cancel, Frame, Recall, Report, Returned, RunChunk, Stop
 from processing.ipc.parent_watch import EXIT_ORPHANED
-from processing.ipc.progress import ProgressSlot
+from processing.ipc.progress import ProgressSlot, Running
 from processing.worker.chunk_run import ChunkRun
 
 
@@ -34,9 +35,16 @@ class Inbox:
         channel: BlockingChannel,
         slot: ProgressSlot,
         on_orphaned: Callable[[], None] = lambda: os._exit(EXIT_ORPHANED),
+        on_cancel: Callable[[], None] | None = None,
     ) -> None:
-        """`on_orphaned` is called on the reading thread when the main process is gone."""
+        """What is called on the reading thread: once the main process is gone, and on a `Cancel`.
+
+        Without an `on_cancel` the main thread gets SIGTERM then.
+        """
         self._on_orphaned = on_orphaned
+        self._on_cancel = on_cancel or _interrupt
+        self._cancel: Cancel | None = None
+        """The request that was cancelled last, until its chunk is reported."""
         self.channel = channel
         self.slot = slot
         self.lock = threading.Lock()
@@ -57,6 +65,8 @@ class Inbox:
         """A chunk was run: says what became of it. There is nothing to recall of it any more."""
         with self.lock:
             self._chunks.remove(chunk)
+            if self._cancel is not None and self._cancel.chunk <= chunk.number:
+                self._cancel = None
             if report.returned or report.unclear:
                 self._recall()
                 self._returns += 1
@@ -64,13 +74,34 @@ class Inbox:
 
     def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
         """Shows the main process which request runs, and until when it may."""
-        if STOPPING.is_set() and not self.leaving:
-            STOPPING.clear()  # it was meant for the request before
         self.slot.set(chunk, index, time.monotonic(), timeout)
+        if self._cancel is not None or STOPPING.is_set():
+            self._turn_to(chunk, index)
 
     def clear(self) -> None:
         """Shows that none runs."""
         self.slot.clear()
+
+    def _turn_to(self, chunk: int, index: int | None) -> None:
+        """What was meant for one request means nothing to another, but stays with the one.
+
+        That may be begun more than once: a segment that failed is run again, one by one.
+        """
+        asked = self._cancel
+        if asked is not None and (chunk, index) == asked[:2]:
+            STOPPING.cancelled = asked.reason
+            STOPPING.set()
+            return
+        STOPPING.cancelled = None
+        if not self.leaving:
+            STOPPING.clear()
+
+    def cancelled(self, running: Running | None) -> str | None:
+        """Who cancelled what runs, and why; None where nobody did."""
+        asked = self._cancel
+        if running is None or asked is None or (running.chunk, running.index) != asked[:2]:
+            return None
+        return asked.reason
 
     def _read(self) -> None:
         try:
@@ -91,6 +122,10 @@ class Inbox:
             case Recall():
                 with self.lock:
                     self._recall()
+            case Cancel():
+                with self.lock:
+                    self._cancel = frame
+                self._on_cancel()
             case Stop():
                 self.leaving = True
                 with self.lock:
@@ -107,3 +142,8 @@ class Inbox:
         if indices := chunk.recall():
             self._returns += 1
             self.channel.send(Returned(chunk.number, indices))
+
+
+def _interrupt() -> None:
+    """The main thread looks what it runs, also where it waits for something."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
@@ -18,6 +18,7 @@ from feedback.contract.envelope import JSON
 from feedback.contract.headers import OURS, headers_for
 from feedback.contract.record import HEADERS, Headers
 from feedback.contract.states import (
+    CANCELLED,
     DUPLICATE,
     FOLLOW_UP,
     HANDLER_ERROR,
@@ -43,9 +44,12 @@ LOST = "its worker died while it ran"
 _ENDED = {
     TIMEOUT: "it took longer than its timeout",
     SHUTDOWN: "the consumer stopped while it ran",
+    CANCELLED: "it was cancelled while it ran",
 }
-_TIMELINE = frozenset({State.FAILED, State.IN_DOUBT, State.DEAD})
+_TIMELINE = frozenset({State.FAILED, State.IN_DOUBT, State.DEAD, State.CANCELLED})
 """States that a run that did not succeed ends in."""
+ROWS_OF_PURE: Final = frozenset({State.WAITING, State.DEAD, State.CANCELLED})
+"""States in which pure computation has a row."""
 
 
 def row_of(task: Task, now: datetime) -> RequestRow:

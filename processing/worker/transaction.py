@@ -24,6 +24,7 @@ from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import Sorted, conflict_letter, sort_out
 from processing.worker.effect_transaction import Segments
 from processing.worker.records import (
+    ROWS_OF_PURE,
     ResultLog,
     attempts_of,
     final_of,
@@ -182,8 +183,8 @@ class Round:
 
 
 def _needs_row(task: Task) -> bool:
-    """Pure computation has a row only while it waits or is dead."""
-    return task.effect != "none" or final_of(task).state in (State.WAITING, State.DEAD)
+    """Pure computation has a row only while it waits, is dead or was cancelled."""
+    return task.effect != "none" or final_of(task).state in ROWS_OF_PURE
 
 
 def _without_row(task: Task) -> bool:

@@ -56,6 +56,10 @@ def harm(do: str) -> None:
 def fragile(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[Any]) -> int:
     """Leaves one row, then does what it is told; returns its process."""
     tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
+    while payload["do"] == "heed":
+        if request.stopping:
+            raise RuntimeError("told to end")
+        time.sleep(0.01)
     try:
         if payload["do"].startswith("SELECT"):
             tx.execute(payload["do"])

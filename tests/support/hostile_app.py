@@ -94,6 +94,27 @@ def slow(payload: dict[str, Any]) -> str:
     return "slept"
 
 
+@app.handler("computes", timeout=60)
+def computes(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """Leaves one row and never comes to an end; the file that it names shows that it runs."""
+    tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
+    Path(payload["file"]).touch()
+    while True:
+        pass
+
+
+@app.handler("heeds", timeout=60, retries=3)
+def heeds(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> str:
+    """Leaves one row and runs until it is told to end; then it gives up, or is done."""
+    tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
+    Path(payload["file"]).touch()
+    while not request.stopping:
+        time.sleep(0.01)
+    if payload["then"] == "give up":
+        raise RuntimeError("told to end")
+    return "done all the same"
+
+
 @app.handler("paced", timeout=60)
 def paced(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
     """Takes its time, then leaves one row."""

@@ -14,6 +14,8 @@ from consumer.config.settings import Settings
 from consumer.service.wiring import make_pool
 from feedback.contract.record import Record
 from feedback.status.redis_store import RedisStatusStore
+from processing.cluster.cancellations import Cancellations
+from processing.cluster.instances import connect
 from stack import Stack
 
 WAIT = 60.0
@@ -23,7 +25,7 @@ class Workers:
     """A supervisor that a test turns by hand."""
 
     def __init__(self, stack: Stack, schema: str, prefix: str, **settings: Any) -> None:
-        self._schema = schema
+        self.schema = schema
         self.database = settings.get("database_url", stack.database)
         values: dict[str, Any] = {
             "app": "tests.support.fragile_app:app",
@@ -38,6 +40,7 @@ class Workers:
         self.table = f"{schema}.effects"
         self.query(f"CREATE TABLE IF NOT EXISTS {self.table} (id text)")
         self.store = RedisStatusStore(stack.redis, prefix=prefix)
+        self._stack, self._prefix = stack, prefix
         self.seen: dict[int, float] = {}
         """Pid of each worker that there was: when it was first seen."""
         self._offset = 0
@@ -87,6 +90,11 @@ class Workers:
     def submit(self, *ids: str, do: str = "", kind: str = "fragile", **headers: str) -> None:
         self.supervisor.submit([self.record(i, do, kind, **headers) for i in ids])
 
+    def cancel(self, id: str, reason: str) -> None:
+        """As an operator asks for it."""
+        with connect(self._stack.redis) as client:
+            Cancellations(client, self._prefix).ask("test", id, reason)
+
     def finish(self, timeout: float = WAIT) -> None:
         """Turns until nothing is in hand."""
         self.until(lambda: self.supervisor.in_hand == 0, timeout)
@@ -103,7 +111,7 @@ class Workers:
 
     def states(self) -> dict[str, tuple[Any, ...]]:
         """State and code of each row of the journal, but for those of `warm`."""
-        rows = self.query(f"SELECT id, state, code FROM {self._schema}.requests")
+        rows = self.query(f"SELECT id, state, code FROM {self.schema}.requests")
         return {row[0]: row[1:] for row in rows if not row[0].startswith("warm")}
 
     def status(self, id: str) -> tuple[str, str] | None:
@@ -114,7 +122,7 @@ class Workers:
     def check_effects(self) -> None:
         """One effect for each request that is done, and none besides."""
         effects = [row[0] for row in self.query(f"SELECT id FROM {self.table}")]
-        rows = self.query(f"SELECT id FROM {self._schema}.requests WHERE state = 'done'")
+        rows = self.query(f"SELECT id FROM {self.schema}.requests WHERE state = 'done'")
         assert sorted(effects) == sorted(row[0] for row in rows)
 
     def close(self) -> None:

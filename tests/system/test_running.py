@@ -50,12 +50,67 @@ def test_what_runs_is_listed_with_its_place_and_is_not_unknown(
     table = commands("requests", "list", "--state", "running").stdout
     assert slow in table
     assert instance["id"] in table
-    for command in (("cancel", slow), ("retry", slow)):
-        refused = commands("requests", *command)
-        assert refused.exit_code == 6
-        assert f"is running right now in worker {rows[slow]['worker']}" in refused.stderr
+    refused = commands("requests", "retry", slow)
+    assert refused.exit_code == 6
+    assert f"is running right now in worker {rows[slow]['worker']}" in refused.stderr
     assert "is running right now" in commands("requests", "show", slow).stderr
     assert commands("requests", "cancel", "nobody").exit_code == 4
+
+    # Both are killed; of the one nothing is left, of the other nobody knows.
+    cancelled = commands("requests", "cancel", slow, outside, "--why", "too slow", "--json")
+    assert cancelled.exit_code == 0, cancelled.output
+    moved = {row["id"]: (row["state"], row["code"]) for row in answer(cancelled)["moved"]}
+    assert moved == {slow: ("cancelled", "cancelled"), outside: ("in_doubt", "cancelled")}
+    assert "requests resolve" in cancelled.stderr
+    status = bench.client.wait(slow, WAIT)
+    assert (status.state, status.reason) == ("cancelled", "cancelled by ann: too slow")
+    (row,) = answer(commands("requests", "show", slow, "--json"))
+    assert [(run["code"], run["error"]) for run in row["attempts"]] == [
+        ("cancelled", status.reason)
+    ]
+    again = bench.client.call("slow", {"seconds": 60, "file": str(file)}, request_id=slow,
+                              timeout=WAIT)  # fmt: skip
+    assert again.state == "cancelled", "a resend does not run it"
+    assert commands("requests", "cancel", slow).exit_code == 6
+
+
+def test_what_is_cancelled_leaves_nothing_and_hits_no_other(
+    bench: Bench, commands: Commands, tmp_path: Path
+) -> None:
+    instance = bench.start(ONCEPOOL_WORKERS="4")
+    payloads: dict[str, tuple[str, dict[str, Any]]] = {
+        "computes": ("computes", {}),
+        "gives-up": ("heeds", {"then": "give up"}),
+        "ends": ("heeds", {"then": "end"}),
+        "checked": ("checked", {"seconds": 25}),
+    }
+    for name, (kind, payload) in payloads.items():
+        told = {**payload, "table": bench.table, "file": str(tmp_path / name)}
+        bench.client.submit(kind, told, request_id=name)
+    for name in payloads:
+        eventually((tmp_path / name).exists, WAIT, lambda: instance.log)
+    eventually(lambda: len(listed(commands)) == len(payloads), WAIT)
+    before = set(instance.workers())
+    others = [bench.client.submit("effect", {"table": bench.table}) for _ in range(20)]
+
+    done = commands("requests", "cancel", *payloads, "--json")
+
+    found = answer(done)
+    assert done.exit_code == 6, done.output
+    assert {(row["id"], row["state"], row["code"]) for row in found["moved"]} == {
+        ("computes", "cancelled", "cancelled"),
+        ("gives-up", "cancelled", "cancelled"),
+    }
+    # One came to its end when it was told, of one its check has found out that it had happened.
+    assert {(one["id"], one["state"]) for one in found["refused"]} == {
+        ("ends", "done"),
+        ("checked", "done"),
+    }
+    assert {bench.client.wait(name, WAIT).state for name in others} == {"done"}
+    effects = {name for (name,) in bench.query(f"SELECT id FROM {bench.table}")}
+    assert effects == {"ends", *others}
+    eventually(lambda: len(instance.workers()) == 4, WAIT)
+    assert len(before - set(instance.workers())) == 2, "only those that did not heed were killed"
 
 
 def test_without_redis_the_journals_claims_are_listed(

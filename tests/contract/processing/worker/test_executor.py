@@ -338,11 +338,18 @@ def test_suspects(bench: Bench, ran: list[str]) -> None:
     bench.run(landed)
     bench.run(landed, suspect=Suspect(None, (), ("t",)))
     assert ran == ["landed"]
-    ends = {"timeout": "failed", "worker_died": "dead", "shutdown": "waiting"}
+    ends = {
+        "timeout": "failed", "worker_died": "dead", "shutdown": "waiting", "cancelled": "cancelled",
+    }  # fmt: skip
     for verdict, state in ends.items():
-        bench.run(bench.record(verdict, "pay", {}), suspect=Suspect(verdict, (), ("t",)))
+        suspect = Suspect(verdict, (), ("t",), 1, "by ann" if verdict == "cancelled" else None)
+        bench.run(bench.record(verdict, "pay", {}), suspect=suspect)
         code = "parked" if state == "waiting" else verdict
         assert bench.rows()[verdict] == (state, code)
+    assert next(s for s in bench.statuses if s["id"] == "cancelled")["reason"] == "by ann"
+    bench.run(bench.record("none", "none", 5), suspect=suspect)
+    assert bench.rows()["none"] == ("cancelled", "cancelled")
+    bench.run(bench.record("cancelled", "pay", {}))  # a resend is answered, not run
     bench.run(bench.record(None, "pay", {}), suspect=Suspect(None, (), ("t",)))
     claim = bench.record("claim", "charge", {})
     bench.run(claim)
@@ -352,6 +359,37 @@ def test_suspects(bench: Bench, ran: list[str]) -> None:
     bench.run(claim, suspect=Suspect(None, (), ("t",)))
     assert bench.rows()["claim"] == ("in_doubt", "worker_died")
     assert ran == ["landed", "claim"]
+
+
+@pytest.mark.parametrize(
+    "verdict, not_done",
+    [
+        ("timeout", ("failed", "timeout")),
+        ("cancelled", ("cancelled", "cancelled")),
+        (None, ("failed", "worker_died")),
+    ],
+)
+def test_the_check_of_a_call_whose_worker_died_is_asked_at_once(
+    bench: Bench, answers: dict[str, Any], verdict: str | None, not_done: tuple[str, str]
+) -> None:
+    answers.update(done=Done("found"), nothing=NotDone(), fails=ValueError, twice=Done("found"))
+    doubt = ("in_doubt", verdict or "worker_died")
+    ends = {"done": ("done", "ok"), "nothing": not_done, "unknown": doubt, "fails": doubt,
+            "twice": ("in_doubt", verdict or "worker_died")}  # fmt: skip
+    for name, end in ends.items():
+        call = bench.record(name, "charge", "raise")
+        bench.run(call)
+        bench.statuses.clear()
+        bench.query(
+            f"UPDATE {bench.schema}.requests SET state = 'running', token = 't',"
+            f" finished_at = NULL WHERE id = '{name}'"
+        )
+        # Where it may be the check that killed the second worker, it is not asked again.
+        deaths = 2 if name == "twice" else 1
+        report = bench.run(call, suspect=Suspect(verdict, (), ("t",), deaths))
+        assert bench.rows()[name] == end, name
+        assert [(s["state"], s["code"]) for s in bench.statuses] == [end]
+        assert sum(report.counts.values()) == 1
 
 
 def test_a_dead_workers_transaction_is_ended_before_the_look_up(bench: Bench) -> None:

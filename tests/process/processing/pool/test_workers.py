@@ -8,10 +8,13 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from processing.ipc.progress import Running
+from processing.pool.actions import Signal
 from tests.support.waiting import eventually
 from tests.support.workers import Workers
 
@@ -316,6 +319,40 @@ def test_a_request_that_heeds_no_signal_is_killed_at_its_deadline(
     ]
     assert any("worker was killed" in line and "hangs" in line for line in lines)
     assert not any("worker died" in line for line in lines)
+
+
+@pytest.mark.parametrize("do", ["hang", "heed"])
+def test_of_a_cancelled_request_nothing_is_left_and_its_neighbours_run(make: Make, do: str) -> None:
+    workers = make(ordering="none")
+    workers.start()
+    workers.warm()
+    before, after = names("before"), names("after")
+    workers.submit(*before)
+    workers.submit("bad", do=do, ce_timeout="50")
+    workers.submit(*after)
+    shown: list[Running] = []
+
+    def bad_runs() -> bool:
+        (look,) = workers.supervisor._looks().values()
+        shown[:] = [] if look is None or look.index != len(before) else [look]
+        return bool(shown)
+
+    workers.until(bad_runs)
+    [hung] = workers.pids
+    # What has ended since the look is not the one that is killed.
+    meant = replace(shown[0], index=0)
+    workers.supervisor._signal(Signal(0, signal.SIGKILL, "cancelled", meant=meant))
+    workers.cancel("bad", "by ann")
+    workers.cancel("nobody", "by ann")
+    workers.finish()
+    # Only what does not heed it is killed.
+    assert (hung in workers.pids, workers.supervisor.stats().deaths) == (do == "heed", do == "hang")
+    states = workers.states()
+    assert states.pop("bad") == ("cancelled", "cancelled")
+    assert states == dict.fromkeys([*before, *after], ("done", "ok"))
+    workers.check_effects()
+    crashes = workers.query(f"SELECT sum(crashes) FROM {workers.schema}.requests")
+    assert crashes == [(0,)]
 
 
 def test_a_maintenance_that_dies_is_started_again_and_requests_go_on(make: Make) -> None:

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from feedback.contract.record import OFFSET, Record
-from processing.ipc.frames import ProbeDatabase, Recall, Report, Returned, RunChunk, Stop
+from processing.ipc.frames import (
+    Cancel,
+    ProbeDatabase,
+    Recall,
+    Report,
+    Returned,
+    RunChunk,
+    Stop,
+    Suspect,
+)
 from processing.ipc.progress import Running
 from processing.pool.actions import Died, NoWorkerStarts, Send, Signal, Spawn, Tell
 from processing.pool.pool import Pool
@@ -161,11 +170,57 @@ def test_an_overdue_request_is_asked_to_stop_then_killed_and_its_verdict_is_time
             verdicts[records[0][OFFSET]] = suspect
             pool.report(spawned.worker, report(number))
     assert verdicts == {
-        0: (None, (BACKEND,), ("i-0",), 0),
-        1: ("timeout", (BACKEND,), ("i-0",), 1),
-        2: (None, (BACKEND,), ("i-0",), 0),
+        0: Suspect(None, (BACKEND,), ("i-0",), 0),
+        1: Suspect("timeout", (BACKEND,), ("i-0",), 1),
+        2: Suspect(None, (BACKEND,), ("i-0",), 0),
     }
     assert pool.in_hand == 0
+
+
+def named(offset: int) -> Record:
+    """A record of the request `r<offset>`."""
+    return ("topic", 0, offset, 0, None, b"{}", [("ce_id", b"r%d" % offset)], "quick", None)
+
+
+def cancel(pool: Pool, name: str, look: Running | None, now: float) -> list[Any]:
+    return pool.crew.cancel(name, "by ann", {0: look}, now)
+
+
+def test_a_cancelled_request_is_told_then_killed_and_its_verdict_says_who() -> None:
+    pool = pool_with(1)
+    pool.submit([named(0), named(1), named(2)])
+    pool.plan(1.0)
+    look = running(0, 1, deadline=60.0, started=1.0)
+    assert cancel(pool, "r0", look, 2.0) == [], "it does not run"
+    assert cancel(pool, "r1", look, 2.0) == [Send(0, Cancel(0, 1, "by ann"))]
+    assert cancel(pool, "r1", look, 2.5) == [], "it was told"
+    assert pool.tick({0: look}, 3.9) == []
+    (kill,) = pool.tick({0: look}, 4.0)
+    assert kill == Signal(0, signal.SIGKILL, "cancelled")
+    assert isinstance(kill, Signal)
+    assert kill.meant == look
+    pool.died(0, "signal SIGKILL", look, 4.1)
+    suspects = [h.suspect for h in pool.lanes.take_suspects()]
+    assert suspects == [
+        Suspect(None, (BACKEND,), ("i-0",), 0),
+        Suspect("cancelled", (BACKEND,), ("i-0",), 1, "by ann"),
+        Suspect(None, (BACKEND,), ("i-0",), 0),
+    ]
+
+
+def test_what_runs_when_the_cancelled_one_has_just_ended_is_not_killed_nor_blamed() -> None:
+    pool = pool_with(1)
+    pool.submit([named(0), named(1)])
+    pool.plan(1.0)
+    look, following = running(0, 0, started=1.0), running(0, 1, started=3.5)
+    cancel(pool, "r0", look, 2.0)
+    assert pool.tick({0: following}, 4.0) == []
+    assert cancel(pool, "r1", following, 4.0) != []
+    assert cancel(pool, "r0", look, 5.0) != []
+    assert pool.tick({0: look}, 7.0) != []
+    # It ended between the look and the signal: the next one is only run again.
+    pool.died(0, "signal SIGKILL", following, 7.1)
+    assert {h.suspect.crashes for h in pool.lanes.take_suspects() if h.suspect} == {0}
 
 
 def test_a_request_that_heeds_the_signal_is_not_killed() -> None:
@@ -195,15 +250,15 @@ def test_a_request_that_kills_two_workers_is_dead() -> None:
     pool = pool_with(1)
     pool.submit([record(0, b"a")])
     pool.plan(1.0)
-    assert kill_and_restart(pool, 1.0, running(0)) == (None, (BACKEND,), ("i-0",), 1)
-    assert kill_and_restart(pool, 200.0, running(1)) == (
+    assert kill_and_restart(pool, 1.0, running(0)) == Suspect(None, (BACKEND,), ("i-0",), 1)
+    assert kill_and_restart(pool, 200.0, running(1)) == Suspect(
         "worker_died",
         (BACKEND,),
         ("i-0", "i-1"),
         2,
     )
     # The worker that stores the verdict dies too: the verdict stays.
-    assert kill_and_restart(pool, 400.0, None) == (
+    assert kill_and_restart(pool, 400.0, None) == Suspect(
         "worker_died",
         (BACKEND,),
         ("i-0", "i-1", "i-2"),
@@ -226,7 +281,9 @@ def test_a_request_that_always_dies_in_its_commit_is_counted_once_it_is_alone() 
     pool.submit([record(0, b"a")])
     pool.plan(1.0)
     kill_and_restart(pool, 1.0, None)
-    assert kill_and_restart(pool, 200.0, None) == ("worker_died", (BACKEND,), ("i-0", "i-1"), 2)
+    assert kill_and_restart(pool, 200.0, None) == Suspect(
+        "worker_died", (BACKEND,), ("i-0", "i-1"), 2
+    )
 
 
 def test_a_chunk_that_the_dead_worker_had_not_begun_is_not_suspect() -> None:
@@ -250,7 +307,7 @@ def test_an_unclear_commit_makes_a_suspect_of_the_old_backend() -> None:
     pool.database(up=True)
     (send,) = pool.plan(1.2)
     assert isinstance(send, Send)
-    assert send.frame.suspect == (None, (BACKEND,), ("i-0",), 0)
+    assert send.frame.suspect == Suspect(None, (BACKEND,), ("i-0",), 0)
 
 
 def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
@@ -263,7 +320,7 @@ def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
     pool.database(up=True)
     (send,) = pool.plan(200.0)
     assert isinstance(send, Send)
-    assert send.frame.suspect == (None, (BACKEND,), ("i-0",), 1)
+    assert send.frame.suspect == Suspect(None, (BACKEND,), ("i-0",), 1)
 
 
 def test_while_the_database_is_away_the_rest_can_be_given_up() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from consumer.errors import ConsumerError
+from consumer.service.signal_pipe import handled
 from processing.logs import get_logger
 
 log = get_logger("reload")
@@ -46,7 +47,7 @@ def run_reloading(folder: Path | None = None) -> int:
             running[-1].terminate()
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in handled():
         signal.signal(number, on_signal)
     # Its settings are read again by each child, from the environment and the file as they are then.
     environment = {k: v for k, v in os.environ.items() if k != "ONCEPOOL_RELOAD"}

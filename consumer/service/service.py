@@ -10,7 +10,7 @@ and workers are asked to give up; at its end they are killed. See `Shutdown`.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -30,6 +30,7 @@ from consumer.service.signal_pipe import Signals
 from consumer.service.watchdog import Watchdog
 from feedback.contract.counts import AT_COMMIT, NotRun
 from processing.ipc.frames import Counts, Heartbeat
+from processing.ipc.standard_streams import exit_at_once
 from processing.logs import get_logger
 
 EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
@@ -94,7 +95,8 @@ class Service:
         if self._fatal and not self._json_logs:
             # The last that is said; where logs are JSON it stands in the line "ending".
             *details, cause = self._fatal.splitlines()
-            print(*details, f"oncepool: {cause}", sep="\n", file=sys.stderr, flush=True)  # noqa: T201
+            with contextlib.suppress(OSError):
+                print(*details, f"oncepool: {cause}", sep="\n", file=sys.stderr, flush=True)  # noqa: T201
         return code
 
     @property
@@ -298,7 +300,5 @@ def run_service(settings: Settings) -> int:
     signals.ignore()
     if service.stuck:
         # A client that still waits for its brokers would keep the process.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        exit_at_once(code)
     return code

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: counted, and made readable for whoever waits in a selector."""
+"""Signals that ask for the end: counted, and made readable for whoever waits in a selector."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import os
 import signal
 from types import FrameType
 
-HANDLED = (signal.SIGTERM, signal.SIGINT)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""SIGHUP comes when a terminal is closed: without a handler that would lose what is in hand."""
+
+
+def handled() -> list[signal.Signals]:
+    """Those to act on: all of them, but not SIGHUP where nohup has had it ignored."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in HANDLED if number is not signal.SIGHUP or not ignored]
 
 
 class Signals:
@@ -27,7 +34,7 @@ class Signals:
         # Written by the interpreter as the signal comes, also while the main thread is inside a
         # library call and no Python code of it runs: so a watchdog sees what nobody takes.
         self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, self._handle) for number in HANDLED}
+        self._before = {number: signal.signal(number, self._handle) for number in handled()}
 
     def fileno(self) -> int:
         """A descriptor that is readable once a signal has come."""
@@ -43,7 +50,7 @@ class Signals:
 
     def ignore(self) -> None:
         """From now on they change nothing: the process is ending, and its exit code stands."""
-        for number in HANDLED:
+        for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 
     def restore(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import threading
 import time
 from collections.abc import Callable
+
+from processing.ipc.standard_streams import say_at_once
 
 LOOK_EVERY = 0.5
 NEVER = float("inf")
@@ -44,7 +45,8 @@ class Watchdog:
         while (left := self._deadline(time.monotonic()) - time.monotonic()) > 0:
             if self._done.wait(min(left, LOOK_EVERY)):
                 return
-        print("oncepool: the main thread is stuck, ending the process", file=sys.stderr, flush=True)  # noqa: T201 - the log's lock may be what is stuck
+        # Not through the log, nor through sys.stderr: their locks may be what is stuck.
+        say_at_once("oncepool: the main thread is stuck, ending the process")
         # The children are tied to this process: they end with it.
         os._exit(self._code())
 

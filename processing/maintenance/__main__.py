@@ -8,7 +8,6 @@ It holds no user code. What it is told and says stands in
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sys
@@ -49,6 +48,7 @@ from processing.ipc.frames import (
     WantRows,
 )
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
+from processing.ipc.standard_streams import exit_at_once
 from processing.logs import configure, get_logger
 from processing.maintenance.database_loop import DatabaseLoop
 from processing.maintenance.health import Health
@@ -81,9 +81,8 @@ def main() -> None:
         code = _serve(channel)
     except ChannelClosed:
         code = EXIT_ORPHANED
-    sys.stderr.flush()
     # Not sys.exit: a thread that hangs in a dead connection must not keep the process.
-    os._exit(code)
+    exit_at_once(code)
 
 
 def _serve(channel: BlockingChannel) -> int:

@@ -27,6 +27,7 @@ from processing.ipc.channel import BlockingChannel, ChannelClosed
 from processing.ipc.frames import CannotServe, Configure, WorkerReady
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.ipc.progress import ProgressSlot
+from processing.ipc.standard_streams import exit_at_once
 from processing.logs import configure, get_logger
 from processing.settings import ExecutorSettings, WorkerSettings
 from processing.worker.chunk_run import ChunkRun
@@ -54,10 +55,8 @@ def main() -> None:
         code = _Worker(channel, ProgressSlot.open(slot), WorkerSettings(**frame.settings)).serve()
     except ChannelClosed:
         code = EXIT_ORPHANED
-    sys.stdout.flush()
-    sys.stderr.flush()
     # Not sys.exit: threads that user code left behind must not keep a stopped worker alive.
-    os._exit(code)
+    exit_at_once(code)
 
 
 class _Worker:

@@ -271,6 +271,22 @@ def test_a_signal_is_readable_and_counted_once(signals: Signals) -> None:
     assert signals.take() == 0
 
 
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_closed_terminal_is_a_signal_unless_it_is_to_be_ignored(ignored: bool) -> None:
+    code = (
+        "import signal\n"
+        "from consumer.service.signal_pipe import Signals\n"
+        "signals = Signals()\n"
+        "signal.raise_signal(signal.SIGHUP)\n"
+        "print(signals.take(), signals.last)\n"
+    )
+    command = ["nohup"] if ignored else []
+    done = subprocess.run(
+        [*command, sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == ("0 \n" if ignored else "1 SIGHUP\n")
+
+
 def test_the_watchdog_ends_a_process_whose_main_thread_is_stuck() -> None:
     code = (
         "import os, threading, time\n"
@@ -284,6 +300,30 @@ def test_the_watchdog_ends_a_process_whose_main_thread_is_stuck() -> None:
     )
     assert done.returncode == 3
     assert b"stuck" in done.stderr
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["full", "broken"])
+def test_the_watchdog_needs_no_stderr_that_takes_its_line(read: bool) -> None:
+    """A full pipe holds the main thread in the middle of a line, with the stream's lock."""
+    code = (
+        "import os, sys, threading, time\n"
+        "from consumer.service.watchdog import Watchdog\n"
+        "end = time.monotonic() + 0.2\n"
+        "Watchdog(lambda: end, lambda: 3, os.pipe()[0], 60.0)\n"
+        "sys.stderr.write('x' * 100_000) if len(sys.argv) > 1 else threading.Event().wait()\n"
+    )
+    reader, writer = os.pipe()
+    if not read:
+        os.close(reader)
+    command = [sys.executable, "-c", code, *(["full"] if read else [])]
+    process = subprocess.Popen(command, stderr=writer)
+    os.close(writer)
+    try:
+        assert process.wait(100) == 3
+    finally:
+        process.kill()
+        if read:
+            os.close(reader)
 
 
 def test_the_watchdog_ends_a_process_that_never_hears_its_signals() -> None:

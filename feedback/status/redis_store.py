@@ -147,10 +147,12 @@ class RedisStatusStore:
                 # Refused: a channel that this user may not publish to. Its producer sweeps.
                 with suppress(redis.ResponseError):
                     connection.read_response()
-        if refused:
-            raise StoreUnavailable(
-                f"Redis refused {len(refused)} of {len(writes)} statuses: {refused[0]}"
-            ) from refused[0]
+            if refused:
+                # Inside, so that the next try connects anew: after a failover this may be the old
+                # primary, which refuses every write for as long as one stays with it.
+                raise StoreUnavailable(
+                    f"Redis refused {len(refused)} of {len(writes)} statuses: {refused[0]}"
+                ) from refused[0]
 
     def _command(self, write: StatusWrite) -> bytes:
         key = self._key_prefix + write.id.encode()

@@ -71,6 +71,10 @@ class Membership:
         self._held = limits
         return limits
 
+    def reconnect(self) -> None:
+        """Connects anew with the next call: the name may stand for another server by now."""
+        self._client.connection_pool.disconnect()
+
     def remove(self) -> None:
         """Says that this instance is gone. Raises redis.RedisError or OSError."""
         self._registration.remove()

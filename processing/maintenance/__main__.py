@@ -205,6 +205,7 @@ class Maintenance:
             if self._registered:
                 self._log.warning("Redis is away: the last limits hold", detail=detail)
             self._registered = False
+            self._membership.reconnect()
             self._health.redis(up=False, detail=detail)
             self._database.leave_to_others(frozenset())  # nobody knows who else there is
         else:

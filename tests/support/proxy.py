@@ -37,6 +37,11 @@ class Proxy:
         address = urlsplit(url)
         return cls(address.hostname or "127.0.0.1", address.port or 5432)
 
+    def lead_to(self, url: str) -> None:
+        """New connections go to the service at this URL; those that are there stay."""
+        address = urlsplit(url)
+        self._target = (address.hostname or "127.0.0.1", address.port or 5432)
+
     def cut(self) -> None:
         with self._lock:
             listener, self._listener = self._listener, None

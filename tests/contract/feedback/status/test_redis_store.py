@@ -13,6 +13,7 @@ from feedback.errors import StoreUnavailable
 from feedback.status.opening import open_store
 from feedback.status.redis_store import RedisStatusStore
 from tests.support.private_valkey import PrivateValkey
+from tests.support.proxy import Proxy
 from tests.support.statuses import standing, write
 
 _numbers = itertools.count()
@@ -116,6 +117,27 @@ def test_a_server_that_is_away_and_comes_back(tmp_path_factory: pytest.TempPathF
     finally:
         store.close()
         server.stop()
+
+
+def test_a_primary_that_became_a_replica_is_left_for_who_has_its_name_now(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    old, new = (PrivateValkey(tmp_path_factory.mktemp(name)) for name in ("old", "new"))
+    with Proxy.of(old.url) as name, old.client() as client:
+        store = RedisStatusStore(name.before(old.url))
+        try:
+            store.write([write("a", State.RUNNING)])
+            # A failover: the connection stays, the name leads to the other server.
+            client.replicaof("127.0.0.1", new.port)
+            name.lead_to(new.url)
+            with pytest.raises(StoreUnavailable, match="read only replica"):
+                store.write([write("a", State.DONE)])
+            store.write([write("a", State.DONE)])
+            assert standing(store, "a") == ("done", 1, "ok")
+        finally:
+            store.close()
+            new.stop()
+            old.stop()
 
 
 def test_a_server_that_hangs_costs_a_bounded_time_and_replies_stay_in_step(

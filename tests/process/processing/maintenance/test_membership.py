@@ -30,6 +30,7 @@ from tests.support.maintenance import (
     registration,
 )
 from tests.support.private_valkey import PrivateValkey
+from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 
@@ -133,6 +134,23 @@ def test_two_processes_share_a_total_and_the_second_waits_for_what_the_first_has
     eventually(lambda: limits_of(second) == shared)
     assert second.stop() == 0
     eventually(lambda: limits_of(first) == alone)
+
+
+def test_it_follows_a_failover_of_redis(
+    start: StartMaintenance, schema: str, prefix: str, tmp_path: Path
+) -> None:
+    old, new = PrivateValkey(tmp_path), PrivateValkey(tmp_path)
+    try:
+        with Proxy.of(old.url) as name, old.client() as before, new.client() as after:
+            start(schema=schema, redis_url=name.before(old.url))
+            eventually(lambda: instances(before, prefix))
+            # The connection stays; the name leads to the new primary, which knows nothing yet.
+            before.replicaof("127.0.0.1", new.port)
+            name.lead_to(new.url)
+            eventually(lambda: instances(after, prefix))
+    finally:
+        old.stop()
+        new.stop()
 
 
 def test_the_last_limits_hold_while_redis_is_away(

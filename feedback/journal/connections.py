@@ -33,10 +33,13 @@ def open_connection(
         prepare_threshold=prepare_threshold,
         connect_timeout=connect_timeout,
         application_name=name,
-        # A peer that is gone without a word is noticed after half a minute.
+        # A peer that is gone without a word is noticed after half a minute: while nothing is under
+        # way by keepalives, and while it has not confirmed what was sent, when the kernel sends no
+        # keepalives but the same again for a quarter of an hour, by the time-out.
         keepalives_idle=10,
         keepalives_interval=5,
         keepalives_count=3,
+        tcp_user_timeout=30_000,
     )
     try:
         for setting, seconds in (timeouts or {}).items():

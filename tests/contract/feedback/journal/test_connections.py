@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import os
+import socket
+
+from feedback.journal.connections import open_connection
+from stack import Stack
+
+
+def test_a_peer_that_is_gone_is_noticed_whatever_the_connection_waits_for(stack: Stack) -> None:
+    """Keepalives stop while sent bytes are unconfirmed: then the kernel's own patience counts."""
+    with (
+        open_connection(stack.database, "test") as connection,
+        socket.socket(fileno=os.dup(connection.fileno())) as twin,
+    ):
+        idle = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
+        options = [twin.getsockopt(socket.IPPROTO_TCP, option) for option in idle]
+        assert options == [10, 5, 3]
+        assert twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000

@@ -5,6 +5,10 @@ what belongs to an earlier assignment of the same partition is told from the pre
 generation no offset is taken twice: the watermark is the highest one taken. It ends with the
 generation, because a new one starts where the group's committed offset says, and that may lawfully
 lie lower: records that were dropped before their commit, or offsets that an operator has reset.
+
+A log that ends before our offset is another log: its topic was deleted and made anew, or cut off at
+a failover. The client says that it starts anew there; with the first offset that goes back a new
+generation begins, or all of that log up to the watermark would be taken for known.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ class Taken(NamedTuple):
     """Records of partitions that this process does not own."""
     stale: int
     """Records at or below their partition's watermark."""
+    restarted: list[Place]
+    """Partitions whose log is another one from these records on."""
 
 
 class Assignment:
@@ -44,20 +50,36 @@ class Assignment:
     def __init__(self) -> None:
         self._generations: dict[Place, int] = {}
         self._watermarks: dict[Place, int] = {}
+        self._resetting: set[Place] = set()
+        """Their offsets may go back once: the client starts anew there."""
+        self._restarted: set[Place] = set()
+        """Their present generation began with another log."""
         self._last = 0
 
     def assign(self, places: Iterable[Place]) -> None:
         """Partitions are ours from now on, each in a new generation, without a watermark."""
         for place in places:
-            self._last += 1
-            self._generations[place] = self._last
-            self._watermarks[place] = -1
+            self._begin(place)
+            self._restarted.discard(place)
+
+    def _begin(self, place: Place) -> None:
+        self._last += 1
+        self._generations[place] = self._last
+        self._watermarks[place] = -1
+        self._resetting.discard(place)
 
     def revoke(self, places: Iterable[Place]) -> None:
         """Partitions are no longer ours; those that were not are ignored."""
         for place in places:
             self._generations.pop(place, None)
             self._watermarks.pop(place, None)
+            self._resetting.discard(place)
+            self._restarted.discard(place)
+
+    def offset_reset(self, place: Place) -> None:
+        """The client starts anew in a partition: its offsets may go back."""
+        if place in self._generations:
+            self._resetting.add(place)
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -71,6 +93,10 @@ class Assignment:
         """The generation of a partition's present assignment, None where it is not ours."""
         return self._generations.get(place)
 
+    def restarted(self, place: Place) -> bool:
+        """Whether the present generation has another log than the one before it."""
+        return place in self._restarted
+
     def raise_watermark(self, place: Place, offset: int) -> None:
         """Records up to `offset` were taken in an earlier assignment and are not taken again."""
         if place in self._watermarks:
@@ -80,6 +106,7 @@ class Assignment:
         """Sorts a batch by partition and takes what is ours and new."""
         runs: list[Run] = []
         unowned = stale = 0
+        restarted: list[Place] = []
         for place, group in groupby(records, key=_place_of):
             run = list(group)
             watermark = self._watermarks.get(place)
@@ -88,13 +115,25 @@ class Assignment:
                 continue
             offsets = list(map(_offset_of, run))
             if offsets[0] <= watermark or not all(map(lt, offsets, offsets[1:])):
+                if place in self._resetting:
+                    self._begin(place)
+                    self._restarted.add(place)
+                    restarted.append(place)
+                    run, watermark = _from_the_fall(run, watermark), -1
                 kept = _rising(run, watermark)
                 stale += len(run) - len(kept)
                 run = kept
             if run:
                 self._watermarks[place] = run[-1][OFFSET]
                 runs.append(Run(place, run))
-        return Taken(runs, unowned, stale)
+        return Taken(runs, unowned, stale, restarted)
+
+
+def _from_the_fall(run: Sequence[Record], watermark: int) -> list[Record]:
+    """The records from the first one on whose offset goes back."""
+    before = [watermark, *map(_offset_of, run)]
+    falls = (n for n, record in enumerate(run) if record[OFFSET] <= before[n])
+    return list(run[next(falls) :])
 
 
 def _rising(run: Sequence[Record], watermark: int) -> list[Record]:

@@ -96,8 +96,6 @@ class Commit:
         self._number = 0
         self._buffer = Buffer()
         self._open: Open | None = None
-        self._confirmed: dict[Place, int] = {}
-        """Of each partition that is ours, the last offset known to be committed with our token."""
         self._repair = OffsetRepair(self._token)
         self.rejoining = False
         self.stopped = False
@@ -137,9 +135,12 @@ class Commit:
         """Partitions are gone. Their share of the open commit stays until that is decided."""
         self._assignment.revoke(places)
         self._repair.revoked(places)
-        for place in places:
-            self._confirmed.pop(place, None)
         return self._drop_buffered(places, "revoked")
+
+    def restarted(self, places: Sequence[Place]) -> list[Action]:
+        """Partitions have another log now: what was not committed of the old one is gone."""
+        self._repair.restarted(places)
+        return self._drop_buffered(places, "its log is gone")
 
     def polled(self, runs: Iterable[Run]) -> int:
         """Buffers records that the assignment let in; returns their size in bytes."""
@@ -157,9 +158,8 @@ class Commit:
         commit = self._open
         if commit is None or commit.phase is not CommitPhase.SENT:
             return []
-        # An error from inside the client may name no partition, so no token either.
         if answer.metadata not in (commit.metadata, None):
-            return []
+            return []  # None: an error from inside the client may name no partition, so no token
         codes = {code for code in (answer.error, *answer.errors.values()) if code}
         if not codes and answer.metadata is None:
             # Nothing says whose answer it is, or of which partitions.
@@ -206,10 +206,11 @@ class Commit:
             piece = commit.pieces.pop(place)
             records += piece.records
             generation = self._assignment.generation(place)
-            if generation is not None:
-                self._confirmed[place] = piece.offset
-            if generation not in (None, piece.generation):
-                # It came back while this was unclear: what it reads again is delivered here.
+            came_back = generation not in (None, piece.generation)
+            if generation is None or (came_back and self._assignment.restarted(place)):
+                continue  # another's now, or an offset of a log that is gone
+            self._repair.committed(place, piece.offset)
+            if came_back:  # while this was unclear: what it reads again is delivered here
                 self._skip(place, piece.offset)
         self.counts["confirmed"] += len(records)
         return [Deliver(records)] if records else []
@@ -241,7 +242,7 @@ class Commit:
             return []
         self.rejoining = True
         self.counts["rejoins"] += 1
-        self._repair.remember(self._confirmed)
+        self._repair.leaving()
         lost = "a connection broke while a commit was open"
         return [Rejoin(lost if commit.broken else commit.error)]
 

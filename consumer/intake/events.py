@@ -56,6 +56,15 @@ class ConnectionLost(NamedTuple):
     detail: str
 
 
+class OffsetReset(NamedTuple):
+    """Where the client stood there is nothing any more: it goes on where the reset policy says.
+
+    Records that were fetched before that may still come.
+    """
+
+    place: Place
+
+
 class Trouble(NamedTuple):
     """An error that belongs to no commit; a fatal one ends the client."""
 
@@ -69,7 +78,7 @@ class Trouble(NamedTuple):
         return self.fatal or self.code in FATAL_TROUBLE
 
 
-Event = Polled | Assigned | Revoked | Answered | ConnectionLost | Trouble
+Event = Polled | Assigned | Revoked | Answered | ConnectionLost | OffsetReset | Trouble
 
 
 # What is to be done

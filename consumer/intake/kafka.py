@@ -27,6 +27,7 @@ from consumer.intake.events import (
     ConnectionLost,
     Event,
     Found,
+    OffsetReset,
     Place,
     Polled,
     Revoked,
@@ -65,7 +66,7 @@ class Kafka:
         self._settings = settings
         self._log = log
         self._events: list[Event] = []
-        self._client_log = ClientLog(self._connection_lost)
+        self._client_log = ClientLog(self._connection_lost, self._offset_reset)
         self._fallback = settings.kafka_protocol == "auto"
         """The classic protocol may still be taken instead: nothing was assigned so far."""
         self._was_member = False
@@ -252,6 +253,9 @@ class Kafka:
 
     def _connection_lost(self, detail: str) -> None:
         self._events.append(ConnectionLost(detail))
+
+    def _offset_reset(self, topic: str, partition: int) -> None:
+        self._events.append(OffsetReset((topic, partition)))
 
 
 def _place(partition: TopicPartition) -> Place:

@@ -16,6 +16,8 @@ BROKEN = frozenset({"FAIL", "REQTMOUT"})
 """Facilities of lines that say that a connection, or a request on it, is gone."""
 
 NAME = re.compile(r"\[thrd:([^\]]*)\]: ")
+RESET = re.compile(r"(?:\[thrd:[^\]]*\]: )?(\S+) \[(\d+)\]: offset reset ")
+"""What a line of the facility OFFSET begins with that says: nothing is where the client stood."""
 
 
 def librdkafka_logger() -> logging.Logger:
@@ -29,8 +31,14 @@ def librdkafka_logger() -> logging.Logger:
 class ClientLog:
     """What confluent-kafka takes as its `logger`: called while the consumer is polled."""
 
-    def __init__(self, connection_lost: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        connection_lost: Callable[[str], None],
+        offset_reset: Callable[[str, int], None],
+    ) -> None:
+        """`offset_reset` gets topic and partition."""
         self._connection_lost = connection_lost
+        self._offset_reset = offset_reset
         self._log = RateLimited(get_logger("librdkafka"))
         self._plain = librdkafka_logger()
         self.quiet_fatal = False
@@ -42,6 +50,8 @@ class ClientLog:
         thread = NAME.match(text)
         if facility in BROKEN and thread is not None and thread[1].startswith(COORDINATOR):
             self._connection_lost(text)
+        if facility == "OFFSET" and (reset := RESET.match(text)) is not None:
+            self._offset_reset(reset[1], int(reset[2]))
         if facility == "FATAL" and self.quiet_fatal:
             level = logging.DEBUG
         if level <= logging.DEBUG:

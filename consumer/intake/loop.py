@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from structlog.stdlib import BoundLogger
 
@@ -27,6 +26,7 @@ from consumer.intake.events import (
     EndService,
     Event,
     Found,
+    OffsetReset,
     Place,
     Polled,
     ReadBack,
@@ -37,6 +37,7 @@ from consumer.intake.events import (
 )
 from consumer.intake.flow_control import Crowding, FlowControl, Reason, Room
 from consumer.intake.ports import KafkaClient, WorkerPool
+from consumer.intake.stats import LoopStats
 from feedback.backoff import Backoff
 from feedback.contract.record import Record
 from processing.logs import RateLimited
@@ -61,25 +62,6 @@ REJOIN_LIMIT = 30.0
 """Seconds after which a rejoin does not wait any longer for the assignment to become empty."""
 SLOW_COMMIT = 10.0
 """Seconds between two lines about a commit that waits for its answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoopStats:
-    """A frozen look at the loop."""
-
-    assigned: int
-    held: int
-    """Records that wait for their commit or its answer."""
-    paused: tuple[str, ...]
-    """Why intake is closed; empty while it is open."""
-    joined: bool
-    """The group counts this process as a member, with or without partitions."""
-    counts: dict[str, int]
-    """Records and commits by outcome."""
-    missing_topics: tuple[str, ...] | None
-    """Configured topics that do not exist; None as long as that is not known."""
-    lost: dict[str, int]
-    """Kind of record -> how many were dropped after their commit was sent."""
 
 
 class Loop:
@@ -212,6 +194,8 @@ class Loop:
                 self._act(self._commit.revoked(places))
             case ConnectionLost():
                 self._commit.connection_lost()
+            case OffsetReset(place):
+                self._assignment.offset_reset(place)
             case Trouble():
                 self._on_trouble(event)
 
@@ -220,9 +204,18 @@ class Loop:
         self._counts["polled"] += len(records)
         self._counts["drop:unowned"] += taken.unowned
         self._counts["drop:stale"] += taken.stale
+        self._on_restarted(taken.restarted)
         if taken.runs:
             size = self._commit.polled(taken.runs)
             self._flow.polled(sum(len(run.records) for run in taken.runs), size)
+
+    def _on_restarted(self, places: Sequence[Place]) -> None:
+        for topic, partition in places:
+            self._log.error(
+                "a topic was made anew, or its log cut off", topic=topic, partition=partition
+            )
+        self._counts["restarted"] += len(places)
+        self._act(self._commit.restarted(places))
 
     def _on_assigned(self, places: Sequence[Place]) -> None:
         self._log.info("partitions assigned", n=len(places))

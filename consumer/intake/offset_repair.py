@@ -7,7 +7,7 @@ before anything of these partitions is committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from consumer.intake.events import Found, Place
 from feedback.backoff import Backoff
@@ -23,6 +23,8 @@ class OffsetRepair:
     def __init__(self, token: str) -> None:
         self._token = token
         """What every token of ours begins with."""
+        self._committed: dict[Place, int] = {}
+        """Of each partition that is ours, the last offset known to be committed with our token."""
         self._away: dict[Place, int] = {}
         """Partitions that we had before the rejoin, with the offset we had confirmed."""
         self._back: dict[Place, int] = {}
@@ -36,10 +38,14 @@ class OffsetRepair:
         """Nothing may be committed yet."""
         return bool(self._back)
 
-    def remember(self, confirmed: Mapping[Place, int]) -> None:
-        """A rejoin begins; `confirmed` is what we committed on the partitions that we have."""
+    def committed(self, place: Place, offset: int) -> None:
+        """An offset of a partition that is ours is committed."""
+        self._committed[place] = offset
+
+    def leaving(self) -> None:
+        """A rejoin begins."""
         self._away.update(self._back)
-        self._away.update(confirmed)
+        self._away.update(self._committed)
         self._back.clear()
 
     def assigned(self, places: Iterable[Place]) -> None:
@@ -49,10 +55,17 @@ class OffsetRepair:
                 self._back[place] = self._away.pop(place)
 
     def revoked(self, places: Iterable[Place]) -> None:
-        """Partitions are gone before they were looked at."""
+        """Partitions are gone, perhaps before they were looked at."""
         for place in places:
+            self._committed.pop(place, None)
             if place in self._back:
                 self._away[place] = self._back.pop(place)
+
+    def restarted(self, places: Iterable[Place]) -> None:
+        """Partitions have another log: offsets of the one before mean nothing."""
+        for place in places:
+            self._committed.pop(place, None)
+            self._back.pop(place, None)
 
     def ask(self, now: float) -> tuple[Place, ...]:
         """The partitions to ask about now, none while an answer is awaited."""

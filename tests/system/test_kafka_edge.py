@@ -8,10 +8,20 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaProducer
 
 from consumer.config.settings import Settings
-from consumer.intake.events import Answered, Assigned, Event, Polled, Revoked, Trouble
+from consumer.intake.events import (
+    Answered,
+    Assigned,
+    Event,
+    OffsetReset,
+    Polled,
+    Revoked,
+    Trouble,
+)
 from consumer.intake.kafka import Kafka
 from feedback.contract.record import HEADERS, KEY, OFFSET, TYPE, VALUE, Record
 from processing.logs import get_logger
@@ -155,6 +165,28 @@ def test_nothing_is_committed_by_a_process_that_is_no_member(
     refused = kafka.commit({(name, 0): 3}, "1;stranger-1;")
     assert refused == Answered("1;stranger-1;", "UNKNOWN_MEMBER_ID", {})
     assert kafka.committed([(name, 0)], 5.0)[name, 0][0] < 0
+
+
+def test_a_topic_that_is_deleted_and_made_anew_says_that_offsets_start_anew(
+    stack: Stack, topic: TopicFactory, make: Make
+) -> None:
+    # In a classic group nobody is told, and the assignment stays.
+    name = topic()
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    for _ in range(10):
+        producer.produce(name, b"old")
+    assert producer.flush(20) == 0
+    kafka = make(name, kafka_protocol="classic")
+    events_until(kafka, lambda events: len(records(events)) == 10)
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    admin.delete_topics([name])[name].result(30)
+    admin.create_topics([NewTopic(name, num_partitions=1)])[name].result(30)
+    producer.produce(name, b"new")
+    assert producer.flush(20) == 0
+    events = events_until(kafka, records)
+    # Or the group has seen in between that the topic was gone.
+    assert any(e == OffsetReset((name, 0)) or isinstance(e, Revoked) for e in events[:-1])
+    assert [(r[OFFSET], r[VALUE]) for r in records(events)] == [(0, b"new")]
 
 
 def test_an_error_of_a_commit_comes_with_its_token(

@@ -33,6 +33,30 @@ def test_no_offset_is_taken_twice_in_one_assignment() -> None:
     assert assignment.take(records(A, [7])).runs == []
 
 
+def test_offsets_go_back_where_the_client_starts_anew_and_only_once() -> None:
+    assignment = Assignment()
+    assignment.assign([A, B])
+    taken(assignment, records(A, [5, 6]), records(B, [5, 6]))
+    before = assignment.generation(A)
+    assignment.offset_reset(A)
+    # What was fetched before still comes; then the other log, which may be longer or not.
+    assert taken(assignment, records(A, [7, 8])) == [(A, [7, 8])]
+    result = assignment.take([*records(A, [9, 0, 1]), *records(B, [0, 1])])
+    assert [[r[OFFSET] for r in run.records] for run in result.runs] == [[0, 1]]
+    assert (result.restarted, result.stale) == ([A], 2)
+    assert assignment.restarted(A)
+    assert assignment.generation(A) != before
+    assert taken(assignment, records(A, [0, 1, 2])) == [(A, [2])]
+    # A reset forwards, as after old records were deleted, is none.
+    assignment.offset_reset(B)
+    assert taken(assignment, records(B, [20])) == [(B, [20])]
+    assert not assignment.restarted(B)
+    assignment.revoke([B])
+    assignment.assign([B])
+    taken(assignment, records(B, [5]))
+    assert assignment.take(records(B, [0])).restarted == []
+
+
 def test_a_new_assignment_begins_wherever_the_group_stands() -> None:
     # An operator may have put the offset back, and records dropped before their commit come again.
     assignment = Assignment()

@@ -187,6 +187,28 @@ def test_an_open_batch_outlives_its_partitions_and_runs_once_confirmed(bench: Be
     assert delivered(bench.answer()) == [(0, 0), (0, 1), (1, 5)]
 
 
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_open_batch_of_a_log_that_is_gone_hides_nothing_of_the_next(
+    bench: Bench, landed: bool
+) -> None:
+    bench.open()
+    bench.poll(A, 2)
+    bench.assignment.offset_reset(A)
+    taken = bench.assignment.take(records(A, [0]))
+    assert bench.commit.restarted(taken.restarted) == [Drop(A, 1, "its log is gone")]
+    bench.commit.polled(taken.runs)
+    if landed:
+        assert delivered(bench.answer()) == [(0, 0), (0, 1), (1, 5)]
+    else:
+        bench.answer("UNKNOWN_TOPIC_OR_PART")
+        assert bench.found({A: (-1001, ""), B: (6, METADATA)})[1:] == [
+            Drop(A, 2, "not ours any more")
+        ]
+    [sent] = bench.next()
+    assert isinstance(sent, SendCommit)
+    assert sent.offsets == {A: 1}
+
+
 def test_what_did_not_land_and_is_not_ours_any_more_is_dropped(bench: Bench) -> None:
     bench.open()
     bench.commit.revoked([A])

@@ -77,14 +77,27 @@ def lost() -> list[str]:
 def test_broken_coordinator_connections_are_told(
     lost: list[str], level: int, facility: str, text: str, expected: bool
 ) -> None:
-    ClientLog(lost.append).log(level, "%s [%s] %s", facility, "rdkafka#consumer-1", text)
+    log = ClientLog(lost.append, lambda *_: None)
+    log.log(level, "%s [%s] %s", facility, "rdkafka#consumer-1", text)
     assert bool(lost) == expected
+
+
+def test_a_log_that_ends_before_our_offset_is_told() -> None:
+    told: list[tuple[str, int]] = []
+    log = ClientLog(lambda _: None, lambda *place: told.append(place))
+    line = (
+        "a.b-c [7]: offset reset (at offset 50 (leader epoch 0), broker 1) to offset BEGINNING"
+        " (leader epoch -1): fetch failed due to requested offset not available on the broker"
+    )
+    for text in (f"[thrd:main]: {line}", line, "[thrd:main]: a.b-c [7]: something else"):
+        log.log(logging.WARNING, "%s [%s] %s", "OFFSET", "rdkafka#consumer-1", text)
+    assert told == [("a.b-c", 7)] * 2
 
 
 def test_a_fatal_line_is_quiet_while_the_error_may_be_mended(
     lost: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = ClientLog(lost.append)
+    log = ClientLog(lost.append, lambda *_: None)
     log.quiet_fatal = True
     caplog.set_level(logging.INFO)
     log.log(logging.CRITICAL, "%s [%s] %s", "FATAL", "rdkafka#consumer-1", "[thrd:main]: x")

@@ -12,6 +12,7 @@ from consumer.intake.events import (
     ConnectionLost,
     Event,
     Found,
+    OffsetReset,
     Place,
     Polled,
     Revoked,
@@ -56,6 +57,16 @@ def bench() -> Bench:
 
 def offsets(pool: FakePool) -> list[int]:
     return [record[2] for record in pool.submitted]
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning(bench: Bench) -> None:
+    bench.arrive(0, 1, 2)
+    bench.turns()
+    bench.kafka.events.append(OffsetReset(A))
+    bench.arrive(0, 1)
+    bench.turns()
+    assert offsets(bench.pool) == [0, 1, 2, 0, 1]
+    assert bench.loop.stats().counts["restarted"] == 1
 
 
 def test_a_single_request_is_committed_in_the_turn_it_comes_and_goes_on_confirmation(

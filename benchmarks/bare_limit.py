@@ -21,7 +21,7 @@ import psycopg
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
-from feedback.status.status import encode_status
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
 
 CHUNK = 500
@@ -84,9 +84,9 @@ def run_chunk(
 
 
 def status(request_id: str, handler: str, now: datetime) -> StatusWrite:
-    value = encode_status(
+    value = StatusFields(
         request_id, handler, State.DONE, 1, code="ok", attempt=1, at=now, fingerprint=FINGERPRINT
-    )
+    ).encode()
     return StatusWrite(request_id, value, 3600)
 
 

@@ -22,9 +22,8 @@ from feedback.contract.states import OK, State
 from feedback.errors import ClientClosed, DeliveryFailed, WaitTimeout
 from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
-from feedback.status.status import Status
-from feedback.status.store import StatusStore
-from feedback.status.writes import status_write
+from feedback.status.status import Status, StatusFields
+from feedback.status.store import StatusStore, StatusWrite
 
 DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
 LONGEST_RESEND: Final = 30.0
@@ -317,18 +316,18 @@ class Client:
             self._waits.wake(submission.id)
             return
         fingerprint = submission.fingerprint
-        write = status_write(
+        accepted = StatusFields(
             submission.id,
             submission.type,
             State.ACCEPTED,
-            0,
+            run=0,
             code=OK,
             attempt=0,
             at=datetime.now(UTC),
             fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
-            ttl=int(self._answer_within(submission)) + 1,
         )
-        self._sender.put([write])
+        ttl = int(self._answer_within(submission)) + 1
+        self._sender.put([StatusWrite.of(accepted, ttl=ttl)])
 
     def _answer_within(self, submission: Submission) -> float:
         """Seconds in which an answer is expected."""

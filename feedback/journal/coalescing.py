@@ -16,6 +16,7 @@ from psycopg import sql
 
 from feedback.contract.record import Headers
 from feedback.contract.states import State
+from feedback.status.status import StatusFields
 
 Key: TypeAlias = tuple[str, str]
 """(type, reference)"""
@@ -69,10 +70,13 @@ class Superseded(NamedTuple):
     """None also where producers could not compare it."""
     state: State = State.SUPERSEDED
     code: str = State.SUPERSEDED.value
-    result: None = None
-    error: None = None
-    reason: None = None
-    retry_at: None = None
+
+    def status(self, at: datetime) -> StatusFields:
+        """What it says since `at`."""
+        return StatusFields(
+            self.id, self.type, self.state, self.run, code=self.code, attempt=self.attempt, at=at,
+            fingerprint=self.fingerprint, superseded_by=self.superseded_by,
+        )  # fmt: skip
 
 
 class Started(NamedTuple):

@@ -16,8 +16,8 @@ from feedback.journal.connections import Connection
 from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
-from feedback.status.writes import row_status
 
 CountKey: TypeAlias = tuple[int, str, str, str]
 """(minute as epoch seconds, type, state, code)"""
@@ -44,10 +44,13 @@ class ExpiredClaim(NamedTuple):
     fingerprint: bytes | None
     """None also where producers could not compare it."""
     state: State = State.IN_DOUBT
-    result: None = None
-    reason: None = None
-    retry_at: None = None
-    superseded_by: None = None
+
+    def status(self) -> StatusFields:
+        """What it says now."""
+        return StatusFields(
+            self.id, self.type, self.state, self.run, code=self.code, attempt=self.attempt,
+            at=self.finished_at, fingerprint=self.fingerprint, error=self.error,
+        )  # fmt: skip
 
 
 def sweep_expired_claims(
@@ -78,7 +81,7 @@ def add_counters(
 
 def in_doubt_statuses(rows: Sequence[ExpiredClaim], ttl: int) -> list[StatusWrite]:
     """The statuses of swept claims; `ttl` seconds is for types that say nothing else."""
-    return [row_status(row, row.finished_at, ttl=row.status_ttl or ttl) for row in rows]
+    return [StatusWrite.of(row.status(), ttl=row.status_ttl or ttl) for row in rows]
 
 
 def in_doubt_records(rows: Sequence[ExpiredClaim]) -> list[ResultRecord]:

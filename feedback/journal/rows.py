@@ -13,8 +13,8 @@ import orjson
 from feedback.contract.counts import Count, NotRun
 from feedback.contract.record import TYPE, Headers, Record
 from feedback.contract.states import DeadLetterReason, State
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
-from feedback.status.writes import status_write
 
 
 class StoredRequest(NamedTuple):
@@ -56,10 +56,17 @@ class StoredRequest(NamedTuple):
         """Since when it stands as it does, as far as the row says."""
         return self.finished_at or self.created_at
 
-    @property
-    def retry_at(self) -> datetime | None:
-        """When a request that waits runs."""
-        return self.not_before if self.state == State.WAITING else None
+    def status(self, at: datetime, *, tell_fingerprint: bool = True) -> StatusFields:
+        """What it says as it stands since `at`.
+
+        `tell_fingerprint` is False where producers cannot make the same fingerprint.
+        """
+        state = State(self.state)
+        return StatusFields(
+            self.id, self.type, state, self.run, self.code, self.attempt, at,
+            self.fingerprint if tell_fingerprint else None, self.result, self.error, self.reason,
+            self.not_before if state is State.WAITING else None, self.superseded_by,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -68,7 +75,7 @@ class RequestRow:
 
     id: str
     type: str
-    state: str
+    state: State
     code: str
     attempt: int
     run: int
@@ -98,10 +105,17 @@ class RequestRow:
     keeps_payload: bool = False
     """A row that is changed keeps its own payload, with its headers and what its fingerprint is."""
 
-    @property
-    def retry_at(self) -> datetime | None:
-        """When a request that waits runs."""
-        return self.not_before if self.state == State.WAITING else None
+    def status(self, at: datetime, *, tell_fingerprint: bool = True) -> StatusFields:
+        """What it says as it stands since `at`.
+
+        `tell_fingerprint` is False where producers cannot make the same fingerprint.
+        """
+        state = self.state
+        return StatusFields(
+            self.id, self.type, state, self.run, self.code, self.attempt, at,
+            self.fingerprint if tell_fingerprint else None, self.result, self.error, self.reason,
+            self.not_before if state is State.WAITING else None, self.superseded_by,
+        )  # fmt: skip
 
 
 class FailedRun(NamedTuple):
@@ -132,11 +146,11 @@ class DeadLetter(NamedTuple):
         """`failed/<reason>` for a message that is no request and whose id at least is valid."""
         if self.request_id is None:
             return []
-        write = status_write(
+        status = StatusFields(
             self.request_id, self.record[TYPE] or "", State.FAILED, 1, code=self.reason, attempt=1,
-            at=at, reason=self.error, ttl=ttl, bump=True,
+            at=at, reason=self.error,
         )  # fmt: skip
-        return [write]
+        return [StatusWrite.of(status, ttl=ttl, bump=True)]
 
 
 def headers_json(headers: Headers | None) -> bytes:

@@ -18,7 +18,6 @@ from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import Status
-from feedback.status.writes import row_status
 
 Row: TypeAlias = dict[str, Any]
 
@@ -80,7 +79,7 @@ def get_status(connection: Connection, id: str, *, schema: str = SCHEMA) -> Stat
     With the stored fingerprint, which producers cannot compare where the type makes its own.
     """
     row = JournalWriter(schema).find(connection.cursor(), [id]).get(id)
-    return None if row is None else Status.decode(row_status(row, row.at).value)
+    return None if row is None else Status.decode(row.status(row.at).encode())
 
 
 def pattern(text: str) -> str:

@@ -23,8 +23,8 @@ from feedback.journal.queries import query
 from feedback.journal.rows import stored_headers
 from feedback.operations.explanations import Refusal, explain
 from feedback.operations.requests import SCHEMA
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
-from feedback.status.writes import row_status
 
 RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)
 AT_ONCE: Final = 500
@@ -66,24 +66,17 @@ class Moved(NamedTuple):
     status_ttl: int | None
     headers: Any
 
-    @property
-    def retry_at(self) -> datetime | None:
-        """When a request that waits runs."""
-        return self.due_at if self.state == State.WAITING else None
-
-    @property
-    def superseded_by(self) -> None:
-        """No move of an operator's makes a request give way to another."""
-
     def status(self) -> StatusWrite:
         """Its status."""
-        return row_status(
-            self,
-            self.at,
-            tell_fingerprint=not self.own_fingerprint,
-            ttl=self.status_ttl,
-            reply_to=reply_channel(stored_headers(self.headers)),
-        )
+        state = State(self.state)
+        fields = StatusFields(
+            self.id, self.type, state, self.run, code=self.code, attempt=self.attempt, at=self.at,
+            fingerprint=None if self.own_fingerprint else self.fingerprint, result=self.result,
+            error=self.error, reason=self.reason,
+            retry_at=self.due_at if state is State.WAITING else None,
+        )  # fmt: skip
+        reply_to = reply_channel(stored_headers(self.headers))
+        return StatusWrite.of(fields, ttl=self.status_ttl, reply_to=reply_to)
 
 
 class TransitionOutcome(NamedTuple):

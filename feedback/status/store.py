@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from feedback.contract.states import MAX_RUN, WITHOUT_ROW
-from feedback.status.status import Status
+from feedback.status.status import DEFAULT_TTL, Status, StatusFields
 
 # How a `failed` that no journal row stands behind looks in a status.
 _WITHOUT_ROW: Final = tuple(f'"code":"{code}"'.encode() for code in sorted(WITHOUT_ROW))
@@ -25,12 +25,30 @@ class StatusWrite(NamedTuple):
     """One status on its way to the store."""
 
     id: str
-    value: bytes  # what encode_status made
+    value: bytes  # what StatusFields.encode made
     ttl: int  # seconds, at least 1
     # The writer has no journal row to take the run number from (database away, shutdown): the
     # store takes the standing status's plus one.
     bump: bool = False
     reply_to: str | None = None  # channel of the producer that wants a hint
+
+    @classmethod
+    def of(
+        cls,
+        status: StatusFields,
+        *,
+        ttl: int | None = None,
+        bump: bool = False,
+        reply_to: str | None = None,
+    ) -> StatusWrite:
+        """Of what a status says; `ttl` is its type's, in seconds, None = the default.
+
+        One that waits lives until its `retry_at` and for `ttl` seconds after that.
+        """
+        seconds = DEFAULT_TTL if ttl is None else ttl
+        if status.retry_at is not None:
+            seconds += max(0, int((status.retry_at - status.at).total_seconds()))
+        return cls(status.id, status.encode(), seconds, bump, reply_to)
 
 
 class Hints(Protocol):

@@ -25,8 +25,8 @@ from feedback.errors import Malformed
 from feedback.journal.coalescing import Superseded
 from feedback.journal.parking import ParkedRequest
 from feedback.journal.rows import DeadLetter, headers_json
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
-from feedback.status.writes import row_status, status_write
 
 _REFUSED = {
     DATABASE_UNAVAILABLE: "the database is not reachable; nothing has run, send it again",
@@ -77,12 +77,12 @@ def refusals(
             result.letters.append(letter)
             result.writes += letter.failed_status(at, ttl=ttl)
             continue
-        result.writes.append(
-            status_write(
-                envelope.id, envelope.type, State.FAILED, 1, code=code, attempt=1, at=at,
-                reason=_REFUSED.get(code), ttl=ttl, bump=True, reply_to=envelope.reply_to,
-            )
+        status = StatusFields(
+            envelope.id, envelope.type, State.FAILED, 1, code=code, attempt=1, at=at,
+            reason=_REFUSED.get(code),
         )  # fmt: skip
+        reply_to = envelope.reply_to
+        result.writes.append(StatusWrite.of(status, ttl=ttl, bump=True, reply_to=reply_to))
         result.counts[Count(envelope.type, State.FAILED, code)] += 1
     return result
 
@@ -124,19 +124,20 @@ def parked_statuses(
     for parcel in parcels:
         due = parcel.not_before if parcel.not_before and parcel.not_before > at else at
         reply_to = reply_channel(records[parcel.id][HEADERS])
-        writes.append(
-            status_write(
-                parcel.id, parcel.type, State.WAITING, parcel.run, code=code, attempt=1, at=at,
-                reason=_PARKED_REASON, retry_at=due, ttl=ttl, reply_to=reply_to,
-            )
+        status = StatusFields(
+            parcel.id, parcel.type, State.WAITING, parcel.run, code=code, attempt=1, at=at,
+            reason=_PARKED_REASON, retry_at=due,
         )  # fmt: skip
+        writes.append(StatusWrite.of(status, ttl=ttl, reply_to=reply_to))
     return writes
 
 
 def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> list[StatusWrite]:
     """Of rows whose place a newer one has taken."""
     return [
-        row_status(row, at, ttl=row.status_ttl or ttl, reply_to=reply_channel(row.headers))
+        StatusWrite.of(
+            row.status(at), ttl=row.status_ttl or ttl, reply_to=reply_channel(row.headers)
+        )
         for row in rows
     ]
 

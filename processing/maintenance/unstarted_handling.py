@@ -19,7 +19,7 @@ from feedback.journal.connections import Connection
 from feedback.journal.parking import park
 from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.writer import JournalWriter
-from feedback.status.writes import row_status
+from feedback.status.store import StatusWrite
 from processing.ipc.frames import PartAnswered
 from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
 from processing.maintenance.reporting import Reporting
@@ -140,7 +140,7 @@ class UnstartedHandling:
         # Whether its producer can make the fingerprint only a version that knows the type can say.
         reporting.publish(
             [
-                row_status(row, row.at, tell_fingerprint=False, ttl=reporting.status_ttl)
+                StatusWrite.of(row.status(row.at, tell_fingerprint=False), ttl=reporting.status_ttl)
                 for row in found
             ]
         )

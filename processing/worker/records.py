@@ -32,8 +32,8 @@ from feedback.journal.coalescing import Superseded
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import FailedRun, RequestRow, StoredRequest, headers_json
 from feedback.journal.writer import JournalWriter
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
-from feedback.status.writes import row_status, status_write
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome
 from processing.handlers.request import FollowUp
@@ -120,14 +120,8 @@ def ended_at(task: Task, now: datetime) -> datetime:
 
 def status_of(task: Task, row: RequestRow, now: datetime, *, bump: bool = False) -> StatusWrite:
     """Its status as it ends here, or waits for its next attempt; `row` is what row_of made."""
-    return row_status(
-        row,
-        ended_at(task, now),
-        tell_fingerprint=task.tells_fingerprint,
-        ttl=task.status_ttl,
-        reply_to=task.envelope.reply_to,
-        bump=bump,
-    )
+    status = row.status(ended_at(task, now), tell_fingerprint=task.tells_fingerprint)
+    return StatusWrite.of(status, ttl=task.status_ttl, bump=bump, reply_to=task.envelope.reply_to)
 
 
 def lost_reason(code: str) -> str:
@@ -144,34 +138,38 @@ def failure_without_row(task: Task, now: datetime) -> StatusWrite:
     e, outcome = task.envelope, _outcome_of(task)
     doubt = outcome.state is State.IN_DOUBT
     code = outcome.code if doubt or outcome.state is State.FAILED else HANDLER_ERROR
-    return status_write(
+    status = StatusFields(
         e.id, e.type, State.IN_DOUBT if doubt else State.FAILED, task.run, code=code,
         attempt=task.attempt, at=now, fingerprint=task.told_fingerprint, error=outcome.error,
-        reason=outcome.reason, ttl=task.status_ttl, bump=not doubt, reply_to=e.reply_to,
+        reason=outcome.reason,
     )  # fmt: skip
+    return StatusWrite.of(status, ttl=task.status_ttl, bump=not doubt, reply_to=e.reply_to)
 
 
 def running_status(task: Task, now: datetime) -> StatusWrite:
     """Says that it runs."""
     e = task.envelope
-    return status_write(
+    status = StatusFields(
         e.id, e.type, State.RUNNING, task.run, code=OK, attempt=task.attempt, at=now,
-        fingerprint=task.told_fingerprint, ttl=task.status_ttl, reply_to=e.reply_to,
+        fingerprint=task.told_fingerprint,
     )  # fmt: skip
+    return StatusWrite.of(status, ttl=task.status_ttl, reply_to=e.reply_to)
 
 
 def stored_status(
     task: Task, stored: StoredRequest, handler: Handler | None, now: datetime
 ) -> StatusWrite:
     """The status of the row that stands under its id; `handler` is the row's type's."""
-    return row_status(
-        stored,
+    status = stored.status(
         now,
         tell_fingerprint=not (
             stored.own_fingerprint
             or task.decoded
             or (handler is not None and handler.custom_fingerprint)
         ),
+    )
+    return StatusWrite.of(
+        status,
         ttl=None if handler is None else handler.status_ttl,
         reply_to=task.envelope.reply_to,
     )
@@ -255,4 +253,4 @@ def write_follow_ups(
     written = rows.insert_missing(cursor, asked)
     for row in asked:
         chunk.wait_until(row.not_before, now)
-    return [row_status(row, now) for row in asked if row.id in written]
+    return [StatusWrite.of(row.status(now)) for row in asked if row.id in written]

@@ -18,7 +18,6 @@ from feedback.journal.coalescing import Arrival, Coalescing
 from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
-from feedback.status.writes import row_status
 from processing.handlers.handler import Handler
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import Sorted, conflict_letter, sort_out
@@ -148,7 +147,7 @@ class Round:
             follow(task, verdict)
         fate.ousted = [waiter.replaced_by(winner) for waiter, winner in verdict.ousted]
         self._results.add_ousted(cursor, fate.ousted)
-        return [row_status(row, now, ttl=row.status_ttl) for row in fate.ousted]
+        return [StatusWrite.of(row.status(now), ttl=row.status_ttl) for row in fate.ousted]
 
     def _tell(
         self, fate: Sorted, writes: list[StatusWrite], now: datetime, chunk: ChunkRun

@@ -19,7 +19,7 @@ from feedback.contract.envelope import Envelope, read
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
 from feedback.status.memory_store import MemoryStatusStore
-from feedback.status.status import encode_status
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
 from tests.support import eventually
 
@@ -103,7 +103,7 @@ class AnsweringConsumer:
         if digest is None and sent is not None:
             digest = fingerprint(sent.type, sent.payload or b"", sent.options.content_type)
         bump = fields.pop("bump", False)
-        value = encode_status(
+        value = StatusFields(
             id,
             "t",
             state,
@@ -113,7 +113,7 @@ class AnsweringConsumer:
             at=datetime.now(UTC),
             fingerprint=digest,
             **fields,
-        )
+        ).encode()
         reply_to = sent.reply_to if sent is not None and hint else None
         self.store.write([StatusWrite(id, value, 3600, bump, reply_to)])
 

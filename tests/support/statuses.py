@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from feedback.contract.states import State
-from feedback.status.status import encode_status
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusStore, StatusWrite
 
 AT = datetime(2030, 5, 1, 12, 0, tzinfo=UTC)
@@ -21,7 +21,7 @@ def write(
     ttl: int = 60,
     reply_to: str | None = None,
 ) -> StatusWrite:
-    value = encode_status(id, "t", state, run, code=code, attempt=1, at=AT)
+    value = StatusFields(id, "t", state, run, code=code, attempt=1, at=AT).encode()
     return StatusWrite(id, value, ttl, bump, reply_to)
 
 

@@ -18,7 +18,7 @@ from feedback.contract.fingerprint import fingerprint
 from feedback.contract.record import Record
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
-from feedback.status.status import encode_status
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
 from stack import Stack
 from tests.support import eventually
@@ -28,7 +28,7 @@ TopicFactory = Callable[..., str]
 
 
 def answer(envelope: Envelope, state: State, run: int = 1, **fields: Any) -> StatusWrite:
-    value = encode_status(
+    value = StatusFields(
         envelope.id,
         envelope.type,
         state,
@@ -40,7 +40,7 @@ def answer(envelope: Envelope, state: State, run: int = 1, **fields: Any) -> Sta
             envelope.type, envelope.payload or b"", envelope.options.content_type
         ),
         **fields,
-    )
+    ).encode()
     return StatusWrite(envelope.id, value, 3600, reply_to=envelope.reply_to)
 
 

@@ -11,7 +11,7 @@ from feedback.backoff import Breaker
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
-from feedback.status.status import encode_status
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
 from tests.support import eventually
 from tests.support.private_valkey import PrivateValkey
@@ -24,7 +24,9 @@ def chunk(number: int) -> list[StatusWrite]:
     return [
         StatusWrite(
             f"{number}-{row}",
-            encode_status(f"{number}-{row}", "t", State.DONE, 1, code="ok", attempt=1, at=AT),
+            StatusFields(
+                f"{number}-{row}", "t", State.DONE, 1, code="ok", attempt=1, at=AT
+            ).encode(),
             60,
         )
         for row in range(25)
@@ -79,9 +81,9 @@ def test_a_status_too_large_for_the_time_out_holds_up_no_other(valkey: PrivateVa
     # 60 MB do not go through a socket in 20 ms.
     store = RedisStatusStore(valkey.url, timeout=0.02)
     sender = StatusSender(store, breaker=Breaker(0.02, 0.1))
-    large = encode_status(
+    large = StatusFields(
         "large", "t", State.DONE, 1, code="ok", attempt=1, at=AT, error="x" * 60_000_000
-    )
+    ).encode()
 
     sender.put([*chunk(0), StatusWrite("large", large, 60), *chunk(1)])
 

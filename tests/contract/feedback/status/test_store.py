@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from feedback.contract.states import RANK, State
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.redis_store import RedisStatusStore
-from feedback.status.status import Status, encode_status
+from feedback.status.status import Status, StatusFields
 from feedback.status.store import StatusStore, StatusWrite, hinted_ids
 from stack import Stack
 from tests.support import eventually
@@ -94,7 +94,9 @@ def test_values_beyond_a_slice_of_bytes(store: StatusStore) -> None:
     writes = [
         StatusWrite(
             name,
-            encode_status(name, "t", State.DONE, 1, code="ok", attempt=1, at=AT, result=result),
+            StatusFields(
+                name, "t", State.DONE, 1, code="ok", attempt=1, at=AT, result=result
+            ).encode(),
             60,
         )
         for name in ("a", "b", "c")
@@ -137,7 +139,7 @@ def test_which_status_stands(
 def test_only_a_doubt_is_renewed(store: StatusStore, state: str) -> None:
     name, later = fresh_id(), AT + timedelta(seconds=1)
     for at in (AT, later):
-        value = encode_status(name, "t", State(state), 1, code="timeout", attempt=1, at=at)
+        value = StatusFields(name, "t", State(state), 1, code="timeout", attempt=1, at=at).encode()
         store.write([StatusWrite(name, value, 60)])
     (status,) = store.read([name])
     assert status is not None

@@ -11,7 +11,7 @@ import pytest
 from feedback.contract.record import CLAIM, Record, claim_of
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
-from feedback.status.status import encode_status
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
 from processing.ipc.frames import (
     DatabaseState,
@@ -110,9 +110,9 @@ def test_a_resend_of_a_failed_request_waits_and_its_producer_is_told(
     rows.add("r-1", payload=b"stored", **failed)
     rows.add("r-2", coalesce_key="k", **failed)
     rows.add("newer", type="pay", due_in=60.0, produced_in=-1.0, coalesce_key="k")
-    old = encode_status(
+    old = StatusFields(
         "r-1", "pay", State.FAILED, 2, code="handler_error", attempt=1, at=datetime.now(UTC)
-    )
+    ).encode()
     statuses.write([StatusWrite("r-1", old, 60)])
     maintenance = ready()
     maintenance.send(Park(1, "parked", [message(n) for n in (1, 2)], [], [], []))

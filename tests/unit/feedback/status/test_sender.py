@@ -13,7 +13,7 @@ from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.sender import SenderStats, StatusSender
-from feedback.status.status import encode_status
+from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
 from tests.support import eventually
 
@@ -21,7 +21,9 @@ AT = datetime(2030, 5, 1, tzinfo=UTC)
 
 
 def write(name: str, size: int = 0) -> StatusWrite:
-    value = encode_status(name, "t", State.DONE, 1, code="ok", attempt=1, at=AT, error="x" * size)
+    value = StatusFields(
+        name, "t", State.DONE, 1, code="ok", attempt=1, at=AT, error="x" * size
+    ).encode()
     return StatusWrite(name, value, 60)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import feedback
 from feedback.contract import states
 from feedback.contract.states import FINAL, RANK, SETTLED, State
-from feedback.status.status import Status, encode_status
+from feedback.status.status import Status, StatusFields
 from feedback.status.store import StatusWrite, hint_messages, hinted_ids
 
 AT = datetime(2030, 5, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -19,13 +19,13 @@ AT = datetime(2030, 5, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 
 def encode(**changes: Any) -> bytes:
     fields = {"id": "a", "type": "t", "state": State.DONE, "run": 1} | changes
-    return encode_status(
+    return StatusFields(
         fields.pop("id"),
         fields.pop("type"),
         fields.pop("state"),
         fields.pop("run"),
         **{"code": "ok", "attempt": 1, "at": AT} | fields,
-    )
+    ).encode()
 
 
 def test_the_shape_on_the_wire() -> None:
@@ -69,7 +69,7 @@ moments = st.datetimes(timezones=st.just(UTC))
 def test_a_status_survives_the_wire(status: Status) -> None:
     from feedback.contract.exact_json import write_json
 
-    value = encode_status(
+    value = StatusFields(
         status.id,
         status.type,
         status.state,
@@ -83,7 +83,7 @@ def test_a_status_survives_the_wire(status: Status) -> None:
         reason=status.reason,
         retry_at=status.retry_at,
         superseded_by=status.superseded_by,
-    )
+    ).encode()
     assert Status.decode(value) == status
     assert value[6:12].decode() == status.v
 

@@ -10,8 +10,8 @@ import feedback
 from feedback.contract.states import State
 from feedback.journal.coalescing import Waiter
 from feedback.journal.rows import RequestRow
-from feedback.status.status import DEFAULT_TTL, Status
-from feedback.status.writes import row_status, status_write
+from feedback.status.status import DEFAULT_TTL, Status, StatusFields
+from feedback.status.store import StatusWrite
 
 AT = datetime(2030, 5, 1, 12, tzinfo=UTC)
 ROOT = Path(feedback.__file__).parent.parent
@@ -25,7 +25,8 @@ def row(state: State, **others: Any) -> RequestRow:
 
 
 def test_a_rows_status_says_what_the_row_says() -> None:
-    write = row_status(row(State.DONE, superseded_by="b"), AT, reply_to="me", bump=True, ttl=5)
+    fields = row(State.DONE, superseded_by="b").status(AT)
+    write = StatusWrite.of(fields, reply_to="me", bump=True, ttl=5)
     assert (write.id, write.ttl, write.bump, write.reply_to) == ("a", 5, True, "me")
     assert Status.decode(write.value) == Status(
         "a", "t", State.DONE, "code", 2, 3, AT, "01", {"n": 1}, "error", "reason", None, "b"
@@ -33,45 +34,49 @@ def test_a_rows_status_says_what_the_row_says() -> None:
 
 
 def test_no_fingerprint_is_told_that_producers_cannot_make() -> None:
-    write = row_status(row(State.DONE), AT, tell_fingerprint=False)
-    assert Status.decode(write.value).fingerprint is None
+    fields = row(State.DONE).status(AT, tell_fingerprint=False)
+    assert Status.decode(fields.encode()).fingerprint is None
 
 
 def test_what_waits_lives_until_it_is_due_and_its_time_after_that() -> None:
     due = AT + timedelta(seconds=90)
-    write = row_status(row(State.WAITING, not_before=due), AT, ttl=5)
+    write = StatusWrite.of(row(State.WAITING, not_before=due).status(AT), ttl=5)
     assert (Status.decode(write.value).retry_at, write.ttl) == (due, 95)
-    past = row_status(row(State.WAITING, not_before=AT - timedelta(days=1)), AT)
-    assert past.ttl == DEFAULT_TTL
+    past = row(State.WAITING, not_before=AT - timedelta(days=1)).status(AT)
+    assert StatusWrite.of(past).ttl == DEFAULT_TTL
 
 
 def test_what_does_not_wait_is_not_run_again_at_any_time() -> None:
     cancelled = row(State.CANCELLED, not_before=AT + timedelta(days=1))
-    assert Status.decode(row_status(cancelled, AT).value).retry_at is None
+    assert cancelled.status(AT).retry_at is None
 
 
 def test_a_row_that_gave_way_names_the_one_that_took_its_place() -> None:
     waiter = Waiter("old", "t", "key", AT, AT, 2, 1, b"\x01", False, 60)
-    status = Status.decode(row_status(waiter.replaced_by("new"), AT).value)
-    assert (status.state, status.superseded_by, status.fingerprint) == ("superseded", "new", "01")
+    status = waiter.replaced_by("new").status(AT)
+    assert (status.state, status.superseded_by, status.fingerprint) == (
+        "superseded",
+        "new",
+        b"\x01",
+    )
     own = waiter._replace(own_fingerprint=True)
-    assert Status.decode(row_status(own.replaced_by("new"), AT).value).fingerprint is None
+    assert own.replaced_by("new").status(AT).fingerprint is None
 
 
 def test_a_status_without_a_row() -> None:
-    write = status_write("a", "t", State.ACCEPTED, 0, code="ok", attempt=0, at=AT)
+    write = StatusWrite.of(StatusFields("a", "t", State.ACCEPTED, 0, code="ok", attempt=0, at=AT))
     assert (Status.decode(write.value).v, write.ttl) == ("000001", DEFAULT_TTL)
 
 
-def test_no_other_place_builds_one() -> None:
+def test_every_write_is_made_of_what_a_status_says() -> None:
     places = {
         path.relative_to(ROOT).as_posix()
         for package in ("consumer", "processing", "feedback")
         for path in (ROOT / package).rglob("*.py")
         for name in _called(path)
-        if name in ("encode_status", "StatusWrite")
+        if name == "StatusWrite"
     }
-    assert places == {"feedback/status/writes.py"}
+    assert places == set()
 
 
 def _called(path: Path) -> Iterator[str]:

@@ -64,6 +64,10 @@ class Broker(Server):
         """Host and port for clients."""
         return f"{LOCALHOST}:{self.port}"
 
+    @property
+    def ports(self) -> set[int]:
+        return set(self._nodes[self._node])
+
     def prepare(self, tell: Tell) -> None:
         self._jars = kafka_jars(tell)
         # Relative to the folder that it runs in: a comma in a path would make two of it.

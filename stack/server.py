@@ -13,6 +13,10 @@ from stack.errors import ServiceFailed, StackError
 from stack.service import LOG_LINES, StackService, State, Tell
 from stack.waiting import pauses
 
+PORTS_TIMEOUT = 15.0
+"""Seconds that a killed server may go on holding its ports: on a busy machine its threads, of which
+one has them all, end late."""
+
 
 class Server(StackService):
     """A service as a process; subclasses say how to prepare and run it, and when it is ready."""
@@ -29,6 +33,11 @@ class Server(StackService):
         self.log = data / f"{name}.log"
         self._pid = data / f"{name}.pid"
         self._start_of_log = 0
+
+    @property
+    def ports(self) -> set[int]:
+        """All ports that the server listens on."""
+        return {self.port}
 
     @abstractmethod
     def prepare(self, tell: Tell) -> None:
@@ -61,8 +70,8 @@ class Server(StackService):
         self.log.touch()
         self._start_of_log = self.log.stat().st_size
         self.prepare(tell)
-        # The server itself says so where the port is still taken.
-        places.become_free({self.port})
+        # The server itself says so where one is still taken.
+        places.become_free(self.ports, PORTS_TIMEOUT)
         tell("starting")
         pid = processes.spawn(self.command(), self.folder, self.log, user=self.user)
         self._pid.write_text(str(pid))

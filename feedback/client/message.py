@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from numbers import Real
 from typing import Any, Final, TypedDict, Unpack
 
 from feedback.client.pending import ResultAdapter, Submission
+from feedback.client.send_clock import SendClock
 from feedback.contract.exact_json import encode_payload
 from feedback.contract.fingerprint import parse_and_fingerprint
 from feedback.contract.headers import LONGEST_DELAY, headers_for
@@ -29,7 +29,7 @@ class KafkaMessage:
     key: bytes
     value: bytes
     headers: Sequence[tuple[str, bytes]]
-    timestamp: int  # ms: stays that of the first send, so that a resend is never the newer one
+    timestamp: int  # ms
 
 
 class CallOptions(TypedDict, total=False):
@@ -66,12 +66,15 @@ def draft(
     *,
     topic: str,
     reply_to: str | None,
+    clock: SendClock,
+    earlier: Callable[[str], Submission | None],
     **options: Unpack[SubmitOptions],
 ) -> tuple[KafkaMessage, Submission]:
-    """The message, and what to remember of it. Raises ValueError for what no consumer takes."""
-    unknown = options.keys() - SubmitOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"submit() has no option {min(unknown)!r}")
+    """The message, and what to remember of it. Raises ValueError for what no consumer takes.
+
+    `earlier` gives what is remembered of an id: a copy keeps the time of what it is a copy of, so
+    that sent again late it is not newer than what was sent meanwhile.
+    """
     _check_types(options)
     kind, adapter = _resolve(type)
     request_id, expires = options.get("request_id"), options.get("expires")
@@ -81,32 +84,27 @@ def draft(
     due = _due(now, options.get("delay"), options.get("not_before"))
     content_type = _content_type(headers)
     value = encode_payload(payload, content_type)
-    message = KafkaMessage(
-        topic=topic,
-        id=name,
-        key=_key(options.get("key"), name),
-        value=value,
-        headers=headers_for(
-            name,
-            kind,
-            expires=None if expires is None else _moment(now, expires),
-            not_before=due,
-            timeout=options.get("timeout"),
-            reference=options.get("reference"),
-            reply_to=reply_to,
-            extra=headers,
-        ),
-        timestamp=time.time_ns() // 1_000_000,
-    )
-    submission = Submission(
+    fingerprint = _fingerprint(kind, value, content_type)
+    first = None if request_id is None else earlier(request_id)
+    copied = None if first is None or first.fingerprint != fingerprint else first.sent
+    sent = clock.next(name) if copied is None else copied
+    written = headers_for(
         name,
         kind,
-        fingerprint=_fingerprint(kind, value, content_type),
-        timestamp=message.timestamp,
-        adapter=adapter,
-        waits_for=0.0 if due is None else max(0.0, (due - now).total_seconds()),
+        time=sent.exact,
+        expires=None if expires is None else _moment(now, expires),
+        not_before=due,
+        timeout=options.get("timeout"),
+        reference=options.get("reference"),
+        reply_to=reply_to,
+        extra=headers,
     )
-    return message, submission
+    key = _key(options.get("key"), name)
+    message = KafkaMessage(topic, name, key, value, written, sent.timestamp)
+    waits_for = 0.0 if due is None else max(0.0, (due - now).total_seconds())
+    return message, Submission(
+        name, kind, fingerprint, sent=sent, adapter=adapter, waits_for=waits_for
+    )
 
 
 _TAKEN: Final[dict[str, tuple[tuple[type, ...], str]]] = {
@@ -123,6 +121,9 @@ _TAKEN: Final[dict[str, tuple[tuple[type, ...], str]]] = {
 
 def _check_types(options: Mapping[str, Any]) -> None:
     """Raises TypeError in words: programs are not always checked before they run."""
+    unknown = options.keys() - SubmitOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"submit() has no option {min(unknown)!r}")
     for name, value in options.items():
         kinds, wanted = _TAKEN[name]
         if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):

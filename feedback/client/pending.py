@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Protocol
 
+from feedback.client.send_clock import SendTime
 from feedback.contract.exact_json import write_json
 from feedback.contract.states import WITHOUT_ROW, State
 from feedback.errors import Conflict, ResultMismatch
@@ -27,7 +28,7 @@ class Submission:
     id: str
     type: str
     fingerprint: str | None  # hex; None where its payload is not known here
-    timestamp: int = 0  # ms: of its first send
+    sent: SendTime | None = None  # when it was sent first; None where it was not sent here
     before: Status | None = None  # what stood before it was sent
     adapter: ResultAdapter | None = None
     waits_for: float = 0.0  # seconds that it asked not to be run for

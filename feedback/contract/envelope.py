@@ -6,6 +6,7 @@ JSON envelope around its payload (structured mode, which is unfolded to the firs
 
 from __future__ import annotations
 
+import time as clock
 from dataclasses import dataclass
 
 from feedback.contract.cloudevents import is_structured, unfold
@@ -21,6 +22,7 @@ from feedback.contract.headers import (
     take_options,
     text_of,
 )
+from feedback.contract.ids import time_within
 from feedback.contract.record import Record
 from feedback.errors import Malformed
 
@@ -42,6 +44,16 @@ class Envelope:
     partition: int
     offset: int
     options: OptionalHeaders = NO_OPTIONS
+
+    @property
+    def exact_time(self) -> float:
+        """The producer's time, by which requests of one reference are told newer from older.
+
+        In seconds, with what their ids say of it. One that is still to come counts as now: it is a
+        wrong clock's, and no later request of its reference could ever be the newer one.
+        """
+        exact = self.time if self.options.time is not None else time_within(self.time, self.id)
+        return min(exact, clock.time())
 
 
 def read(record: Record) -> Envelope:

@@ -147,7 +147,7 @@ def _parcel(record: Record, envelope: Envelope, run: int, crashes: int) -> Parke
     if is_structured(dict(pairs).get("content-type")):
         pairs = list(unfold(dict(pairs), record[VALUE])[0].items())
     return ParkedRequest(
-        e.id, e.type, e.topic, e.partition, e.offset, moment(e.time),
+        e.id, e.type, e.topic, e.partition, e.offset, moment(e.exact_time),
         None if due is None else moment(due), run, crashes, e.key,
         e.options.reference, e.payload, headers_json(pairs),
     )  # fmt: skip

@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from feedback.contract.envelope import Envelope
-from feedback.contract.ids import time_of
-from feedback.contract.record import TIMESTAMP, Record, kind_of
+from feedback.contract.record import Record, kind_of
 from feedback.contract.states import RETRIED, UNKNOWN_TYPE, State
 from feedback.contract.times import moment
 from feedback.journal.rows import StoredRequest
@@ -118,20 +117,12 @@ class Task:
 
     @property
     def produced_at(self) -> datetime:
-        """The producer's time: of the row where there is one, else as its message says.
-
-        A time that is still to come is a wrong clock's: with it no later request of its reference
-        could ever be the newer one.
-        """
+        """The producer's time: of the row where there is one, else as its message says."""
         if self.stored is not None:
             return self.stored.produced_at
-        seconds = self.envelope.time
-        if self.reference is not None and seconds == self.record[TIMESTAMP] / 1000:
-            # Of two of one millisecond their ids say which one came first.
-            made = time_of(self.envelope.id)
-            if made is not None and seconds - 1 < made < seconds + 0.001:
-                seconds = made
-        return moment(min(seconds, time.time()))
+        e = self.envelope
+        # Only among those of one reference the part of a millisecond matters.
+        return moment(min(e.time, time.time()) if self.reference is None else e.exact_time)
 
     @property
     def crashes(self) -> int:

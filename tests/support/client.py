@@ -15,6 +15,9 @@ from feedback import (
     Client,
     Status,
 )
+from feedback.client.message import KafkaMessage, draft
+from feedback.client.pending import Submission
+from feedback.client.send_clock import SendClock
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
@@ -22,6 +25,16 @@ from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields
 from feedback.status.store import StatusWrite
 from tests.support import eventually
+
+
+def drafted(
+    type: Any, payload: Any, *, reply_to: str | None = None, **options: Any
+) -> tuple[KafkaMessage, Submission]:
+    """What a client makes of a request that it has not sent before."""
+    return draft(
+        type, payload, topic="requests", reply_to=reply_to, clock=SendClock(),
+        earlier=lambda _: None, **options,
+    )  # fmt: skip
 
 
 class FakeProducer:

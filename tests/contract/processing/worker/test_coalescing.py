@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
+from feedback import Client
+from feedback.contract.envelope import read
 from feedback.contract.ids import time_of, uuid7
+from feedback.contract.record import PARTITION
+from stack import Stack
+from tests.support.kafka_topic import read_all
 from tests.support.queue import FAR, Queue
 
 
@@ -91,3 +100,26 @@ def test_of_one_millisecond_the_last_submitted_wins_whatever_order_they_come_in(
         queue.run(sent[number])
     states = {name: queue.row(name)["state"] for name in made}
     assert states == dict.fromkeys(made[:4], "superseded") | {made[4]: "waiting"}
+
+
+@pytest.mark.parametrize("ids", ["its own", "made"])
+def test_of_one_client_the_last_submitted_wins_over_several_partitions(
+    queue: Queue, stack: Stack, topic: Callable[..., str], prefix: str, ids: str
+) -> None:
+    """Also of one millisecond, whatever ids they have and in which order partitions are read."""
+    name = topic(partitions=3)
+    names: list[str] = []
+    with Client(stack.kafka, stack.redis, name, prefix=prefix, hints=False) as client:
+        for number in range(50):
+            own = f"order-{number}" if ids == "its own" else None
+            names.append(client.submit("count", {"sku": "s"}, request_id=own))
+    records = {read(record).id: record for record in read_all(stack.kafka, name)}
+    times = [read(records[request_id]).exact_time for request_id in names]
+    assert all(before < after for before, after in itertools.pairwise(times))
+    assert len({record[PARTITION] for record in records.values()}) == 3
+    for request_id in reversed(names):
+        queue.run(records[request_id])
+    assert {state for request_id in names[:-1] for state in queue.rows()[request_id]} == {
+        "superseded"
+    }
+    assert queue.row(names[-1])["state"] == "waiting"

@@ -12,10 +12,9 @@ from feedback import (
     ClientClosed,
     DeliveryFailed,
 )
-from feedback.client.message import draft
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
-from tests.support.client import FakeProducer, begin
+from tests.support.client import FakeProducer, begin, drafted
 
 
 def test_closing_waits_for_deliveries_and_statuses(
@@ -40,7 +39,7 @@ def test_nothing_can_be_done_with_a_closed_client(client: Client) -> None:
         with pytest.raises(ClientClosed):
             attempt()
     # Also where a thread was past the first look when another closed the client.
-    message, submission = draft("t", 1, topic="requests", reply_to=None)
+    message, submission = drafted("t", 1)
     with pytest.raises(ClientClosed):
         client._deliveries.send(message, submission, 1.0)
 

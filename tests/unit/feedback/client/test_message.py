@@ -10,7 +10,6 @@ from typing import Any
 import pydantic
 import pytest
 
-from feedback.client.message import draft
 from feedback.client.pending import Submission
 from feedback.contract.envelope import read
 from feedback.contract.fingerprint import fingerprint
@@ -18,6 +17,7 @@ from feedback.contract.states import State
 from feedback.errors import ResultMismatch
 from feedback.status.status import Status
 from processing import App
+from tests.support.client import drafted
 
 AT = datetime(2030, 5, 1, tzinfo=UTC)
 
@@ -28,7 +28,7 @@ class Price(pydantic.BaseModel):
 
 def make(payload: Any = None, **options: Any) -> tuple[Any, Submission]:
     kind = options.pop("type", "t")
-    message, submission = draft(kind, payload, topic="requests", reply_to="me", **options)
+    message, submission = drafted(kind, payload, reply_to="me", **options)
     record = (
         message.topic, 0, 0, message.timestamp, message.key, message.value,
         list(message.headers), None, None,
@@ -169,4 +169,4 @@ def test_a_handler_of_an_app_is_one() -> None:
 def test_what_has_another_type_is_refused_in_words(option: dict[str, Any]) -> None:
     (name,) = option
     with pytest.raises(TypeError, match=rf"^{name.removesuffix('s')}.*: it has to be "):
-        draft("t", 1, topic="t", reply_to=None, **option)
+        drafted("t", 1, **option)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from feedback.client.message import draft
 from feedback.contract.exact_json import encode_payload
+from tests.support.client import drafted
 
 HALF = "\ud800"
 CIRCLE: list[Any] = []
@@ -53,4 +53,4 @@ def test_one_object_in_two_places_is_no_circle() -> None:
 )
 def test_text_that_has_no_utf8_is_named(options: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        draft("t", 1, topic="x", reply_to=None, **options)
+        drafted("t", 1, **options)

@@ -14,6 +14,7 @@ from typing import Any
 
 import feedback
 import processing
+from feedback.contract.headers import LONGEST_DELAY
 from feedback.contract.states import HANDLER_ERROR, INVALID_PAYLOAD, RETRY, State
 from processing.handlers.errors import InvalidPayload
 from processing.handlers.options import Effect
@@ -49,7 +50,8 @@ class Reject(Exception):
 class Retry(Exception):
     """Raise it when the request cannot be done now: nothing happened, it may run again.
 
-    `after` (seconds) or `at` (aware datetime) says when; `counts=False` does not use up an attempt.
+    `after` (seconds) or `at` (aware datetime) says when, at most ten years ahead; `counts=False`
+    does not use up an attempt.
     """
 
     def __init__(
@@ -75,7 +77,8 @@ class Retry(Exception):
     def due(self, now: datetime) -> datetime | None:
         """When it may run again, or None where the retry policy decides."""
         if self.after is not None:
-            return now + timedelta(seconds=self.after)
+            # Milliseconds where seconds are meant lie beyond any date; a Decimal is no float.
+            return now + timedelta(seconds=min(float(self.after), LONGEST_DELAY.total_seconds()))
         return self.at
 
 

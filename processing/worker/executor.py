@@ -112,8 +112,9 @@ class Executor:
         """Runs a chunk to its end; never raises for what a request or the database does."""
         chunk.lane_of = self._lane_of
         tasks, letters = self._read(chunk)
-        rest = self._plain.run_fresh(tasks, chunk)
+        rest = tasks
         try:
+            rest = self._plain.run_fresh(tasks, chunk)
             self._run(rest, letters, chunk)
         except DatabaseAway as away:
             # Dead letters have nobody who sends them again: they wait for the database.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from feedback.contract.record import Record
-from processing import App
+from processing import App, Retry
 from stack import Stack
 from tests.support.executor import Bench
 
@@ -62,3 +65,27 @@ def test_any_time_of_a_producer_ends_in_a_row(stack: Stack, schema: str) -> None
         bench.record("c", "reject", {}),
     )
     assert bench.rows() == dict.fromkeys("abc", ("failed", "handler_error"))
+
+
+@pytest.mark.parametrize("after", [1.8e12, Decimal(5)], ids=["milliseconds", "decimal"])
+def test_a_pause_that_is_no_time_fails_no_neighbour(stack: Stack, schema: str, after: Any) -> None:
+    """A handler gives milliseconds for seconds, or a header's number as it read it."""
+    app = App()
+
+    def answer(payload: dict[str, Any]) -> str:
+        if payload["busy"]:
+            raise Retry(after=after)
+        return "ok"
+
+    app.handler("tx")(answer)
+    app.handler("call", effect="external")(answer)
+    app.handler("pure", effect="none")(answer)
+    bench = Bench(app, stack.database, schema)
+    names = [f"{kind}{n}" for kind in ("tx", "call", "pure") for n in range(3)]
+    report = bench.run(*[bench.record(n, n[:-1], {"busy": n.endswith("1")}) for n in names])
+
+    assert (report.returned, report.unclear) == ([], [])
+    ends = {name: "waiting" if name.endswith("1") else "done" for name in names}
+    assert {name: (bench.state(name) or ("", ""))[0] for name in names} == ends
+    waiting = "SELECT id FROM {}.requests WHERE state = 'waiting' AND token IS NULL ORDER BY id"
+    assert bench.query(waiting.format(schema)) == [("call1",), ("pure1",), ("tx1",)]

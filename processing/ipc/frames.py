@@ -107,11 +107,15 @@ class Cancel(NamedTuple):
 # From a worker
 
 
+class Connected(NamedTuple):
+    """The worker has a new connection: nothing was done there yet."""
+
+    backend: Backend
+
+
 class WorkerReady(NamedTuple):
     """The app is loaded, and the database was tried."""
 
-    backend: Backend | None
-    """None where the database is away."""
     types: list[str]
     """Request types of the app."""
     at_once: dict[str, int]
@@ -142,8 +146,6 @@ class Report(NamedTuple):
     """Kind -> (requests, seconds in handlers)."""
     counts: dict[CountKey, int]
     database_up: bool
-    backend: Backend | None
-    """The backend that the worker has now."""
     due_in: float | None = None
     """Seconds until the first request that was written down to wait is due."""
     leaving: str | None = None
@@ -289,7 +291,7 @@ class LimitsFound(NamedTuple):
 
 
 ToWorker: TypeAlias = Configure | RunChunk | Recall | Cancel | Stop
-FromWorker: TypeAlias = WorkerReady | Returned | Report | CannotServe
+FromWorker: TypeAlias = Connected | WorkerReady | Returned | Report | CannotServe
 ToMaintenance: TypeAlias = (
     Configure
     | Heartbeat

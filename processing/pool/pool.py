@@ -11,7 +11,6 @@ from typing import Final
 
 from feedback.contract.record import Record, is_due, kind_of, record_size
 from processing.ipc.frames import (
-    Backend,
     CountKey,
     LimitsFound,
     ProbeDatabase,
@@ -203,9 +202,9 @@ class Pool:
 
     # What workers say
 
-    def ready(self, number: int, backend: Backend | None) -> list[Action]:
-        """A worker has loaded the app and is connected."""
-        return self.crew.ready(number, backend)
+    def ready(self, number: int) -> list[Action]:
+        """A worker has loaded the app and has tried the database."""
+        return self.crew.ready(number)
 
     def returned(self, number: int, frame: Returned) -> None:
         """A worker gave back records that it had not started."""
@@ -222,12 +221,12 @@ class Pool:
         if chunk.number != report.chunk:
             raise AssertionError(f"worker {number} reported chunk {report.chunk}, not its first")
         unclear = {
-            index: suspect_again(chunk.suspect, worker.backend, self.token(chunk))
+            index: suspect_again(chunk.suspect, worker.backends, self.token(chunk))
             for index in report.unclear
         }
         back = {*report.returned, *unclear}
         worker.returns += bool(back)
-        worker.backend = report.backend
+        del worker.backends[:-1]  # what the next chunk may have to do with
         done = {i: r for i, r in chunk.remaining() if i not in back}
         for kind, count, seconds in done_by_kind(done.values(), report.times):
             self.costs.observe(kind, count, seconds)
@@ -285,7 +284,7 @@ class Pool:
         culprit = culprit_of(chunk, running, worker.terminated)
         self.crew.respawn.died(now, blamed=culprit is not None)
         suspects = suspects_of_death(
-            chunk, culprit, worker.backend, self.token(chunk), worker.terminated
+            chunk, culprit, worker.backends, self.token(chunk), worker.terminated
         )
         self.lanes.put_back(chunk, suspects)
         blamed = None if culprit is None else chunk.records[culprit]

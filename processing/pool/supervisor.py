@@ -23,6 +23,7 @@ from processing.ipc.child import Child
 from processing.ipc.frames import (
     CancelAsked,
     CannotServe,
+    Connected,
     Counts,
     DatabaseState,
     DueRows,
@@ -315,12 +316,14 @@ class Supervisor:
 
     def _on_frame(self, number: int, frame: Frame) -> None:
         match frame:
-            case WorkerReady(backend, types, at_once, decoded):
+            case Connected(backend):
+                self._pool.crew.connected(number, backend)
+            case WorkerReady(types, at_once, decoded):
                 self._log.info("worker ready", worker=number, pid=self._children[number].pid)
                 self.types = types
                 self.maintenance.decoded = decoded
                 self._pool.limit_by_app(at_once)
-                self._act(self._pool.ready(number, backend))
+                self._act(self._pool.ready(number))
             case Returned():
                 self._pool.returned(number, frame)
             case Report():

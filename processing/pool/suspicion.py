@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED
@@ -14,8 +15,8 @@ UNSUSPECTED: Final = Suspect(None, (), ())
 
 
 def suspect_again(
-    earlier: Suspect | None, backend: Backend | None, token: str, *, verdict: str | None = None,
-    reason: str | None = None, crashes: int = 0,
+    earlier: Suspect | None, backends: Sequence[Backend], token: str, *,
+    verdict: str | None = None, reason: str | None = None, crashes: int = 0,
 ) -> Suspect:  # fmt: skip
     """One more start of a record is unclear; all that was suspected before stays.
 
@@ -23,10 +24,9 @@ def suspect_again(
     work yet.
     """
     known = earlier or UNSUSPECTED
-    backends = known.backends if backend is None else (*known.backends, backend)
     return Suspect(
         known.verdict or verdict,
-        tuple(dict.fromkeys(backends)),
+        tuple(dict.fromkeys((*known.backends, *backends))),
         tuple(dict.fromkeys((*known.tokens, token))),
         known.crashes + crashes,
         known.reason if known.verdict else reason,
@@ -36,7 +36,7 @@ def suspect_again(
 def suspects_of_death(
     chunk: Chunk,
     culprit: int | None,
-    backend: Backend | None,
+    backends: Sequence[Backend],
     token: str,
     terminated: Terminated | None,
 ) -> dict[int, Suspect]:
@@ -52,7 +52,7 @@ def suspects_of_death(
             before = 0 if chunk.suspect is None else chunk.suspect.crashes
             verdict, reason = _verdict(chunk, index, before + 1, terminated)
         suspects[index] = suspect_again(
-            chunk.suspect, backend, token, verdict=verdict, reason=reason, crashes=crashes
+            chunk.suspect, backends, token, verdict=verdict, reason=reason, crashes=crashes
         )
     return suspects
 

@@ -42,7 +42,8 @@ class Worker:
     """It lost its connection: it gets nothing until the maintenance process has looked."""
     chunks: list[Chunk] = field(default_factory=list)
     """In flight, in the order in which the worker runs them."""
-    backend: Backend | None = None
+    backends: list[Backend] = field(default_factory=list)
+    """Its database backends since it began with the first of its chunks, and the one before."""
     returns: int = 0
     """Frames by which it has given records back."""
     terminated: Terminated | None = None

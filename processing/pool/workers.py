@@ -72,10 +72,13 @@ class Workers:
             missing -= 1
         return actions
 
-    def ready(self, number: int, backend: Backend | None) -> list[Action]:
-        """A worker has loaded the app and is connected; the one that it replaces may go."""
-        worker = self.all[number]
-        worker.ready, worker.backend = True, backend
+    def connected(self, number: int, backend: Backend) -> None:
+        """A worker has another connection, on which nothing was done yet."""
+        self.all[number].backends.append(backend)
+
+    def ready(self, number: int) -> list[Action]:
+        """A worker has loaded the app; the one that it replaces may go."""
+        self.all[number].ready = True
         self.respawn.ready()
         if self._retiring and len(self.serving) > self.wanted:
             return self.leave(next(iter(self._retiring)))

@@ -79,16 +79,18 @@ class _Worker:
             return 1
         settings = self._settings
         sender = StatusSender(open_store(settings.redis_url, settings.redis_prefix))
-        executor = Executor(
-            app,
-            self._settings.database_url,
-            sender.put,
-            ExecutorSettings(**self._settings.executor),
-            self._log,
-        )
         inbox = Inbox(self._channel, self._slot)
+        executor = Executor(
+            app=app,
+            database_url=self._settings.database_url,
+            publish=sender.put,
+            connected=inbox.connected,
+            settings=ExecutorSettings(**self._settings.executor),
+            log=self._log,
+        )
         signal.signal(signal.SIGTERM, self._on_sigterm(app, inbox))
-        self._channel.send(_ready(app, executor))
+        executor.connect()
+        self._channel.send(_ready(app))
         gc.freeze()  # the app's objects stay: the collector need not visit them again
         while (chunk := inbox.next()) is not None:
             if len(chunk.records) == 1:
@@ -108,7 +110,7 @@ class _Worker:
 
     def _run(self, executor: Executor, inbox: Inbox, chunk: ChunkRun) -> None:
         recalled_whole = chunk.recalled_whole
-        report = chunk.finish(executor.backend) if recalled_whole else executor.run(chunk)
+        report = chunk.finish() if recalled_whole else executor.run(chunk)
         self._requests += len(chunk.records) - chunk.recalled - len(report.returned)
         inbox.report(chunk, report._replace(leaving=self._reason_to_leave()))
 
@@ -147,10 +149,10 @@ class _Worker:
             self._log.exception("on_worker_stop failed")
 
 
-def _ready(app: App, executor: Executor) -> WorkerReady:
+def _ready(app: App) -> WorkerReady:
     most = {name: handler.max_at_once for name, handler in app.handlers.items()}
     limited = {kind: n for kind, n in most.items() if n is not None}
-    return WorkerReady(executor.connect(), list(most), limited, list(app.decoders))
+    return WorkerReady(list(most), limited, list(app.decoders))
 
 
 def resident_bytes() -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
 from typing import Protocol
@@ -69,8 +70,6 @@ class ChunkRun:
         """Indices that need nothing more."""
         self.decided: set[int] = set()
         """Indices whose outcome stands, whatever their handler would do: it is only written."""
-        self.again: set[int] = set()
-        """Indices that are run once more, alone, after the connection broke under them."""
         self.excused: set[int] = set()
         """Indices whose failure is their own, though it looked like the database's."""
         self.lane_of: Callable[[Task], Hashable] = _no_lane
@@ -92,6 +91,15 @@ class ChunkRun:
         """A record is about to be read, perhaps by code of the user's: it is to blame for that."""
         self._reading = index
         self._gate.show(self.number, index, timeout)
+
+    @contextmanager
+    def reading(self, task: Task) -> Iterator[None]:
+        """Meanwhile code of the user's reads what the journal has of a request: as `read`."""
+        self.read(task.index, task.timeout)
+        try:
+            yield
+        finally:
+            self.clear()
 
     def start(self, index: int, timeout: float | None) -> bool:
         """A request is about to run; False when it was recalled and must be left alone.
@@ -170,7 +178,7 @@ class ChunkRun:
         gone = {t.index for t in late}
         return [t for t in tasks if t.index not in gone]
 
-    def finish(self, backend: tuple[int, str] | None) -> Report:
+    def finish(self) -> Report:
         """The report; counts as plain text, since it crosses the channel."""
         return Report(
             chunk=self.number,
@@ -179,7 +187,6 @@ class ChunkRun:
             times=self.times,
             counts=plain(self.counts),
             database_up=self.database_up,
-            backend=backend,
             due_in=self.due_in,
         )
 

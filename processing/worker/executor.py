@@ -26,7 +26,7 @@ from feedback.status.store import StatusWrite
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import describe, safe_text
-from processing.ipc.frames import Report
+from processing.ipc.frames import Backend, Report
 from processing.settings import ExecutorSettings
 from processing.worker.bisection import Transactions
 from processing.worker.calls import Calls
@@ -54,12 +54,15 @@ class Executor:
 
     def __init__(
         self,
+        *,
         app: App,
         database_url: str,
         publish: Publish,
+        connected: Callable[[Backend], None],
         settings: ExecutorSettings,
         log: BoundLogger,
     ) -> None:
+        """`connected` is told of each new connection before anything is done there."""
         self._app = app
         self._publish = publish
         self._settings = settings
@@ -67,6 +70,7 @@ class Executor:
         self._limits = Limits(settings.default_timeout, settings.max_payload, settings.instance)
         session = self._session = Session(
             database_url,
+            connected,
             lock_timeout=settings.lock_timeout,
             statement_timeout=settings.statement_timeout,
             # A handler that computes keeps its transaction idle, so its deadline comes first.
@@ -91,18 +95,12 @@ class Executor:
         one = Round(app.handlers, session, rows, segments, coalescing, results, publish)
         self._transactions = Transactions(session, one, outages, settings.schema, publish, log)
 
-    @property
-    def backend(self) -> tuple[int, str] | None:
-        """The present database backend, (pid, start)."""
-        return self._session.backend
-
-    def connect(self) -> tuple[int, str] | None:
-        """Connects; returns the backend, or None where the database is away."""
+    def connect(self) -> None:
+        """Connects where the database can be reached."""
         try:
             self._outages.connect()
         except DatabaseAway as away:
             self._log.error("database away", error=safe_text(away))
-        return self._session.backend
 
     def close(self) -> None:
         """Lets go of the connection."""
@@ -125,7 +123,7 @@ class Executor:
         chunk.clear()
         if chunk.failed:
             self._failures.tell(chunk)
-        return chunk.finish(self._session.backend)
+        return chunk.finish()
 
     def _lane_of(self, task: Task) -> Hashable:
         return lane_of(task, self._settings.ordering)

@@ -21,7 +21,17 @@ from queue import SimpleQueue
 
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
-from processing.ipc.frames import Cancel, Frame, Recall, Report, Returned, RunChunk, Stop
+from processing.ipc.frames import (
+    Backend,
+    Cancel,
+    Connected,
+    Frame,
+    Recall,
+    Report,
+    Returned,
+    RunChunk,
+    Stop,
+)
 from processing.ipc.parent_watch import EXIT_ORPHANED
 from processing.ipc.progress import ProgressSlot, Running
 from processing.worker.chunk_run import ChunkRun
@@ -71,6 +81,11 @@ class Inbox:
                 self._recall()
                 self._returns += 1
             self.channel.send(report)
+
+    def connected(self, backend: Backend) -> None:
+        """Says so before anything is done there: who outlives this worker may have to end it."""
+        with self.lock:
+            self.channel.send(Connected(backend))
 
     def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
         """Shows the main process which request runs, and until when it may."""

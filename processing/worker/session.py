@@ -7,6 +7,7 @@ round trip at most, and nothing happens behind the executor's back.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ from feedback.journal.backends import end_backends
 from feedback.journal.connections import open_connection
 from feedback.journal.failures import Outage, outage_of
 from feedback.journal.probe import takes_writes
+from processing.ipc.frames import Backend
 from processing.worker.guarded_cursor import Failures, GuardedCursor
 
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
@@ -51,13 +53,16 @@ class Session:
     def __init__(
         self,
         url: str,
+        connected: Callable[[Backend], None],
         *,
         lock_timeout: float,
         statement_timeout: float,
         idle_timeout: float,
         prepare_threshold: int | None,
     ) -> None:
+        """`connected` is told of each new connection before anything is done there."""
         self._url = url
+        self._connected = connected
         self._prepare_threshold = prepare_threshold
         self._options = {
             "lock_timeout": lock_timeout,
@@ -66,7 +71,7 @@ class Session:
             "client_connection_check_interval": 10.0,
         }
         self._connection: psycopg.Connection[Any] | None = None
-        self.backend: tuple[int, str] | None = None
+        self.backend: Backend | None = None
         """(pid, start) of the server process behind the connection; None without one."""
         self.failures = Failures()
         """Of the handler that runs, on its cursors."""
@@ -91,6 +96,14 @@ class Session:
             self.connection.close()
         return self.lost
 
+    @property
+    def broken_by(self) -> psycopg.Error | None:
+        """What broke a connection that is lost; None where somebody here closed it."""
+        if self._connection is None or not self._connection.broken:
+            return None
+        said = self.failures.last
+        return said or psycopg.OperationalError("the connection broke while a handler ran")
+
     def connect(self) -> None:
         """Connects where that is not so yet. Raises OperationalError."""
         if not self.lost:
@@ -103,7 +116,9 @@ class Session:
             "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         ).fetchone()
         self._connection = connection
-        self.backend = None if row is None else (row[0], row[1])
+        if row is not None:
+            self.backend = (row[0], row[1])
+            self._connected(self.backend)
 
     def drop(self) -> None:
         """Closes the connection, whatever state it is in."""

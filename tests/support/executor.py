@@ -12,7 +12,7 @@ import psycopg
 from feedback.contract.record import Record
 from feedback.status.store import StatusWrite
 from processing import App
-from processing.ipc.frames import Report, Suspect
+from processing.ipc.frames import Backend, Report, Suspect
 from processing.logs import get_logger
 from processing.settings import ExecutorSettings
 from processing.worker.chunk_run import ChunkRun
@@ -53,6 +53,8 @@ class Bench:
 
     def __init__(self, app: App, url: str, schema: str, **settings: Any) -> None:
         self.url, self.schema = url, schema
+        self.backends: list[Backend] = []
+        """Of all connections of its executors."""
         self.statuses: list[dict[str, Any]] = []
         self.bumped: list[bool] = []
         self.offset = 0
@@ -63,7 +65,10 @@ class Bench:
 
     def another(self, url: str, **settings: Any) -> Executor:
         options = ExecutorSettings(schema=self.schema, **settings)
-        return Executor(self.app, url, self.publish, options, get_logger("test"))
+        return Executor(
+            app=self.app, database_url=url, publish=self.publish, settings=options,
+            connected=self.backends.append, log=get_logger("test"),
+        )  # fmt: skip
 
     def publish(self, writes: list[StatusWrite]) -> None:
         self.statuses += [orjson.loads(w.value) for w in writes]

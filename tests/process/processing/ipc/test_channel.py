@@ -117,7 +117,7 @@ def test_what_is_on_its_way_behind_something_given_back_is_given_back_too(pair: 
     assert first.start(0, None)
     first.unclear.append(0)
     eventually(lambda: len(inbox._chunks) == 2)
-    inbox.report(first, first.finish(None))
+    inbox.report(first, first.finish())
     # Main had not heard of either when it sent this one.
     main.send(chunk(3))
     second, third = inbox.next(), inbox.next()
@@ -131,7 +131,7 @@ def test_what_is_on_its_way_behind_something_given_back_is_given_back_too(pair: 
     assert (returned, late) == (Returned(2, [0]), Returned(3, [0]))
     assert isinstance(report, Report)
     for work in (second, third):
-        inbox.report(work, work.finish(None))
+        inbox.report(work, work.finish())
     main.send(chunk(4, returns=3))
     fourth = inbox.next()
     assert fourth is not None
@@ -156,7 +156,7 @@ def test_recall_takes_what_was_not_started(pair: Pair) -> None:
     assert work.start(0, None)
     assert not work.start(1, None)
     assert work.start_batch([0, 1, 2], 1.0) == [0]
-    inbox.report(work, work.finish(None))
+    inbox.report(work, work.finish())
     later = inbox.next()
     assert later is not None
     assert later.recalled_whole

@@ -13,7 +13,7 @@ RECORD = ("topic", 0, 1, 2, b"key", b"value", [("name", None)], "type", None)
 SUSPECT = Suspect("timeout", ((4711, "then"),), ("token",), 2)
 SAMPLES: dict[Any, Any] = {
     "RunChunk": RunChunk(3, "token", [RECORD], SUSPECT, 1),
-    "Report": Report(3, [1], [2], {"k": (1, 0.5)}, {("t", "s", "c"): 1}, True, (1, "s")),
+    "Report": Report(3, [1], [2], {"k": (1, 0.5)}, {("t", "s", "c"): 1}, True),
 }
 
 

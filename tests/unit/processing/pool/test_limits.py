@@ -82,7 +82,8 @@ def pool_with(workers: int, **settings: Any) -> Pool:
 def start(pool: Pool, now: float) -> None:
     for action in pool.plan(now):
         if isinstance(action, Spawn):
-            pool.ready(action.worker, BACKEND)
+            pool.crew.connected(action.worker, BACKEND)
+            pool.ready(action.worker)
 
 
 def sent(actions: list[Any]) -> list[tuple[int, int, list[int]]]:
@@ -95,7 +96,7 @@ def sent(actions: list[Any]) -> list[tuple[int, int, list[int]]]:
 
 
 def done(pool: Pool, worker: int, chunk: int) -> None:
-    pool.report(worker, Report(chunk, [], [], {}, {}, database_up=True, backend=BACKEND))
+    pool.report(worker, Report(chunk, [], [], {}, {}, database_up=True))
 
 
 def test_never_more_than_the_cap_is_in_flight_and_others_run_on() -> None:

@@ -33,7 +33,7 @@ def record(offset: int, key: bytes | None = None, kind: str = "quick") -> Record
 
 
 def report(chunk: int, **fields: Any) -> Report:
-    plain = Report(chunk, [], [], {}, {}, database_up=True, backend=BACKEND)
+    plain = Report(chunk, [], [], {}, {}, database_up=True)
     return plain._replace(**fields)
 
 
@@ -44,7 +44,8 @@ def pool_with(workers: int, *, measured: bool = True) -> Pool:
         pool.costs.observe("slow", 1, 1.0)
     for action in pool.plan(0.0):
         assert isinstance(action, Spawn)
-        pool.ready(action.worker, BACKEND)
+        pool.crew.connected(action.worker, BACKEND)
+        pool.ready(action.worker)
     return pool
 
 
@@ -65,7 +66,8 @@ def test_starts_as_many_workers_as_wanted_and_replaces_one_that_left() -> None:
     pool = Pool(PoolSettings(workers=2))
     assert pool.plan(0.0) == [Spawn(0), Spawn(1)]
     assert pool.plan(0.0) == []
-    pool.ready(0, BACKEND)
+    pool.crew.connected(0, BACKEND)
+    pool.ready(0)
     pool.crew.leave(0)
     assert pool.plan(0.1) == [Spawn(2)]
     assert pool.died(0, "exit code 0", None, 0.2) == []
@@ -163,7 +165,8 @@ def test_an_overdue_request_is_asked_to_stop_then_killed_and_its_verdict_is_time
     verdicts = {}
     for spawned in pool.plan(5.0):
         assert isinstance(spawned, Spawn)
-        pool.ready(spawned.worker, (1, "new"))
+        pool.crew.connected(spawned.worker, (1, "new"))
+        pool.ready(spawned.worker)
         while frames := [a.frame for a in pool.plan(5.0) if isinstance(a, Send)]:
             number, _, records, suspect, _ = frames[0]
             assert len(records) == 1
@@ -239,7 +242,8 @@ def kill_and_restart(pool: Pool, now: float, look: Running | None) -> tuple[Any,
     pool.died(number, "signal SIGSEGV", look, now)
     (spawn,) = pool.plan(now + 100)
     assert isinstance(spawn, Spawn)
-    pool.ready(spawn.worker, BACKEND)
+    pool.crew.connected(spawn.worker, BACKEND)
+    pool.ready(spawn.worker)
     (send,) = pool.plan(now + 100)
     assert isinstance(send, Send)
     suspect: tuple[Any, ...] | None = send.frame.suspect
@@ -299,7 +303,7 @@ def test_an_unclear_commit_makes_a_suspect_of_the_old_backend() -> None:
     pool = pool_with(1)
     pool.submit([record(0), record(1)])
     pool.plan(1.0)
-    lost = report(0, unclear=[1], database_up=False, backend=None)
+    lost = report(0, unclear=[1], database_up=False)
     assert pool.report(0, lost) == [Tell(ProbeDatabase())]
     assert pool.in_hand == 1
     assert pool.plan(1.1) == []
@@ -310,13 +314,27 @@ def test_an_unclear_commit_makes_a_suspect_of_the_old_backend() -> None:
     assert send.frame.suspect == Suspect(None, (BACKEND,), ("i-0",), 0)
 
 
+def test_each_backend_that_the_worker_had_meanwhile_may_be_at_work() -> None:
+    pool = pool_with(1)
+    pool.submit([record(n) for n in range(700)])
+    pool.plan(1.0)
+    second, third = (4712, "later"), (4713, "later")
+    pool.crew.connected(0, second)
+    pool.report(0, report(0, unclear=[0]))
+    pool.crew.connected(0, third)
+    pool.died(0, "signal SIGKILL", running(1, 0), 2.0)
+    suspects = {r[OFFSET]: s for r, s in pool.take_suspects() if s is not None}
+    assert suspects[0].backends == (BACKEND, second)
+    assert suspects[500].backends == (second, third), "the first chunk's were gone by then"
+
+
 def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
     pool = pool_with(1)
     pool.submit([record(0)])
     pool.plan(1.0)
     kill_and_restart(pool, 1.0, running(0))
     (number,) = pool.workers
-    pool.report(number, report(1, returned=[0], database_up=False, backend=None))
+    pool.report(number, report(1, returned=[0], database_up=False))
     pool.database(up=True)
     (send,) = pool.plan(200.0)
     assert isinstance(send, Send)
@@ -376,7 +394,8 @@ def respawn_delays(pool: Pool, deaths: int, requests: int) -> list[float]:
         while not (spawned := [a for a in pool.plan(now) if isinstance(a, Spawn)]):
             now += 0.25
         delays.append(now - died_at)
-        pool.ready(spawned[0].worker, BACKEND)
+        pool.crew.connected(spawned[0].worker, BACKEND)
+        pool.ready(spawned[0].worker)
     return delays
 
 
@@ -462,7 +481,8 @@ def test_whatever_happens_every_record_ends_once(seed: int) -> None:  # noqa: C9
             pool.database(up=True)
         for action in pool.plan(now):
             if isinstance(action, Spawn):
-                pool.ready(action.worker, BACKEND)
+                pool.crew.connected(action.worker, BACKEND)
+                pool.ready(action.worker)
     pool.database(up=True)
     while pool.in_hand:
         for number in [n for n, w in pool.workers.items() if w.chunks]:

@@ -36,7 +36,7 @@ def due(name: str, order: int = 1, key: bytes | None = None, kind: str = "quick"
 
 
 def report(chunk: int, **fields: Any) -> Report:
-    plain = Report(chunk, [], [], {}, {}, database_up=True, backend=BACKEND)
+    plain = Report(chunk, [], [], {}, {}, database_up=True)
     return plain._replace(**fields)
 
 
@@ -45,7 +45,8 @@ def pool_with(workers: int = 1, seconds: float = 0.0001, **settings: Any) -> Poo
     pool.costs.observe("quick", 1, seconds)
     for action in pool.plan(0.0):
         assert isinstance(action, Spawn)
-        pool.ready(action.worker, BACKEND)
+        pool.crew.connected(action.worker, BACKEND)
+        pool.ready(action.worker)
     return pool
 
 
@@ -66,7 +67,8 @@ def test_rows_are_wanted_once_a_worker_is_ready() -> None:
     pool = Pool(PoolSettings(workers=1, max_due=100))
     pool.plan(0.0)
     assert pool.ask(0.0) == []
-    pool.ready(0, BACKEND)
+    pool.crew.connected(0, BACKEND)
+    pool.ready(0)
     assert frames(pool.ask(0.1), WantRows) == [WantRows(1, 100, {}, [])]
     assert pool.ask(0.2) == []
 
@@ -140,7 +142,8 @@ def test_a_death_makes_suspects_of_due_records_as_of_fresh_ones() -> None:
     assert len(pool.wants) == 2
     [spawn] = pool.plan(0.3)
     assert isinstance(spawn, Spawn)
-    pool.ready(spawn.worker, BACKEND)
+    pool.crew.connected(spawn.worker, BACKEND)
+    pool.ready(spawn.worker)
     suspects = []
     for number in (1, 2):
         [send] = pool.plan(0.4)

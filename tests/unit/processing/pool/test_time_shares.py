@@ -47,7 +47,8 @@ def pool_with(workers: int, *known: str) -> Pool:
         pool.costs.observe(kind, 1, SECONDS[kind])
     for action in pool.plan(0.0):
         assert isinstance(action, Spawn)
-        pool.ready(action.worker, BACKEND)
+        pool.crew.connected(action.worker, BACKEND)
+        pool.ready(action.worker)
     return pool
 
 
@@ -60,7 +61,7 @@ def chunks(actions: list[Any]) -> list[tuple[int, RunChunk]]:
 
 
 def done(chunk: int, **times: tuple[int, float]) -> Report:
-    return Report(chunk, [], [], dict(times), {}, database_up=True, backend=BACKEND)
+    return Report(chunk, [], [], dict(times), {}, database_up=True)
 
 
 def worked(*kinds: str, until: float = 400.0) -> dict[str, float]:

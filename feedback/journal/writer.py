@@ -8,13 +8,14 @@ are finished by an UPDATE guarded by its run number, state and token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record
 from feedback.contract.states import State
 from feedback.contract.times import moment
 from feedback.journal.queries import query
@@ -163,10 +164,17 @@ class JournalWriter:
         """Locks rows in the order of their ids, as all do that lock several."""
         cursor.execute(self._text("lock_rows"), (sorted(set(ids)),), prepare=False)
 
-    def add_resends(self, cursor: psycopg.Cursor[Any], ids: Sequence[str]) -> None:
-        """Counts that these ids were sent again and answered."""
-        self.lock(cursor, ids)
-        cursor.execute(self._text("add_resends"), (sorted(set(ids)),), prepare=False)
+    def add_resends(self, cursor: psycopg.Cursor[Any], copies: Mapping[str, Record]) -> None:
+        """Counts that these ids were sent again and answered, with the messages that did it.
+
+        A message is counted once, though its answer may be given twice: where nobody knows whether
+        the first one's COMMIT landed, or where it is read again. So is not the message that made
+        the row what it is.
+        """
+        self.lock(cursor, copies)
+        places = {name: place_text(record) for name, record in copies.items()}
+        values = {"ids": sorted(places), "places": Jsonb(places)}
+        cursor.execute(self._text("add_resends"), values, prepare=False)
 
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: DeadLetter) -> None:
         """Keeps a dead letter; the same message a second time, or conflict, changes nothing."""
@@ -202,6 +210,11 @@ class JournalWriter:
         cursor.execute(self._text("finish_external"), {**_fields(row), "token": token})
         if cursor.rowcount != 1:
             raise Overtaken(row.id)
+
+
+def place_text(record: Record) -> str:
+    """Where a message stands, as its row keeps it."""
+    return f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"
 
 
 def _id_of(row: RequestRow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import psycopg
@@ -13,6 +13,7 @@ from psycopg import errors
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.counts import Count
+from feedback.contract.record import Record
 from feedback.contract.states import DUPLICATE, PARKED, SHUTDOWN, State
 from feedback.journal.backends import end_backends
 from feedback.journal.connections import Connection
@@ -111,7 +112,8 @@ class UnstartedHandling:
         reporting.superseded(parked.superseded)
         settled = runs.keys() | {row.id for row in parked.superseded}
         others = [request_id for request_id in found.records if request_id not in settled]
-        stored = self._tell_stored(connection, others, copies=not part.lost)
+        copies = {n: found.records[n] for n in others}
+        stored = self._tell_stored(connection, copies, resent=not part.lost)
         # Of suspects nothing may be said but what their rows say.
         rest = [] if part.lost else [found.records[n] for n in others if n not in stored]
         rest += found.rest
@@ -128,15 +130,17 @@ class UnstartedHandling:
         else:
             self.refuse(part)
 
-    def _tell_stored(self, connection: Connection, ids: Sequence[str], *, copies: bool) -> set[str]:
-        """Says what the rows of these ids say; the ids that have one.
+    def _tell_stored(
+        self, connection: Connection, copies: Mapping[str, Record], *, resent: bool
+    ) -> set[str]:
+        """Says what the rows of these messages' ids say; the ids that have one.
 
-        `copies`: they were sent again and are answered so. The others are suspects.
+        `resent`: they were sent again and are answered so. The others are suspects.
         """
-        if not ids:
+        if not copies:
             return set()
         reporting, writer = self._reporting, JournalWriter(self._schema)
-        found = list(writer.find(connection.cursor(), ids).values())
+        found = list(writer.find(connection.cursor(), list(copies)).values())
         # Whether its producer can make the fingerprint only a version that knows the type can say.
         reporting.publish(
             [
@@ -145,9 +149,9 @@ class UnstartedHandling:
             ]
         )
         stored = [row.id for row in found]
-        if copies and stored:
+        if resent and stored:
             reporting.count(Counter(Count(row.type, State(row.state), DUPLICATE) for row in found))
             with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(LOCK_BRIEFLY)
-                writer.add_resends(connection.cursor(), stored)
+                writer.add_resends(connection.cursor(), {n: copies[n] for n in stored})
         return set(stored)

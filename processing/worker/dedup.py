@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from feedback.contract.envelope import JSON
@@ -52,12 +53,21 @@ class Sorted:
 
 
 def sort_out(
-    tasks: Iterable[Task], found: Mapping[str, StoredRequest], decided: set[int]
+    tasks: Iterable[Task],
+    found: Mapping[str, StoredRequest],
+    decided: set[int],
+    reading: Callable[[Task], AbstractContextManager[None]],
 ) -> Sorted:
-    """Notes what is stored on each task and says what comes next."""
+    """Notes what is stored on each task and says what comes next.
+
+    Code of the user's that a row has to be read with runs inside of `reading`.
+    """
     result = Sorted()
     for task in tasks:
         task.stored = found.get(task.envelope.id)
+        if task.fingerprint is None and task.claim is None:
+            # Nobody could read its payload here: what its row says of it goes on.
+            task.reference = None if task.stored is None else task.stored.coalesce_key
         if task.claim is not None:
             if task.stored is None or not _ours(task.claim, task.stored):
                 result.stale.append(task)
@@ -65,7 +75,7 @@ def sort_out(
             task.adopt(task.stored)
             if task.outcome is None and _altered(task, task.stored):
                 _refuse(task, task.stored)
-        elif task.stored is not None and conflicts(task, task.stored):
+        elif task.stored is not None and conflicts(task, task.stored, reading):
             result.conflicts.append(task)
             continue
         elif task.stored is not None and _stands(task, task.stored):
@@ -80,7 +90,9 @@ def sort_out(
     return result
 
 
-def conflicts(task: Task, stored: StoredRequest) -> bool:
+def conflicts(
+    task: Task, stored: StoredRequest, reading: Callable[[Task], AbstractContextManager[None]]
+) -> bool:
     """The same id with another type or payload.
 
     What cannot be compared, as nobody here knows its type or its fingerprint could not be made, is
@@ -90,9 +102,12 @@ def conflicts(task: Task, stored: StoredRequest) -> bool:
         return True
     if task.handler is None or task.fingerprint is None:
         return False
-    known = stored.fingerprint or _made_of(task.handler, stored)
+    known = stored.fingerprint
     if known is None:
-        return stored.payload is not None and stored.payload != task.envelope.payload
+        if stored.payload is None or stored.payload == task.envelope.payload:
+            return False
+        with reading(task):
+            known = _made_of(task.handler, stored, stored.payload)
     return known != task.fingerprint
 
 
@@ -113,16 +128,14 @@ def _refuse(task: Task, stored: StoredRequest) -> None:
     task.fingerprint = stored.fingerprint
 
 
-def _made_of(handler: Handler, stored: StoredRequest) -> bytes | None:
+def _made_of(handler: Handler, stored: StoredRequest, payload: bytes) -> bytes | None:
     """The fingerprint of a row whose writer could not make one: it was parked, or asked for."""
-    if stored.payload is None:
-        return None
     given = dict(headers_of(stored.headers)).get("content-type")
     content_type = JSON if given is None else given.decode("utf-8", "replace")
     if not handler.custom_fingerprint:
-        return fingerprint(stored.type, stored.payload, content_type)
+        return fingerprint(stored.type, payload, content_type)
     try:
-        return handler.parse(stored.payload, content_type)[1]
+        return handler.parse(payload, content_type)[1]
     except InvalidPayload as error:
         return error.fingerprint
     except BaseException:  # noqa: BLE001 - a function of the user's, which the row's own run will meet

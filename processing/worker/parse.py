@@ -106,8 +106,9 @@ def _plain_fingerprint(task: Task, handler: Handler) -> bytes | None:
 def _parse(task: Task, handler: Handler, limits: Limits) -> None:
     payload = task.envelope.payload
     if payload is not None and len(payload) > limits.max_payload:
-        # Nobody reads what is too large, validators of the user's least of all.
-        task.fingerprint = _plain_fingerprint(task, handler)
+        # Nobody reads what is too large, validators of the user's least of all: to a row it is
+        # what any other payload is that its type does not take, the same one or another.
+        task.fingerprint = fingerprint(handler.type, payload, task.envelope.options.content_type)
         reason = f"{len(payload)} bytes of payload; at most {limits.max_payload} are taken"
         task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason=reason))
         return

@@ -71,7 +71,7 @@ class Round:
             session.begin()
         cursor = session.cursor()
         found = self._rows.find(cursor, [t.envelope.id for t in tasks])
-        fate = sort_out(tasks, found, chunk.decided)
+        fate = sort_out(tasks, found, chunk.decided, chunk.reading)
         recalled = fate.without_start(chunk.keep)
         ran, more_recalled, left = self._segments.run(fate.fresh, chunk)
         chunk.clear()
@@ -99,7 +99,7 @@ class Round:
         coming = arrivals(ended)
         self._lock(cursor, coming, fate)
         if fate.answered:
-            rows.add_resends(cursor, [t.envelope.id for t in fate.answered])
+            rows.add_resends(cursor, {t.envelope.id: t.record for t in fate.answered})
         writes = self._coalesce(cursor, coming, now, fate)
         fate.rows = [row_of(t, now) for t in ended]
         new: list[RequestRow] = []

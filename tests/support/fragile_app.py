@@ -108,3 +108,15 @@ def fragile_batch(requests: list[Request[dict[str, str]]], tx: psycopg.Cursor[An
         tx.execute(f"INSERT INTO {request.payload['table']} VALUES (%s)", (request.id,))
         harm(request.payload["do"])
     return [os.getpid() for _ in requests]
+
+
+def marked(payload: dict[str, str]) -> str:
+    """A fingerprint that does harm where it is made."""
+    harm(payload["do"])
+    return payload["do"]
+
+
+@app.handler("fragile.marked", timeout=1.0, fingerprint=marked)
+def fragile_marked(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """Leaves one row."""
+    tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))

@@ -79,7 +79,10 @@ ON CONFLICT DO NOTHING
 SELECT FROM {schema}.requests WHERE id = ANY (%s) ORDER BY id FOR UPDATE
 
 -- name: add_resends
-UPDATE {schema}.requests SET resends = resends + 1 WHERE id = ANY (%s)
+-- Each message once: not the one that was counted last, nor the one that the row is of.
+UPDATE {schema}.requests SET resends = resends + 1, resent_from = %(places)s::jsonb ->> id
+WHERE id = ANY (%(ids)s) AND resent_from IS DISTINCT FROM %(places)s::jsonb ->> id
+  AND concat_ws('/', topic, partition, kafka_offset) <> %(places)s::jsonb ->> id
 
 -- name: add_letter
 -- A conflict that is sent again and again is one dead letter.

@@ -39,6 +39,10 @@ def bench(stack: Stack, schema: str) -> Iterator[Bench]:
     def own(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request) -> None:
         note(tx, request)
 
+    @app.handler("frail", fingerprint=lambda payload: payload["order"])
+    def frail(payload: dict[str, Any], request: Request) -> None:
+        raise ValueError("not today")
+
     @app.handler("raw")
     def raw(payload: bytes, tx: psycopg.Cursor[Any], request: Request) -> None:
         note(tx, request)
@@ -253,3 +257,18 @@ def test_a_row_whose_fingerprint_cannot_be_made_is_compared_byte_by_byte(
     assert (ran, bench.letters()) == ([], [("conflict", "x")])
     bench.executor.close()
     bench.app.stop_worker()
+
+
+def test_what_is_too_large_to_be_read_ends_no_request_that_was_stored(bench: Bench) -> None:
+    order = bench.record("o", "frail", {"order": "A"})
+    bench.run(order)
+    bench.executor.close()
+    bench.executor = bench.another(bench.url, max_payload=100)
+    large = {"order": "A", "filler": "x" * 200}
+    bench.run(bench.record("o", "frail", large))
+    assert bench.letters() == [("conflict", "o")]
+    assert bench.rows() == {"o": ("failed", "handler_error")}
+    # Alone under its id it is refused, and sent again it is the same.
+    bench.run(bench.record("large", "frail", large), bench.record("large", "frail", large))
+    assert bench.rows()["large"] == bench.state("large") == ("rejected", "invalid_payload")
+    assert bench.letters() == [("conflict", "o")]

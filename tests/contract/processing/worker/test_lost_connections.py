@@ -109,6 +109,22 @@ def test_a_commit_whose_answer_is_lost_is_unclear_and_then_looked_up(
     assert hooks.entered == ["warm", "a", "b"]
 
 
+def test_a_resend_is_counted_once_though_nobody_knew_whether_its_answer_was_committed(
+    bench: Bench, wire: Proxy
+) -> None:
+    bench.run(*payments(bench, "a", "b"))
+    copies = payments(bench, "a", "b")
+    wire.lose_answer(b"COMMIT\0")
+    assert sorted(bench.run(*copies).unclear) == [0, 1]
+    assert wire.lost == 1
+    bench.run(copies[0], suspect=Suspect(None, (), ()))
+    bench.run(*payments(bench, "b"))
+    bench.run(copies[0])  # read again, not sent again
+    found = bench.query(f"SELECT id, resends FROM {SCHEMA}.requests ORDER BY id")
+    assert found == [("a", 1), ("b", 2)]
+    assert (bench.state("a"), bench.state("b")) == (("done", "ok"), ("done", "ok"))
+
+
 def test_a_connection_that_ended_while_nothing_ran_is_no_outage(
     bench: Bench, own_database: OwnDatabase, hooks: Hooks
 ) -> None:

@@ -9,10 +9,15 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import orjson
+import psycopg
 import pytest
 
+from feedback.journal.parking import ParkedRequest, park
+from feedback.journal.rows import headers_json
 from processing.ipc.progress import Running
 from processing.pool.actions import Signal
 from tests.support.waiting import eventually
@@ -97,6 +102,39 @@ def test_the_neighbours_in_a_batch_are_run_without_the_one_that_kills(make: Make
     assert states.pop("bad") == ("dead", "worker_died")
     assert states == dict.fromkeys(ids, ("done", "ok"))
     workers.check_effects()
+
+
+def test_a_connection_made_within_the_chunk_is_ended_with_its_worker(make: Make) -> None:
+    workers = make()
+    workers.start()
+    workers.warm()
+    ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+    assert workers.query(f"{ended} WHERE application_name = 'oncepool worker'") == [(True,)]
+    workers.submit("late", do="SELECT pg_sleep(99)")
+    workers.finish()
+    at_work = "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(99)'"
+    assert workers.query(at_work) == [], "it was looked up before its statement had ended"
+    assert workers.states()["late"] == ("failed", "timeout")
+
+
+def test_a_stored_payload_that_hangs_who_compares_it_is_found_out(make: Make) -> None:
+    workers = make()
+    workers.start()
+    workers.warm(kind="fragile.marked")
+    far, at = datetime(2035, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+    parcel = ParkedRequest(
+        "id-3", "fragile.marked", "topic", 0, 900, at, far, 0, 0, None, None,
+        orjson.dumps({"table": workers.table, "do": "hang"}), headers_json([]),
+    )  # fmt: skip
+    with psycopg.connect(workers.database, autocommit=True) as connection:
+        assert park(connection, [parcel], "parked", schema=workers.schema).runs
+    workers.submit(*names("id", 6), kind="fragile.marked")
+    workers.finish(30)
+    states = workers.states()
+    assert states.pop("id-3") == ("waiting", "parked")
+    assert set(states.values()) == {("done", "ok")}
+    assert workers.status("id-3") == ("waiting", "parked")
+    assert workers.supervisor.stats().deaths == 1
 
 
 def test_a_worker_that_was_killed_leaves_nothing_undone(make: Make) -> None:

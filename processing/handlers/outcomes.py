@@ -105,7 +105,8 @@ class Outcome:
 
     `reason` is for the producer, `error` for whoever looks after the handler. `retry` is the
     handler's own Retry and `cause` the exception that it raised instead, for the policy that
-    decides whether it runs again; `due` is when it may, where it waits.
+    decides whether it runs again; `due` is when it may, where it waits; `superseded_by` is the id
+    of the request that took its place.
     """
 
     state: State
@@ -115,6 +116,7 @@ class Outcome:
     retry: Retry | None = None
     cause: BaseException | None = None
     due: datetime | None = None
+    superseded_by: str | None = None
 
     @property
     def meant(self) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import psycopg
@@ -35,6 +36,24 @@ LOSSES_TOGETHER = 3
 """Connections that requests may lose together, before they are halved to find who breaks them."""
 AGAIN_AFTER, AGAIN_AT_MOST = 2.0, 300.0
 """Seconds that a request waits whose locks others hold all the time: doubling from run to run."""
+
+
+class ConnectionLostEachTime(psycopg.OperationalError):
+    """What a request fails with under which the connection broke again and again."""
+
+    def __init__(self, times: int, error: psycopg.Error) -> None:
+        self.reason = f"the database connection was lost {times} times in a row while it was tried"
+        super().__init__(f"{self.reason}, though the database can be reached: {error}")
+        self.__cause__ = error
+
+
+@dataclass(slots=True)
+class _Luck:
+    """How often requests may still be tried together."""
+
+    tries: int = REDO
+    losses: int = 0
+    """Connections lost under them."""
 
 
 class Transactions:
@@ -79,7 +98,10 @@ class Transactions:
         if len(tasks) > 1:
             self._halves(tasks, chunk, apart)
         elif tasks and tasks[0].index not in chunk.decided:
-            self._decide(tasks[0], outcome_of(error), chunk, apart)
+            outcome = outcome_of(error)
+            if isinstance(error, ConnectionLostEachTime):
+                outcome = replace(outcome, reason=error.reason)
+            self._decide(tasks[0], outcome, chunk, apart)
         elif tasks:
             self._leave_unwritten(tasks[0], error, chunk)
 
@@ -106,56 +128,72 @@ class Transactions:
             self._publish([failure_without_row(task, datetime.now(UTC))])
         chunk.settle([task])
 
-    def _transact(  # noqa: C901 - a branch for each way to fail
-        self, tasks: list[Task], chunk: ChunkRun, apart: list[Task]
-    ) -> None:
-        tries, losses = REDO, 0
+    def _transact(self, tasks: list[Task], chunk: ChunkRun, apart: list[Task]) -> None:
+        luck = _Luck()
         while tasks := chunk.in_order(tasks):
             try:
                 tasks = self._round.run(tasks, chunk, apart)
                 self._outages.committed()
-                tries = REDO
-            except Broken as broken:
-                self._after_broken(broken, chunk, apart)
-            except CommitUnclear as unclear_commit:
-                chunk.leave_unclear(chunk.open(tasks))
-                self._outages.survive(unclear_commit)
-            except (Struck, Overtaken, psycopg.Error) as raised:
-                error: BaseException = raised.error if isinstance(raised, Struck) else raised
-                if isinstance(error, psycopg.Error) and self._outages.survive(error):
-                    losses += 1
-                    if losses < (LOSSES if len(tasks) == 1 else LOSSES_TOGETHER):
-                        continue
-                    # The database works, but for these.
-                    self._fail(tasks, error, chunk, apart)
-                    return
-                self._session.rollback()
-                if not is_race(error, self._schema):
-                    if isinstance(raised, Struck):
-                        # The database does work: it was what they asked of it.
-                        chunk.excused.update(t.index for t in raised.tasks)
-                        continue
-                    self._fail(tasks, error, chunk, apart)
-                    return
-                tries -= 1
-                if not tries:
-                    self._give_way(error, tasks, chunk, apart)
-                    return
-                tasks = self._after_race(error, tasks, REDO - tries, chunk, apart)
-            except BaseException as bug:  # noqa: BLE001 - of user code, or our own: one request's end
-                self._log.error("unexpected", error=describe(bug), exc_info=bug)
-                self._session.drop()  # nobody knows what it is in the middle of
-                self._outages.connect()
-                self._fail(tasks, bug, chunk, apart)
-                return
+                luck.tries = REDO
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is one request's end
+                tasks = self._after(error, tasks, luck, chunk, apart)
             looked_up = {t.index for t in apart}
             tasks = [t for t in chunk.open(tasks) if t.index not in looked_up]
 
+    def _after(
+        self, raised: BaseException, tasks: list[Task], luck: _Luck, chunk: ChunkRun,
+        apart: list[Task],
+    ) -> list[Task]:  # fmt: skip
+        """What to go on with after a transaction that was not committed."""
+        match raised:
+            case Broken():
+                lost = self._after_broken(raised, chunk, apart)
+                return tasks if lost is None else self._after_loss(lost, tasks, luck, chunk, apart)
+            case CommitUnclear():
+                chunk.leave_unclear(chunk.open(tasks))
+                self._outages.survive(raised)
+                return tasks
+            case Struck() | Overtaken() | psycopg.Error():
+                error = raised.error if isinstance(raised, Struck) else raised
+                if isinstance(error, psycopg.Error) and self._outages.survive(error):
+                    return self._after_loss(error, tasks, luck, chunk, apart)
+                self._session.rollback()
+                if is_race(error, self._schema):
+                    return self._after_race(error, tasks, luck, chunk, apart)
+                if isinstance(raised, Struck):
+                    # The database does work: it was what they asked of it.
+                    chunk.excused.update(t.index for t in raised.tasks)
+                    return tasks
+                self._fail(tasks, error, chunk, apart)
+            case _:
+                # Of user code, or our own.
+                self._log.error("unexpected", error=describe(raised), exc_info=raised)
+                self._session.drop()  # nobody knows what it is in the middle of
+                self._outages.connect()
+                self._fail(tasks, raised, chunk, apart)
+        return []
+
+    def _after_loss(
+        self, error: psycopg.Error, tasks: list[Task], luck: _Luck, chunk: ChunkRun,
+        apart: list[Task],
+    ) -> list[Task]:  # fmt: skip
+        """The connection broke before anything was committed, and there is a new one."""
+        luck.losses += 1
+        if luck.losses < (LOSSES if len(tasks) == 1 else LOSSES_TOGETHER):
+            return tasks
+        # The database works, but for these.
+        self._fail(tasks, ConnectionLostEachTime(luck.losses, error), chunk, apart)
+        return []
+
     def _after_race(
-        self, error: BaseException, tasks: list[Task], lost: int, chunk: ChunkRun,
+        self, error: BaseException, tasks: list[Task], luck: _Luck, chunk: ChunkRun,
         apart: list[Task],
     ) -> list[Task]:  # fmt: skip
         """Another transaction was in the way: what to take from the look-up again."""
+        luck.tries -= 1
+        if not luck.tries:
+            self._give_way(error, tasks, chunk, apart)
+            return []
         self._log.debug("redone from the look-up", why=safe_text(error))
         if is_lock_race(error) and len(tasks) > 1:
             # The same chunk would meet the same other one again: fewer locks are held at once.
@@ -163,7 +201,7 @@ class Transactions:
             self._transact(tasks[:middle], chunk, apart)
             return tasks[middle:]
         chunk.clear()
-        time.sleep(self._patience.after(lost))
+        time.sleep(self._patience.after(REDO - luck.tries))
         return tasks
 
     def _give_way(
@@ -182,9 +220,16 @@ class Transactions:
             outcome = Outcome(State.FAILED, RETRY, safe_text(why), describe(error), retry)
             self._decide(tasks[0], outcome, chunk, apart)
 
-    def _after_broken(self, broken: Broken, chunk: ChunkRun, apart: list[Task]) -> None:
-        """A handler ended the transaction, or its connection broke under it."""
+    def _after_broken(
+        self, broken: Broken, chunk: ChunkRun, apart: list[Task]
+    ) -> psycopg.Error | None:
+        """A handler ended the transaction, or its connection broke under it.
+
+        Returns what broke it where that undid all and is nobody's fault.
+        """
         session, culprits, backend = self._session, broken.culprits, self._session.backend
+        if broken.lost is not None:
+            self._outages.survive(broken.lost)
         session.rollback()
         self._outages.connect()  # raises where the database is away: then it was not the handler
         try:
@@ -192,22 +237,23 @@ class Transactions:
         except psycopg.Error as error:
             self._log.error("nobody can say what was committed", error=describe(error))
             chunk.leave_unclear(chunk.open([*broken.before, *culprits]))
-            return
-        known = broken.known or all(t.index in chunk.again for t in culprits)
-        if not landed and not known:
+            return None
+        if landed:
+            chunk.decided.update(t.index for t in broken.before)
+        elif broken.lost is not None:
+            return broken.lost
+        elif not broken.known:
             # Nothing of it is left: each of them alone shows whose fault it was.
-            chunk.again.update(t.index for t in culprits)
             self._transact(chunk.open(broken.before), chunk, apart)
             for task in culprits:
                 self._transact([task], chunk, apart)
-            return
-        if landed:
-            chunk.decided.update(t.index for t in broken.before)
+            return None
         for task in culprits:
             task.end(Outcome(State.IN_DOUBT, ENDED.code, reason=ENDED.reason) if landed else ENDED)
             chunk.decided.add(task.index)
             self._log.error("transaction ended by a handler", request_id=task.envelope.id,
                             type=task.envelope.type)  # fmt: skip
+        return None
 
     def _landed(self, backend: tuple[int, str] | None, xid: int) -> bool:
         """Whether a transaction that a handler ended was committed."""

@@ -29,16 +29,24 @@ ENDED = Outcome(
 
 
 class Broken(Exception):
-    """The transaction is gone, and one of these requests is to blame."""
+    """The transaction is gone; it went while one of these requests ran."""
 
     def __init__(
-        self, culprits: Sequence[Task], xid: int, *, known: bool, before: Sequence[Task] = ()
+        self,
+        culprits: Sequence[Task],
+        xid: int,
+        *,
+        known: bool = False,
+        lost: psycopg.Error | None = None,
+        before: Sequence[Task] = (),
     ) -> None:
         super().__init__(culprits[0].envelope.id)
         self.culprits = list(culprits)
         self.xid = xid
         self.known = known
-        """All of the culprits did it; otherwise nobody knows which one."""
+        """All of the culprits ended it; otherwise nobody knows which one did."""
+        self.lost = lost
+        """Set where the connection broke while they ran: perhaps none of them ended anything."""
         self.before = list(before)
         """What ran in the same transaction before any culprit did."""
 
@@ -144,7 +152,7 @@ class Segments:
         try:
             self._session.release()
         except TransactionEnded:
-            raise Broken(done, xid, known=False) from None
+            raise Broken(done, xid, known=len(done) == 1) from None
         except psycopg.Error as error:
             self._blame_commit(done, error, chunk)
             self._back(done, xid)  # a deferred constraint: find out whose
@@ -184,7 +192,8 @@ class Segments:
     def _check(self, task: Task, xid: int, before: Sequence[Task] = ()) -> None:
         """Raises Broken where the transaction is gone after a handler ran."""
         if self._session.lost_by_handler():
-            raise Broken([task], xid, known=False, before=before)
+            lost = self._session.broken_by
+            raise Broken([task], xid, known=lost is None, lost=lost, before=before)
         if self._session.ended(xid):
             raise Broken([task], xid, known=True, before=before)
 
@@ -238,7 +247,8 @@ class Segments:
     def _settle_batch(self, tasks: Sequence[Task], xid: int, chunk: ChunkRun) -> None:
         session = self._session
         if session.lost_by_handler():
-            raise Broken(tasks, xid, known=False)
+            lost = session.broken_by
+            raise Broken(tasks, xid, known=lost is None, lost=lost)
         if session.ended(xid):
             raise Broken(tasks, xid, known=True)
         self._blame(tasks, chunk)

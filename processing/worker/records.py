@@ -71,7 +71,7 @@ def row_of(task: Task, now: datetime) -> RequestRow:
         row.coalesce_key = task.reference
         row.not_before = final.due if waits else None
         row.window_start = task.window_start if waits else None
-        row.superseded_by = task.superseded_by
+        row.superseded_by = final.superseded_by
         row.status_ttl = None if task.handler is None else task.handler.status_ttl
         row.own_fingerprint = not task.tells_fingerprint
         row.keeps_payload = task.keeps_payload

@@ -91,8 +91,8 @@ def follow(task: Task, verdict: CoalescingDecision) -> None:
     """Applies the verdict on its reference to a task that was about to wait."""
     name = task.envelope.id
     if name in verdict.superseded:
-        task.final = Outcome(State.SUPERSEDED, State.SUPERSEDED.value)
-        task.superseded_by = verdict.superseded[name]
+        winner = verdict.superseded[name]
+        task.final = Outcome(State.SUPERSEDED, State.SUPERSEDED.value, superseded_by=winner)
     elif name in verdict.due and task.final is not None and task.final.due is not None:
         due, task.window_start = verdict.due[name]
         task.final = replace(task.final, due=max(due, task.final.due))

@@ -27,7 +27,7 @@ class Task:
         "claim", "claimed_run", "deaths", "decoded", "envelope", "final", "fingerprint",
         "first_hold", "follow_ups", "handler", "hides_fingerprint", "index", "lost", "outcome",
         "payload", "record", "reference", "result", "seconds", "started", "stored",
-        "superseded_by", "timeout", "used", "window_start",
+        "timeout", "used", "window_start",
     )  # fmt: skip
 
     def __init__(self, index: int, record: Record, envelope: Envelope) -> None:
@@ -55,7 +55,6 @@ class Task:
         self.reference: str | None = None
         """Under which it coalesces; None where it does not."""
         self.window_start: datetime | None = None
-        self.superseded_by: str | None = None
         self.follow_ups: list[FollowUp] = []
         self.result: bytes | None = None
         self.timeout = 0.0

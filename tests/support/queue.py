@@ -27,6 +27,8 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
         answer = answers.get(request.id)
         if isinstance(answer, BaseException):
             raise answer
+        if callable(answer):
+            answer()
 
     @app.handler("pay", retries=2)
     def pay(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> str:
@@ -47,6 +49,10 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
 
     @app.handler("count", coalesce=lambda p: p.get("sku"), window=20, window_cap=30, retries=1)
     def count(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+        note(request, tx)
+
+    @app.handler("tally", coalesce=lambda p: p["sku"])
+    def tally(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
         note(request, tx)
 
     @app.handler("pure", effect="none", retries=1)

@@ -13,6 +13,7 @@ from feedback import Client
 from feedback.contract.envelope import read
 from feedback.contract.ids import time_of, uuid7
 from feedback.contract.record import PARTITION
+from processing import App
 from stack import Stack
 from tests.support.kafka_topic import read_all
 from tests.support.queue import FAR, Queue
@@ -123,3 +124,67 @@ def test_of_one_client_the_last_submitted_wins_over_several_partitions(
         "superseded"
     }
     assert queue.row(names[-1])["state"] == "waiting"
+
+
+def test_what_a_lost_race_said_of_the_winner_is_forgotten(
+    queue: Queue, answers: dict[str, Any]
+) -> None:
+    """The newer one is cancelled before the chunk is done again."""
+    schema = queue.schema
+    queue.run(queue.record("newer", "count", {"sku": "s"}, ce_time="2026-01-01T00:00:09Z"))
+    queue.query(f"CREATE SEQUENCE {schema}.once")
+    queue.query(
+        f"CREATE FUNCTION {schema}.lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF new.id = 'b' AND nextval('{schema}.once') = 1 THEN"
+        " RAISE EXCEPTION 'a race' USING ERRCODE = '40001'; END IF; RETURN new; END $$"
+    )
+    queue.query(
+        f"CREATE TRIGGER lose BEFORE INSERT ON {schema}.requests"
+        f" FOR EACH ROW EXECUTE FUNCTION {schema}.lose()"
+    )
+    entries: list[str] = []
+
+    def cancel_the_newer_one_at_the_second_entry() -> None:
+        entries.append("b")
+        if len(entries) == 2:
+            queue.query(
+                f"UPDATE {schema}.requests SET state = 'cancelled', code = 'cancelled',"
+                " due_at = NULL, finished_at = now(), run = run + 1 WHERE id = 'newer'"
+            )
+
+    answers["b"] = cancel_the_newer_one_at_the_second_entry
+    queue.run(
+        queue.record("b", "once", {}),
+        queue.record("a", "count", {"sku": "s"}, ce_time="2026-01-01T00:00:01Z"),
+    )
+    assert len(entries) == 2, "there was no race"
+    assert queue.rows()["a"] == ("waiting", "coalescing")
+    assert queue.row("a")["superseded_by"] is None
+    assert "superseded_by" not in queue.told("a")
+
+
+def test_a_resend_to_who_does_not_know_its_type_leaves_a_request_its_reference(
+    queue: Queue, answers: dict[str, Any], ran: list[Any]
+) -> None:
+    answers["a"] = ValueError("no")
+    first = queue.record("a", "tally", {"sku": "s"}, ce_time="2026-01-01T00:00:01Z")
+    queue.run(first)
+    queue.again("a")
+    assert queue.rows()["a"] == ("failed", "handler_error")
+    answers.clear()
+    ran.clear()
+    older = App()
+    older.handler("other")(lambda payload: None)
+    older.start_worker()
+    queue.app, known = older, queue.app
+    stranger = queue.another(queue.url)
+    queue.app = known
+    known_executor, queue.executor = queue.executor, stranger
+    queue.run(queue.record("a", "tally", {"sku": "s"}, ce_time="2026-01-01T00:00:01Z"))
+    assert queue.rows()["a"] == ("waiting", "unknown_type")
+    stranger.close()
+    queue.executor = known_executor
+    queue.run(queue.record("b", "tally", {"sku": "s"}, ce_time="2026-01-01T00:00:02Z"))
+    assert queue.row("a")["superseded_by"] == "b"
+    queue.again("b")
+    assert [name for name, _ in ran] == ["b"]

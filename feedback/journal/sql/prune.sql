@@ -5,10 +5,12 @@
 SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::bigint
 
 -- name: prune_requests
+-- The end is by the clock of the machine that ran it, the beginning by the database's: of a worker
+-- whose clock had stopped at 1970 nothing may be forgotten that a copy may still come of.
 WITH old AS MATERIALIZED (
     SELECT ctid FROM {schema}.requests
     WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND finished_at < %(before)s
-      AND state = ANY (%(states)s)
+      AND created_at < %(before)s AND state = ANY (%(states)s)
     FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM {schema}.requests WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING id
@@ -50,7 +52,8 @@ DELETE FROM {schema}.counters WHERE ctid = ANY (ARRAY(
 
 -- name: prunable
 WITH old AS MATERIALIZED (
-    SELECT id FROM {schema}.requests WHERE finished_at < %(before)s AND state = ANY (%(states)s)
+    SELECT id FROM {schema}.requests
+    WHERE finished_at < %(before)s AND created_at < %(before)s AND state = ANY (%(states)s)
 )
 SELECT
     (SELECT count(*) FROM old),

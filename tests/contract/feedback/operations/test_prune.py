@@ -43,6 +43,14 @@ def test_what_ended_long_ago_goes_and_the_rest_stays(journal: Journal) -> None:
     assert ids(journal, "requests", "id") == sorted(left)
 
 
+def test_what_a_worker_with_a_clock_that_stands_still_wrote_stays(journal: Journal) -> None:
+    """Its copies may still come: forgotten, one of them would run again."""
+    journal.put("a", "done", created_at=NOW, finished_at=datetime.fromtimestamp(0, UTC))
+    assert prunable(journal.connection, BEFORE, schema=journal.schema)["requests"] == 0
+    assert pruned(journal) == {}
+    assert ids(journal, "requests", "id") == ["a"]
+
+
 def test_what_belongs_to_a_request_goes_with_it(journal: Journal) -> None:
     for name, state, ended in (("a", "done", OLD), ("b", "dead", OLD), ("c", "done", NOW)):
         journal.put(name, state, finished_at=ended)
@@ -97,8 +105,10 @@ def test_it_goes_page_range_by_page_range(
     monkeypatch.setattr(pruning, "PAGES", 3)
     journal.run(
         "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
-        " produced_at, finished_at) SELECT 'r' || n, 'a', 'done', 'ok', 'none', 't', 0, n, now(),"
-        " CASE WHEN n %% 2 = 0 THEN %s ELSE now() END FROM generate_series(1, 2000) n",
+        " produced_at, created_at, finished_at) SELECT 'r' || n, 'a', 'done', 'ok', 'none', 't', 0,"
+        " n, now(), %s, CASE WHEN n %% 2 = 0 THEN %s ELSE now() END FROM generate_series(1, 2000)"
+        " AS n",
+        OLD,
         OLD,
     )
 

@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from feedback.contract.envelope import read
 from feedback.contract.record import NOWHERE, Headers, Record
-from feedback.contract.states import MOST_CRASHES, WORKER_DIED
+from feedback.contract.states import MOST_CRASHES, WORKER_DIED, DeadLetterReason, State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.connections import Connection
 from feedback.journal.queries import execute
-from feedback.journal.releases import give_back, note_superseded, read_superseded
+from feedback.journal.releases import give_back, note_ended, read_superseded
 from feedback.journal.rows import headers_of
 from feedback.journal.tokens import ClaimNames, claim_token, tokens_of
+from feedback.status.status import StatusFields
 
 LONGEST_WALK: Final = 2000
 """Types that one walk looks at."""
@@ -27,6 +29,7 @@ LEASE: Final = 60.0
 """Seconds that a claim holds unless it is renewed."""
 _ROUNDS: Final = 4
 """Claims of one want: types that have less than their share leave the rest to others."""
+_ERROR_LENGTH: Final = 500
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _ROW_ONLY: Final = frozenset({"ce_id", "ce_type", "ce_notbefore"})
@@ -53,6 +56,28 @@ class Claimed(NamedTuple):
     """`worker_died` where its claims have ended in death too often: it is only to be written."""
 
 
+class UnreadableRow(NamedTuple):
+    """A row that was due and is `dead` now, as no request can be read from it."""
+
+    id: str
+    type: str
+    run: int
+    attempt: int
+    error: str
+    fingerprint: bytes | None
+    status_ttl: int | None
+    """Seconds; None = the default."""
+    state: State = State.DEAD
+    code: str = DeadLetterReason.MALFORMED.value
+
+    def status(self, at: datetime) -> StatusFields:
+        """What it says since `at`."""
+        return StatusFields(
+            self.id, self.type, self.state, self.run, code=self.code, attempt=self.attempt, at=at,
+            fingerprint=self.fingerprint, error=self.error,
+        )  # fmt: skip
+
+
 class ClaimResult(NamedTuple):
     """What a claim brought."""
 
@@ -62,6 +87,7 @@ class ClaimResult(NamedTuple):
     """Seconds until the first row of a type that has none due now; None where no such type is."""
     after: str
     """The type after which the next claim is to start."""
+    unreadable: list[UnreadableRow] = []  # noqa: RUF012 - nobody writes to it
 
 
 class _Row(NamedTuple):
@@ -88,11 +114,13 @@ def claim(
     schema: str,
     results: bool = False,
     after: str = "",
+    expired: bool = True,
 ) -> ClaimResult:
     """Claims rows that are due, the first due ones of each type in turn, in one transaction.
 
     `results`: what is superseded on the way gets a result record. `after`: where the last claim
-    left off; of very many types a claim looks at some.
+    left off; of very many types a claim looks at some. `expired`: also rows whose claim has run
+    out, which counts as a crash of whoever had it.
     """
     firsts, after = first_due(connection, after, schema=schema)
     firsts = [(t, s) for t, s in firsts if t not in want.paused and want.limits.get(t, 1) > 0]
@@ -100,7 +128,7 @@ def claim(
     room = {t: want.limits.get(t, want.most) for t, s in firsts if s <= 0}
     if not room or want.most < 1:
         return ClaimResult([], [], later, after)
-    values = {"token": claim_token(instance, want.order), "lease": LEASE}
+    values = {"token": claim_token(instance, want.order), "lease": LEASE, "expired": expired}
     rows: list[_Row] = []
     with connection.transaction():
         for _ in range(_ROUNDS):
@@ -112,13 +140,15 @@ def claim(
             for kind, share in shares.items():
                 n = sum(row.type == kind for row in got)
                 room[kind] = room[kind] - n if n == share else 0
+        records, unreadable = _read_records(connection, rows, want.order, values, schema)
+        rows = [row for row in rows if row.id in records]
         rows, superseded = _settle_references(connection, rows, values, schema)
         if results:
-            note_superseded(connection, superseded, schema)
+            note_ended(connection, [*superseded, *unreadable], schema)
     # Those that are due first go first; of one type the claim has seen to that.
     rows.sort(key=lambda row: (row.due, row.created_at))
-    found = [Claimed(_record(row, want.order), _verdict(row)) for row in rows]
-    return ClaimResult(found, superseded, later, after)
+    found = [Claimed(records[row.id], _verdict(row)) for row in rows]
+    return ClaimResult(found, superseded, later, after, unreadable)
 
 
 def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:
@@ -210,6 +240,34 @@ def _settle_references(
         expired = execute(connection, "supersede_expired", schema, {**values, "ids": started})
         superseded += read_superseded(expired)
     return [row for row in rows if row.id not in gone], superseded
+
+
+def _read_records(
+    connection: Connection, rows: Sequence[_Row], order: int, values: Mapping[str, Any], schema: str
+) -> tuple[dict[str, Record], list[UnreadableRow]]:
+    """The records of claimed rows by id, and the rows that hold none, which are dead now.
+
+    Another version, or SQL by hand, may have written anything: one such row must keep no other one
+    from being claimed, nor come back for ever.
+    """
+    records, errors = {}, {}
+    for row in rows:
+        try:
+            record = _record(row, order)
+            read(record)
+        except Exception as error:  # noqa: BLE001 - whatever cannot be read
+            text = f"its row holds no request: {type(error).__name__}: {error}"
+            errors[row.id] = text[:_ERROR_LENGTH].replace("\0", "\ufffd")
+        else:
+            records[row.id] = record
+    if not errors:
+        return records, []
+    values = {
+        **values, "ids": list(errors), "errors": list(errors.values()),
+        "code": DeadLetterReason.MALFORMED,
+    }  # fmt: skip
+    ended = execute(connection, "end_unreadable", schema, values)
+    return records, [UnreadableRow(*row) for row in ended]
 
 
 def _record(row: _Row, order: int) -> Record:

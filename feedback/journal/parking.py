@@ -46,7 +46,7 @@ class ParkedRequest(NamedTuple):
 
 
 class ParkResult(NamedTuple):
-    """What a park did."""
+    """What a park did; of one that failed, what it may have done."""
 
     runs: dict[str, int]
     """Ids that wait now by it, with their run numbers."""
@@ -61,16 +61,16 @@ def park(
     *,
     schema: str,
     results: bool = False,
+    result: ParkResult | None = None,
 ) -> ParkResult:
     """Writes waiting rows, and lets failed ones wait that were sent again. Each id may come once.
 
     What another copy of a request holds up is tried in halves, and left in the end: that copy runs.
     So is one that the database refuses: it is no neighbour's fault. Raises psycopg.Error where the
-    database is away.
+    database is away: `result`, where it is given, has what may have been written until then.
     `results`: what is superseded on the way gets a result record.
     """
-    runs: dict[str, int] = {}
-    superseded: list[Superseded] = []
+    result = ParkResult({}, []) if result is None else result
 
     def write(some: Sequence[ParkedRequest]) -> None:
         connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
@@ -79,11 +79,11 @@ def park(
         new = dict(execute(connection, "park", schema, values).fetchall())
         if revived or new:
             notify_due(connection, schema=schema)
-        runs.update(revived | new)
-        superseded.extend(gone)
+        result.runs.update(revived | new)
+        result.superseded.extend(gone)
 
     write_in_halves(connection, parcels, write)
-    return ParkResult(runs, superseded)
+    return result
 
 
 def _revive(

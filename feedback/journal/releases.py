@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from psycopg import errors
 
+from feedback.contract.record import Headers
+from feedback.contract.states import State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.connections import Connection
 from feedback.journal.notifications import notify_due
@@ -47,7 +49,7 @@ def _release(
         locked = execute(connection, lock, schema, values).fetchall()
         superseded = give_back(connection, locked, schema)
         if results:
-            note_superseded(connection, superseded, schema)
+            note_ended(connection, superseded, schema)
         if locked:
             notify_due(connection, schema=schema)
         return superseded
@@ -69,7 +71,7 @@ def settle(
     left = [(request_id, True) for request_id in sorted(set(ids) - gone)]
     superseded += give_back(connection, left, schema)
     if results:
-        note_superseded(connection, superseded, schema)
+        note_ended(connection, superseded, schema)
     return superseded
 
 
@@ -91,11 +93,32 @@ def give_back(
 
 def read_superseded(rows: Iterable[tuple[Any, ...]]) -> list[Superseded]:
     """What the statements return that make rows `superseded`."""
-    return [Superseded(*row[:6])._replace(headers=headers_of(row[6])) for row in rows]
+    return [Superseded(*row[:6])._replace(headers=_readable(row[6])) for row in rows]
 
 
-def note_superseded(connection: Connection, superseded: Sequence[Superseded], schema: str) -> None:
+def _readable(headers: str | None) -> Headers:
+    """A row's headers, which say who wants to hear of its end; none where they say nothing."""
+    try:
+        return headers_of(headers)
+    except (TypeError, ValueError):  # of another version, or written by hand
+        return []
+
+
+class EndedRow(Protocol):
+    """What is needed of a row that ended without a run."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def code(self) -> str: ...
+
+
+def note_ended(connection: Connection, ended: Sequence[EndedRow], schema: str) -> None:
     """Writes their result records."""
-    records = [ResultRecord(s.id, s.type, s.state, s.code) for s in superseded]
+    records = [ResultRecord(row.id, row.type, row.state, row.code) for row in ended]
     with connection.cursor() as cursor:
         add_results(cursor, schema, records)

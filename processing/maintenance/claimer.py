@@ -9,6 +9,8 @@ import threading
 import time
 from dataclasses import replace
 
+from structlog.stdlib import BoundLogger
+
 from feedback.contract.record import claim_of
 from feedback.journal.backends import end_backends
 from feedback.journal.claims import ClaimRequest, claim, hold, renew
@@ -31,7 +33,10 @@ from processing.settings import MaintenanceSettings
 class Claimer:
     """What is to be done about rows that are due."""
 
-    def __init__(self, settings: MaintenanceSettings, reporting: Reporting) -> None:
+    def __init__(
+        self, settings: MaintenanceSettings, reporting: Reporting, log: BoundLogger
+    ) -> None:
+        self._log = log
         self._instance = settings.instance
         self._schema = settings.schema
         self._lease = settings.lease
@@ -47,6 +52,7 @@ class Claimer:
         self._held: list[str] = []
         self._releases: dict[tuple[str, int], None] = {}
         self._backends: list[tuple[int, str]] = []
+        self._spared_until = float("-inf")
 
     # Said by the thread that takes frames
 
@@ -97,11 +103,28 @@ class Claimer:
                 return 0.0
             return self._timing.pause(now)
 
+    def spare(self, until: float) -> None:
+        """Until then no row is claimed whose claim has run out: whoever has it may renew it yet."""
+        with self._lock:
+            self._spared_until = until
+
     def keep_claims(self, connection: Connection) -> None:
         """Gives claims back and extends leases. Raises psycopg.Error where the database is away."""
         with self._lock:
             renewal, self._renewal = self._renewal, []
             held, self._held = self._held, []
+        try:
+            self._give_back(connection)
+            renew(connection, self._instance, renewal, schema=self._schema)
+            hold(connection, held, self._lease, schema=self._schema)
+        except BaseException:
+            with self._lock:  # as soon as the database is back, unless there is a later word
+                self._renewal = self._renewal or renewal
+                self._held = self._held or held
+            raise
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._lock:
             releases, backends = list(self._releases), self._backends.copy()
         if releases:
             end_backends(connection, backends)
@@ -113,23 +136,20 @@ class Claimer:
                     self._releases.pop(pair, None)
                 del self._backends[: len(backends)]
             self._reporting.superseded(lost)
-        given_back = set(releases)
-        pairs = [pair for pair in renewal if pair not in given_back]
-        renew(connection, self._instance, pairs, schema=self._schema)
-        hold(connection, held, self._lease, schema=self._schema)
 
     def claim(self, connection: Connection) -> None:
         """Claims rows where it is time. Raises psycopg.Error where the database is away."""
         with self._lock:
-            wanted = self._timing.tick(time.monotonic())
-            foreign = self._foreign
+            now = time.monotonic()
+            wanted = self._timing.tick(now)
+            foreign, expired = self._foreign, now >= self._spared_until
         if wanted is None:
             return
         wanted = replace(wanted, paused=foreign.union(wanted.paused))
         try:
             found = claim(
                 connection, self._instance, wanted,
-                schema=self._schema, results=self._results, after=self._after,
+                schema=self._schema, results=self._results, after=self._after, expired=expired,
             )  # fmt: skip
         except BaseException:
             with self._lock:
@@ -139,6 +159,12 @@ class Claimer:
         with self._lock:
             in_time = self._timing.claimed(len(found.rows), found.due_in, time.monotonic())
         self._reporting.superseded(found.superseded)
+        self._reporting.unreadable(found.unreadable)
+        for row in found.unreadable:
+            self._log.error(
+                "a waiting row holds no request: dead", request_id=row.id, type=row.type,
+                error=row.error,
+            )  # fmt: skip
         if not in_time:
             with self._lock:
                 self._releases.update(dict.fromkeys(claim_of(row.record) for row in found.rows))

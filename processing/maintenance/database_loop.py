@@ -40,6 +40,9 @@ from processing.settings import MaintenanceSettings
 
 WRITE_COUNTERS_EVERY = 2.0
 SWEEP, COUNTERS = "sweep", "counters"
+SPARED = 15.0
+"""Seconds after an outage of the database in which claims that ran out meanwhile are left to those
+who have them: nobody could renew any, and who is back first must not take them for dead."""
 
 
 class DatabaseLoop:
@@ -62,7 +65,7 @@ class DatabaseLoop:
         self._duties.hasten(SWEEP, time.monotonic())
         self._counters = Counters()
         self._reporting = Reporting(tell, publish, self.count, settings.status_ttl)
-        self._claimer = Claimer(settings, self._reporting)
+        self._claimer = Claimer(settings, self._reporting, log)
         self._unstarted = UnstartedHandling(settings, self._reporting, log)
         self._connection = ListeningConnection(
             settings.database_url, settings.schema, settings.instance, self._claimer.woken
@@ -70,6 +73,7 @@ class DatabaseLoop:
         self._failures: defaultdict[str, Breaker] = defaultdict(Breaker)
         """By work that failed though the database is there: it is not tried again at once."""
         self._probe = DatabaseProbe(settings, self._connection, self._reporting, health, log)
+        self._spared_until = float("-inf")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="database", daemon=True)
 
@@ -138,10 +142,13 @@ class DatabaseLoop:
     def _turn(self) -> None:
         now = time.monotonic()
         if self._probe.pause(now) == 0:
-            was_up = self._probe.up
+            was_up, tried = self._probe.up, self._probe.said_ready
             self._probe.attempt()
             if not was_up:
                 self._failures.clear()
+            if tried and not was_up and self._probe.up:
+                self._spared_until = time.monotonic() + SPARED
+                self._claimer.spare(self._spared_until)
             return
         self._when_up(self._tend_unstarted, self._unstarted.pending)
         self._when_up(self._tend_queue, self._claimer.pause(now) == 0.0)
@@ -241,6 +248,8 @@ class DatabaseLoop:
         self._unstarted.write_letters(self._connection.open())
 
     def _sweep(self) -> None:
+        if time.monotonic() < self._spared_until:
+            return
         connection, schema = self._connection.open(), self._settings.schema
         with connection.transaction(), connection.cursor() as cursor:
             rows = sweep_expired_claims(connection, schema=schema)

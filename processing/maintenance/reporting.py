@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from feedback.contract.counts import AnyCounts, Count
+from feedback.journal.claims import UnreadableRow
 from feedback.journal.coalescing import Superseded
 from feedback.status.store import StatusWrite
 from processing.ipc.frames import Frame
@@ -31,4 +32,11 @@ class Reporting:
         """Publishes and counts rows whose place a newer one has taken."""
         if rows:
             self.publish(superseded_statuses(rows, datetime.now(UTC), self.status_ttl))
+            self.count(Counter(Count(row.type, row.state, row.code) for row in rows))
+
+    def unreadable(self, rows: Sequence[UnreadableRow]) -> None:
+        """Publishes and counts rows that hold no request."""
+        if rows:
+            now, ttl = datetime.now(UTC), self.status_ttl
+            self.publish([StatusWrite.of(r.status(now), ttl=r.status_ttl or ttl) for r in rows])
             self.count(Counter(Count(row.type, row.state, row.code) for row in rows))

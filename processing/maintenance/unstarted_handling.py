@@ -17,7 +17,8 @@ from feedback.contract.record import Record
 from feedback.contract.states import DUPLICATE, PARKED, SHUTDOWN, State
 from feedback.journal.backends import end_backends
 from feedback.journal.connections import Connection
-from feedback.journal.parking import park
+from feedback.journal.failures import outage_of
+from feedback.journal.parking import ParkResult, park
 from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
@@ -70,10 +71,14 @@ class UnstartedHandling:
     def park_waiting(self, connection: Connection) -> None:
         """Parks what waits for it. Raises psycopg.Error where the database is away."""
         while (part := self._next_part()) is not None:
+            done = ParkResult({}, [])
             try:
-                self._park(connection, part)
-            except psycopg.Error:
-                self._give_up(part)
+                self._park(connection, part, done)
+            except psycopg.Error as error:
+                if outage_of(error, connected=not connection.closed) is None:
+                    self._give_up(part)
+                else:
+                    self._put_back(part, done)
                 raise
 
     def refuse_waiting(self) -> None:
@@ -97,13 +102,32 @@ class UnstartedHandling:
         with self._lock:
             return self._parts.popleft() if self._parts else None
 
-    def _park(self, connection: Connection, part: UnstartedRecords) -> None:
+    def _put_back(self, part: UnstartedRecords, done: ParkResult) -> None:
+        """The connection was lost: it is tried again, or refused if the database is away.
+
+        What may have been written is not refused then, as any instance may run it: as of suspects
+        nothing is said of it but what its row says.
+        """
+        parts = [part]
+        begun = done.runs.keys() | {row.id for row in done.superseded}
+        if begun and not part.lost:
+            records = parking(part.records, [], part.decoded).records
+            written = [record for name, record in records.items() if name in begun]
+            known = set(map(id, written))
+            rest = [record for record in part.records if id(record) not in known]
+            parts = [part._replace(records=written, lost=[(0, 0)] * len(written))]
+            parts += [part._replace(records=rest)] if rest else []
+        with self._lock:
+            self._parts.extendleft(reversed(parts))
+
+    def _park(self, connection: Connection, part: UnstartedRecords, done: ParkResult) -> None:
         reporting = self._reporting
         end_backends(connection, part.backends)
         found = parking(part.records, part.lost, part.decoded)
         parked = park(
-            connection, found.parcels, part.code, schema=self._schema, results=self._results
-        )
+            connection, found.parcels, part.code,
+            schema=self._schema, results=self._results, result=done,
+        )  # fmt: skip
         runs = parked.runs
         mine = [p._replace(run=runs[p.id]) for p in found.parcels if p.id in runs]
         now, ttl = datetime.now(UTC), reporting.status_ttl

@@ -14,7 +14,8 @@ class Proxy:
 
     ``cut()`` breaks every connection and refuses new ones; ``hang()`` keeps them but forwards
     nothing; ``mend()`` ends both. ``lose_answer(b"COMMIT")`` breaks one connection: the next whose
-    client says that, once the service has answered, so what was said has been done.
+    client says that, once the service has answered, so what was said has been done; `for_good`:
+    and as ``cut()`` from then on.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -24,6 +25,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._losing: bytes | None = None
+        self._then_cut = False
         self._silent: set[socket.socket] = set()
         self.lost = 0
         """Answers that were lost so far."""
@@ -55,9 +57,9 @@ class Proxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def lose_answer(self, to: bytes) -> None:
+    def lose_answer(self, to: bytes, *, for_good: bool = False) -> None:
         with self._lock:
-            self._losing = to
+            self._losing, self._then_cut = to, for_good
 
     def before(self, url: str) -> str:
         """The URL of the service behind, through this proxy."""
@@ -127,6 +129,8 @@ class Proxy:
             while data := source.recv(65536):
                 self._flow.wait()
                 if self._is_lost(source, sink, data):
+                    if self._then_cut:
+                        self.cut()
                     break
                 sink.sendall(data)
         for end in (source, sink):

@@ -26,6 +26,7 @@ WITH due AS MATERIALIZED (
     FROM unnest(%(types)s::text[], %(shares)s::int[]) AS wanted(type, share), LATERAL (
         SELECT r.ctid FROM {schema}.requests r
         WHERE r.state = 'waiting' AND r.type = wanted.type AND r.due_at <= statement_timestamp()
+          AND (r.token IS NULL OR %(expired)s)
           AND (r.coalesce_key IS NULL OR NOT EXISTS (
               SELECT FROM {schema}.requests c
               WHERE c.state = 'waiting' AND c.token IS NOT NULL AND c.coalesce_key IS NOT NULL
@@ -42,7 +43,21 @@ SET token = %(token)s, run = r.run + 1, crashes = r.crashes + (r.token IS NOT NU
     due_at = statement_timestamp() + make_interval(secs => %(lease)s)
 WHERE r.ctid = ANY (ARRAY(SELECT ctid FROM due))
 RETURNING r.id, r.type, r.topic, least(greatest(r.produced_at, 'epoch'), '9999-12-30Z'), r.key, r.payload, r.headers::text, r.crashes,
-          r.coalesce_key, coalesce(r.not_before, r.created_at), r.created_at
+          r.coalesce_key, least(greatest(coalesce(r.not_before, r.created_at), 'epoch'), '9999-12-30Z'),
+          least(greatest(r.created_at, 'epoch'), '9999-12-30Z')
+
+-- name: end_unreadable
+-- Rows that were just claimed and hold no request that this version can read. All else stays as it
+-- is, for whoever looks into it.
+UPDATE {schema}.requests r
+SET state = 'dead', code = %(code)s, error = u.error, token = NULL, lease_until = NULL,
+    due_at = NULL, window_start = NULL, finished_at = statement_timestamp()
+FROM unnest(%(ids)s::text[], %(errors)s::text[]) AS u(id, error)
+WHERE r.ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.requests WHERE id = ANY (%(ids)s)
+)) AND r.id = u.id AND r.token = %(token)s
+RETURNING r.id, r.type, r.run, r.attempt, r.error,
+          CASE WHEN NOT r.own_fingerprint THEN r.fingerprint END, r.status_ttl
 
 -- name: start_coalesced
 -- Locks the reference in any case, so that of two instances that claim two of its rows at once the

@@ -92,6 +92,56 @@ def test_limits_and_paused_types(rows: WaitingRows) -> None:
     assert set(kinds) == {"t0", "t3"}
 
 
+BAD_ROWS = {
+    "no-list": "headers = '{\"v\": 2}'",
+    "triple": 'headers = \'[["x", "YQ==", 1]]\'',
+    "no-base64": 'headers = \'[["x", "Y"]]\'',
+    "no-number": 'headers = \'[["ce_timeout", "c29vbg=="]]\'',
+    "twice": 'headers = \'[["ce_replyto", "YQ=="], ["ce_replyto", "YQ=="]]\'',
+}
+
+
+def test_rows_that_hold_no_request_are_dead_and_stop_no_neighbour(rows: WaitingRows) -> None:
+    """As another version, or somebody by hand, may write them."""
+    rows.add(*BAD_ROWS, "good", "endless", "long-ago")
+    rows.add("bad-older", "good-newer", coalesce_key="k", token="gone", type="count")
+    rows.add("bad-reference", coalesce_key="another", type="count")
+    no_list = dict.fromkeys(("bad-older", "bad-reference"), "headers = '7'")
+    for name, change in {**BAD_ROWS, **no_list}.items():
+        rows.query(f"UPDATE {rows.schema}.requests SET {change} WHERE id = '{name}'")
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET not_before = NULL, created_at = 'infinity'"
+        " WHERE id = 'endless'"
+    )
+    rows.query(f"UPDATE {rows.schema}.requests SET not_before = '-infinity' WHERE id = 'long-ago'")
+    haul = claim(rows.connection, "a", ClaimRequest(1, 100), schema=rows.schema, results=True)
+
+    dead = {*BAD_ROWS, "bad-reference"}
+    assert sorted(ids(haul)) == ["endless", "good", "good-newer", "long-ago"]
+    assert [row.id for row in haul.superseded] == ["bad-older"]
+    assert {(row.id, row.state, row.code) for row in haul.unreadable} == {
+        (name, "dead", "malformed") for name in dead
+    }
+    state, code, token, error, payload, due_at = rows.columns(
+        "triple", "state", "code", "token", "error", "payload", "due_at"
+    )
+    assert (state, code, token, payload, due_at) == ("dead", "malformed", None, b"{}", None)
+    assert error.startswith("its row holds no request: ValueError")
+    told = rows.query(f"SELECT request_id, state, code FROM {rows.schema}.results")
+    gone = ("bad-older", "superseded", "superseded")
+    assert set(told) == {gone, *((name, "dead", "malformed") for name in dead)}
+
+
+def test_claims_that_ran_out_can_be_left_to_whoever_has_them(rows: WaitingRows) -> None:
+    rows.add("theirs", "free")
+    assert len(take(rows, order=1, who="b").rows) == 2
+    release(rows.connection, "b", [("free", 1)], schema=rows.schema)
+    rows.expire("theirs")
+    spared = claim(rows.connection, "a", ClaimRequest(1, 9), schema=rows.schema, expired=False)
+    assert ids(spared) == ["free"]
+    assert ids(take(rows, order=2)) == ["theirs"]
+
+
 def test_nothing_waits(rows: WaitingRows) -> None:
     assert take(rows) == ClaimResult([], [], None, "")
 

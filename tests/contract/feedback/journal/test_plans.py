@@ -10,6 +10,7 @@ from tests.support.waiting_rows import WaitingRows
 
 CLAIMED = [("r1", 1), ("r2", 1)]
 VALUES = {
+    "expired": True,
     "types": ["t0", "t1"], "shares": [50, 50], "token": "x:1", "lease": LEASE,
     "ids": [name for name, _ in CLAIMED], "tokens": ["x:1", "x:1"], "after": "", "most": 2000,
 }  # fmt: skip

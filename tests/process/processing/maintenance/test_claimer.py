@@ -10,12 +10,14 @@ from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import (
     DatabaseState,
     DueRows,
+    HoldTokens,
     ProbeDatabase,
     ReleaseClaims,
     RenewClaims,
     RowDueIn,
     WantRows,
 )
+from stack import Stack
 from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -108,6 +110,48 @@ def test_two_processes_claim_distinct_rows(ready: StartMaintenance, rows: Waitin
     taken = [due(maintenance) for maintenance in (one, two)]
     assert [len(part) for part in taken] == [100, 100]
     assert not set(taken[0]) & set(taken[1])
+
+
+def says(maintenance: MaintenanceProcess, *, up: bool) -> None:
+    """Waits until its last word on the database is this one."""
+    eventually(lambda: [state.up for state in maintenance.received(DatabaseState)[-1:]] == [up])
+
+
+def test_who_is_back_first_after_an_outage_takes_nobody_for_dead(
+    ready: StartMaintenance, rows: WaitingRows, proxy: Proxy, through: str, stack: Stack
+) -> None:
+    """It lasted longer than a lease, so nobody could renew any."""
+    rows.add("row")
+    rows.add("call", state="running", type="call", effect="external", due_in=0.0)
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET token = 'chunk', due_at = NULL,"
+        " lease_until = now() + interval '1 min' WHERE id = 'call'"
+    )
+    with Proxy.of(stack.database) as own:
+        one = ready("one", database_url=own.before(stack.database), sweep_interval=0.1)
+        two = ready("two", database_url=through, sweep_interval=0.1)
+        two.send(WantRows(1, 10, {}, []))
+        assert due(two) == ["row"]
+        for line, maintenance in ((own, one), (proxy, two)):
+            line.cut()
+            maintenance.send(ProbeDatabase())
+            says(maintenance, up=False)
+        two.send(RenewClaims([("row", 1)]))
+        two.send(HoldTokens(["chunk"]))
+        rows.query(f"UPDATE {rows.schema}.requests SET lease_until = now() - interval '1 s'")
+        rows.expire("row")
+        own.mend()
+        says(one, up=True)
+        one.send(WantRows(1, 10, {}, []))
+        turn(one, len(one.received(DatabaseState)) + 1)
+        turn(one, len(one.received(DatabaseState)) + 1)
+        proxy.mend()
+        says(two, up=True)
+        held = "SELECT id FROM {}.requests WHERE lease_until > now() ORDER BY id"
+        eventually(lambda: rows.query(held.format(rows.schema)) == [("call",), ("row",)])
+
+    assert rows.columns("row", "token", "crashes") == ("two:1", 0)
+    assert rows.columns("call", "state", "crashes") == ("running", 0)
 
 
 def test_limits_and_paused_types_of_a_want(ready: StartMaintenance, rows: WaitingRows) -> None:

@@ -201,6 +201,47 @@ def test_without_a_database_parked_records_are_refused(
     assert rows.states() == {}
 
 
+def test_what_was_parked_is_not_refused_where_the_answer_was_lost(
+    ready: StartMaintenance,
+    rows: WaitingRows,
+    proxy: Proxy,
+    through: str,
+    statuses: RedisStatusStore,
+) -> None:
+    """The park of the first half has landed; of the second nothing was written."""
+    # One that is locked out has the park tried in halves.
+    rows.query(
+        f"ALTER TABLE {rows.schema}.requests ADD CONSTRAINT no_7 CHECK (id <> 'r-7' OR run > 0)"
+    )
+    maintenance = ready(database_url=through)
+    proxy.lose_answer(b"COMMIT")
+    maintenance.send(Park(1, "parked", [message(n) for n in range(8)], [], [], []))
+
+    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 8)
+    assert proxy.lost == 1
+    assert sorted(rows.states()) == [f"r-{n}" for n in range(7)]
+    assert rows.query(f"SELECT DISTINCT resends FROM {rows.schema}.requests") == [(0,)]
+    eventually(lambda: state_of(statuses, "r-7") == ("failed", "shutdown"))
+    parked = {f"r-{n}": ("waiting", "parked") for n in range(7)}
+    eventually(lambda: {name: state_of(statuses, name) for name in parked} == parked)
+
+
+def test_what_may_be_parked_is_not_refused_while_the_database_is_away(
+    ready: StartMaintenance,
+    rows: WaitingRows,
+    proxy: Proxy,
+    through: str,
+    statuses: RedisStatusStore,
+) -> None:
+    maintenance = ready(database_url=through)
+    proxy.lose_answer(b"COMMIT", for_good=True)
+    maintenance.send(Park(1, "parked", [message(1)], [], [], []))
+
+    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 1)
+    assert rows.states() == {"r-1": "waiting"}
+    assert state_of(statuses, "r-1") is None
+
+
 def test_at_the_end_parks_and_releases_are_done_and_nothing_is_claimed(
     ready: StartMaintenance, rows: WaitingRows
 ) -> None:
@@ -249,11 +290,13 @@ def test_a_request_that_the_database_refuses_stops_no_neighbour(
     assert maintenance.received(DatabaseState) == []
 
 
-def test_a_row_with_an_endless_time_stops_no_claim(
-    ready: StartMaintenance, rows: WaitingRows
+def test_a_row_that_cannot_be_read_stops_no_claim_and_its_producer_is_told(
+    ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
 ) -> None:
-    rows.add("a", "b")
+    rows.add("a", "b", "c")
     rows.query(f"UPDATE {rows.schema}.requests SET produced_at = 'infinity' WHERE id = 'a'")
+    rows.query(f"UPDATE {rows.schema}.requests SET headers = '7' WHERE id = 'c'")
     maintenance = ready()
     maintenance.send(WantRows(1, 10, {}, []))
     assert sorted(due(maintenance)) == ["a", "b"]
+    eventually(lambda: state_of(statuses, "c") == ("dead", "malformed"))

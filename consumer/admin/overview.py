@@ -14,6 +14,7 @@ from consumer.admin.lag import group_lag
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
+from feedback.contract.states import State
 from feedback.errors import OncepoolError
 from feedback.operations.statistics import Figures, figures, outcomes
 from processing.cluster.instances import connect as connect_redis
@@ -31,6 +32,9 @@ class Look:
     limits: ClusterLimits | None = None
     topics: list[Row] | None = None
     requests: list[Row] | None = None
+    """How requests ended."""
+    postponed: list[Row] | None = None
+    """What was written down to wait instead, each time that it was."""
     journal: Figures | None = None
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -131,7 +135,8 @@ def _ask_journal(settings: Settings, minutes: int, found: Look) -> None:
     with connect(settings) as connection:
         requests = outcomes(connection, since, schema=settings.database_schema)
         found.journal = figures(connection, schema=settings.database_schema)
-    found.requests = requests
+    found.requests = [row for row in requests if row["state"] != State.WAITING]
+    found.postponed = [row for row in requests if row["state"] == State.WAITING]
 
 
 def _age(row: Row, now: datetime) -> float:

@@ -127,6 +127,7 @@ def as_json(found: Look) -> Row:
         parts["topics"] = found.topics
     if found.requests is not None and found.journal is not None:
         parts["requests"] = found.requests
+        parts["postponed"] = found.postponed
         parts["types"] = found.journal.types
     parts["problems"] = found.problems
     return parts
@@ -152,6 +153,8 @@ def render(found: Look, width: int) -> Group:
         shown += _table("types", TYPE, found.journal.types, width)
     if found.requests is not None:
         shown += _table("requests", COUNT, found.requests, width)
+    if found.postponed:
+        shown += _table("postponed", COUNT, found.postponed, width)
     return Group(*shown)
 
 

@@ -30,6 +30,10 @@ CountKey: TypeAlias = tuple[str, str, str]
 """Request type, state, code."""
 
 
+Loss: TypeAlias = tuple[float, float, str]
+"""When a start began and when its worker ended, of CLOCK_MONOTONIC, and how that ended."""
+
+
 class Suspect(NamedTuple):
     """Why a record has to be looked up in the journal before it may run again."""
 
@@ -43,6 +47,8 @@ class Suspect(NamedTuple):
     """Its starts that ended with their worker, as far as this instance knows."""
     reason: str | None = None
     """What the producer is told with the verdict; None: what the verdict says by itself."""
+    losses: tuple[Loss, ...] = ()
+    """Those starts, in their order."""
 
 
 # To every child

@@ -283,9 +283,11 @@ class Pool:
             self.lanes.put_back(other, {})
         culprit = culprit_of(chunk, running, worker.terminated)
         self.crew.respawn.died(now, blamed=culprit is not None)
+        begun = now if running is None or running.chunk != chunk.number else running.started
         suspects = suspects_of_death(
-            chunk, culprit, worker.backends, self.token(chunk), worker.terminated
-        )
+            chunk, culprit, worker.backends, self.token(chunk), worker.terminated,
+            (begun, now, cause),
+        )  # fmt: skip
         self.lanes.put_back(chunk, suspects)
         blamed = None if culprit is None else chunk.records[culprit]
         return [Died(number, cause, len(suspects), blamed)]

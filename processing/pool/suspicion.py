@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED
-from processing.ipc.frames import Backend, Suspect
+from processing.ipc.frames import Backend, Loss, Suspect
 from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk
 from processing.pool.worker_state import Terminated
@@ -16,7 +16,7 @@ UNSUSPECTED: Final = Suspect(None, (), ())
 
 def suspect_again(
     earlier: Suspect | None, backends: Sequence[Backend], token: str, *,
-    verdict: str | None = None, reason: str | None = None, crashes: int = 0,
+    verdict: str | None = None, reason: str | None = None, loss: Loss | None = None,
 ) -> Suspect:  # fmt: skip
     """One more start of a record is unclear; all that was suspected before stays.
 
@@ -28,8 +28,9 @@ def suspect_again(
         known.verdict or verdict,
         tuple(dict.fromkeys((*known.backends, *backends))),
         tuple(dict.fromkeys((*known.tokens, token))),
-        known.crashes + crashes,
+        known.crashes + (loss is not None),
         known.reason if known.verdict else reason,
+        known.losses if loss is None else (*known.losses, loss),
     )
 
 
@@ -39,21 +40,22 @@ def suspects_of_death(
     backends: Sequence[Backend],
     token: str,
     terminated: Terminated | None,
+    loss: Loss,
 ) -> dict[int, Suspect]:
     """The suspects among a chunk whose worker died, by index.
 
-    `terminated`: the request that the worker was asked to end.
+    `terminated`: the request that the worker was asked to end; `loss`: the culprit's start.
     """
     suspects: dict[int, Suspect] = {}
     for index, _ in chunk.remaining():
-        verdict, reason, crashes = None, None, 0
+        verdict = reason = None
         if index == culprit:
-            crashes = 1
             before = 0 if chunk.suspect is None else chunk.suspect.crashes
             verdict, reason = _verdict(chunk, index, before + 1, terminated)
         suspects[index] = suspect_again(
-            chunk.suspect, backends, token, verdict=verdict, reason=reason, crashes=crashes
-        )
+            chunk.suspect, backends, token, verdict=verdict, reason=reason,
+            loss=loss if index == culprit else None,
+        )  # fmt: skip
     return suspects
 
 

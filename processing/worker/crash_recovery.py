@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from feedback.contract.states import (
     WORKER_DIED,
     State,
 )
+from feedback.contract.times import moment
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.store import StatusWrite
@@ -26,7 +28,7 @@ from processing.worker.chunk_run import ChunkRun
 from processing.worker.effect_external import External
 from processing.worker.records import lost_reason, stored_status
 from processing.worker.session import Session
-from processing.worker.task import Task
+from processing.worker.task import LostStart, Task
 
 _KILLED = frozenset({TIMEOUT, SHUTDOWN, CANCELLED})
 """Verdicts on a worker that was killed on purpose: no crash."""
@@ -37,6 +39,12 @@ def note_crashes(task: Task, suspect: Suspect) -> None:
     task.lost = max(0, suspect.crashes - 1) if suspect.verdict else suspect.crashes
     killed = suspect.verdict in _KILLED and suspect.crashes > 0
     task.deaths = suspect.crashes - 1 if killed else suspect.crashes
+    shift = time.time() - time.monotonic()
+    codes = [WORKER_DIED] * (len(suspect.losses) - 1) + [suspect.verdict or WORKER_DIED]
+    task.losses = [
+        LostStart(moment(begun + shift), moment(ended + shift), cause, code)
+        for (begun, ended, cause), code in zip(suspect.losses, codes, strict=False)
+    ]
 
 
 def lost(verdict: str, reason: str | None = None) -> Outcome:

@@ -38,7 +38,7 @@ from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome
 from processing.handlers.request import FollowUp
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.task import Task
+from processing.worker.task import LostStart, Task
 
 LOST = "its worker died while it ran"
 _ENDED = {
@@ -90,19 +90,34 @@ def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> RequestRow:
 def attempts_of(task: Task, now: datetime) -> list[FailedRun]:
     """The lines that this end adds to the request's timeline: its lost starts, then this one.
 
-    When a lost start began and ended nobody has noted, so both its times are `now`.
+    Of a lost start that another instance saw nobody knows the times: then both are `now`.
     """
     outcome, name = _outcome_of(task), task.envelope.id
+    first, seen = task.run - task.lost, task.losses
     lines = [
-        FailedRun(name, run, WORKER_DIED, LOST, now, now)
-        for run in range(task.run - task.lost, task.run)
+        _lost_line(name, first + n, seen[n])
+        if n < len(seen)
+        else FailedRun(name, first + n, WORKER_DIED, LOST, now, now)
+        for n in range(task.lost)
     ]
-    if outcome.state in _TIMELINE:
+    gone = task.started is None and len(seen) > task.lost  # this start is one of them
+    if gone and outcome.state is not State.WAITING:
+        lines.append(_lost_line(name, task.run, seen[-1], outcome))
+    elif outcome.state in _TIMELINE:
         text = outcome.error or outcome.reason
         ended = ended_at(task, now)
         started = ended if task.started is None else datetime.fromtimestamp(task.started, UTC)
         lines.append(FailedRun(name, task.run, outcome.code, text, started, ended))
     return lines
+
+
+def _lost_line(name: str, run: int, lost: LostStart, outcome: Outcome | None = None) -> FailedRun:
+    """A start that ended with its worker, whatever its check has found out since."""
+    text = lost_reason(lost.code)
+    if outcome is not None and outcome.code == lost.code:
+        text = outcome.reason or text
+    text = f"{text} ({lost.cause})" if lost.code == WORKER_DIED else text
+    return FailedRun(name, run, lost.code, text, lost.begun, lost.ended)
 
 
 def result_record(task: Task) -> ResultRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from feedback.contract.envelope import Envelope
 from feedback.contract.record import Record, kind_of
@@ -20,13 +20,23 @@ _KEPT = frozenset({State.RUNNING, State.IN_DOUBT})
 """States of a row under which the same run may go on."""
 
 
+class LostStart(NamedTuple):
+    """A start that ended with its worker."""
+
+    begun: datetime
+    ended: datetime
+    cause: str
+    """How the worker ended."""
+    code: str
+
+
 class Task:
     """A request, what the journal has of it, and how it ends."""
 
     __slots__ = (
         "claim", "claimed_run", "deaths", "decoded", "envelope", "final", "fingerprint",
-        "first_hold", "follow_ups", "handler", "hides_fingerprint", "index", "lost", "outcome",
-        "payload", "record", "reference", "result", "seconds", "started", "stored",
+        "first_hold", "follow_ups", "handler", "hides_fingerprint", "index", "losses", "lost",
+        "outcome", "payload", "record", "reference", "result", "seconds", "started", "stored",
         "timeout", "used", "window_start",
     )  # fmt: skip
 
@@ -64,6 +74,9 @@ class Task:
         """What its handler took."""
         self.lost = 0
         """Starts before this one that ended with their worker and have no row."""
+        self.losses: list[LostStart] = []
+        """Its starts that ended with their worker, as far as this instance saw them. There is one
+        more than `lost` where this start is one of them."""
         self.deaths = 0
         """How many of its starts, this one among them, killed their worker."""
         self.claimed_run: int | None = None

@@ -56,6 +56,13 @@ def test_a_call_gets_what_the_check_finds_out(bench: Bench, tmp_path: Path) -> N
 def test_a_result_that_comes_after_the_lease_is_taken(bench: Bench, tmp_path: Path) -> None:
     file = tmp_path / "charged"
     bench.start(**SWEEPS)
+    # Calls that are killed for their time end long before their lease does.
+    for kind, end in (("charges", ("in_doubt", "timeout")), ("checked", ("done", "ok"))):
+        told = {"file": str(tmp_path / kind), "seconds": 25}
+        late = bench.client.submit(kind, told, timeout=0.5)
+        status = bench.client.wait(late, WAIT)
+        assert (status.state, status.code) == end
+    bench.query(f"DELETE FROM {bench.schema}.requests")
     request = bench.charging(file, 4)
     bench.expire_lease()
     eventually(lambda: bench.states() == {"in_doubt": 1}, WAIT)

@@ -56,6 +56,10 @@ def test_the_dead_are_retried_by_type_and_die_again(bench: Bench, oncepool: Comm
     (row,) = answer(oncepool("requests", "show", "a", "--json"))
     assert len(row["transitions"]) == 1
     assert {attempt["code"] for attempt in row["attempts"]} == {"worker_died"}
+    assert {attempt["error"] for attempt in row["attempts"]} == {
+        "its worker died while it ran (exit code 3)"
+    }
+    assert all(attempt["started_at"] < attempt["ended_at"] for attempt in row["attempts"])
 
 
 def test_a_doubt_that_was_resolved_is_told(bench: Bench, oncepool: Commands) -> None:

@@ -48,19 +48,21 @@ def test_the_figures_are_those_of_what_ran(bench: Bench) -> None:
     for n in range(5):
         bench.outcome("effect", {"table": bench.table, "n": n})
     bench.outcome("rejects")
+    bench.client.submit("effect", {"table": bench.table}, delay=3600)
     held = bench.client.submit("slow", {"seconds": 20})
 
     def whole() -> Any:
         figures, _ = stats(bench)
         assert figures["summary"]["done_hour"] == 5
         assert figures["summary"]["in_process"] == 1
+        assert [(row["code"], row["n"]) for row in figures["postponed"]] == [("delayed", 1)]
         return figures
 
     figures = eventually(whole, WAIT)
 
     summary = figures["summary"]
     assert (summary["instances"], summary["workers"], summary["workers_free"]) == (1, 2, 1)
-    assert (summary["in_hand"], summary["lag"], summary["waiting"]) == (1, 0, 0)
+    assert (summary["in_hand"], summary["lag"], summary["waiting"]) == (1, 0, 1)
     assert (summary["dead"], summary["in_doubt"], summary["lost_at_commit"]) == (0, 0, 0)
     assert summary["done_day"] == 5
     assert summary["rate"] > 0
@@ -70,7 +72,9 @@ def test_the_figures_are_those_of_what_ran(bench: Bench) -> None:
     rates = {row["type"]: row["rate"] > 0 for row in figures["types"]}
     assert rates["effect"]
     assert rates["rejects"]
-    assert {row["state"] for row in figures["requests"]} >= {"done", "rejected"}
+    states = {row["state"] for row in figures["requests"]}
+    assert states >= {"done", "rejected"}
+    assert "waiting" not in states, "it has not ended"
     assert figures["limits"]["instances"] == [instance["id"]]
     assert figures["problems"] == {}
     assert held

@@ -338,6 +338,19 @@ def test_crashes_are_counted_and_each_is_in_the_timeline(bench: Bench) -> None:
     bench.run(bench.record("dead", "pay", {}), suspect=Suspect("worker_died", (), ("t",), 2))
     assert crashes(bench, "dead") == ("dead", 2, 2)
     assert attempts(bench, "dead") == [(1, "worker_died"), (2, "worker_died")]
+    # Also when they were, and how their workers ended.
+    now = time.monotonic()
+    losses = ((now - 9, now - 8, "signal SIGSEGV"), (now - 4, now - 2, "exit code 9"))
+    dead = Suspect("worker_died", (), ("t",), 2, losses=losses)
+    bench.run(bench.record("seen", "pay", {}), suspect=dead)
+    lines = bench.query(
+        "SELECT error, round(extract(epoch FROM ended_at - started_at)), ended_at < now()"
+        f" FROM {bench.schema}.attempts WHERE request_id = 'seen' ORDER BY run"
+    )
+    assert lines == [
+        ("its worker died while it ran (signal SIGSEGV)", 1, True),
+        ("its worker died while it ran (exit code 9)", 2, True),
+    ]
     bench.run(bench.record("once", "pay", {}), suspect=Suspect(None, (), ("t",), 1))
     assert crashes(bench, "once") == ("done", 2, 1)
     assert attempts(bench, "once") == [(1, "worker_died")]
@@ -359,8 +372,10 @@ def test_a_crash_of_an_earlier_delivery_counts(bench: Bench, seen: list[str]) ->
 def test_a_claim_whose_worker_died_counts_the_crash(bench: Bench) -> None:
     bench.run(bench.record("c", "charge", {}))
     bench.query(f"UPDATE {bench.schema}.requests SET state = 'running', token = 't'")
-    bench.run(bench.record("c", "charge", {}), suspect=Suspect(None, (), ("t",), 1))
-    assert crashes(bench, "c") == ("in_doubt", 1, 1)
+    dead = Suspect(None, (), ("t",), 1, losses=((1.0, 2.0, "signal SIGSEGV"),))
+    bench.run(bench.record("c", "charge", {}), suspect=dead)
+    # Its check knows that it happened all the same.
+    assert crashes(bench, "c") == ("done", 1, 1)
     assert attempts(bench, "c") == [(1, "worker_died")]
 
 

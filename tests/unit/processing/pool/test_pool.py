@@ -170,7 +170,7 @@ def test_an_overdue_request_is_asked_to_stop_then_killed_and_its_verdict_is_time
         while frames := [a.frame for a in pool.plan(5.0) if isinstance(a, Send)]:
             number, _, records, suspect, _ = frames[0]
             assert len(records) == 1
-            verdicts[records[0][OFFSET]] = suspect
+            verdicts[records[0][OFFSET]] = suspect._replace(losses=())
             pool.report(spawned.worker, report(number))
     assert verdicts == {
         0: Suspect(None, (BACKEND,), ("i-0",), 0),
@@ -206,7 +206,7 @@ def test_a_cancelled_request_is_told_then_killed_and_its_verdict_says_who() -> N
     suspects = [h.suspect for h in pool.lanes.take_suspects()]
     assert suspects == [
         Suspect(None, (BACKEND,), ("i-0",), 0),
-        Suspect("cancelled", (BACKEND,), ("i-0",), 1, "by ann"),
+        Suspect("cancelled", (BACKEND,), ("i-0",), 1, "by ann", ((1.0, 4.1, "signal SIGKILL"),)),
         Suspect(None, (BACKEND,), ("i-0",), 0),
     ]
 
@@ -236,8 +236,11 @@ def test_a_request_that_heeds_the_signal_is_not_killed() -> None:
     assert pool.tick({0: nxt}, 9.0) == [Signal(0, signal.SIGTERM, "timeout")]
 
 
-def kill_and_restart(pool: Pool, now: float, look: Running | None) -> tuple[Any, ...] | None:
-    """The only worker dies; returns the suspect of the next chunk that its successor gets."""
+def kill_and_restart(pool: Pool, now: float, look: Running | None) -> Suspect | None:
+    """The only worker dies; returns the suspect of the next chunk that its successor gets.
+
+    Without when its starts began and ended.
+    """
     (number,) = pool.workers
     pool.died(number, "signal SIGSEGV", look, now)
     (spawn,) = pool.plan(now + 100)
@@ -246,8 +249,9 @@ def kill_and_restart(pool: Pool, now: float, look: Running | None) -> tuple[Any,
     pool.ready(spawn.worker)
     (send,) = pool.plan(now + 100)
     assert isinstance(send, Send)
-    suspect: tuple[Any, ...] | None = send.frame.suspect
-    return suspect
+    assert isinstance(send.frame, RunChunk)
+    suspect = send.frame.suspect
+    return suspect if suspect is None else suspect._replace(losses=())
 
 
 def test_a_request_that_kills_two_workers_is_dead() -> None:
@@ -338,7 +342,8 @@ def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
     pool.database(up=True)
     (send,) = pool.plan(200.0)
     assert isinstance(send, Send)
-    assert send.frame.suspect == Suspect(None, (BACKEND,), ("i-0",), 1)
+    loss = (0.0, 1.0, "signal SIGSEGV")
+    assert send.frame.suspect == Suspect(None, (BACKEND,), ("i-0",), 1, losses=(loss,))
 
 
 def test_while_the_database_is_away_the_rest_can_be_given_up() -> None:

@@ -87,8 +87,11 @@ class Service:
             self._signals.fileno(),
             self._grace + STUCK_AFTER,
         )
-        if self._start():
-            self._serve()
+        try:
+            if self._start():
+                self._serve()
+        except Exception as error:  # noqa: BLE001 - what is in hand is drained after a bug, too
+            self._broke(error)
         self._drain()
         code = self._close()
         watchdog.dismiss()
@@ -217,8 +220,20 @@ class Service:
         self._pool.stop_claims()
         self._log.info("draining", in_hand=self._pool.in_hand, seconds=round(self._left(), 1))
         while not self._empty():
-            self._follow(self._phase)
-            self._turn()
+            try:
+                self._follow(self._phase)
+                self._turn()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._broke(error)
+                # Whatever is wrong with the rest: what runs may come to its end.
+                self._pool.step(START_WAIT)
+                self._on_signal()
+
+    def _broke(self, error: Exception) -> None:
+        """Nobody foresaw this: a bug, or a system that is out of threads or memory."""
+        if self._fatal is None:
+            self._log.exception("unexpected error")
+            self._fatal = f"unexpected error: {error!r}"
 
     def _follow(self, phase: Phase) -> None:
         if phase >= Phase.TERMINATING:

@@ -244,6 +244,32 @@ def test_a_fatal_error_of_kafka_drains_and_ends_with_one(
     assert "submit" not in bench.pool.calls
 
 
+@pytest.mark.parametrize("lasting", [False, True])
+def test_what_is_in_hand_runs_to_its_end_after_an_error_that_nobody_foresaw(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lasting: bool
+) -> None:
+    bench.pool.per_step = 0
+    poll = bench.kafka.poll
+
+    def break_down() -> None:
+        monkeypatch.setattr(bench.kafka, "poll", fail)
+
+    def fail(*_: Any) -> Any:
+        if not lasting:
+            monkeypatch.setattr(bench.kafka, "poll", poll)
+        raise RuntimeError("can't start new thread")
+
+    bench.script = {
+        5: lambda: bench.arrive(0, 1),
+        15: break_down,
+        25: lambda: setattr(bench.pool, "per_step", None),
+    }
+    assert bench.run(grace=30) == EXIT_FATAL
+    assert bench.pool.calls[-2:] == ["refuse shutdown", "close"]
+    assert (len(bench.pool.submitted), bench.pool.refused, bench.pool.queue) == (2, [], [])
+    assert bench.kafka.calls[-1] == "close"
+
+
 def test_a_signal_during_the_start_ends_it(bench: Bench) -> None:
     bench.pool.workers_start = False
     bench.script = {4: term}

@@ -21,8 +21,7 @@ import psycopg
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 
 CHUNK = 500
 SEGMENT = 25

@@ -30,7 +30,8 @@ from feedback.operations.explanations import Refusal
 from feedback.operations.requests import Row
 from feedback.operations.transitions import AT_ONCE, By, Moved, TransitionOutcome
 from feedback.status.opening import open_store
-from feedback.status.store import StatusStore, StatusWrite
+from feedback.status.status import StatusWrite
+from feedback.status.store import StatusStore
 
 T = TypeVar("T")
 Move = Callable[[Sequence[str]], TransitionOutcome]

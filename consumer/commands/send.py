@@ -26,7 +26,7 @@ from consumer.commands.status_output import (
 )
 from consumer.config.settings import Settings
 from feedback.client.client import Client
-from feedback.contract.exact_json import parse_json
+from feedback.contract.payloads import parse_json
 from feedback.errors import Conflict, DeliveryFailed, WaitTimeout
 from feedback.status.status import Status
 

@@ -22,8 +22,8 @@ from feedback.contract.states import OK, State
 from feedback.errors import ClientClosed, DeliveryFailed, WaitTimeout
 from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
-from feedback.status.status import Status, StatusFields
-from feedback.status.store import StatusStore, StatusWrite
+from feedback.status.status import Status, StatusFields, StatusWrite
+from feedback.status.store import StatusStore
 
 DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
 LONGEST_RESEND: Final = 30.0

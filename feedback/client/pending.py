@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from feedback.client.send_clock import SendTime
-from feedback.contract.exact_json import write_json
+from feedback.contract.payloads import write_json
 from feedback.contract.states import WITHOUT_ROW, State
 from feedback.errors import Conflict, ResultMismatch
 from feedback.status.status import Status

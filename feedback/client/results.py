@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from feedback.client.kafka_log import OutageLog
-from feedback.contract.exact_json import parse_json
+from feedback.contract.payloads import parse_json
 from feedback.contract.states import State
 from feedback.errors import ConfigurationError, OncepoolError, ResultsFailed
 

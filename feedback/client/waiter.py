@@ -15,8 +15,8 @@ from typing import Final
 from feedback.backoff import Breaker
 from feedback.client.poll_schedule import PollSchedule
 from feedback.errors import StoreUnavailable
-from feedback.status.status import Status
-from feedback.status.store import StatusStore, decode_or_none, hinted_ids
+from feedback.status.status import Status, hinted_ids
+from feedback.status.store import StatusStore, decode_or_none
 
 log = logging.getLogger("oncepool.client")
 

@@ -7,8 +7,8 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from feedback.contract.exact_json import is_json, parse_json, write_json
 from feedback.contract.headers import OURS, check_name
+from feedback.contract.payloads import is_json, parse_json, write_json
 from feedback.errors import Malformed
 
 _FORMATS = (b"application/cloudevents+json", b"application/cloudevents")

@@ -64,7 +64,8 @@ def read(record: Record) -> Envelope:
     headers = dict(pairs)
     if len(headers) != len(pairs):
         refuse_repeated(pairs)
-    if is_structured(headers.get("content-type")):
+    content_type = headers.get("content-type")
+    if content_type is not None and is_structured(content_type):
         headers, value = unfold(headers, value)
         type_ = None  # what main read is not this event's
     request_id = _take_name(headers, "ce_id", None)

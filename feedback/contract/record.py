@@ -76,3 +76,8 @@ def claim_of(record: Record) -> tuple[str, int]:
         raise ValueError("a message has no claim")
     raw = (record[HEADERS] or [])[0][1] or b""
     return raw.decode(), order
+
+
+def claim_token(instance: str, order: int) -> str:
+    """The token of rows that an instance claimed under an order; no two orders share one."""
+    return f"{instance}:{order}"

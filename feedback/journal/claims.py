@@ -13,14 +13,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from feedback.contract.envelope import read
-from feedback.contract.record import NOWHERE, Headers, Record
+from feedback.contract.record import NOWHERE, Headers, Record, claim_token
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED, DeadLetterReason, State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.connections import Connection
 from feedback.journal.queries import execute
-from feedback.journal.releases import give_back, note_ended, read_superseded
+from feedback.journal.releases import (
+    ClaimNames,
+    give_back,
+    note_ended,
+    read_superseded,
+    tokens_of,
+)
 from feedback.journal.rows import headers_of
-from feedback.journal.tokens import ClaimNames, claim_token, tokens_of
 from feedback.status.status import StatusFields
 
 LONGEST_WALK: Final = 2000

@@ -16,8 +16,7 @@ from feedback.journal.connections import Connection
 from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 
 CountKey: TypeAlias = tuple[int, str, str, str]
 """(minute as epoch seconds, type, state, code)"""

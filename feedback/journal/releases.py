@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from psycopg import errors
 
-from feedback.contract.record import Headers
+from feedback.contract.record import Headers, claim_token
 from feedback.contract.states import State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.connections import Connection
@@ -16,10 +16,23 @@ from feedback.journal.notifications import notify_due
 from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import headers_of
-from feedback.journal.tokens import ClaimNames, tokens_of
+
+ClaimNames: TypeAlias = Iterable[tuple[str, int]]
+"""(id, order) of claimed rows."""
 
 LOCK_BRIEFLY: Final = "SET LOCAL lock_timeout = '500ms'"
 """A resend that is answered, or a renewal, holds a row for less."""
+
+
+def tokens_of(instance: str, claims: ClaimNames) -> tuple[list[str], dict[str, Any]]:
+    """The ids of an instance's claims, sorted, and the values `ids` and `tokens` of statements."""
+    # Of two claims of one row only the later one can still hold.
+    orders = dict(sorted(claims, key=_order_of))
+    ids = sorted(orders)
+    return ids, {
+        "ids": ids,
+        "tokens": [claim_token(instance, orders[request_id]) for request_id in ids],
+    }
 
 
 def release(
@@ -122,3 +135,7 @@ def note_ended(connection: Connection, ended: Sequence[EndedRow], schema: str) -
     records = [ResultRecord(row.id, row.type, row.state, row.code) for row in ended]
     with connection.cursor() as cursor:
         add_results(cursor, schema, records)
+
+
+def _order_of(claim: tuple[str, int]) -> int:
+    return claim[1]

@@ -13,8 +13,7 @@ import orjson
 from feedback.contract.counts import Count, NotRun
 from feedback.contract.record import TYPE, Headers, Record
 from feedback.contract.states import DeadLetterReason, State
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 
 
 class StoredRequest(NamedTuple):

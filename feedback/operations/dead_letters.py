@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.envelope import Envelope, read
-from feedback.contract.exact_json import parse_json, write_json
+from feedback.contract.payloads import parse_json, write_json
 from feedback.contract.record import Headers, Record
 from feedback.contract.states import DeadLetterReason
 from feedback.contract.times import moment

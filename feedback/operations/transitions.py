@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from psycopg import errors
 
-from feedback.contract.exact_json import parse_json
 from feedback.contract.headers import reply_channel
+from feedback.contract.payloads import parse_json
 from feedback.contract.states import CANCELLED, State
 from feedback.journal.connections import Connection
 from feedback.journal.notifications import notify_due
@@ -23,8 +23,7 @@ from feedback.journal.queries import query
 from feedback.journal.rows import stored_headers
 from feedback.operations.explanations import Refusal, explain
 from feedback.operations.requests import SCHEMA
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 
 RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)
 AT_ONCE: Final = 500

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from feedback.errors import StoreUnavailable
-from feedback.status.status import Status
-from feedback.status.store import StatusWrite, decode_or_none, hint_messages, replacement
+from feedback.status.status import Status, StatusWrite, hint_messages
+from feedback.status.store import decode_or_none, replacement
 
 
 class MemoryStatusStore:

@@ -21,8 +21,8 @@ from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from feedback.errors import StoreUnavailable
-from feedback.status.status import Status
-from feedback.status.store import Hints, StatusWrite, decode_or_none, hint_messages
+from feedback.status.status import Status, StatusWrite, hint_messages
+from feedback.status.store import Hints, decode_or_none
 
 # store.replacement() in Lua. KEYS[1] status key; ARGV: value, ttl in seconds, 1 for a bump.
 # Bytes 6 to 11 of a value are its v: run number and rank.

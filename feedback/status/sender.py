@@ -12,7 +12,8 @@ from typing import Final
 
 from feedback.backoff import Breaker
 from feedback.errors import StoreUnavailable
-from feedback.status.store import StatusStore, StatusWrite
+from feedback.status.status import StatusWrite
+from feedback.status.store import StatusStore
 
 log = logging.getLogger("oncepool.statuses")
 
@@ -152,7 +153,8 @@ class StatusSender:
         """The next batch, when it may be tried; empty when closed."""
         with self._changed:
             while not self._closed:
-                pause = 0.0 if self._hurry else self._breaker.pause(self._clock())
+                tried = self._hurry or not self._breaker.open
+                pause = 0.0 if tried else self._breaker.pause(self._clock())
                 if self._queue and not pause:
                     break
                 self._changed.wait(pause or None)
@@ -193,7 +195,8 @@ class StatusSender:
     def _succeeded(self, written: int, lost: int) -> None:
         with self._changed:
             was_open = self._breaker.open
-            self._breaker.succeeded()
+            if was_open:
+                self._breaker.succeeded()
             if not self._probing:
                 self._doubtful = False
                 self._alone = max(0, self._alone - written - lost)

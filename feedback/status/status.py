@@ -1,10 +1,11 @@
-"""A status: what a producer reads about its request, and what its writer says.
+"""A status: what a producer reads about its request, what its writer says, and its hint.
 
 A further field stands here three times: in both shapes, and in how one becomes the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -13,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple
 import orjson
 from typing_extensions import TypeVar
 
-from feedback.contract.exact_json import parse_json
+from feedback.contract.payloads import parse_json
 from feedback.contract.states import FINAL, MAX_RUN, RANK, SETTLED, State
 
 DEFAULT_TTL: Final = 3600
@@ -151,6 +152,57 @@ class StatusFields(NamedTuple):
                 if name in fields:
                     fields[name] = fields[name].encode(errors="replace").decode()
             return orjson.dumps(fields, option=orjson.OPT_UTC_Z)
+
+
+class StatusWrite(NamedTuple):
+    """One status on its way to the store."""
+
+    id: str
+    value: bytes  # what StatusFields.encode made
+    ttl: int  # seconds, at least 1
+    # The writer has no journal row to take the run number from (database away, shutdown): the
+    # store takes the standing status's plus one.
+    bump: bool = False
+    reply_to: str | None = None  # channel of the producer that wants a hint
+
+    @classmethod
+    def of(
+        cls,
+        status: StatusFields,
+        *,
+        ttl: int | None = None,
+        bump: bool = False,
+        reply_to: str | None = None,
+    ) -> StatusWrite:
+        """Of what a status says; `ttl` is its type's, in seconds, None = the default.
+
+        One that waits lives until its `retry_at` and for `ttl` seconds after that.
+        """
+        seconds = DEFAULT_TTL if ttl is None else ttl
+        if status.retry_at is not None:
+            seconds += max(0, int((status.retry_at - status.at).total_seconds()))
+        return cls(status.id, status.encode(), seconds, bump, reply_to)
+
+
+def hint_messages(writes: Sequence[StatusWrite]) -> dict[str, bytes]:
+    """One message per channel: a line `id SP value` for each status that its producer wants."""
+    lines: dict[str, list[bytes]] = {}
+    for write in writes:
+        if write.reply_to is not None:
+            line = write.id.encode() + b" " + write.value
+            lines.setdefault(write.reply_to, []).append(line)
+    return {channel: b"\n".join(content) for channel, content in lines.items()}
+
+
+def hinted_ids(message: bytes) -> list[str]:
+    """The ids that a hint names. What cannot be read is left out: a hint is only a hint."""
+    ids = []
+    for line in message.split(b"\n"):
+        # An id may hold spaces, so the start of the value marks its end.
+        end = line.rfind(b' {"v":"')
+        if end > 0:
+            ids.append(line[:end].decode(errors="replace"))
+    return ids
 
 
 @lru_cache(maxsize=256)

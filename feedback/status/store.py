@@ -1,4 +1,4 @@
-"""Where statuses are kept for producers to read: the shape of it, and of one write.
+"""Where statuses are kept for producers to read, and what may replace what there.
 
 Two stores fulfil it: `redis_store.RedisStatusStore` and, for tests without services,
 `memory_store.MemoryStatusStore`. `opening.open_store` makes the one that a URL means.
@@ -8,10 +8,10 @@ A status is a hint with a time to live; the journal is the truth.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from feedback.contract.states import MAX_RUN, WITHOUT_ROW
-from feedback.status.status import DEFAULT_TTL, Status, StatusFields
+from feedback.status.status import Status, StatusWrite
 
 # How a `failed` that no journal row stands behind looks in a status.
 _WITHOUT_ROW: Final = tuple(f'"code":"{code}"'.encode() for code in sorted(WITHOUT_ROW))
@@ -19,36 +19,6 @@ _WITHOUT_ROW: Final = tuple(f'"code":"{code}"'.encode() for code in sorted(WITHO
 _BUMPED: Final = frozenset({b"1", b"2", b"4"})
 
 _IN_DOUBT: Final = b"5"
-
-
-class StatusWrite(NamedTuple):
-    """One status on its way to the store."""
-
-    id: str
-    value: bytes  # what StatusFields.encode made
-    ttl: int  # seconds, at least 1
-    # The writer has no journal row to take the run number from (database away, shutdown): the
-    # store takes the standing status's plus one.
-    bump: bool = False
-    reply_to: str | None = None  # channel of the producer that wants a hint
-
-    @classmethod
-    def of(
-        cls,
-        status: StatusFields,
-        *,
-        ttl: int | None = None,
-        bump: bool = False,
-        reply_to: str | None = None,
-    ) -> StatusWrite:
-        """Of what a status says; `ttl` is its type's, in seconds, None = the default.
-
-        One that waits lives until its `retry_at` and for `ttl` seconds after that.
-        """
-        seconds = DEFAULT_TTL if ttl is None else ttl
-        if status.retry_at is not None:
-            seconds += max(0, int((status.retry_at - status.at).total_seconds()))
-        return cls(status.id, status.encode(), seconds, bump, reply_to)
 
 
 class Hints(Protocol):
@@ -128,24 +98,3 @@ def decode_or_none(value: bytes | None) -> Status | None:
         return Status.decode(value)
     except ValueError:
         return None
-
-
-def hint_messages(writes: Sequence[StatusWrite]) -> dict[str, bytes]:
-    """One message per channel: a line `id SP value` for each status that its producer wants."""
-    lines: dict[str, list[bytes]] = {}
-    for write in writes:
-        if write.reply_to is not None:
-            line = write.id.encode() + b" " + write.value
-            lines.setdefault(write.reply_to, []).append(line)
-    return {channel: b"\n".join(content) for channel, content in lines.items()}
-
-
-def hinted_ids(message: bytes) -> list[str]:
-    """The ids that a hint names. What cannot be read is left out: a hint is only a hint."""
-    ids = []
-    for line in message.split(b"\n"):
-        # An id may hold spaces, so the start of the value marks its end.
-        end = line.rfind(b' {"v":"')
-        if end > 0:
-            ids.append(line[:end].decode(errors="replace"))
-    return ids

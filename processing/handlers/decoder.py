@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from feedback.contract.envelope import JSON, Envelope
-from feedback.contract.exact_json import write_json
 from feedback.contract.headers import OptionalHeaders, check_name
+from feedback.contract.payloads import write_json
 from feedback.contract.record import Record
 from feedback.errors import Malformed
 from processing.handlers.outcomes import describe

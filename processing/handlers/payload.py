@@ -7,8 +7,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from feedback.contract.exact_json import canonical, is_json
-from feedback.contract.fingerprint import digest_bytes, fingerprint, parse_and_fingerprint
+from feedback.contract.payloads import (
+    canonical,
+    digest_bytes,
+    fingerprint,
+    is_json,
+    parse_and_fingerprint,
+)
 from processing.handlers.annotations import Shape, explain
 from processing.handlers.errors import InvalidPayload
 

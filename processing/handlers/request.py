@@ -9,9 +9,9 @@ from typing import Any, Generic, NamedTuple
 from typing_extensions import TypeVar
 
 from feedback.contract.envelope import JSON
-from feedback.contract.exact_json import encode_payload
 from feedback.contract.headers import LONGEST_DELAY, check_name
 from feedback.contract.ids import uuid7
+from feedback.contract.payloads import encode_payload
 from feedback.errors import Malformed
 from processing.handlers.stopping import STOPPING
 

@@ -24,7 +24,7 @@ from feedback.journal.housekeeping import (
     sweep_expired_claims,
 )
 from feedback.journal.result_outbox import add_results
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import Frame
 from processing.maintenance.claimer import Claimer

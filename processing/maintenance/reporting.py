@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from feedback.contract.counts import AnyCounts, Count
 from feedback.journal.claims import UnreadableRow
 from feedback.journal.coalescing import Superseded
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing.ipc.frames import Frame
 from processing.maintenance.unstarted import superseded_statuses
 

@@ -25,8 +25,7 @@ from feedback.errors import Malformed
 from feedback.journal.coalescing import Superseded
 from feedback.journal.parking import ParkedRequest
 from feedback.journal.rows import DeadLetter, headers_json
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 
 _REFUSED = {
     DATABASE_UNAVAILABLE: "the database is not reachable; nothing has run, send it again",

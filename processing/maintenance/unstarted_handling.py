@@ -21,7 +21,7 @@ from feedback.journal.failures import outage_of
 from feedback.journal.parking import ParkResult, park
 from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.writer import JournalWriter
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing.ipc.frames import PartAnswered
 from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
 from processing.maintenance.reporting import Reporting

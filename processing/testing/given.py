@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from feedback.contract.exact_json import write_json
+from feedback.contract.payloads import write_json
 from processing.handlers.errors import OncepoolError
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from feedback.contract.envelope import JSON, Envelope
-from feedback.contract.exact_json import parse_json
+from feedback.contract.payloads import parse_json
 from feedback.contract.states import OK, State
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip, decode

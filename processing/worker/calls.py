@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from feedback.contract.states import CANCELLED, OK, State
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing.handlers.handler import Handler
 from processing.handlers.options import Effect
 from processing.handlers.outcomes import Outcome, outcome_of

@@ -20,7 +20,7 @@ from feedback.contract.states import (
 from feedback.contract.times import moment
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import Outcome
 from processing.ipc.frames import Suspect

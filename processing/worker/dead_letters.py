@@ -12,7 +12,7 @@ from feedback.contract.record import OFFSET, PARTITION, TOPIC
 from feedback.journal.races import is_lock_race
 from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import describe
 from processing.logs import RateLimited
 from processing.worker.chunk_run import ChunkRun

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from feedback.contract.envelope import JSON
-from feedback.contract.fingerprint import fingerprint
+from feedback.contract.payloads import fingerprint
 from feedback.contract.states import FINAL, DeadLetterReason, State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.rows import DeadLetter, RequestRow, StoredRequest, headers_of

@@ -23,7 +23,7 @@ from feedback.journal.failures import outage_of
 from feedback.journal.races import Overtaken, is_lock_race
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import (
     Done,

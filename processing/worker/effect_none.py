@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from feedback.contract.states import State
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import outcome_of
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import lost

@@ -22,7 +22,7 @@ from feedback.errors import Malformed
 from feedback.journal.coalescing import Coalescing
 from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import describe, safe_text

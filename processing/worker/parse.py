@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from feedback.contract.envelope import Envelope, read
-from feedback.contract.fingerprint import fingerprint
 from feedback.contract.headers import LONGEST_DELAY, check_name
-from feedback.contract.record import CLAIM, TOPIC, Record
+from feedback.contract.payloads import fingerprint
+from feedback.contract.record import CLAIM, TOPIC, Record, claim_token
 from feedback.contract.states import (
     COALESCING,
     DELAYED,
@@ -20,7 +20,6 @@ from feedback.contract.states import (
 )
 from feedback.contract.times import moment
 from feedback.errors import Malformed
-from feedback.journal.tokens import claim_token
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip, decode
 from processing.handlers.errors import InvalidPayload

@@ -32,8 +32,7 @@ from feedback.journal.coalescing import Superseded
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import FailedRun, RequestRow, StoredRequest, headers_json
 from feedback.journal.writer import JournalWriter
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome
 from processing.handlers.request import FollowUp

@@ -17,7 +17,7 @@ from feedback.contract.states import DUPLICATE, DeadLetterReason, State
 from feedback.journal.coalescing import Arrival, Coalescing
 from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import JournalWriter
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing.handlers.handler import Handler
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import Sorted, conflict_letter, sort_out

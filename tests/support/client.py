@@ -19,11 +19,10 @@ from feedback.client.message import KafkaMessage, draft
 from feedback.client.pending import Submission
 from feedback.client.send_clock import SendClock
 from feedback.contract.envelope import Envelope, read
-from feedback.contract.fingerprint import fingerprint
+from feedback.contract.payloads import fingerprint
 from feedback.contract.states import State
 from feedback.status.memory_store import MemoryStatusStore
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 from tests.support import eventually
 
 

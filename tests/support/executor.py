@@ -10,7 +10,7 @@ import orjson
 import psycopg
 
 from feedback.contract.record import Record
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusWrite
 from processing import App
 from processing.ipc.frames import Backend, Report, Suspect
 from processing.logs import get_logger

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from feedback.contract.states import State
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusStore, StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
+from feedback.status.store import StatusStore
 
 AT = datetime(2030, 5, 1, 12, 0, tzinfo=UTC)
 

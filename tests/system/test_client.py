@@ -14,12 +14,11 @@ from confluent_kafka import Consumer, KafkaError
 
 from feedback import Client, Conflict, DeliveryFailed, StoreUnavailable, WaitTimeout
 from feedback.contract.envelope import Envelope, read
-from feedback.contract.fingerprint import fingerprint
+from feedback.contract.payloads import fingerprint
 from feedback.contract.record import Record
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
 from tests.support import eventually
 from tests.support.private_valkey import PrivateValkey

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback.contract.record import CLAIM, NOWHERE, TYPE
+from feedback.contract.record import CLAIM, NOWHERE, TYPE, claim_token
 from feedback.journal.claims import (
     LEASE,
     ClaimRequest,
@@ -22,7 +22,6 @@ from feedback.journal.claims import (
 )
 from feedback.journal.notifications import due_channel
 from feedback.journal.releases import release
-from feedback.journal.tokens import claim_token
 from stack import Stack
 from tests.support.claiming import ids, reference, take, waits_for_a_lock
 from tests.support.waiting import eventually

@@ -11,8 +11,7 @@ from feedback.backoff import Breaker
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 from tests.support import eventually
 from tests.support.private_valkey import PrivateValkey
 

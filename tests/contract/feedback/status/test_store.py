@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from feedback.contract.states import RANK, State
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.redis_store import RedisStatusStore
-from feedback.status.status import Status, StatusFields
-from feedback.status.store import StatusStore, StatusWrite, hinted_ids
+from feedback.status.status import Status, StatusFields, StatusWrite, hinted_ids
+from feedback.status.store import StatusStore
 from stack import Stack
 from tests.support import eventually
 from tests.support.statuses import AT, standing, write

@@ -11,8 +11,7 @@ import pytest
 from feedback.contract.record import CLAIM, Record, claim_of
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 from processing.ipc.frames import (
     DatabaseState,
     DueRows,

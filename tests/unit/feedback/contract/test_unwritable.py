@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from feedback.contract.exact_json import encode_payload
+from feedback.contract.payloads import encode_payload
 from tests.support.client import drafted
 
 HALF = "\ud800"

@@ -13,8 +13,7 @@ from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.sender import SenderStats, StatusSender
-from feedback.status.status import StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import StatusFields, StatusWrite
 from tests.support import eventually
 
 AT = datetime(2030, 5, 1, tzinfo=UTC)

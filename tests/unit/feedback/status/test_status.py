@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import feedback
 from feedback.contract import states
 from feedback.contract.states import FINAL, RANK, SETTLED, State
-from feedback.status.status import Status, StatusFields
-from feedback.status.store import StatusWrite, hint_messages, hinted_ids
+from feedback.status.status import Status, StatusFields, StatusWrite, hint_messages, hinted_ids
 
 AT = datetime(2030, 5, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 
@@ -67,7 +66,7 @@ moments = st.datetimes(timezones=st.just(UTC))
     )
 )
 def test_a_status_survives_the_wire(status: Status) -> None:
-    from feedback.contract.exact_json import write_json
+    from feedback.contract.payloads import write_json
 
     value = StatusFields(
         status.id,

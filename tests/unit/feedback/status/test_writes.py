@@ -10,8 +10,7 @@ import feedback
 from feedback.contract.states import State
 from feedback.journal.coalescing import Waiter
 from feedback.journal.rows import RequestRow
-from feedback.status.status import DEFAULT_TTL, Status, StatusFields
-from feedback.status.store import StatusWrite
+from feedback.status.status import DEFAULT_TTL, Status, StatusFields, StatusWrite
 
 AT = datetime(2030, 5, 1, 12, tzinfo=UTC)
 ROOT = Path(feedback.__file__).parent.parent

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 from feedback.contract.record import Record
 from feedback.status.memory_store import MemoryStatusStore
-from feedback.status.status import Status
-from feedback.status.store import StatusWrite
+from feedback.status.status import Status, StatusWrite
 from processing.maintenance.unstarted import refusals
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)

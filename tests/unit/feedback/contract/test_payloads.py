@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback.contract.exact_json import encode_payload
+from feedback.contract.payloads import encode_payload
 
 JSON = "application/json"
 

@@ -1,7 +1,12 @@
-"""JSON with exact integers: parsing, writing, the canonical form, and what a producer hands over.
+"""Payloads: JSON with exact integers, what a producer hands over, and the fingerprint.
 
 orjson makes floats of integers beyond 64 bits, which would give two payloads one fingerprint and a
 handler a changed amount: what may hold such an integer is parsed and written by Python's json.
+
+The fingerprint tells payloads apart: same id and same fingerprint = a resend. Its canonical form is
+version 1, what `canonical` writes. Stored fingerprints and those of producers do not say which
+version made them: a change makes strangers of them all, so it needs a version of the contract,
+never a silent edit. The vectors in docs/contract.md pin the form.
 """
 
 from __future__ import annotations
@@ -11,12 +16,14 @@ import json
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from hashlib import blake2b
 from typing import Any, Final, NoReturn
 
 import orjson
 
 from feedback.contract.unwritable import refuse_unwritable
 
+SIZE: Final = 16  # bytes
 # 18 digits always fit in 64 bits.
 _SUSPECT_RUN: Final = b"0" * 19
 _DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
@@ -78,6 +85,30 @@ def encode_payload(payload: Any, content_type: str) -> bytes:
         f"a payload of type {type(payload).__name__} cannot be sent as {content_type!r}: "
         "hand over bytes or text, or leave the content type as JSON"
     )
+
+
+def digest_bytes(type: str, data: bytes) -> bytes:
+    """The fingerprint of bytes that are canonical already, or are not JSON."""
+    return blake2b(b"%b\0%b" % (type.encode(), data), digest_size=SIZE).digest()
+
+
+def parse_and_fingerprint(type: str, payload: bytes, content_type: str) -> tuple[Any, bytes]:
+    """(parsed payload, fingerprint), parsed once; the bytes themselves where it is not JSON.
+
+    Raises ValueError where it should be JSON and is not: fingerprint() has one even then.
+    """
+    if not is_json(content_type):
+        return payload, digest_bytes(type, payload)
+    value = parse_json(payload)
+    return value, digest_bytes(type, canonical(value))
+
+
+def fingerprint(type: str, payload: bytes, content_type: str = "application/json") -> bytes:
+    """The fingerprint, SIZE bytes; of the bytes as they are where they are not JSON."""
+    try:
+        return parse_and_fingerprint(type, payload, content_type)[1]
+    except ValueError:
+        return digest_bytes(type, payload)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from feedback.contract.record import Record, kind_of, record_size
+from feedback.contract.record import Record, kind_of
 from processing.ipc.frames import Suspect
-from processing.pool.costs import CHUNK_SECONDS, OVERHEAD
 
 CHUNK_REQUESTS: Final = 500
 CHUNK_BYTES: Final = 1024 * 1024
@@ -82,31 +81,6 @@ class Chunk:
         """A record of this chunk as it waits again; what was suspected of it stays."""
         first_sent = self.first_sent.get(index) or Turn(self.number, index)
         return Held(self.records[index], suspect or self.suspect, alone, first_sent)
-
-
-class Filling:
-    """A chunk being filled, and what it may still take."""
-
-    __slots__ = ("chunk", "full", "limit", "size")
-
-    def __init__(self, chunk: Chunk, limit: int) -> None:
-        self.chunk = chunk
-        self.limit = min(limit, CHUNK_REQUESTS)
-        self.size = 0
-        self.full = self.limit <= 0
-        chunk.seconds = OVERHEAD
-
-    def fits(self, record: Record, cost: float) -> bool:
-        """Whether a record of that cost fits; it counts then. The chunk is full where not."""
-        chunk, size = self.chunk, self.size + record_size(record)
-        if size > CHUNK_BYTES and chunk.records:
-            self.full = True
-            return False
-        self.size = size
-        chunk.seconds += cost
-        count = len(chunk.records) + 1
-        self.full = count >= self.limit or chunk.seconds >= CHUNK_SECONDS + OVERHEAD
-        return True
 
 
 def done_by_kind(

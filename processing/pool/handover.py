@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from structlog.stdlib import BoundLogger
 
 from feedback.contract.record import (
-    OFFSET,
-    PARTITION,
     TOPIC,
-    TYPE,
     Record,
     claim_of,
     is_due,
@@ -28,7 +24,7 @@ from feedback.contract.states import (
 from processing.ipc.frames import Backend, Claim, ReleaseClaims
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
-from processing.pool.running import request_id
+from processing.pool.running import facts_of
 
 
 class Handover:
@@ -122,11 +118,3 @@ class Handover:
         self.parked += len(fresh) + len(due)
         if due:
             self._maintenance.send(ReleaseClaims(due, list(dict.fromkeys(gone))))
-
-
-def facts_of(record: Record | None) -> dict[str, Any]:
-    """What names a record in a log line."""
-    if record is None:
-        return {}
-    place = f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"
-    return {"type": record[TYPE], "record": place, "request_id": request_id(record)}

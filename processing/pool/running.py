@@ -32,7 +32,7 @@ def running_requests(
         {
             "request_id": request_id(record),
             "type": record[TYPE],
-            "record": f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}",
+            "record": _place(record),
             "worker": worker,
             "since": _text(at - timedelta(seconds=now - running.started)),
         }
@@ -60,5 +60,16 @@ def request_id(record: Record) -> str | None:
     return None
 
 
+def facts_of(record: Record | None) -> dict[str, Any]:
+    """What names a record in a log line."""
+    if record is None:
+        return {}
+    return {"type": record[TYPE], "record": _place(record), "request_id": request_id(record)}
+
+
 def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _place(record: Record) -> str:
+    return f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"

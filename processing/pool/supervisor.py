@@ -18,8 +18,6 @@ from structlog.stdlib import BoundLogger
 
 from feedback.contract.record import Record
 from feedback.contract.states import DATABASE_UNAVAILABLE
-from processing.ipc.channel import ChannelClosed
-from processing.ipc.child import Child
 from processing.ipc.frames import (
     CancelAsked,
     CannotServe,
@@ -33,7 +31,6 @@ from processing.ipc.frames import (
     MaintenanceReady,
     Report,
     Returned,
-    ToWorker,
     WorkerReady,
 )
 from processing.ipc.progress import Running
@@ -48,11 +45,13 @@ from processing.pool.actions import (
     Tell,
 )
 from processing.pool.backlog import Backlog, backlogs_of
-from processing.pool.handover import Handover, facts_of
+from processing.pool.handover import Handover
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
-from processing.pool.running import running_requests
+from processing.pool.pool_log import PoolLog
+from processing.pool.running import facts_of, running_requests
 from processing.pool.stats import PoolStats
+from processing.pool.worker_processes import WorkerProcesses
 from processing.settings import MaintenanceSettings, PoolSettings, WorkerSettings
 
 TICK: Final = 0.05
@@ -74,13 +73,18 @@ class Supervisor:
         log: BoundLogger,
     ) -> None:
         self._pool = Pool(pool)
-        self._worker_settings = asdict(worker)
         self._log = log
+        self._pool_log = PoolLog(log)
         self._selector = selectors.DefaultSelector()
-        self._children: dict[int, Child] = {}
+        self._processes = WorkerProcesses(
+            asdict(worker),
+            self._selector,
+            on_frame=self._on_worker,
+            on_end=self._on_worker_end,
+            log=log,
+        )
         self._next_tick = 0.0
         self._next_counts = 0.0
-        self._database_seen = False
         self._refusing: str | None = None
         self._working = False
         self.maintenance = MaintenanceLink(asdict(maintenance), self._selector, log)
@@ -89,9 +93,6 @@ class Supervisor:
         """Request types of the app, as the last worker that started told them."""
         self.fatal: str | None = None
         """Why the service has to end, once it has to."""
-        self._kills: dict[int, str] = {}
-        """Workers that got SIGKILL from here, and why: their deaths are no news."""
-        self._limits = LimitsFound(None, {}, [])
         self.killed = 0
         """Processes that had to be killed at the end of the grace."""
 
@@ -134,7 +135,7 @@ class Supervisor:
     @property
     def alive(self) -> int:
         """Worker processes that have not ended."""
-        return len(self._children)
+        return len(self._processes)
 
     def stats(self) -> PoolStats:
         """A frozen look at the pool."""
@@ -143,7 +144,9 @@ class Supervisor:
     def running_requests(self) -> list[dict[str, Any]]:
         """What each worker runs right now."""
         chunks = {worker.number: worker.chunks for worker in self._pool.workers.values()}
-        return running_requests(chunks, self._looks(), time.monotonic(), datetime.now(UTC))
+        return running_requests(
+            chunks, self._processes.looks(), time.monotonic(), datetime.now(UTC)
+        )
 
     def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Calls `callback` from `step` whenever a descriptor is readable."""
@@ -170,8 +173,8 @@ class Supervisor:
         self._follow_maintenance(now)
         if now >= self._next_tick:
             self._next_tick = now + TICK
-            self._reap()
-            self._act(self._pool.tick(self._looks(), now))
+            self._processes.reap()
+            self._act(self._pool.tick(self._processes.looks(), now))
         if self._refusing is not None:
             self._handover.refuse_unstarted(self._refusing)
         elif self._pool.database_up:
@@ -196,11 +199,11 @@ class Supervisor:
 
     def terminate(self) -> None:
         """Asks what still runs to give up, again and again until it does."""
-        self._act(self._pool.terminate(self._looks(), time.monotonic()))
+        self._act(self._pool.terminate(self._processes.looks(), time.monotonic()))
 
     def kill(self, why: str = "the grace is over") -> None:
         """Kills what is left."""
-        for number in list(self._children):
+        for number in self._processes.numbers:
             self._act([Signal(number, signal.SIGKILL, why)])
             self.killed += 1
 
@@ -212,10 +215,7 @@ class Supervisor:
 
     def close(self, timeout: float) -> None:
         """Ends the maintenance process, after it has done what it was given; kills workers."""
-        for child in self._children.values():
-            child.signal(signal.SIGKILL)
-            child.end_group()
-            child.wait(timeout)
+        self._processes.close(timeout)
         self._hand_over_counts()
         self.maintenance.close(timeout)
         if self._handover.parked:
@@ -229,7 +229,7 @@ class Supervisor:
         for action in actions:
             match action:
                 case Send(number, frame):
-                    self._send(number, frame)
+                    self._processes.send(number, frame)
                 case Spawn(number):
                     self._spawn(number)
                 case Signal():
@@ -241,85 +241,31 @@ class Supervisor:
                 case Replaced(number, reason):
                     self._log.info("replacing a worker", worker=number, why=reason)
                 case Died():
-                    self._say_died(action)
+                    self._pool_log.died(action)
 
     def _signal(self, action: Signal) -> None:
-        number, sent, reason = action.worker, action.number, action.reason
-        slot = self._children[number].slot
-        if action.meant is not None and slot is not None and slot.read() != action.meant:
+        if action.meant is not None and not self._processes.runs(action.worker, action.meant):
             return  # it has ended since the look
-        if not action.again:
-            mine = (row for row in self.running_requests() if row["worker"] == number)
-            facts = {"worker": number, **next(mine, {})}
-            name = signal.Signals(sent).name
-            self._log.warning("signalling a worker", signal=name, why=reason, **facts)
-        if sent == signal.SIGKILL:
-            self._kills[number] = reason
-        self._children[number].signal(sent)
-
-    def _say_died(self, died: Died) -> None:
-        facts = {"worker": died.worker, "suspects": died.suspects, **facts_of(died.culprit)}
-        killed = self._kills.get(died.worker)
-        if killed is None:
-            self._log.error("worker died", cause=died.cause, **facts)
-        else:
-            self._log.warning("worker was killed", why=killed, **facts)
+        mine = (row for row in self.running_requests() if row["worker"] == action.worker)
+        self._pool_log.signalled(action, next(mine, {}))
+        self._processes.signal(action.worker, action.number)
 
     def _spawn(self, number: int) -> None:
-        settings = {**self._worker_settings, "name": f"worker-{number}"}
         try:
-            child = Child("processing.worker", settings, with_slot=True)
+            self._processes.spawn(number)
         except OSError as error:
             # Too many processes or descriptors, no memory: that may pass, and the others run on.
             self._log.error("a worker could not be started", worker=number, error=str(error))
             self._act(self._pool.died(number, str(error), None, time.monotonic()))
-            return
-        self._children[number] = child
-        self._selector.register(
-            child.channel, selectors.EVENT_READ, lambda mask: self._on_channel(number, mask)
-        )
-        if child.sentinel is not None:
-            self._selector.register(
-                child.sentinel, selectors.EVENT_READ, lambda _mask: self._on_end(number)
-            )
-
-    def _send(self, number: int, frame: ToWorker) -> None:
-        child = self._children[number]
-        try:
-            child.channel.send(frame)
-        except ChannelClosed:
-            return  # it is dead: its sentinel says so, and its chunks come back then
-        if child.channel.backlog:
-            self._listen(child, selectors.EVENT_READ | selectors.EVENT_WRITE)
-
-    def _listen(self, child: Child, events: int) -> None:
-        key = self._selector.get_map().get(child.channel)
-        if key is not None:
-            self._selector.modify(child.channel, events, key.data)
 
     # Workers
 
-    def _on_channel(self, number: int, mask: int) -> None:
-        child = self._children.get(number)
-        if child is None:
-            return  # it ended in this very round
-        try:
-            if mask & selectors.EVENT_WRITE:
-                child.channel.flush()
-                if not child.channel.backlog:
-                    self._listen(child, selectors.EVENT_READ)
-            if mask & selectors.EVENT_READ:
-                for frame in child.channel.receive():
-                    self._on_frame(number, frame)
-        except ChannelClosed:
-            self._selector.unregister(child.channel)
-
-    def _on_frame(self, number: int, frame: Frame) -> None:
+    def _on_worker(self, number: int, frame: Frame) -> None:
         match frame:
             case Connected(backend):
                 self._pool.crew.connected(number, backend)
             case WorkerReady(types, at_once, decoded):
-                self._log.info("worker ready", worker=number, pid=self._children[number].pid)
+                self._log.info("worker ready", worker=number, pid=self._processes.pid(number))
                 self.types = types
                 self.maintenance.decoded = decoded
                 self._pool.limit_by_app(at_once)
@@ -340,32 +286,9 @@ class Supervisor:
             case _:
                 raise AssertionError(f"worker {number} sent {frame!r}")
 
-    def _on_end(self, number: int) -> None:
-        child = self._children[number]
-        # Everything it sent counts, before its chunks are judged.
-        for frame in child.channel.drain():
-            self._on_frame(number, frame)
-        child.end_group()
-        child.wait(1.0)
-        del self._children[number]
-        for registered in (child.channel, child.sentinel):
-            if registered is not None and registered in self._selector.get_map():
-                self._selector.unregister(registered)
-        running = child.slot.read() if child.slot is not None else None
-        actions = self._pool.died(number, child.cause, running, time.monotonic())
-        child.close()
-        self._log.info("worker ended", worker=number, cause=child.cause)
-        self._act(actions)
-        self._kills.pop(number, None)
-
-    def _reap(self) -> None:
-        """Finds ended workers where the system has no descriptor that tells."""
-        for number, child in list(self._children.items()):
-            if child.sentinel is None and child.ended():
-                self._on_end(number)
-
-    def _looks(self) -> dict[int, Running | None]:
-        return {n: c.slot.read() for n, c in self._children.items() if c.slot is not None}
+    def _on_worker_end(self, number: int, cause: str, running: Running | None) -> None:
+        self._act(self._pool.died(number, cause, running, time.monotonic()))
+        self._pool_log.gone(number)
 
     # The maintenance process
 
@@ -393,36 +316,22 @@ class Supervisor:
             case CancelAsked(name, reason):
                 self._cancel(name, reason, now)
             case LimitsFound():
-                self._say_limits(event)
+                self._pool_log.limits(event)
                 self._act(self._pool.limit(event))
 
     def _cancel(self, name: str, reason: str, now: float) -> None:
-        actions = self._pool.crew.cancel(name, reason, self._looks(), now)
+        actions = self._pool.crew.cancel(name, reason, self._processes.looks(), now)
         for action in actions:
             if isinstance(action, Send):
                 self._log.warning("cancelling a request", request_id=name, worker=action.worker,
                                   why=reason)  # fmt: skip
         self._act(actions)
 
-    def _say_limits(self, found: LimitsFound) -> None:
-        if found == self._limits:
-            return  # as at a start, where nothing is limited
-        self._limits = found
-        names = ("each_instance", "of_total_now", "of_total_soon")
-        types = {
-            kind: {name: n for name, n in zip(names, limit, strict=True) if n is not None}
-            for kind, limit in found.types.items()
-        }
-        self._log.info("limits", workers=found.workers, types=types, paused=found.paused)
-
     def _database_state(self, *, up: bool) -> None:
-        if up and not self._pool.database_up:
-            again = " again" if self._database_seen else ""
-            self._log.info(f"database reached{again}: intake opens")
+        before = self._pool.database_up
+        self._pool_log.database(before=before, up=up)
+        if up and not before:
             self._handover.database_back()
-        elif not up and self._pool.database_up:
-            self._log.error("database away: intake stops until it is reached again")
-        self._database_seen = self._database_seen or up
         self._pool.database(up=up)
 
     def _hand_over_counts(self) -> None:

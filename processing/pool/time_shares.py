@@ -7,10 +7,18 @@ was served more than its part keeps that debt.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Final, Generic, TypeVar
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from feedback.contract.record import Record, is_due, kind_of
 
 Key = TypeVar("Key", bound=Hashable)
+Place = TypeVar("Place")
+"""What stands in a queue: a lane, or a record without one."""
+
+Share: TypeAlias = tuple[str, bool]
+"""A kind, from Kafka or from the waiting queue: neither may keep the other waiting."""
 
 MOST_REMEMBERED: Final = 1000
 
@@ -32,3 +40,57 @@ class TimeShares(Generic[Key]):
         self._clocks[key] = self._now + seconds
         if len(self._clocks) > MOST_REMEMBERED:
             self._clocks = {k: clock for k, clock in self._clocks.items() if clock > self._now}
+
+
+def share_of(record: Record) -> Share:
+    """Whose turn a record needs."""
+    return kind_of(record), is_due(record)
+
+
+class AloneQueue(Generic[Place]):
+    """Places whose first record goes alone: a queue per share."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Share, deque[Place]] = {}
+        self._shares: TimeShares[Share] = TimeShares()
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def put(self, share: Share, place: Place, *, first: bool = False) -> None:
+        """A place waits, behind the others of its share or before them."""
+        queue = self._queues.setdefault(share, deque())
+        (queue.appendleft if first else queue.append)(place)
+
+    def in_turn(self) -> Iterator[tuple[Share, Place]]:
+        """Takes places out, whose share had least first; put back what can't go."""
+        for share in self._shares.in_turn(self._queues):
+            queue = self._queues[share]
+            for _ in range(len(queue)):
+                place = queue.popleft()
+                if not queue:
+                    self._queues.pop(share, None)
+                yield share, place
+                queue = self._queues.get(share, deque())
+
+    def served(self, share: Share, seconds: float) -> None:
+        """A place that was taken out keeps a worker so long."""
+        self._shares.served(share, seconds)
+
+    def remove(self, place: Place) -> None:
+        """Takes a place out of whichever queue it is in."""
+        for share, queue in list(self._queues.items()):
+            if place in queue:
+                queue.remove(place)
+                if not queue:
+                    del self._queues[share]
+
+    def places(self) -> list[Place]:
+        """All that wait."""
+        return [place for queue in self._queues.values() for place in queue]
+
+    def clear(self) -> list[Place]:
+        """Empties the queues."""
+        places = self.places()
+        self._queues.clear()
+        return places

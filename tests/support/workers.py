@@ -61,7 +61,8 @@ class Workers:
     @property
     def pids(self) -> list[int]:
         """Worker processes that there are now."""
-        return [child.pid for child in self.supervisor._children.values()]
+        processes = self.supervisor._processes
+        return [processes.pid(number) for number in processes.numbers]
 
     def turn(self) -> None:
         self.supervisor.step(0.01)

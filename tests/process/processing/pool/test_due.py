@@ -33,7 +33,7 @@ def done(workers: Workers) -> set[str]:
 
 
 def running(workers: Workers) -> bool:
-    return any(look is not None for look in workers.supervisor._looks().values())
+    return any(look is not None for look in workers.supervisor._processes.looks().values())
 
 
 def child(workers: Workers) -> int:
@@ -182,7 +182,7 @@ def test_what_is_killed_at_the_end_is_parked_or_given_back(make: Make, rows: Wai
     add(rows, workers, "due", do="hang")
     workers.until(lambda: running(workers))
     workers.submit("fresh", do="hang")
-    workers.until(lambda: sum(map(bool, workers.supervisor._looks().values())) == 2)
+    workers.until(lambda: sum(map(bool, workers.supervisor._processes.looks().values())) == 2)
     workers.supervisor.stop_claims()
     workers.supervisor.refuse_unstarted("shutdown")
     workers.supervisor.terminate()

@@ -329,7 +329,7 @@ def test_from_the_stop_on_a_worker_ends_after_the_request_that_it_runs(make: Mak
 
 def looks(workers: Workers) -> list[bool]:
     """Whether each worker runs a request right now."""
-    return [look is not None for look in workers.supervisor._looks().values()]
+    return [look is not None for look in workers.supervisor._processes.looks().values()]
 
 
 def test_a_request_that_heeds_no_signal_is_killed_at_its_deadline(
@@ -371,7 +371,7 @@ def test_of_a_cancelled_request_nothing_is_left_and_its_neighbours_run(make: Mak
     shown: list[Running] = []
 
     def bad_runs() -> bool:
-        (look,) = workers.supervisor._looks().values()
+        (look,) = workers.supervisor._processes.looks().values()
         shown[:] = [] if look is None or look.index != len(before) else [look]
         return bool(shown)
 

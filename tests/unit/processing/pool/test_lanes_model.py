@@ -209,7 +209,7 @@ class LanesModel(RuleBasedStateMachine):
 
     @invariant()
     def what_is_done_is_not_kept(self) -> None:
-        assert self.lanes._in_flight.keys() == {chunk.number for chunk in self.chunks}
+        assert self.lanes._table.in_flight.keys() == {chunk.number for chunk in self.chunks}
 
     @invariant()
     def what_is_held_back_is_known(self) -> None:

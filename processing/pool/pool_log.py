@@ -1,0 +1,68 @@
+"""What the log says of workers that come to an end, of limits and of the database."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from structlog.stdlib import BoundLogger
+
+from processing.ipc.frames import LimitsFound
+from processing.pool.actions import Died, Signal
+from processing.pool.running import facts_of
+
+
+class PoolLog:
+    """Lines that depend on what was said before."""
+
+    def __init__(self, log: BoundLogger) -> None:
+        self._log = log
+        self._kills: dict[int, str] = {}
+        """Workers that got SIGKILL from here, and why: their deaths are no news."""
+        self._limits = LimitsFound(None, {}, [])
+        self._database_seen = False
+
+    def signalled(self, action: Signal, runs: Mapping[str, Any]) -> None:
+        """A worker is sent a signal; `runs` is what it runs."""
+        number, sent, reason = action.worker, action.number, action.reason
+        if not action.again:
+            name = signal.Signals(sent).name
+            facts = {"worker": number, **runs}
+            self._log.warning("signalling a worker", signal=name, why=reason, **facts)
+        if sent == signal.SIGKILL:
+            self._kills[number] = reason
+
+    def died(self, died: Died) -> None:
+        """A worker died with work in hand."""
+        facts = {"worker": died.worker, "suspects": died.suspects, **facts_of(died.culprit)}
+        killed = self._kills.get(died.worker)
+        if killed is None:
+            self._log.error("worker died", cause=died.cause, **facts)
+        else:
+            self._log.warning("worker was killed", why=killed, **facts)
+
+    def gone(self, number: int) -> None:
+        """A worker's end is over."""
+        self._kills.pop(number, None)
+
+    def limits(self, found: LimitsFound) -> None:
+        """These limits hold."""
+        if found == self._limits:
+            return  # as at a start, where nothing is limited
+        self._limits = found
+        names = ("each_instance", "of_total_now", "of_total_soon")
+        types = {
+            kind: {name: n for name, n in zip(names, limit, strict=True) if n is not None}
+            for kind, limit in found.types.items()
+        }
+        self._log.info("limits", workers=found.workers, types=types, paused=found.paused)
+
+    def database(self, *, before: bool, up: bool) -> None:
+        """Whether the database can be reached, and whether it could before."""
+        if up and not before:
+            again = " again" if self._database_seen else ""
+            self._log.info(f"database reached{again}: intake opens")
+        elif not up and before:
+            self._log.error("database away: intake stops until it is reached again")
+        self._database_seen = self._database_seen or up

@@ -19,7 +19,7 @@ import structlog
 from structlog.contextvars import bound_contextvars as bound
 from structlog.typing import EventDict, Processor
 
-__all__ = ["LogFormat", "RateLimited", "bound", "configure", "get_logger", "running"]
+__all__ = ["RUNNING", "LogFormat", "RateLimited", "bound", "configure", "get_logger"]
 
 LogFormat = Literal["auto", "console", "json"]
 
@@ -27,19 +27,15 @@ NOISY = ("urllib3", "asyncio", "httpx", "docker", "testcontainers")
 """Libraries whose info lines are of no use to an operator."""
 
 
-_running: ContextVar[tuple[str | None, str] | None] = ContextVar("oncepool_running", default=None)
+RUNNING: ContextVar[tuple[str | None, str] | None] = ContextVar("oncepool_running", default=None)
+"""(request id, type) of what is logged from here on; None: of no request.
 
-
-def running(type: str | None, request_id: str | None = None) -> None:
-    """Whatever is logged from here on is of a request of this type; None: of none any more.
-
-    Not `bound`, as it is said for each request and costs a tenth of that.
-    """
-    _running.set(None if type is None else (request_id, type))
+Not `bound`, as it is said for each request and costs a tenth of that.
+"""
 
 
 def _add_running(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    if (runs := _running.get()) is not None:
+    if (runs := RUNNING.get()) is not None:
         request_id, kind = runs
         if request_id is not None:
             event.setdefault("request_id", request_id)

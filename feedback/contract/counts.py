@@ -34,8 +34,3 @@ class Count(NamedTuple):
 PlainCount: TypeAlias = tuple[str, str, str]
 """(type, state, code): a Count as it crosses a channel."""
 AnyCounts: TypeAlias = Mapping[Count, int] | Mapping[PlainCount, int]
-
-
-def plain(counts: Mapping[Count, int]) -> dict[PlainCount, int]:
-    """Counts as they cross a channel, which knows neither named tuples nor enums."""
-    return {(str(c.type), str(c.state), str(c.code)): n for c, n in counts.items()}

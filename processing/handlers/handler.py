@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import time
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from feedback.contract.headers import LONGEST_DELAY
 from processing.handlers.annotations import (
     Shape,
     UnusableAnnotation,
@@ -16,15 +19,16 @@ from processing.handlers.annotations import (
     result_in,
     shape_of,
 )
+from processing.handlers.codec import Encode, Parse, payload_parser, result_encoder
 from processing.handlers.errors import InvalidResult, RegistrationError
-from processing.handlers.injection import RESERVED, Call, bind, caller, source_of
+from processing.handlers.injection import RESERVED, Binding, bind, source_of
 from processing.handlers.options import CheckedOptions, Effect
 from processing.handlers.outcomes import Done, NotDone, Unknown
-from processing.handlers.payload import Parse, payload_parser
 from processing.handlers.request import Request
-from processing.handlers.result_encoding import Encode, result_encoder
 from processing.handlers.retry_policy import RetryPolicy
 from processing.handlers.signature import Signature
+
+Call = Callable[[Any, Any, Any], Any]
 
 
 class Handler:
@@ -135,6 +139,20 @@ class Handler:
             "a check returns Done(result), NotDone() or Unknown()"
         )
 
+    def due(self, payload: Any) -> float | None:
+        """Epoch seconds before which a payload does not run, as `not_before=` says.
+
+        Raises ValueError for a time that cannot be meant, and whatever the function raised.
+        """
+        due = None if self.not_before is None else self.not_before(payload)
+        if due is None:
+            return None
+        if due.tzinfo is None:
+            raise ValueError(f"not_before= returned {due}, which has no time zone")
+        if due.timestamp() > time.time() + LONGEST_DELAY.total_seconds():
+            raise ValueError(f"not_before= returned {due}, more than ten years ahead")
+        return due.timestamp()
+
     def bind(self, resources: Mapping[str, Any]) -> None:
         """Make the call plan with these resources; raises RegistrationError."""
         self.signature.resolve()
@@ -228,3 +246,34 @@ class Handler:
                     "return text, such as base64, or store the bytes and return where they are"
                 )
         return self._result
+
+
+def caller(function: Callable[..., Any], binding: Binding) -> Call:
+    """The call plan: a function of (first argument, request, tx) without any look-up left."""
+    call = functools.partial(function, **binding.resources) if binding.resources else function
+    tx_name, request_name = binding.tx, binding.request
+
+    def plain(first: Any, _request: Any, _tx: Any) -> Any:
+        return call(first)
+
+    if tx_name is None and request_name is None:
+        return plain
+    if request_name is None:
+        return _with_one(call, str(tx_name), of_request=False)
+    if tx_name is None:
+        return _with_one(call, request_name, of_request=True)
+
+    def with_both(first: Any, request: Any, tx: Any) -> Any:
+        return call(first, **{tx_name: tx, request_name: request})
+
+    return with_both
+
+
+def _with_one(call: Callable[..., Any], name: str, *, of_request: bool) -> Call:
+    def with_tx(first: Any, _request: Any, tx: Any) -> Any:
+        return call(first, **{name: tx})
+
+    def with_request(first: Any, request: Any, _tx: Any) -> Any:
+        return call(first, **{name: request})
+
+    return with_request if of_request else with_tx

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from processing.handlers.errors import RegistrationError
-from processing.handlers.injection import Call as HandlerCall
-from processing.handlers.injection import bind, caller, check_resource_name
+from processing.handlers.handler import Call as HandlerCall
+from processing.handlers.handler import caller
+from processing.handlers.injection import bind, check_resource_name
 from processing.handlers.request import Request
 from processing.handlers.signature import Signature
 

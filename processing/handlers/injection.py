@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,6 @@ from processing.handlers.request import Request
 from processing.handlers.signature import Parameter, Signature, Unresolved
 
 RESERVED = ("tx", "request")
-Call = Callable[[Any, Any, Any], Any]
 
 
 @dataclass(slots=True)
@@ -67,37 +65,6 @@ def bind(
         elif parameter.required:
             raise signature.error(_missing(parameter, resources, offers))
     return binding
-
-
-def caller(function: Callable[..., Any], binding: Binding) -> Call:
-    """The call plan: a function of (first argument, request, tx) without any look-up left."""
-    call = functools.partial(function, **binding.resources) if binding.resources else function
-    tx_name, request_name = binding.tx, binding.request
-
-    def plain(first: Any, _request: Any, _tx: Any) -> Any:
-        return call(first)
-
-    if tx_name is None and request_name is None:
-        return plain
-    if request_name is None:
-        return _with_one(call, str(tx_name), of_request=False)
-    if tx_name is None:
-        return _with_one(call, request_name, of_request=True)
-
-    def with_both(first: Any, request: Any, tx: Any) -> Any:
-        return call(first, **{tx_name: tx, request_name: request})
-
-    return with_both
-
-
-def _with_one(call: Callable[..., Any], name: str, *, of_request: bool) -> Call:
-    def with_tx(first: Any, _request: Any, tx: Any) -> Any:
-        return call(first, **{name: tx})
-
-    def with_request(first: Any, request: Any, _tx: Any) -> Any:
-        return call(first, **{name: request})
-
-    return with_request if of_request else with_tx
 
 
 def _take_once(

@@ -13,35 +13,36 @@ class Stopping:
     Here the lock itself is the signal: it is held until `set` releases it, which needs no lock.
     """
 
-    __slots__ = ("_gate", "_set", "cancelled")
+    __slots__ = ("_gate", "cancelled", "told")
 
     def __init__(self) -> None:
-        self._set = False
+        self.told = False
+        """Whether somebody told; to be read only."""
         self._gate = _closed_gate()
         self.cancelled: str | None = None
         """Who cancelled the request that runs, and why; None where nobody did."""
 
     def set(self) -> None:
         """Tell everybody; again and again does no harm."""
-        if not self._set:
-            self._set = True
+        if not self.told:
+            self.told = True
             with suppress(RuntimeError):  # a second signal came between the two lines
                 self._gate.release()
 
     def is_set(self) -> bool:
         """Whether somebody told."""
-        return self._set
+        return self.told
 
     def wait(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds; True once the flag is set."""
-        if not self._set and self._gate.acquire(timeout=max(0.0, timeout)):
+        if not self.told and self._gate.acquire(timeout=max(0.0, timeout)):
             self._gate.release()  # the next one who waits gets through as well
-        return self._set
+        return self.told
 
     def clear(self) -> None:
         """Back to the start, for tests: nobody may wait meanwhile."""
         self._gate = _closed_gate()
-        self._set = False
+        self.told = False
         self.cancelled = None
 
 

@@ -1,4 +1,4 @@
-"""Takes requests to their end, in as few transactions as go well.
+"""Takes requests to their end whose transaction failed, in as few others as go well.
 
 What was overtaken by another transaction is redone from the look-up, in halves where locks were in
 the way; what cannot be committed together is halved down to the one request at fault, which then
@@ -28,7 +28,7 @@ from processing.worker.outages import LOSSES, Outages
 from processing.worker.records import failure_without_row
 from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
-from processing.worker.transaction import Round
+from processing.worker.transaction import Transaction
 
 REDO = 10
 """Tries of a chunk that loses a race, before it is halved, and of one request, before it waits."""
@@ -56,40 +56,42 @@ class _Luck:
     """Connections lost under them."""
 
 
-class Transactions:
-    """Runs rounds until every task has ended, or was looked up and runs elsewhere."""
+class Bisection:
+    """Runs transactions until every task has ended, or was looked up and runs elsewhere."""
 
     def __init__(
         self,
+        *,
         session: Session,
-        round: Round,
+        transaction: Transaction,
         outages: Outages,
         schema: str,
         publish: Callable[[list[StatusWrite]], None],
         log: BoundLogger,
     ) -> None:
         self._session = session
-        self._round = round
+        self._transaction = transaction
         self._outages = outages
         self._schema = schema
         self._publish = publish
         self._log = log
         self._patience = Backoff(0.01, 1.0, random.random)
 
-    def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
-        """Takes tasks of different ids to their end; returns those whose effects are elsewhere.
+    def recover(
+        self, error: BaseException, tasks: list[Task], chunk: ChunkRun, apart: list[Task]
+    ) -> None:
+        """Takes the tasks of a transaction that failed to their end.
 
-        Raises DatabaseAway, and nothing else.
+        Adds to `apart` those that were looked up and have their effects elsewhere. Raises
+        DatabaseAway, and nothing else.
         """
-        apart: list[Task] = []
-        self._transact(list(tasks), chunk, apart)
-        return chunk.open(apart)
+        luck = _Luck()
+        left = _left(self._after(error, tasks, luck, chunk, apart), chunk, apart)
+        self._transact(left, chunk, apart, luck)
 
-    def fail(self, tasks: Sequence[Task], error: BaseException, chunk: ChunkRun) -> list[Task]:
-        """Finds the one task at fault by halves; it ends with `error`. Returns as `run` does."""
-        apart: list[Task] = []
-        self._fail(tasks, error, chunk, apart)
-        return chunk.open(apart)
+    def fail(self, task: Task, error: BaseException, chunk: ChunkRun) -> None:
+        """It ends with `error`. Raises DatabaseAway."""
+        self._fail([task], error, chunk, [])
 
     def _fail(
         self, tasks: Sequence[Task], error: BaseException, chunk: ChunkRun, apart: list[Task]
@@ -128,17 +130,18 @@ class Transactions:
             self._publish([failure_without_row(task, datetime.now(UTC))])
         chunk.settle([task])
 
-    def _transact(self, tasks: list[Task], chunk: ChunkRun, apart: list[Task]) -> None:
-        luck = _Luck()
+    def _transact(
+        self, tasks: list[Task], chunk: ChunkRun, apart: list[Task], luck: _Luck | None = None
+    ) -> None:
+        luck = luck or _Luck()
         while tasks := chunk.in_order(tasks):
             try:
-                tasks = self._round.run(tasks, chunk, apart)
+                tasks = self._transaction.run(tasks, chunk, apart)
                 self._outages.committed()
                 luck.tries = REDO
             except BaseException as error:  # noqa: BLE001 - whatever it is, it is one request's end
                 tasks = self._after(error, tasks, luck, chunk, apart)
-            looked_up = {t.index for t in apart}
-            tasks = [t for t in chunk.open(tasks) if t.index not in looked_up]
+            tasks = _left(tasks, chunk, apart)
 
     def _after(
         self, raised: BaseException, tasks: list[Task], luck: _Luck, chunk: ChunkRun,
@@ -261,3 +264,9 @@ class Transactions:
             # It may still be at work on what the handler sent.
             self._session.end_backend(backend)
         return xid != 0 and self._session.committed(xid)
+
+
+def _left(tasks: Sequence[Task], chunk: ChunkRun, apart: Sequence[Task]) -> list[Task]:
+    """Those that have not ended and were not looked up to run elsewhere."""
+    looked_up = {t.index for t in apart}
+    return [t for t in chunk.open(tasks) if t.index not in looked_up]

@@ -12,7 +12,7 @@ from processing.handlers.handler import Handler
 from processing.handlers.options import Effect
 from processing.handlers.outcomes import Outcome, outcome_of
 from processing.handlers.stopping import STOPPING
-from processing.logs import running
+from processing.logs import RUNNING
 from processing.worker.records import running_status
 from processing.worker.session import Session
 from processing.worker.task import Task
@@ -43,7 +43,7 @@ class Calls:
             self._publish([running_status(task, datetime.now(UTC))])
         request = task.request() if handler.wants_request else None
         tx = self._session.handler_cursor(name) if handler.wants_tx else None
-        running(name, task.envelope.id)
+        RUNNING.set((task.envelope.id, name))
         begun = time.perf_counter()
         try:
             task.end(DONE, handler.call(task.payload, request, tx))
@@ -51,7 +51,7 @@ class Calls:
             task.end(_ended_by(error, handler.effect))
             self._session.forget_cursor(name)
         task.seconds = seconds = time.perf_counter() - begun
-        running(None)
+        RUNNING.set(None)
         if long != (seconds > LONG_RUN):
             self._long ^= {name}
 
@@ -65,7 +65,7 @@ class Calls:
         if long:
             self._publish([running_status(t, datetime.now(UTC)) for t in tasks])
         tx = self._session.handler_cursor(name) if handler.wants_tx else None
-        running(name)
+        RUNNING.set((None, name))
         try:
             results = handler.call_batch([t.request() for t in tasks], tx)
         except BaseException as error:  # noqa: BLE001 - raising fails all of the batch
@@ -79,7 +79,7 @@ class Calls:
                 else:
                     task.end(DONE, result)
         took = time.perf_counter() - begun
-        running(None)
+        RUNNING.set(None)
         if long != (took > LONG_RUN):
             self._long ^= {name}
         for task in tasks:

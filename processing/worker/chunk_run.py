@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Protocol
 
-from feedback.contract.counts import Count, plain
+from feedback.contract.counts import Count
 from feedback.contract.record import Record
 from feedback.contract.states import State
 from processing.ipc.frames import Report, Suspect
@@ -185,7 +185,7 @@ class ChunkRun:
             returned=self.returned,
             unclear=self.unclear,
             times=self.times,
-            counts=plain(self.counts),
+            counts={(str(c.type), str(c.state), str(c.code)): n for c, n in self.counts.items()},
             database_up=self.database_up,
             due_in=self.due_in,
         )

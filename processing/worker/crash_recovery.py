@@ -25,7 +25,7 @@ from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import Outcome
 from processing.ipc.frames import Suspect
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.effect_external import External
+from processing.worker.effect_external import EffectExternal
 from processing.worker.records import lost_reason, stored_status
 from processing.worker.session import Session
 from processing.worker.task import LostStart, Task
@@ -56,14 +56,14 @@ def lost(verdict: str, reason: str | None = None) -> Outcome:
     return Outcome(state, verdict, reason=reason)
 
 
-class Suspects:
+class CrashRecovery:
     """Looks suspects up before anything of theirs runs again."""
 
     def __init__(
         self,
         session: Session,
         rows: JournalWriter,
-        external: External,
+        external: EffectExternal,
         publish: Callable[[list[StatusWrite]], None],
         read: Callable[[int, Record], Task | Skip],
     ) -> None:

@@ -44,8 +44,6 @@ class DeadLetters:
         What others lock out comes again. Raises DatabaseAway: then nothing is said of those that
         are not kept.
         """
-        if not letters:
-            return
         kept, locked = dict(letters), []
         try:
             # The same letter twice is one, so an unknown commit outcome is no matter.

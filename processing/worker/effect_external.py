@@ -57,7 +57,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 T = TypeVar("T")
 
 
-class External:
+class EffectExternal:
     """Claims, runs and settles requests one by one."""
 
     def __init__(

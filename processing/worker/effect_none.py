@@ -11,16 +11,18 @@ from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import outcome_of
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import lost
-from processing.worker.effect_transaction import Segments
+from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.records import ROWS_OF_PURE, final_of, row_of, status_of
 from processing.worker.retry_decision import conclude
 from processing.worker.task import Task
 
 
-class Plain:
+class EffectNone:
     """Runs them; their results are in Redis only. A row is for what waits, is dead or cancelled."""
 
-    def __init__(self, segments: Segments, publish: Callable[[list[StatusWrite]], None]) -> None:
+    def __init__(
+        self, segments: EffectTransaction, publish: Callable[[list[StatusWrite]], None]
+    ) -> None:
         self._segments = segments
         self._publish = publish
 

@@ -60,7 +60,7 @@ class Struck(Exception):
         self.error = error
 
 
-class Segments:
+class EffectTransaction:
     """Runs tasks of handlers in one transaction after the other."""
 
     def __init__(self, session: Session, calls: Calls, size: int) -> None:

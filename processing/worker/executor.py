@@ -3,9 +3,9 @@
     read -> look up ids in the journal -> answer what stands there, refuse conflicts
          -> run handlers -> write rows -> COMMIT -> publish statuses -> report
 
-A chunk is one transaction where nothing goes wrong: `transaction.py` is that transaction,
-`bisection.py` and `outages.py` say what is done where something does, `records.py` how an end is
-written down.
+A chunk is one transaction where nothing goes wrong: `transaction.py` is that transaction, and
+`records.py` says how an end is written down. The other parts are asked only where there is
+something for them, `bisection.py` and `outages.py` where something went wrong.
 """
 
 from __future__ import annotations
@@ -28,22 +28,21 @@ from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import describe, safe_text
 from processing.ipc.frames import Backend, Report
 from processing.settings import ExecutorSettings
-from processing.worker.bisection import Transactions
+from processing.worker.bisection import Bisection
 from processing.worker.calls import Calls
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.crash_recovery import Suspects, note_crashes
+from processing.worker.crash_recovery import CrashRecovery, note_crashes
 from processing.worker.dead_letters import DeadLetters
-from processing.worker.effect_external import External
-from processing.worker.effect_none import Plain
-from processing.worker.effect_transaction import Segments
+from processing.worker.dedup import groups, lane_of, once_each
+from processing.worker.effect_external import EffectExternal
+from processing.worker.effect_none import EffectNone
+from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.failure_report import FailureReport
-from processing.worker.grouping import groups, lane_of, once_each
 from processing.worker.outages import DatabaseAway, Outages
-from processing.worker.parse import Limits, read_task
 from processing.worker.records import ResultLog
 from processing.worker.session import Session
-from processing.worker.task import Task
-from processing.worker.transaction import Round
+from processing.worker.task import Limits, Task, read_task
+from processing.worker.transaction import Transaction
 
 IDLE_MARGIN = 60.0
 Publish = Callable[[list[StatusWrite]], None]
@@ -80,20 +79,28 @@ class Executor:
         rows = JournalWriter(settings.schema)
         outages = self._outages = Outages(session, settings.schema, log)
         calls = Calls(session, publish)
-        segments = Segments(session, calls, settings.segment)
+        segments = EffectTransaction(session, calls, settings.segment)
         results = ResultLog(
             settings.schema, wanted=settings.results, duplicates=settings.results_duplicates
         )
-        self._external = External(
+        self._external = EffectExternal(
             session, outages, calls, rows, results, lease=settings.lease, publish=publish, log=log
         )
-        self._plain = Plain(segments, publish)
+        self._none = EffectNone(segments, publish)
         self._failures = FailureReport(app, log)
         self._letters = DeadLetters(session, outages, rows, publish, log)
-        self._suspects = Suspects(session, rows, self._external, publish, self._read_again)
+        self._recovery = CrashRecovery(session, rows, self._external, publish, self._read_again)
         coalescing = Coalescing(settings.schema)
-        one = Round(app.handlers, session, rows, segments, coalescing, results, publish)
-        self._transactions = Transactions(session, one, outages, settings.schema, publish, log)
+        transaction = self._transaction = Transaction(
+            handlers=app.handlers, session=session, rows=rows, segments=segments,
+            coalescing=coalescing, results=results, publish=publish,
+        )  # fmt: skip
+        self._bisection = Bisection(
+            session=session, transaction=transaction, outages=outages, schema=settings.schema,
+            publish=publish, log=log,
+        )  # fmt: skip
+        self._pure = any(h.effect == "none" for h in app.handlers.values())
+        """Whether there may be something to do before the journal is asked."""
 
     def connect(self) -> None:
         """Connects where the database can be reached."""
@@ -112,7 +119,8 @@ class Executor:
         tasks, letters = self._read(chunk)
         rest = tasks
         try:
-            rest = self._plain.run_fresh(tasks, chunk)
+            if self._pure:
+                rest = self._none.run_fresh(tasks, chunk)
             self._run(rest, letters, chunk)
         except DatabaseAway as away:
             # Dead letters have nobody who sends them again: they wait for the database.
@@ -160,26 +168,40 @@ class Executor:
         return read_task(self._app, index, record, self._limits)
 
     def _run(self, tasks: list[Task], letters: dict[int, DeadLetter], chunk: ChunkRun) -> None:
-        self._outages.connect()
+        if self._session.lost or self._outages.refused:
+            self._outages.connect()
         suspect = chunk.suspect
         if suspect is not None:
             found = tasks
-            tasks = self._outages.redo(lambda: self._suspects.settle(suspect, found, chunk))
-        self._letters.write(letters, chunk)
+            tasks = self._outages.redo(lambda: self._recovery.settle(suspect, found, chunk))
+        if letters:
+            self._letters.write(letters, chunk)
         for group in groups(tasks, self._settings.ordering):
             rest: Sequence[Task] = group
             while rest:
                 # A second message of an id waits for the first one's row.
                 first, rest = once_each(rest)
                 while first:
-                    first = self._run_apart(self._transactions.run(first, chunk), chunk)
+                    apart = self._transact(first, chunk)
+                    first = self._run_apart(apart, chunk) if apart else []
+
+    def _transact(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
+        """Takes tasks of different ids to their end; returns those whose effects are elsewhere."""
+        apart: list[Task] = []
+        while left := chunk.in_order(tasks):
+            try:
+                tasks = self._transaction.run(left, chunk, apart)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is one request's end
+                self._bisection.recover(error, left, chunk, apart)
+                break
+        return chunk.open(apart)
 
     def _run_apart(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Runs what was looked up and has its effects elsewhere than in the chunk's transaction.
 
         Returns what has to be looked up again, or written.
         """
-        left = self._plain.run([t for t in tasks if t.effect == "none"], chunk)
+        left = self._none.run([t for t in tasks if t.effect == "none"], chunk)
         return left + self._external.run([t for t in tasks if t.effect == "external"], chunk)
 
     def _give_up(self, error: BaseException, tasks: list[Task], chunk: ChunkRun) -> None:
@@ -191,7 +213,7 @@ class Executor:
         try:
             self._outages.connect()
             for task in tasks:
-                self._transactions.fail([task], error, chunk)
+                self._bisection.fail(task, error, chunk)
         except DatabaseAway as away:
             self._database_away(away, chunk.open(tasks), chunk)
 

@@ -9,7 +9,7 @@ from structlog.stdlib import BoundLogger
 from feedback.contract.states import State
 from processing.handlers.app import App
 from processing.handlers.outcomes import describe
-from processing.logs import RateLimited, running
+from processing.logs import RUNNING, RateLimited
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.records import final_of
 
@@ -37,14 +37,14 @@ class FailureReport:
                 becomes=str(final.state), error=outcome.error, exception=_traceback(outcome.cause),
             )  # fmt: skip
             if self._app.reports_errors:
-                running(e.type, e.id)
+                RUNNING.set((e.id, e.type))
                 chunk.start(task.index, task.timeout)  # a hook that hangs is ended like a handler
                 try:
                     self._app.report_error(outcome.cause, task.request())
                 except BaseException as error:  # noqa: BLE001 - user code must not end the worker
                     self._log.error("on_error failed", type=e.type, error=describe(error))
                 chunk.clear()
-                running(None)
+                RUNNING.set(None)
         self._log.flush()
 
 

@@ -90,7 +90,7 @@ class Inbox:
     def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
         """Shows the main process which request runs, and until when it may."""
         self.slot.set(chunk, index, time.monotonic(), timeout)
-        if self._cancel is not None or STOPPING.is_set():
+        if self._cancel is not None or STOPPING.told:
             self._turn_to(chunk, index)
 
     def clear(self) -> None:

@@ -39,7 +39,7 @@ class Outages:
         self._log = log
         self._losses = 0
         """Connections lost since something was committed."""
-        self._refused = False
+        self.refused = False
         """The last thing heard is that the server takes no writes."""
 
     def connect(self) -> None:
@@ -51,7 +51,7 @@ class Outages:
         while True:
             try:
                 self._session.connect()
-                if self._refused and not self._session.takes_writes(self._schema):
+                if self.refused and not self._session.takes_writes(self._schema):
                     raise DatabaseAway("the database takes no writes")
                 break
             except psycopg.Error as error:
@@ -59,7 +59,7 @@ class Outages:
                 if time.monotonic() > end:
                     raise DatabaseAway(safe_text(error)) from error
             time.sleep(pauses.next())
-        self._refused = False
+        self.refused = False
 
     def committed(self) -> None:
         """Something was committed: all is well."""
@@ -78,12 +78,12 @@ class Outages:
                 self._log.warning("database connection lost", error=safe_text(error))
                 if self._losses > LOSSES:
                     # It may be what is done there: ask whether it works at all.
-                    self._losses, self._refused = 0, True
+                    self._losses, self.refused = 0, True
                 self.connect()
                 return True
             case Outage.AWAY:
                 session.rollback()
-                self._refused = True
+                self.refused = True
                 self.connect()
                 return False
         session.rollback()

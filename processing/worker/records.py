@@ -220,14 +220,14 @@ class ResultLog:
 
     def __init__(self, schema: str, *, wanted: bool, duplicates: bool) -> None:
         self._schema = schema
-        self._wanted = wanted
+        self.wanted = wanted
         self._duplicates = duplicates
 
     def add(
         self, cursor: psycopg.Cursor[Any], ended: Sequence[Task], answered: Sequence[Task] = ()
     ) -> None:
         """Records of what has ended, and of resends that were answered where that is wanted."""
-        if not self._wanted:
+        if not self.wanted:
             return
         records = [result_record(task) for task in ended]
         if self._duplicates:
@@ -243,7 +243,7 @@ class ResultLog:
 
     def add_ousted(self, cursor: psycopg.Cursor[Any], ousted: Sequence[Superseded]) -> None:
         """Records of requests whose place a newer one took."""
-        if self._wanted:
+        if self.wanted:
             records = [ResultRecord(row.id, row.type, row.state, row.code) for row in ousted]
             add_results(cursor, self._schema, records)
 

@@ -19,9 +19,10 @@ from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
 from processing.handlers.handler import Handler
+from processing.worker.calls import DONE
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.dedup import Sorted, conflict_letter, sort_out
-from processing.worker.effect_transaction import Segments
+from processing.worker.dedup import Dedup, conflict_letter, sort_out
+from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.records import (
     ROWS_OF_PURE,
     ResultLog,
@@ -37,15 +38,16 @@ from processing.worker.session import Session
 from processing.worker.task import Task
 
 
-class Round:
+class Transaction:
     """Takes tasks of different ids through one transaction."""
 
     def __init__(
         self,
+        *,
         handlers: Mapping[str, Handler],
         session: Session,
         rows: JournalWriter,
-        segments: Segments,
+        segments: EffectTransaction,
         coalescing: Coalescing,
         results: ResultLog,
         publish: Callable[[list[StatusWrite]], None],
@@ -80,7 +82,10 @@ class Round:
         fate.ended += ran
         now = datetime.now(UTC)
         for task in fate.ended:
-            conclude(task, now, random.random)
+            if task.outcome is DONE:
+                task.used = task.used_before + 1
+            else:
+                conclude(task, now, random.random)
         writes = self._write(cursor, fate, now, chunk)
         session.commit()
         self._tell(fate, writes, now, chunk)
@@ -89,14 +94,15 @@ class Round:
         return left
 
     def _write(
-        self, cursor: psycopg.Cursor[Any], fate: Sorted, now: datetime, chunk: ChunkRun
+        self, cursor: psycopg.Cursor[Any], fate: Dedup, now: datetime, chunk: ChunkRun
     ) -> list[StatusWrite]:
         """Journal rows, in the order that all chunks keep: locks, coalescing, COPY, updates.
 
         Returns statuses of requests that are not the chunk's, to be published after COMMIT.
         """
         rows, ended = self._rows, fate.ended
-        coming = arrivals(ended)
+        others = [t for t in ended if t.outcome is not DONE]
+        coming = arrivals(others) if others else []
         self._lock(cursor, coming, fate)
         if fate.answered:
             rows.add_resends(cursor, {t.envelope.id: t.record for t in fate.answered})
@@ -117,15 +123,26 @@ class Round:
         if new:
             rows.insert(cursor, new)
         rows.update(cursor, changed)
-        writes += write_follow_ups(rows, cursor, ended, now, chunk)
+        return writes + self._write_beside(cursor, fate, now, chunk)
+
+    def _write_beside(
+        self, cursor: psycopg.Cursor[Any], fate: Dedup, now: datetime, chunk: ChunkRun
+    ) -> list[StatusWrite]:
+        """What comes of these requests beside their rows; statuses of follow-ups."""
+        rows, ended = self._rows, fate.ended
+        writes: list[StatusWrite] = []
+        if any(t.follow_ups for t in ended):
+            writes = write_follow_ups(rows, cursor, ended, now, chunk)
         for task in fate.conflicts:
             rows.add_letter(cursor, conflict_letter(task))
-        if attempts := [line for t in ended for line in attempts_of(t, now)]:
+        failed = [t for t in ended if t.outcome is not DONE or t.lost]
+        if attempts := [line for t in failed for line in attempts_of(t, now)]:
             rows.add_attempts(cursor, attempts)
-        self._results.add(cursor, ended, fate.answered)
+        if self._results.wanted:
+            self._results.add(cursor, ended, fate.answered)
         return writes
 
-    def _lock(self, cursor: psycopg.Cursor[Any], coming: Sequence[Arrival], fate: Sorted) -> None:
+    def _lock(self, cursor: psycopg.Cursor[Any], coming: Sequence[Arrival], fate: Dedup) -> None:
         """Locks what is answered with what is finished and what may give way.
 
         Two chunks that each answer what the other finishes must not lock them in two orders.
@@ -137,7 +154,7 @@ class Round:
             self._rows.lock(cursor, own)
 
     def _coalesce(
-        self, cursor: psycopg.Cursor[Any], coming: Sequence[Arrival], now: datetime, fate: Sorted
+        self, cursor: psycopg.Cursor[Any], coming: Sequence[Arrival], now: datetime, fate: Dedup
     ) -> list[StatusWrite]:
         """Of what waits for one reference the newest stays; statuses of rows that gave way."""
         if not coming:
@@ -149,9 +166,7 @@ class Round:
         self._results.add_ousted(cursor, fate.ousted)
         return [StatusWrite.of(row.status(now), ttl=row.status_ttl) for row in fate.ousted]
 
-    def _tell(
-        self, fate: Sorted, writes: list[StatusWrite], now: datetime, chunk: ChunkRun
-    ) -> None:
+    def _tell(self, fate: Dedup, writes: list[StatusWrite], now: datetime, chunk: ChunkRun) -> None:
         """After COMMIT: publish, count."""
         for task, row in zip(fate.ended, fate.rows, strict=True):
             writes.append(status_of(task, row, now, bump=_without_row(task)))

@@ -7,8 +7,7 @@ from feedback.contract.payloads import fingerprint
 from feedback.contract.record import Record
 from feedback.contract.states import INVALID_PAYLOAD, State
 from processing import App
-from processing.worker.parse import Limits, read_task
-from processing.worker.task import Task
+from processing.worker.task import Limits, Task, read_task
 
 SMALL, LARGE = b'{"text": "1234567890"}', b'{"text": "12345678901"}'
 LIMITS = Limits(default_timeout=60, max_payload=len(SMALL))

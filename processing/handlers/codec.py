@@ -1,11 +1,15 @@
-"""A payload as its handler takes it, and its fingerprint."""
+"""JSON at the edge of a handler: the payload that it takes, its fingerprint, and its result."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import ValidationError
+import orjson
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from feedback.contract.payloads import (
     canonical,
@@ -15,9 +19,14 @@ from feedback.contract.payloads import (
     parse_and_fingerprint,
 )
 from processing.handlers.annotations import Shape, explain
-from processing.handlers.errors import InvalidPayload
+from processing.handlers.errors import InvalidPayload, InvalidResult
+from processing.handlers.plain_values import plain
 
 Parse = Callable[[bytes | None, str], tuple[Any, bytes]]
+Encode = Callable[[Any], bytes | None]
+
+# A real \u0000 in JSON text: after an even number of backslashes.
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def payload_parser(type: str, shape: Shape, own: Callable[[Any], Any] | None) -> Parse:
@@ -102,3 +111,77 @@ def _json(type: str, payload: bytes | None, content_type: str, shape: Shape) -> 
 
 def _absent(type: str) -> InvalidPayload:
     return InvalidPayload("the message has no value (a tombstone)", digest_bytes(type, b""))
+
+
+def result_encoder(shape: Shape, owner: str) -> Encode:
+    """A function from a returned value to JSON bytes, None for None; raises InvalidResult.
+
+    `owner` names the handler in its messages.
+    """
+    adapter, wanted = shape.adapter, shape.plain_type
+    if adapter is not None:
+        return _annotated(adapter, shape.name, owner)
+
+    def encode(value: Any) -> bytes | None:
+        if wanted is not None and not isinstance(value, wanted):
+            raise InvalidResult(
+                f"{owner} returned {type(value).__name__}, its annotation says {shape.name}"
+            )
+        if value is None:
+            return None
+        try:
+            data = orjson.dumps(value, default=_default)
+        except (TypeError, RecursionError):  # what orjson can't hold: exact integers, or an error
+            data = _dump_slowly(value, owner)
+        if b"null" in data:  # orjson writes NaN so
+            plain(value, owner)
+        return checked(data, owner)
+
+    return encode
+
+
+def _annotated(adapter: TypeAdapter[Any], name: str, owner: str) -> Encode:
+    validate, dump = adapter.validate_python, adapter.dump_json
+
+    def encode(value: Any) -> bytes | None:
+        try:
+            valid = validate(value)
+            data = dump(valid, by_alias=True)
+        except ValidationError as error:
+            raise InvalidResult(
+                f"{owner} returned {type(value).__name__}, its annotation says {name}: "
+                f"{explain(error)}"
+            ) from error
+        except (PydanticSerializationError, RecursionError) as error:
+            raise InvalidResult(f"{owner} returned what JSON cannot hold: {error}") from error
+        if data == b"null" and value is None:
+            return None
+        if b"null" in data or b"NaN" in data or b"Infinity" in data:  # pydantic writes NaN so
+            plain(adapter.dump_python(valid, mode="json", by_alias=True), owner)
+        return checked(data, owner)
+
+    return encode
+
+
+def checked(data: bytes, owner: str) -> bytes:
+    """`data` unless the journal's jsonb refuses it."""
+    if b"\\u0000" in data and _NUL.search(data):
+        raise InvalidResult(
+            f"{owner} returned text with the character U+0000, which the journal (jsonb) "
+            "cannot hold; remove it"
+        )
+    return data
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError
+
+
+def _dump_slowly(value: Any, owner: str) -> bytes:
+    tree = plain(value, owner)
+    try:
+        return json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
+    except ValueError as error:  # integers of more digits than Python writes
+        raise InvalidResult(f"{owner} returned what JSON cannot hold: {error}") from error

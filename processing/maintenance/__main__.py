@@ -14,30 +14,21 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
-from datetime import datetime
-
-import redis
 
 from feedback.contract.counts import PlainCount
 from feedback.contract.states import UNKNOWN_TYPE
-from feedback.errors import OncepoolError, StoreUnavailable
+from feedback.errors import OncepoolError
 from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
-from processing.cluster.cancellations import Cancellations
-from processing.cluster.instances import connect
-from processing.cluster.membership import Membership
-from processing.cluster.quota import InstanceQuota
 from processing.ipc.channel import BlockingChannel, ChannelClosed
 from processing.ipc.frames import (
     Alive,
-    CancelAsked,
     CannotServe,
     Configure,
     Counts,
     Frame,
     Heartbeat,
     HoldTokens,
-    LimitsFound,
     Park,
     ProbeDatabase,
     Refuse,
@@ -53,7 +44,7 @@ from processing.logs import configure, get_logger
 from processing.maintenance.database_loop import DatabaseLoop
 from processing.maintenance.health import Health
 from processing.maintenance.health_server import HealthServer
-from processing.maintenance.periodic import PeriodicDuties
+from processing.maintenance.membership_loop import MembershipLoop
 from processing.maintenance.result_relay import result_relay
 from processing.maintenance.unstarted import UnstartedRecords
 from processing.settings import MaintenanceSettings
@@ -66,7 +57,6 @@ MOST_STATUSES = 100_000
 """Statuses that wait for Redis: everything in hand may be refused at once."""
 MOST_UNKNOWN = 100
 """Types without a handler that are named: anybody can make up types."""
-MEMBERSHIP = "membership"
 
 
 def main() -> None:
@@ -103,7 +93,7 @@ def _serve(channel: BlockingChannel) -> int:
 
 
 class Maintenance:
-    """Takes frames in one thread; the database loop works in another."""
+    """Takes frames in one thread; what may have to wait is done in others."""
 
     def __init__(self, channel: BlockingChannel, settings: MaintenanceSettings) -> None:
         self._channel = channel
@@ -114,45 +104,32 @@ class Maintenance:
             open_store(settings.redis_url, settings.redis_prefix),
             max_queue=MOST_STATUSES,
         )
-        client = connect(settings.redis_url)
-        self._cancellations = Cancellations(client, settings.redis_prefix)
-        self._membership = Membership(
-            client,
-            settings.redis_prefix,
-            settings.instance,
-            interval=settings.register_interval,
-            ttl=settings.register_ttl,
-        )
-        self._registered = True
-        """Whether the last look at Redis worked, or none was tried yet."""
-        self._restored_at: datetime | None = None
         self._unknown: set[str] = set()
         """Types without a handler that the log has named."""
-        self._told: tuple[InstanceQuota | None, tuple[str, ...]] = (None, ())
-        """The limits that the main process was told, and what of them could not be read."""
         self._database = DatabaseLoop(
             settings, channel.send, self._sender.put, self._health, self._log
         )
-        turns = min(settings.register_interval, settings.limits_interval)
-        self._schedule = PeriodicDuties({MEMBERSHIP: turns}, time.monotonic())
+        self._membership = MembershipLoop(
+            settings, channel.send, self._database.leave_to_others, self._health, self._log
+        )
         self._results = result_relay(settings, self._log)
         self._server: HealthServer | None = None
         if settings.health_port is not None:
             self._server = _health_server(settings, self._health)
+            self._membership.health_port = self._server.port
             self._log.info("health endpoints", host=settings.health_host, port=self._server.port)
 
     def serve(self) -> int:
         """Runs until told to stop. Raises ChannelClosed when the main process is gone."""
         self._database.start()
         self._results.start()
-        self._schedule.hasten(MEMBERSHIP, time.monotonic())
+        self._membership.start()
         while True:
             frame = self._channel.receive(TURN)
             self._health.turn()
             if frame is not None and not self._on_frame(frame):
                 break
-            for _duty in self._schedule.take(time.monotonic()):
-                self._look_around()
+            self._membership.look_if_it_hangs()
             self._database.cut_if_hung()
         self._leave()
         return 0
@@ -192,53 +169,17 @@ class Maintenance:
                     type=kind, state=state,
                 )  # fmt: skip
 
-    def _look_around(self) -> None:
-        facts = self._health.facts
-        if self._server is not None:
-            facts["health_port"] = self._server.port
-        try:
-            for request_id, reason in self._cancellations.take(self._settings.instance):
-                self._channel.send(CancelAsked(request_id, reason))
-            portion = self._membership.turn(facts, time.monotonic())
-        except (redis.RedisError, OSError, StoreUnavailable) as error:
-            detail = str(error)
-            if self._registered:
-                self._log.warning("Redis is away: the last limits hold", detail=detail)
-            self._registered = False
-            self._membership.reconnect()
-            self._health.redis(up=False, detail=detail)
-            self._database.leave_to_others(frozenset())  # nobody knows who else there is
-        else:
-            self._registered = True
-            self._health.redis(up=True, detail="answers")
-            self._database.leave_to_others(self._membership.known_elsewhere)
-            if self._membership.restored_at != self._restored_at:
-                self._restored_at = self._membership.restored_at
-                self._log.warning("limits were gone from Redis: put back as this instance had them")
-            if portion is not None:
-                self._tell_limits(portion)
-
-    def _tell_limits(self, portion: InstanceQuota) -> None:
-        told, unread = self._told
-        if self._membership.unread != unread:
-            self._log.warning("unreadable limit fields ignored", fields=self._membership.unread)
-        if portion != told:
-            self._channel.send(LimitsFound(**portion.plain()))
-        self._told = (portion, self._membership.unread)
-
     def _leave(self) -> None:
         """Statuses first, as somebody waits for them; the database writes meanwhile."""
         self._database.stop()
         self._results.stop()
+        self._membership.stop()
         if not self._sender.close(FLUSH_AT_EXIT):
             self._log.warning("statuses lost at the end", dropped=self._sender.dropped)
-        try:
-            self._membership.remove()
-        except (redis.RedisError, OSError):
-            self._log.info("the registration stays until it expires: Redis is away")
         end = time.monotonic() + FLUSH_AT_EXIT
         self._database.join(FLUSH_AT_EXIT)
-        self._results.join(max(0.0, end - time.monotonic()))
+        for thread in (self._results, self._membership):
+            thread.join(max(0.0, end - time.monotonic()))
         if self._server is not None:
             self._server.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from feedback.contract.record import claim_of
 from processing.cluster.instances import instances
 from processing.cluster.limits import RedisLimitsStore, Setting
 from processing.ipc.frames import (
+    Alive,
     Counts,
     DueRows,
     Heartbeat,
@@ -153,6 +155,34 @@ def test_it_follows_a_failover_of_redis(
         new.stop()
 
 
+def test_name_servers_that_do_not_answer_hold_up_nothing_but_redis(
+    start: StartMaintenance, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import socket, time\n"
+        "resolve = socket.getaddrinfo\n"
+        "def hang(host, *rest, **more):\n"
+        "    return time.sleep(3600) if host == 'redis' else resolve(host, *rest, **more)\n"
+        "socket.getaddrinfo = hang\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    maintenance = start(schema=schema, redis_url="redis://redis:6379/0", health_port=port)
+    assert maintenance.ready().schema == "ok"
+    for n in (1, 2, 3):
+        maintenance.send(Heartbeat({"joined": True, "at_once": {}}))
+        maintenance.wait_for(Alive, n)
+    assert maintenance.get(port, "/livez")[0] == 200
+
+    def redis_is_away() -> bool:
+        checks = maintenance.get(port, "/readyz?verbose")[1]["checks"]
+        return not next(check["ok"] for check in checks if check["name"] == "redis")
+
+    eventually(redis_is_away)
+    assert maintenance.stop() == 0
+
+
 def test_the_last_limits_hold_while_redis_is_away(
     start: StartMaintenance, schema: str, prefix: str, tmp_path: Path
 ) -> None:
@@ -239,7 +269,9 @@ def test_limits_that_redis_has_lost_are_put_back(
 
             client.flushall()
             eventually(lambda: store.read() == before)
-            eventually(lambda: instances(client, prefix)[0].get("limits_restored_at"))
+            eventually(
+                lambda: [i for i in instances(client, prefix) if i.get("limits_restored_at")]
+            )
 
             # What an operator takes away stays away.
             store.change({Setting("total", "a"): None, Setting("paused", "b"): None})

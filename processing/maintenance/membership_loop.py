@@ -1,0 +1,142 @@
+"""What the maintenance process does in Redis besides statuses, in a thread of its own.
+
+To look up the name of a server may take as long as a minute where no name server answers: frames
+are taken meanwhile, or the main process would replace this one, and health endpoints would fail.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import redis
+from structlog.stdlib import BoundLogger
+
+from feedback.errors import StoreUnavailable
+from processing.cluster.cancellations import Cancellations
+from processing.cluster.instances import connect
+from processing.cluster.membership import Membership
+from processing.cluster.quota import InstanceQuota
+from processing.ipc.channel import ChannelClosed
+from processing.ipc.frames import CancelAsked, Frame, LimitsFound
+from processing.maintenance.health import Health
+from processing.settings import MaintenanceSettings
+
+HANGS: Final = 3.0
+"""Seconds after which a look that has not ended means that Redis is away."""
+
+
+class MembershipLoop:
+    """Registers this instance; tells limits, and which requests are to be cancelled."""
+
+    def __init__(
+        self,
+        settings: MaintenanceSettings,
+        tell: Callable[[Frame], None],
+        leave_to_others: Callable[[frozenset[str]], None],
+        health: Health,
+        log: BoundLogger,
+    ) -> None:
+        self._tell = tell
+        self._leave_to_others = leave_to_others
+        self._health = health
+        self._log = log
+        self._instance = settings.instance
+        client = connect(settings.redis_url)
+        self._cancellations = Cancellations(client, settings.redis_prefix)
+        self._membership = Membership(
+            client,
+            settings.redis_prefix,
+            settings.instance,
+            interval=settings.register_interval,
+            ttl=settings.register_ttl,
+        )
+        self.health_port: int | None = None
+        """Where the health endpoints are, for others to know."""
+        self._pause = min(settings.register_interval, settings.limits_interval)
+        self._registered = True
+        """Whether the last look at Redis worked, or none was tried yet."""
+        self._restored_at: datetime | None = None
+        self._told: tuple[InstanceQuota | None, tuple[str, ...]] = (None, ())
+        """The limits that the main process was told, and what of them could not be read."""
+        self._busy_since: float | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
+
+    # Called by the thread that takes frames
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def look_if_it_hangs(self) -> None:
+        """Says so where Redis has not answered for some time; call it now and then."""
+        since = self._busy_since
+        if since is not None and (late := time.monotonic() - since) > HANGS:
+            self._health.redis(up=False, detail=f"no answer for {late:.0f} s")
+
+    def stop(self) -> None:
+        """Removes the registration and ends; `join` waits for it."""
+        self._stopping.set()
+
+    def join(self, timeout: float) -> None:
+        """Waits until the thread has ended. Else the registration stays until it expires."""
+        self._thread.join(timeout)
+
+    # The thread
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            pause = self._pause
+            self._busy_since = time.monotonic()
+            try:
+                self._look_around()
+            except ChannelClosed:
+                return  # main is gone, and with it this process
+            except Exception:  # noqa: BLE001 - it is tried again, whatever the bug
+                self._log.exception("the look at limits and instances failed")
+            self._busy_since = None
+        try:
+            self._membership.remove()
+        except (redis.RedisError, OSError):
+            self._log.info("the registration stays until it expires: Redis is away")
+
+    def _look_around(self) -> None:
+        facts = self._health.facts
+        if self.health_port is not None:
+            facts["health_port"] = self.health_port
+        try:
+            for request_id, reason in self._cancellations.take(self._instance):
+                self._tell(CancelAsked(request_id, reason))
+            portion = self._membership.turn(facts, time.monotonic())
+        except (redis.RedisError, OSError, StoreUnavailable) as error:
+            self._away(str(error))
+        else:
+            self._registered = True
+            self._health.redis(up=True, detail="answers")
+            self._leave_to_others(self._membership.known_elsewhere)
+            if self._membership.restored_at != self._restored_at:
+                self._restored_at = self._membership.restored_at
+                self._log.warning("limits were gone from Redis: put back as this instance had them")
+            if portion is not None:
+                self._tell_limits(portion)
+
+    def _away(self, detail: str) -> None:
+        if self._registered:
+            self._log.warning("Redis is away: the last limits hold", detail=detail)
+        self._registered = False
+        self._membership.reconnect()
+        self._health.redis(up=False, detail=detail)
+        self._leave_to_others(frozenset())  # nobody knows who else there is
+
+    def _tell_limits(self, portion: InstanceQuota) -> None:
+        told, unread = self._told
+        if self._membership.unread != unread:
+            self._log.warning("unreadable limit fields ignored", fields=self._membership.unread)
+        if portion != told:
+            self._tell(LimitsFound(**portion.plain()))
+        self._told = (portion, self._membership.unread)

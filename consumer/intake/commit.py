@@ -18,6 +18,7 @@ loop leaves the group and joins it anew (`Rejoin`), which makes such bytes void,
 partitions that come back stand, in case it has happened all the same (`Repair`).
 """
 
+# long: one state machine, whose events and states are read side by side
 from __future__ import annotations
 
 from collections import Counter
@@ -47,6 +48,7 @@ from feedback.contract.record import OFFSET, Record, kind_of
 
 AGAIN_PAUSES = Backoff(0.05, 1.0)
 """Seconds before a commit that did not land is sent again, by the number of tries."""
+BROKEN = "a connection broke while a commit was open"
 VERSION = "1"
 """Of the metadata's form: version, token, room for the lowest offset that is not finished."""
 
@@ -148,10 +150,11 @@ class Commit:
 
     # What a commit became
 
-    def connection_lost(self) -> None:
-        """A connection to the coordinator broke."""
+    def connection_lost(self, *, late: bool = False) -> list[Action]:
+        """A connection to the coordinator broke; `late`: maybe before the last answer came."""
         if self._open is not None:
             self._open.broken = True
+        return self._rejoin(BROKEN) if late and self._open is None else []
 
     def answered(self, answer: Answered) -> list[Action]:
         """A commit was answered; answers to others than the one that waits are ignored."""
@@ -238,13 +241,17 @@ class Commit:
             return [EndService(f"offsets can't be committed: {commit.error}, {reason}")]
         # A member that the group has put out reads what it dropped again once it has joined anew.
         out = commit.verdict is Verdict.REJOIN and bool(self._assignment.places)
-        if self.stopped or not (commit.broken or out):
+        if commit.broken or out:
+            return self._rejoin(BROKEN if commit.broken else commit.error)
+        return []
+
+    def _rejoin(self, reason: str) -> list[Action]:
+        if self.stopped or self.rejoining:
             return []
         self.rejoining = True
         self.counts["rejoins"] += 1
         self._repair.leaving()
-        lost = "a connection broke while a commit was open"
-        return [Rejoin(lost if commit.broken else commit.error)]
+        return [Rejoin(reason)]
 
     # Time
 

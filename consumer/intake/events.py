@@ -54,6 +54,8 @@ class ConnectionLost(NamedTuple):
     """A connection to the group's coordinator broke, or a request on it timed out."""
 
     detail: str
+    late: bool = False
+    """Answers that came after it may have been said before it."""
 
 
 class OffsetReset(NamedTuple):

@@ -74,6 +74,8 @@ class Kafka:
         self._owned: set[Place] = set()
         self._open: str | None = None
         """Metadata of the commit whose answer has not come."""
+        self._ahead = False
+        """An answer was handed on, and what came before it may still be in the client's queue."""
         self.protocol: Protocol = "classic" if settings.kafka_protocol == "classic" else "consumer"
         self._topics = TopicWatch(settings.kafka_topics, self._list_topics, log, LOOK_EVERY)
         self._consumer = self._make()
@@ -119,12 +121,16 @@ class Kafka:
     def poll(self, most: int, timeout: float) -> list[Event]:
         # consume() would wait the whole time unless as many as asked for were there.
         first = self._consumer.poll(timeout)
+        drained = first is None
         if first is not None:
             # Before the rest: a revocation that the next call serves came after this message.
             self._take([first])
             if most > 1:
-                self._take(self._consumer.consume(most - 1, 0))
+                rest = self._consumer.consume(most - 1, 0)
+                drained = len(rest) < most - 1
+                self._take(rest)
         events, self._events = self._events, []
+        self._ahead = not drained and (self._ahead or any(isinstance(e, Answered) for e in events))
         return events
 
     def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
@@ -252,7 +258,10 @@ class Kafka:
         self._events.append(Trouble(error.name(), error.str(), fatal=error.fatal()))
 
     def _connection_lost(self, detail: str) -> None:
-        self._events.append(ConnectionLost(detail))
+        # In the client's queue answers of commits overtake all else.
+        answers = (i for i, event in enumerate(self._events) if isinstance(event, Answered))
+        place = next(answers, len(self._events))
+        self._events.insert(place, ConnectionLost(detail, late=self._ahead))
 
     def _offset_reset(self, topic: str, partition: int) -> None:
         self._events.append(OffsetReset((topic, partition)))

@@ -192,8 +192,8 @@ class Loop:
                 self._log.info("partitions revoked", n=len(places), lost=lost)
                 self._crowding.revoked(places)
                 self._act(self._commit.revoked(places))
-            case ConnectionLost():
-                self._commit.connection_lost()
+            case ConnectionLost(_, late):
+                self._act(self._commit.connection_lost(late=late))
             case OffsetReset(place):
                 self._assignment.offset_reset(place)
             case Trouble():

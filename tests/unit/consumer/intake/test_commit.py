@@ -300,6 +300,19 @@ def test_a_broken_connection_ends_the_membership_once_the_commit_is_decided(benc
     assert bench.next() == [SendCommit({A: 3}, "1;me-2;")]
 
 
+def test_a_connection_that_broke_before_an_answer_that_was_said_first_ends_the_membership(
+    bench: Bench,
+) -> None:
+    bench.open()
+    bench.answer()
+    assert bench.commit.connection_lost() == []
+    [action] = bench.commit.connection_lost(late=True)
+    assert isinstance(action, Rejoin)
+    assert bench.commit.connection_lost(late=True) == [], "once is enough"
+    bench.poll(A, 2)
+    assert bench.later() == []
+
+
 @pytest.mark.parametrize("code", ["_TRANSPORT", "_TIMED_OUT", "_SOMETHING_ELSE"])
 def test_errors_of_the_client_itself_leave_bytes_on_their_way(bench: Bench, code: str) -> None:
     bench.open()

@@ -66,6 +66,7 @@ class StatusSender:
         self._doubtful = False  # the last batch was not taken
         self._suspect: StatusWrite | None = None  # not taken, though the store answered
         self._breaker = breaker or Breaker(FIRST_PAUSE, LONGEST_PAUSE)
+        self._behind = False  # catch_up() has waited in vain, and not all was sent since
         self._hurry = False  # flush() wants a try now, open or not
         self._closed = False
         self._written = self._dropped = self._failures = 0
@@ -101,14 +102,19 @@ class StatusSender:
             return True
 
     def catch_up(self, timeout: float) -> None:
-        """Waits until all is sent, at most `timeout` seconds; not while the store is away."""
+        """Waits until all is sent, at most `timeout` seconds; not while the store is away.
+
+        Nor for one that is slow: after a wait in vain the next one comes when all was sent again.
+        """
         end = self._clock() + timeout
         with self._changed:
             while (self._queue or self._sending) and not (self._breaker.open or self._closed):
                 left = end - self._clock()
-                if left <= 0:
+                if left <= 0 or self._behind:
+                    self._behind = True
                     return
                 self._changed.wait(left)
+            self._behind = False
 
     def close(self, timeout: float = 1.0) -> bool:
         """Sends what it can within `timeout` seconds and ends the thread; as flush()."""

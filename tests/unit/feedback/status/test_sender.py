@@ -59,6 +59,7 @@ def sender(store: Gate) -> Iterator[StatusSender]:
 def hold(store: Gate, sender: StatusSender) -> None:
     """The thread has taken a first status and waits at the gate."""
     store.gate.clear()
+    store.at_gate.clear()
     sender.put([write("first")])
     assert store.at_gate.wait(10)
 
@@ -150,13 +151,19 @@ def test_flush_tries_at_once_and_does_not_sit_out_an_outage(store: Gate) -> None
     assert sender.close()
 
 
-def test_catching_up_waits_for_the_store_but_not_for_one_that_is_away(
+def test_catching_up_waits_for_the_store_but_not_for_one_that_is_away_or_slow(
     sender: StatusSender, store: Gate
 ) -> None:
     hold(store, sender)
     start = time.monotonic()
     sender.catch_up(0.05)
     assert time.monotonic() - start >= 0.05
+    sender.catch_up(3600)
+    assert sender.stats().queued == 1, "it was waited for again, though it is slow"
+    store.gate.set()
+    assert sender.flush(10)
+    sender.catch_up(3600)
+    hold(store, sender)
     threading.Timer(0.05, store.gate.set).start()
     sender.catch_up(10)
     assert sender.stats().queued == 0

@@ -122,6 +122,19 @@ def paced(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any
     tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
 
 
+@app.handler("ordered")
+def ordered(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """Leaves one row, and has what it is about counted anew."""
+    tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
+    request.follow_up("recount", payload)
+
+
+@app.handler("recount", coalesce=lambda payload: payload["sku"])
+def recount(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """Leaves one row; of those that wait the newest is enough."""
+    tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
+
+
 @app.handler("unjson")
 def unjson(payload: Any) -> Any:
     """Returns what JSON can't hold."""

@@ -34,7 +34,7 @@ ENDS = {
 
 
 def test_every_end_has_its_name_and_the_neighbours_are_unharmed(bench: Bench) -> None:
-    bench.start(ONCEPOOL_WORKER_MEMORY_LIMIT="768MiB")
+    instance = bench.start(ONCEPOOL_WORKER_MEMORY_LIMIT="768MiB")
     warm = bench.outcome("effect", {"table": bench.table})
     assert warm.state == "done"
     neighbours = []
@@ -49,6 +49,15 @@ def test_every_end_has_its_name_and_the_neighbours_are_unharmed(bench: Bench) ->
     assert {bench.client.wait(n, WAIT).state for n in neighbours} == {"done"}
     rows = bench.query(f"SELECT count(*), count(DISTINCT id) FROM {bench.table}")
     assert rows == [(1 + len(neighbours), 1 + len(neighbours))]
+    (raised,) = (request for request, kind in bad.items() if kind == "raises")
+    failed = instance.log.partition("request_id=" + raised)[2].partition("handler failed")[0]
+    assert "type=raises" in failed
+    assert 'raise ValueError("boom")' in failed
+    # A flood of them is told as a trickle, and how many were left out.
+    flood = [bench.client.submit("raises", {}) for _ in range(200)]
+    assert {bench.client.wait(request, WAIT).state for request in flood} == {"failed"}
+    eventually(lambda: bench.outcome("raises") and "lines left out" in instance.log, WAIT)
+    assert instance.log.count("ValueError: boom") < len(flood)
     assert bench.outcome("pure", {"n": 10}).result == 45
     assert bench.outcome("batch", {"table": bench.table, "n": 7}).result == 7
     assert bench.instances[0].stop() == 0

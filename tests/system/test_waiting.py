@@ -7,11 +7,23 @@ import signal
 
 import orjson
 
+from feedback.journal.claims import LEASE
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 
 PARTITIONS = 4
+SKUS = 4
+
+
+def order(bench: Bench) -> list[str]:
+    """Requests that each ask for another one, which coalesces with those of the same thing."""
+    ids = [f"ordered-{n}" for n in range(400)]
+    for n, name in enumerate(ids):
+        payload = {"table": bench.table, "sku": f"sku-{n % SKUS}"}
+        bench.client.submit("ordered", payload, request_id=name)
+    bench.client.flush(30)
+    return ids
 
 
 def add(bench: Bench, rows: WaitingRows, n: int, *, spread: float = 0.0) -> set[str]:
@@ -34,21 +46,37 @@ def test_waiting_rows_run_once_over_two_instances_one_of_which_is_killed(
     bench: Bench, rows: WaitingRows
 ) -> None:
     first = bench.start()
+    (dead,) = eventually(bench.facts, WAIT)
     bench.start()
     ids = add(bench, rows, 4000, spread=6.0)
+    ordered = order(bench)
+    due = (
+        f"SELECT count(*)::int FROM {bench.schema}.requests WHERE id LIKE 'due-%' AND (state ="
+        " 'done' OR token IS NOT NULL)"
+    )
     eventually(lambda: bench.done() > 800, WAIT, lambda: bench.instances[1].log)
     os.kill(first.workers()[0], signal.SIGKILL)
     eventually(lambda: bench.done() > 1600, WAIT)
     first.process.kill()
-    taken = f"SELECT count(*)::int FROM {bench.schema}.requests WHERE token IS NOT NULL"
+    order(bench)  # what it had taken from the topic is sent again
     # What it had claimed waits for its lease; a minute is long for a test.
-    eventually(lambda: bench.done() + bench.query(taken)[0][0] == 4000, WAIT)
-    rows.query(
+    eventually(lambda: bench.query(due) == [(4000,)], WAIT)
+    held = rows.query(
         f"UPDATE {bench.schema}.requests SET due_at = now(), lease_until = now()"
-        " WHERE state = 'waiting' AND token IS NOT NULL"
+        " WHERE state = 'waiting' AND starts_with(token, %s) RETURNING id",
+        f"{dead['id']}:",
     )
-    eventually(lambda: bench.done() == 4000, WAIT, lambda: bench.instances[1].log)
-    bench.check_books(ids)
+    for request in ordered:
+        assert bench.client.wait(request, WAIT).state == "done"
+    unfinished = f"SELECT count(*)::int FROM {bench.schema}.requests WHERE state = 'waiting'"
+    # Before any lease could end that was begun meanwhile.
+    eventually(lambda: bench.query(unfinished) == [(0,)], LEASE / 2, lambda: bench.instances[1].log)
+    # Of what coalesces nothing had to wait for a lease but what the dead instance had in hand.
+    recounts = f"SELECT id, state, crashes FROM {bench.schema}.requests WHERE type = 'recount'"
+    counted = {name for name, state, _ in bench.query(recounts) if state == "done"}
+    assert len(counted) >= SKUS
+    assert {(name,) for name, _, crashes in bench.query(recounts) if crashes} <= set(held)
+    bench.check_books(ids | set(ordered) | counted)
 
 
 def test_rows_that_are_due_and_fresh_requests_run_side_by_side_through_a_shutdown(

@@ -227,7 +227,7 @@ class Kafka:
         self._consumer = self._make()
         self.subscribe()
 
-    # Callbacks: they record, nothing else
+    # Callbacks: they record, and never call the client
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._fallback = self._client_log.quiet_fatal = False
@@ -238,6 +238,8 @@ class Kafka:
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._owned.difference_update(map(_place, partitions))
         self._events.append(Revoked(tuple(map(_place, partitions)), lost=False))
+        # With KIP-848 nothing else says that a topic was deleted.
+        self._topics.look_again()
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._owned.difference_update(map(_place, partitions))

@@ -189,6 +189,21 @@ def test_a_topic_that_is_deleted_and_made_anew_says_that_offsets_start_anew(
     assert [(r[OFFSET], r[VALUE]) for r in records(events)] == [(0, b"new")]
 
 
+def test_a_topic_that_is_deleted_is_missing_until_it_is_made_again(
+    stack: Stack, topic: TopicFactory, make: Make
+) -> None:
+    # With KIP-848, as the client itself says nothing of it there.
+    name = topic()
+    kafka = make(name, kafka_protocol="consumer")
+    events_until(kafka, lambda events: any(isinstance(e, Assigned) for e in events))
+    events_until(kafka, lambda _: kafka.missing_topics == ())
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    admin.delete_topics([name])[name].result(30)
+    events_until(kafka, lambda _: kafka.missing_topics == (name,))
+    admin.create_topics([NewTopic(name, num_partitions=1)])[name].result(30)
+    events_until(kafka, lambda _: kafka.missing_topics == ())
+
+
 def test_an_error_of_a_commit_comes_with_its_token(
     stack: Stack, topic: TopicFactory, make: Make
 ) -> None:

@@ -23,10 +23,13 @@ The packages above this one add their own branches under OncepoolError.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from feedback.status.status import Status
+
+
+CLOSED: Final = "this client is closed: make a new one"
 
 
 class OncepoolError(Exception):
@@ -58,10 +61,10 @@ class ClientError(OncepoolError):
 
 
 class ClientClosed(ClientError):
-    """The client was closed before or during the call."""
+    """The client was closed before or during the call, or belongs to another process."""
 
-    def __init__(self) -> None:
-        super().__init__("this client is closed: make a new one")
+    def __init__(self, why: str = CLOSED) -> None:
+        super().__init__(why)
 
 
 class QueueFull(ClientError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
 
 from feedback.client.call import Call, ResendTimer
 from feedback.client.delivery import Deliveries, KafkaProducer, connect
+from feedback.client.forks import FORKED, watch
 from feedback.client.kafka_log import OutageLog
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_id, draft
 from feedback.client.pending import Submission, Submissions
@@ -19,7 +21,7 @@ from feedback.client.settings import settings_from
 from feedback.client.waiter import CautiousReader, StatusWaiter, Watch
 from feedback.contract.ids import uuid7
 from feedback.contract.states import OK, State
-from feedback.errors import ClientClosed, DeliveryFailed, WaitTimeout
+from feedback.errors import CLOSED, ClientClosed, DeliveryFailed, QueueFull, WaitTimeout
 from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
 from feedback.status.status import Status, StatusFields, StatusWrite
@@ -27,6 +29,7 @@ from feedback.status.store import StatusStore
 
 DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
 LONGEST_RESEND: Final = 30.0
+LONGEST_STATUS: Final = 10 * 366 * 86_400.0
 
 ResultT = TypeVar("ResultT")
 
@@ -69,7 +72,7 @@ class Client:
             producer = kafka
         self._store = open_store(redis, prefix) if isinstance(redis, str) else redis
         self._owns_store = isinstance(redis, str)
-        self._closed = False
+        self._closed = ""  # why it is
         self._submissions = Submissions()
         self._clock = SendClock()
         self._reader = CautiousReader(self._store)
@@ -77,6 +80,7 @@ class Client:
         self._sender = StatusSender(self._store, max_queue=100_000)
         self._deliveries = Deliveries(producer, self._reported, outages)
         self._subscriptions = Subscriptions(kafka, results_topic)
+        watch(self)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
@@ -229,7 +233,10 @@ class Client:
                 self._check_open()
                 self._deliveries.raise_failure(submission)
                 if now >= call.due:
-                    self._send(message, submission, end - now)
+                    # Where the queue is full the first copy may still be on its way in it, and its
+                    # answer must not be missed: the next turn to send again comes.
+                    with suppress(QueueFull):
+                        self._send(message, submission, 0.0)
                     call.sent(time.monotonic())
                 watch.wait(max(0.0, min(end, call.due) - time.monotonic()))
             status = self._last_status(watch)
@@ -269,7 +276,7 @@ class Client:
         """
         if self._closed:
             return
-        self._closed = True
+        self._closed = CLOSED
         self._waits.close()
         self._subscriptions.close()
         try:
@@ -278,6 +285,12 @@ class Client:
             self._sender.close()
             if self._owns_store:
                 self._store.close()
+
+    def forked(self) -> None:
+        """Called in a process that was forked: it is of no use there, and harms nobody."""
+        self._closed = FORKED
+        self._deliveries.forked()
+        self._subscriptions.forked()
 
     def _draft(
         self, type: Type, payload: Any, options: SubmitOptions
@@ -319,16 +332,10 @@ class Client:
             return
         fingerprint = submission.fingerprint
         accepted = StatusFields(
-            submission.id,
-            submission.type,
-            State.ACCEPTED,
-            run=0,
-            code=OK,
-            attempt=0,
-            at=datetime.now(UTC),
+            submission.id, submission.type, State.ACCEPTED, 0, OK, 0, at=datetime.now(UTC),
             fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
-        )
-        ttl = int(self._answer_within(submission)) + 1
+        )  # fmt: skip
+        ttl = int(min(LONGEST_STATUS, self._answer_within(submission))) + 1
         self._sender.put([StatusWrite.of(accepted, ttl=ttl)])
 
     def _answer_within(self, submission: Submission) -> float:
@@ -338,4 +345,4 @@ class Client:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClientClosed
+            raise ClientClosed(self._closed)

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, cast
 
 import confluent_kafka
 
+from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
 from feedback.client.message import KafkaMessage
 from feedback.client.pending import Submission
@@ -158,6 +159,10 @@ class Deliveries:
         self._stop.set()
         self._thread.join()
         self._raise_failures()
+
+    def forked(self) -> None:
+        """Called in a process that was forked."""
+        never_free(self._producer)
 
     def _poll(self) -> None:
         while not self._stop.is_set():

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
 from feedback.contract.payloads import parse_json
 from feedback.contract.states import State
@@ -141,6 +142,12 @@ class Results:
             self._consumer.close()
         self._on_close(self)
 
+    def forked(self) -> None:
+        """Called in a process that was forked: nothing comes there any more."""
+        self._lock = threading.Lock()  # a thread that was not copied may have held it
+        self._closed = True
+        never_free(self._consumer)
+
     def __enter__(self) -> Self:
         return self
 
@@ -265,6 +272,11 @@ class Subscriptions:
             left = list(self._open)
         for results in left:
             results.close()
+
+    def forked(self) -> None:
+        """Called in a process that was forked."""
+        for results in list(self._open):
+            results.forked()
 
     def _forget(self, results: Results) -> None:
         with self._lock:

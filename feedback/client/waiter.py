@@ -40,7 +40,7 @@ class Watch:
 
     def wait(self, timeout: float) -> None:
         """Returns when something has happened since the last wait, or after `timeout` seconds."""
-        self._news.wait(timeout)
+        self._news.wait(min(timeout, threading.TIMEOUT_MAX))
         self._news.clear()
 
 

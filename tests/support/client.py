@@ -42,6 +42,7 @@ class FakeProducer:
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
         self.room = 1_000
+        self.refused = 0
         self.confirming = threading.Event()
         self.confirming.set()
         self.error: str | None = None
@@ -57,6 +58,7 @@ class FakeProducer:
             raise self.refusal
         with self._lock:
             if len(self._open) >= self.room:
+                self.refused += 1
                 raise BufferError("queue full")
             self._open.append(arguments["on_delivery"])
             self.sent.append({"topic": topic, **arguments})

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -196,6 +201,51 @@ def test_a_broker_that_is_away_fails_the_delivery_in_bounded_time(
     with pytest.raises(DeliveryFailed) as caught:
         client.close()
     assert list(caught.value.failures) == [second]
+
+
+FORKS = """
+import os, sys
+from feedback import Client, ClientClosed
+
+with Client(*sys.argv[1:4], prefix=sys.argv[4], results_topic=sys.argv[3]) as client:
+    client.submit("echo", 1, request_id="before")
+    client.flush()
+    results = client.results()
+    if child := os.fork():
+        _, status = os.waitpid(child, 0)
+        print(client.call("echo", 2, request_id="after", timeout=30).state, status)
+    else:
+        for use in (lambda: client.submit("echo", 3), lambda: client.wait("before", 1)):
+            try:
+                use()
+            except ClientClosed as error:
+                print(error)
+        assert results.poll(1) is None
+        sys.stdout.flush()
+"""
+
+
+def test_in_a_forked_process_a_client_says_what_to_do_and_holds_nobody_up(
+    stack: Stack, answering: Answering, prefix: str
+) -> None:
+    """A copy has no threads: it would send nothing, and the process would never come to its end."""
+    name = answering.topic  # type: ignore[attr-defined]
+    program = subprocess.Popen(
+        [sys.executable, "-c", FORKS, stack.kafka, stack.redis, name, prefix],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    try:
+        printed, complaints = program.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+    *said, last = printed.splitlines()
+    assert (last, program.returncode) == ("done 0", 0), complaints
+    assert len(said) == 2
+    assert all("make one in each process" in line for line in said)
 
 
 def test_closing_does_not_wait_for_a_broker_that_is_away(stack: Stack, prefix: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +19,7 @@ from feedback.contract.payloads import fingerprint
 from feedback.contract.states import State
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
-from tests.support.client import AnsweringConsumer, FakeProducer, answering
+from tests.support.client import AnsweringConsumer, FakeProducer, answering, begin
 
 
 def test_a_call_returns_the_answer(
@@ -171,6 +173,35 @@ def test_a_call_without_a_time_out_takes_that_of_its_type(
         with pytest.raises(WaitTimeout):
             client.call("t", 1)
         assert len(producer.sent) == 3  # at once, after 0.1 s and after 0.2 s
+
+
+def test_a_resend_for_which_there_is_no_room_does_not_end_the_call(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer, pool: ThreadPoolExecutor
+) -> None:
+    """Its first copy is still in the queue that is full, or was answered meanwhile."""
+    client._queue_timeout = 3600
+    producer.confirming.clear()
+    call = begin(pool, client.call, "t", 1, timeout=60, request_id="a", resend_after=0.1)
+    eventually(lambda: producer.sent)
+    producer.room = 0
+    eventually(lambda: producer.refused > 1)
+    consumer.say("a", State.DONE)
+    assert call.result(10).state == "done"
+
+
+def test_a_wait_may_last_for_ever(
+    store: MemoryStatusStore, producer: FakeProducer, pool: ThreadPoolExecutor
+) -> None:
+    with Client(producer, store, "requests", answer_timeouts={"t": math.inf}) as client:
+        consumer = AnsweringConsumer(store, producer)
+        for request_id in ("a", "b"):  # the thread that hears of the first one goes on
+            client.submit("t", 1, request_id=request_id)
+            eventually(lambda: store.read([request_id])[0])  # noqa: B023 - called at once
+        waits = [begin(pool, client.wait, "a"), begin(pool, client.wait, "b", math.inf)]
+        eventually(lambda: len(client._waits._watches) == 2)
+        for request_id in ("a", "b"):
+            consumer.say(request_id, State.DONE)
+        assert [wait.result(10).state for wait in waits] == ["done", "done"]
 
 
 def test_a_call_is_bounded_also_when_the_queue_is_full(

@@ -39,7 +39,7 @@ class Taken(NamedTuple):
     unowned: int
     """Records of partitions that this process does not own."""
     stale: int
-    """Records at or below their partition's watermark."""
+    """Records at or below their partition's watermark, or the last of a log that is gone."""
     restarted: list[Place]
     """Partitions whose log is another one from these records on."""
 
@@ -120,8 +120,10 @@ class Assignment:
                     self._restarted.add(place)
                     restarted.append(place)
                     run, watermark = _from_the_fall(run, watermark), -1
+                    stale += sum(len(before.records) for before in runs if before.place == place)
+                    runs = [before for before in runs if before.place != place]
                 kept = _rising(run, watermark)
-                stale += len(run) - len(kept)
+                stale += len(offsets) - len(kept)
                 run = kept
             if run:
                 self._watermarks[place] = run[-1][OFFSET]

@@ -41,9 +41,9 @@ def test_offsets_go_back_where_the_client_starts_anew_and_only_once() -> None:
     assignment.offset_reset(A)
     # What was fetched before still comes; then the other log, which may be longer or not.
     assert taken(assignment, records(A, [7, 8])) == [(A, [7, 8])]
-    result = assignment.take([*records(A, [9, 0, 1]), *records(B, [0, 1])])
+    result = assignment.take([*records(A, [9]), *records(B, [0, 1]), *records(A, [10, 0, 1])])
     assert [[r[OFFSET] for r in run.records] for run in result.runs] == [[0, 1]]
-    assert (result.restarted, result.stale) == ([A], 2)
+    assert (result.restarted, result.stale) == ([A], 4)
     assert assignment.restarted(A)
     assert assignment.generation(A) != before
     assert taken(assignment, records(A, [0, 1, 2])) == [(A, [2])]

@@ -166,8 +166,8 @@ def _warnings(kind: str, found: ClusterLimits, live: list[dict[str, Any]]) -> It
     total = found.types[kind].total if kind in found.types else None
     if total is not None and len(known) > total:
         yield (
-            f"{len(known) - total} of {len(known)} instances will run no {kind!r}: there are more"
-            f" than {total}; what arrives there waits in the journal for the others"
+            f"there are more instances ({len(known)}) than may run a {kind!r} at once: while all of"
+            " them have some, what arrives at the others waits in the journal"
         )
 
 

@@ -194,6 +194,8 @@ class Service:
             "workers_wanted": pool.workers_wanted,
             "workers_start": self._pool.workers_start,
             "at_once": pool.at_once,
+            "needs": pool.needs,
+            "limits_number": pool.limits_number,
             "types": self._pool.types,
             "running_requests": self._pool.running_requests(),
             "deaths": pool.deaths,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -63,7 +62,8 @@ class Registration:
             default=str,
             option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS,
         )
-        now = time.time()
+        # The server's clock: that of an instance may be hours ahead, and drop all the others.
+        now: Any = self._client.time()[0]
         with self._client.pipeline(transaction=False) as pipeline:
             pipeline.set(self._key, value, ex=self._ttl)
             pipeline.zadd(self._index, {self._instance: now})

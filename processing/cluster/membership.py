@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ import redis
 
 from processing.cluster.instances import Registration, instances
 from processing.cluster.limits import ClusterLimits, RedisLimitsStore
-from processing.cluster.quota import InstanceQuota, Quota, known_elsewhere, peer
+from processing.cluster.quota import InstanceQuota, Peer, Quota, known_elsewhere, peer
 
 
 class Membership:
@@ -25,12 +25,14 @@ class Membership:
         self._interval = interval
         self._registration = Registration(client, prefix, instance, ttl)
         self._limits = RedisLimitsStore(client, prefix)
-        self._shares = Quota(instance)
-        self._renewed: tuple[float, dict[str, int]] | None = None
-        """When it was registered last, and what it said that it holds."""
+        self._quota = Quota(instance)
+        self._written: tuple[float, Peer] | None = None
+        """When it was registered last, and as what."""
         self._instance = instance
         self._held: ClusterLimits | None = None
         """The limits as they were read last."""
+        self._seen = Peer(instance)
+        """What the main process had said of itself at the last look."""
         self.restored_at: datetime | None = None
         """When they were gone from Redis and this instance put them back."""
         self.unread: tuple[str, ...] = ()
@@ -44,22 +46,36 @@ class Membership:
         `facts` is what the main process said of itself; before it has said what it holds, None is
         returned. Raises redis.RedisError, OSError or StoreUnavailable; then what held before holds.
         """
-        has: dict[str, int] = dict(facts.get("at_once") or {})
+        own = self._seen = self._described(facts)
         if "at_once" not in facts:
-            self._register(facts, has, now)
+            self._register(facts, own, now)
             return None
         limits = self._read_limits()
         self.unread = limits.unread
         peers = [peer(found) for found in instances(self._client, self._prefix)]
         others = [one for one in peers if one.id != self._instance]
-        self.known_elsewhere = known_elsewhere(facts.get("types") or (), others)
-        portion = self._shares.look(limits, peers, has, now)
-        for kind, share in portion.types.items():
-            if share.now is not None:
-                has[kind] = max(share.now, has.get(kind, 0))
+        self.known_elsewhere = known_elsewhere(own.types, others)
+        self._look_for_itself(peers)
+        confirmed = facts.get("limits_number", 0)
+        found, published = self._quota.look(limits, peers, own, confirmed, now)
         # Said before it is used: who comes now must not count on what this instance takes.
-        self._register(facts, has, now)
-        return portion
+        self._register(facts, published, now)
+        return found
+
+    def news(self, facts: Mapping[str, Any]) -> bool:
+        """Whether the main process says something else of limited types than at the last look."""
+        return self._described(facts) != self._seen
+
+    def telling(self, found: InstanceQuota) -> int:
+        """The main process is told of it; returns the number that it will confirm."""
+        return self._quota.telling(found)
+
+    def remove(self) -> None:
+        """Says that this instance is gone. Raises redis.RedisError or OSError."""
+        self._registration.remove()
+
+    def _described(self, facts: Mapping[str, Any]) -> Peer:
+        return peer({**facts, "id": self._instance})
 
     def _read_limits(self) -> ClusterLimits:
         limits = self._limits.read()
@@ -75,15 +91,20 @@ class Membership:
         """Connects anew with the next call: the name may stand for another server by now."""
         self._client.connection_pool.disconnect()
 
-    def remove(self) -> None:
-        """Says that this instance is gone. Raises redis.RedisError or OSError."""
-        self._registration.remove()
+    def _look_for_itself(self, peers: Sequence[Peer]) -> None:
+        """Where its own registration is not what it wrote, others' are not to be relied on."""
+        if self._written is None or self._written[1] not in peers:
+            self._written = None
+            self._quota.unsettle()
 
-    def _register(self, facts: Mapping[str, Any], held: dict[str, int], now: float) -> None:
-        if self._renewed is not None:
-            at, said = self._renewed
-            if said == held and now - at < self._interval:
+    def _register(self, facts: Mapping[str, Any], own: Peer, now: float) -> None:
+        if self._written is not None:
+            at, written = self._written
+            if written == own and now - at < self._interval:
                 return
         restored = {} if self.restored_at is None else {"limits_restored_at": self.restored_at}
-        self._registration.renew({**facts, **restored, "at_once": held})
-        self._renewed = (now, held)
+        self._written = None  # what stands there is not known where the answer is lost
+        self._registration.renew(
+            {**facts, **restored, "at_once": own.held, "reserved": own.reserved, "needs": own.needs}
+        )
+        self._written = (now, own)

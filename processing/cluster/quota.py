@@ -1,24 +1,33 @@
 """What this instance may take of limits that all instances share. Pure.
 
-Every instance computes the same shares from the same limits and registrations, and they never add
-up to more than the total. But instances do not see a change at the same moment, and what runs runs
-on when a share gets smaller. So less holds at once, and more only
+Every instance divides each total by the same rule (`fair_shares`), from what all say in their
+registrations: how much they need, may have at once (`held`) and have reserved. They do not see a
+change at the same moment, so it is something else that keeps them within the total: a larger share
+is used only
 
-- after the view has been the same for `SETTLE` seconds, in which all others have seen it too, and
-- up to what the others leave: each says in its registration how many it may have at once now.
+- after its own reservation of it was read back from Redis, together with
+- registrations of all others that, with what they hold or have reserved, leave room for it.
+
+Of two that reserve the same place, who does so last reads the other's, whatever came when.
+A smaller share is used at once, and is no longer held when the main process has confirmed it and
+what ran beyond it has ended.
+
+Registrations that are gone without their instances, as after a FLUSHALL, come back within a second:
+a share grows only when the group has been the same for `SETTLE`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from processing.cluster.fair_shares import fair_shares
+from processing.cluster.grants import Grants
 from processing.cluster.limits import ClusterLimits
 
 SETTLE = 2.5
-"""Seconds before a larger share is used; longer than two looks at the limits take."""
+"""Seconds before a larger share is used in a changed group; longer than two looks at it take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,10 @@ class Peer:
     """The request types that it knows; empty as long as it has not said."""
     held: Mapping[str, int] = field(default_factory=dict)
     """Type -> the most that it may have at once, or still has."""
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    """Type -> what it has or wants of the total: nobody else may count on that."""
+    needs: Mapping[str, int] = field(default_factory=dict)
+    """Type -> how many it could run at once; a type that it does not name: any number."""
     stopping: bool = False
     """It takes nothing new."""
 
@@ -37,14 +50,20 @@ class Peer:
         """Whether a total of this type is shared out to it."""
         return not self.types or kind in self.types
 
+    def reserves(self, kind: str) -> int:
+        """What others must leave to it."""
+        return max(self.held.get(kind, 0), self.reserved.get(kind, 0))
+
 
 def peer(facts: Mapping[str, Any]) -> Peer:
     """The instance behind a registration."""
     return Peer(
         str(facts["id"]),
         frozenset(facts.get("types") or ()),
-        facts.get("at_once") or {},
-        bool(facts.get("stopping")),
+        held=facts.get("at_once") or {},
+        reserved=facts.get("reserved") or {},
+        needs=facts.get("needs") or {},
+        stopping=bool(facts.get("stopping")),
     )
 
 
@@ -62,10 +81,12 @@ class TypeQuota(NamedTuple):
 
     instance: int | None
     """As set for each instance; instead of the handler's `max_at_once`."""
-    now: int | None
+    total: int | None = None
+    """As set for all instances together."""
+    now: int | None = None
     """Of the total, what may be used now."""
-    due: int | None
-    """Of the total, what falls to this instance; `now` gets there soon. 0: others run them."""
+    due: int | None = None
+    """Of the total, what falls to this instance soon where it has work. 0: others run them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +98,15 @@ class InstanceQuota:
     types: Mapping[str, TypeQuota] = field(default_factory=dict)
     paused: tuple[str, ...] = ()
 
+    @property
+    def shares(self) -> dict[str, int]:
+        """Type -> what may be used of its total now."""
+        return {kind: share.now for kind, share in self.types.items() if share.now is not None}
+
     def plain(self) -> dict[str, Any]:
-        """As it crosses the channel: type -> (instance, now, due)."""
+        """As it crosses the channel: type -> (instance, total, now, due)."""
         types = {kind: tuple(share) for kind, share in self.types.items()}
         return {"workers": self.workers, "types": types, "paused": list(self.paused)}
-
-
-def share_of(total: int, own: str, ids: Collection[str], what: str) -> int:
-    """This instance's part of a total; those of all `ids` add up to it.
-
-    The remainder goes to instances in an order of the type's own, so that many types of which few
-    may run do not all fall to the same instance, and a change of the group moves few of them.
-    """
-    part, rest = divmod(total, len(ids))
-    return part + (own in _first(rest, ids, what))
 
 
 def workers_of(limits: ClusterLimits, own: str, ids: Collection[str]) -> int | None:
@@ -99,18 +115,11 @@ def workers_of(limits: ClusterLimits, own: str, ids: Collection[str]) -> int | N
     At least one each, even where the total is less than there are instances: one that has
     partitions and no worker would keep their requests from everybody.
     """
-    if limits.workers_total is None:
+    total = limits.workers_total
+    if total is None:
         return limits.workers
-    part = max(1, share_of(limits.workers_total, own, ids, "workers"))
+    part = max(1, fair_shares(total, dict.fromkeys(ids, total), "workers")[own])
     return part if limits.workers is None else min(part, limits.workers)
-
-
-def _first(count: int, ids: Collection[str], what: str) -> list[str]:
-    return sorted(ids, key=lambda one: (_rank(what, one), one))[:count]
-
-
-def _rank(what: str, id: str) -> bytes:
-    return hashlib.blake2b(f"{what}\0{id}".encode(), digest_size=8).digest()
 
 
 class Quota:
@@ -120,51 +129,73 @@ class Quota:
         self._own = own
         self._using: dict[str, int] = {}
         """Type -> what may be used of its total now."""
-        self._views: dict[str, tuple[object, float]] = {}
-        """Type -> what its share was made of, and since when that is so."""
+        self._groups: dict[str, tuple[object, float]] = {}
+        """Type -> the total and who shares it, and since when that is so."""
         self._looked = False
+        self._reserved: dict[str, int] = {}
+        """Type -> what this instance has or wants of the total."""
+        self._grants = Grants()
+
+    def unsettle(self) -> None:
+        """Registrations got lost: nobody knows what others hold before they are back."""
+        self._groups.clear()
 
     def look(
-        self, limits: ClusterLimits, peers: Sequence[Peer], held: Mapping[str, int], now: float
-    ) -> InstanceQuota:
-        """What holds from now on. `held`: what this instance itself may have at once, by type."""
+        self, limits: ClusterLimits, peers: Sequence[Peer], own: Peer, confirmed: int, now: float
+    ) -> tuple[InstanceQuota, Peer]:
+        """What holds from now on, and what this instance has to publish before it is told.
+
+        `peers` as they were read, this instance among them where it is registered; `own` as the
+        main process describes itself, which has `confirmed` what it was told up to this number.
+        """
+        self._grants.confirmed(confirmed)
+        own = replace(own, held=self._grants.most(own.held))
         others = [p for p in peers if p.id != self._own]
-        me = next((p for p in peers if p.id == self._own), Peer(self._own))
+        published = next((p for p in peers if p.id == self._own), Peer(self._own))
         types: dict[str, TypeQuota] = {}
         for kind, limit in limits.types.items():
             using = due = None
-            if limit.total is not None and me.takes_part(kind):
-                using, due = self._of_total(kind, limit.total, others, held, now)
+            if limit.total is not None and own.takes_part(kind):
+                asked = published.reserved.get(kind, 0)
+                using, due = self._of_total(kind, limit.total, own, others, asked, now)
             if limit.instance is not None or due is not None:
-                types[kind] = TypeQuota(limit.instance, using, due)
+                types[kind] = TypeQuota(limit.instance, limit.total, using, due)
         for kind in self._using.keys() - {k for k, share in types.items() if share.due is not None}:
-            del self._using[kind], self._views[kind]
+            del self._using[kind], self._reserved[kind]
+            self._groups.pop(kind, None)
         self._looked = True
-        return InstanceQuota(
+        found = InstanceQuota(
             workers_of(limits, self._own, [self._own, *(p.id for p in others)]),
             types,
             tuple(sorted(kind for kind, limit in limits.types.items() if limit.paused)),
         )
+        held = {kind: max(n, own.held.get(kind, 0)) for kind, n in found.shares.items()}
+        return found, replace(own, held={**own.held, **held}, reserved=dict(self._reserved))
+
+    def telling(self, found: InstanceQuota) -> int:
+        """The main process is told of it; returns the number that it will confirm."""
+        return self._grants.told(found.shares)
 
     def _of_total(
-        self, kind: str, total: int, others: Sequence[Peer], held: Mapping[str, int], now: float
+        self, kind: str, total: int, own: Peer, others: Sequence[Peer], asked: int, now: float
     ) -> tuple[int, int]:
-        ids = [self._own, *(p.id for p in others if p.takes_part(kind))]
-        view = (total, sorted(ids))
-        if self._views.get(kind, (None,))[0] != view:
-            self._views[kind] = (view, now)
-        due = share_of(total, self._own, ids, kind)
-        # Somebody who has more than is due to them still runs it; somebody who has less may be
-        # about to take what is due.
-        taken = sum(
-            max(p.held.get(kind, 0), share_of(total, p.id, ids, kind) if p.id in ids else 0)
-            for p in others
-        )
-        wanted = max(0, min(due, total - taken))
+        sharing = [own, *(p for p in others if p.takes_part(kind))]
+        needs = {p.id: p.needs.get(kind, total) for p in sharing}
+        goal = fair_shares(total, needs, kind)[self._own]
+        due = goal or fair_shares(total, {**needs, self._own: 1}, kind)[self._own]
         # A total that is new finds the type unlimited here, and holds at once; to one that stood
         # before this instance came, it comes with nothing.
-        using = self._using.get(kind, total if self._looked else held.get(kind, 0))
-        if wanted < using or now - self._views[kind][1] >= SETTLE:
-            using = wanted
+        using = self._using.get(kind, total if self._looked else own.held.get(kind, 0))
+        # Where a total was lowered, or registrations were lost, more may run than it allows.
+        using = min(using, goal, max(0, total - sum(p.held.get(kind, 0) for p in others)))
+        if self._settled(kind, (total, sorted(needs)), now):
+            free = total - sum(p.reserves(kind) for p in others)
+            using = max(using, min(goal, asked, free))
         self._using[kind] = using
+        self._reserved[kind] = max(using, goal)
         return using, due
+
+    def _settled(self, kind: str, group: object, now: float) -> bool:
+        if self._groups.get(kind, (None,))[0] != group:
+            self._groups[kind] = (group, now)
+        return now - self._groups[kind][1] >= SETTLE

@@ -26,6 +26,8 @@ Backend: TypeAlias = tuple[int, str]
 """A worker's database backend: process id and start time, which name it beyond doubt."""
 Claim: TypeAlias = tuple[str, int]
 """A claimed row of the waiting queue: request id and claim order."""
+TypeBounds: TypeAlias = tuple[int | None, int | None, int | None, int | None]
+"""Most at once: for each instance, in total, of the total here now, and soon; None: not limited."""
 CountKey: TypeAlias = tuple[str, str, str]
 """Request type, state, code."""
 
@@ -287,12 +289,12 @@ class CancelAsked(NamedTuple):
 
 
 class LimitsFound(NamedTuple):
-    """What operators have set, as far as it concerns this instance."""
+    """What operators have set, as far as it concerns this instance; heartbeats confirm it."""
 
+    number: int
     workers: int | None
     """Worker processes; None: as configured."""
-    types: dict[str, tuple[int | None, int | None, int | None]]
-    """Type -> (for each instance, of the total now, of the total soon); None: not limited."""
+    types: dict[str, TypeBounds]
     paused: list[str]
 
 

@@ -140,6 +140,7 @@ class Maintenance:
             case Heartbeat(facts):
                 self._health.heartbeat(facts)
                 self._channel.send(Alive())
+                self._membership.heard(facts)
             case Counts(counts):
                 self._database.count(counts)
                 self._name_unknown(counts)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import redis
 from structlog.stdlib import BoundLogger
@@ -63,7 +63,8 @@ class MembershipLoop:
         self._told: tuple[InstanceQuota | None, tuple[str, ...]] = (None, ())
         """The limits that the main process was told, and what of them could not be read."""
         self._busy_since: float | None = None
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
 
     # Called by the thread that takes frames
@@ -71,6 +72,12 @@ class MembershipLoop:
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()
+
+    def heard(self, facts: Mapping[str, Any]) -> None:
+        """The main process said this of itself."""
+        if self._membership.news(facts):
+            # Others wait for what is given up here, and for what is needed.
+            self._wake.set()
 
     def look_if_it_hangs(self) -> None:
         """Says so where Redis has not answered for some time; call it now and then."""
@@ -80,7 +87,8 @@ class MembershipLoop:
 
     def stop(self) -> None:
         """Removes the registration and ends; `join` waits for it."""
-        self._stopping.set()
+        self._stopping = True
+        self._wake.set()
 
     def join(self, timeout: float) -> None:
         """Waits until the thread has ended. Else the registration stays until it expires."""
@@ -89,9 +97,7 @@ class MembershipLoop:
     # The thread
 
     def _run(self) -> None:
-        pause = 0.0
-        while not self._stopping.wait(pause):
-            pause = self._pause
+        while not self._stopping:
             self._busy_since = time.monotonic()
             try:
                 self._look_around()
@@ -100,6 +106,8 @@ class MembershipLoop:
             except Exception:  # noqa: BLE001 - it is tried again, whatever the bug
                 self._log.exception("the look at limits and instances failed")
             self._busy_since = None
+            self._wake.wait(self._pause)
+            self._wake.clear()
         try:
             self._membership.remove()
         except (redis.RedisError, OSError):
@@ -138,5 +146,6 @@ class MembershipLoop:
         if self._membership.unread != unread:
             self._log.warning("unreadable limit fields ignored", fields=self._membership.unread)
         if portion != told:
-            self._tell(LimitsFound(**portion.plain()))
+            number = self._membership.telling(portion)
+            self._tell(LimitsFound(number, **portion.plain()))
         self._told = (portion, self._membership.unread)

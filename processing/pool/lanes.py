@@ -56,9 +56,18 @@ class Lanes:
         yield from self._queues.apart()
 
     @property
-    def in_flight(self) -> Mapping[str, int]:
-        """Limited type -> how many are in flight."""
-        return self._limited.in_flight
+    def in_use(self) -> Mapping[str, int]:
+        """Limited type -> how many are in flight; a suspect may go whatever the limit says."""
+        suspects = self._queues.alone.kinds
+        in_flight = self._limited.in_flight
+        return {kind: max(in_flight[kind], kind in suspects) for kind in self._limited.most}
+
+    @property
+    def present(self) -> Mapping[str, int]:
+        """Limited type -> how many could be in flight if there were no limit."""
+        return {
+            kind: n + len(self._limited.waiting.get(kind, ())) for kind, n in self.in_use.items()
+        }
 
     @property
     def waiting(self) -> dict[str, int]:

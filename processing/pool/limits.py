@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from processing.ipc.frames import LimitsFound
+from processing.ipc.frames import LimitsFound, TypeBounds
+from processing.pool.costs import Costs
 
 
 class TypeLimits:
@@ -22,7 +23,9 @@ class TypeLimits:
         self.elsewhere: frozenset[str] = frozenset()
         """Types of which none will start here for now: they are paused, or others run them."""
         self._by_app: dict[str, int] = {}
-        self._types: Mapping[str, tuple[int | None, int | None, int | None]] = {}
+        self._types: Mapping[str, TypeBounds] = {}
+        self.number = 0
+        """Of the last that operators or other instances have changed."""
 
     def app(self, at_once: Mapping[str, int]) -> bool:
         """The handlers' own `max_at_once`; True where something changed."""
@@ -31,6 +34,7 @@ class TypeLimits:
 
     def limits(self, found: LimitsFound) -> bool:
         """What operators have set; True where a cap changed."""
+        self.number = found.number
         self.workers = found.workers
         self.paused = frozenset(found.paused)
         self._types = found.types
@@ -40,20 +44,31 @@ class TypeLimits:
         """How many may share a chunk, so that not all that may run queue up for one worker."""
         return max(1, -(-self.most[kind] // max(1, workers)))
 
-    def at_once(self, in_flight: Mapping[str, int]) -> dict[str, int]:
+    def at_once(self, in_use: Mapping[str, int]) -> dict[str, int]:
         """Type -> the most that may be in flight now, or still is, of what is shared out."""
         return {
-            kind: max(now, in_flight.get(kind, 0))
-            for kind, (_, now, _) in self._types.items()
+            kind: max(now, in_use.get(kind, 0))
+            for kind, (_, _, now, _) in self._types.items()
             if now is not None
         }
+
+    def needs(self, present: Mapping[str, int], costs: Costs, workers: int) -> dict[str, int]:
+        """Type -> how many of those present could be in flight here, of what is shared out."""
+        needs: dict[str, int] = {}
+        for kind, (instance, total, _, _) in self._types.items():
+            if total is None:
+                continue
+            alone = costs.of(kind) is None
+            bounds = (total, instance or self._by_app.get(kind), workers if alone else None)
+            needs[kind] = min(present.get(kind, 0), *(n for n in bounds if n is not None))
+        return needs | dict.fromkeys(self.paused & needs.keys(), 0)
 
     def _settle(self) -> bool:
         before = (self.most, self.elsewhere)
         most: dict[str, int] = {}
         elsewhere = set(self.paused)
         for kind in self._by_app.keys() | self._types.keys():
-            instance, now, due = self._types.get(kind, (None, None, None))
+            instance, _, now, due = self._types.get(kind, (None, None, None, None))
             bounds = [instance or self._by_app.get(kind), now]
             if found := [n for n in bounds if n is not None]:
                 most[kind] = min(found)

@@ -344,5 +344,7 @@ class Pool:
             deaths=self.deaths,
             database_up=self.database_up,
             workers_wanted=self.crew.wanted,
-            at_once=self.caps.at_once(self.lanes.in_flight),
+            at_once=self.caps.at_once(self.lanes.in_use),
+            needs=self.caps.needs(self.lanes.present, self.costs, self.crew.wanted),
+            limits_number=self.caps.number,
         )

@@ -20,7 +20,8 @@ class PoolLog:
         self._log = log
         self._kills: dict[int, str] = {}
         """Workers that got SIGKILL from here, and why: their deaths are no news."""
-        self._limits = LimitsFound(None, {}, [])
+        self._limits: Any = (None, {}, [])
+        """What operators have set."""
         self._database_seen = False
 
     def signalled(self, action: Signal, runs: Mapping[str, Any]) -> None:
@@ -48,15 +49,17 @@ class PoolLog:
 
     def limits(self, found: LimitsFound) -> None:
         """These limits hold."""
-        if found == self._limits:
-            return  # as at a start, where nothing is limited
-        self._limits = found
-        names = ("each_instance", "of_total_now", "of_total_soon")
+        settings = {kind: bounds[:2] for kind, bounds in found.types.items()}
+        limits = (found.workers, settings, found.paused)
+        # At a start nothing is limited. Shares move with the work: that is no news for people.
+        log = self._log.debug if limits == self._limits else self._log.info
+        self._limits = limits
+        names = ("each_instance", "total", "here_now", "here_soon")
         types = {
-            kind: {name: n for name, n in zip(names, limit, strict=True) if n is not None}
-            for kind, limit in found.types.items()
+            kind: {name: n for name, n in zip(names, bounds, strict=True) if n is not None}
+            for kind, bounds in found.types.items()
         }
-        self._log.info("limits", workers=found.workers, types=types, paused=found.paused)
+        log("limits", workers=found.workers, types=types, paused=found.paused)
 
     def database(self, *, before: bool, up: bool) -> None:
         """Whether the database can be reached, and whether it could before."""

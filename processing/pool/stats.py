@@ -19,3 +19,7 @@ class PoolStats:
     workers_wanted: int = 0
     at_once: dict[str, int] = field(default_factory=dict)
     """Type -> the most that may be in flight, or still is, of what instances share."""
+    needs: dict[str, int] = field(default_factory=dict)
+    """Type -> how many could be in flight, of what instances share."""
+    limits_number: int = 0
+    """Of the limits that hold."""

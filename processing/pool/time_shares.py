@@ -57,6 +57,11 @@ class AloneQueue(Generic[Place]):
     def __bool__(self) -> bool:
         return bool(self._queues)
 
+    @property
+    def kinds(self) -> set[str]:
+        """Kinds of which something waits."""
+        return {kind for kind, _ in self._queues}
+
     def put(self, share: Share, place: Place, *, first: bool = False) -> None:
         """A place waits, behind the others of its share or before them."""
         queue = self._queues.setdefault(share, deque())

@@ -1,9 +1,13 @@
-"""An app whose handlers note when they began and ended, also where others can see it at once."""
+"""An app whose handlers note when they began and ended, also where others can see it at once.
+
+While the file that NO_START names is there, no worker can start.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,6 +20,8 @@ app = App()
 @app.on_worker_start
 def connect() -> dict[str, Any]:
     """A connection beside the worker's own, so that a note does not wait for the commit."""
+    if "NO_START" in os.environ and Path(os.environ["NO_START"]).exists():
+        raise RuntimeError("the licence server refused")
     notes = psycopg.connect(os.environ["ONCEPOOL_DATABASE_URL"], autocommit=True)
     return {"notes": notes}
 

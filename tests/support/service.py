@@ -186,7 +186,7 @@ class Bench:
     def facts(self) -> list[dict[str, Any]]:
         """What each instance that is registered in Redis says of itself."""
         prefix = self.environment["ONCEPOOL_REDIS_PREFIX"]
-        with contextlib.closing(connect(self.stack.redis)) as client:
+        with contextlib.closing(connect(self.environment["ONCEPOOL_REDIS_URL"])) as client:
             return instances(client, prefix)
 
     def waiting(self) -> int:

@@ -48,11 +48,13 @@ def oncepool(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def submit(bench: Bench, kind: str, count: int, seconds: float, name: str) -> list[str]:
+def submit(
+    bench: Bench, kind: str, count: int, seconds: float, name: str, key: str | None = None
+) -> list[str]:
     payload = {"table": bench.table, "seconds": seconds}
     ids = [f"{name}-{n}" for n in range(count)]
     for request in ids:
-        bench.client.submit(kind, payload, request_id=request)
+        bench.client.submit(kind, payload, request_id=request, key=key)
     bench.client.flush(30)
     return ids
 
@@ -74,6 +76,11 @@ def most_at_once(bench: Bench, kind: str, names: str = "%") -> int:
 def at_once(bench: Bench, kind: str) -> list[int]:
     """How many of a type each instance says that it may have in flight."""
     return sorted(facts.get("at_once", {}).get(kind, -1) for facts in bench.facts())
+
+
+def running(bench: Bench) -> list[int]:
+    """How many requests each instance says that it runs."""
+    return sorted(facts.get("running", -1) for facts in bench.facts())
 
 
 def begun(bench: Bench, names: str) -> int:
@@ -189,7 +196,7 @@ def test_with_redis_away_the_last_known_limits_hold(bench: Bench, tmp_path: Path
         oncepool(bench, "limits", "set", "few", "--total", "2", "--workers", "3")
         instance = bench.start()
         # A total that stands already is used only once others would have objected.
-        instance.says("'few': {'of_total_now': 2, 'of_total_soon': 2}")
+        eventually(lambda: at_once(bench, "few") == [2])
     finally:
         valkey.stop()
     instance.says("the last limits hold")
@@ -197,6 +204,44 @@ def test_with_redis_away_the_last_known_limits_hold(bench: Bench, tmp_path: Path
     eventually(lambda: bench.done() == len(ids), WAIT)
     assert most_at_once(bench, "few") == 2
     assert len(instance.workers()) == 3
+    bench.check_books(set(ids))
+
+
+def test_a_total_follows_the_work_and_holds_whatever_redis_does(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """The backlog lies with one instance, then with both; Redis loses all, and answers nothing."""
+    (tmp_path / "valkey").mkdir()
+    valkey = PrivateValkey(tmp_path / "valkey")
+    bench.environment |= {"ONCEPOOL_REDIS_URL": valkey.url, "ONCEPOOL_ORDERING": "none"}
+    try:
+        oncepool(bench, "limits", "set", "few", "--total", "2")
+        instances = [bench.start(), bench.start()]
+        eventually(lambda: at_once(bench, "few") == [1, 1], WAIT)
+        ids = submit(bench, "few", 40, 0.5, "one", key="the same partition")
+
+        eventually(lambda: at_once(bench, "few") == [0, 2], WAIT)
+        eventually(lambda: running(bench) == [0, 2], WAIT, lambda: str(bench.facts()))
+        set_lines = [i.log.count("limits  ") for i in instances]
+
+        with valkey.client() as client:
+            client.flushall()
+            eventually(lambda: shown(bench)["types"][0]["total"] == 2, WAIT)
+        ids += [i for n in range(8) for i in submit(bench, "few", 3, 0.5, f"all-{n}", key=str(n))]
+        eventually(lambda: at_once(bench, "few") == [1, 1], WAIT, lambda: str(bench.facts()))
+        assert bench.done() < len(ids), "the work was over before the share moved back"
+
+        valkey.pause()
+        for instance in instances:
+            instance.says("the last limits hold")
+        valkey.resume()
+        eventually(lambda: bench.done() == len(ids), WAIT)
+        problems = orjson.loads(oncepool(bench, "stats", "--json").stdout)["problems"]
+    finally:
+        valkey.stop()
+    assert most_at_once(bench, "few") == 2
+    assert "put back by an instance" in problems["limits"]
+    assert [i.log.count("limits  ") for i in instances] == set_lines, "each move of shares is told"
     bench.check_books(set(ids))
 
 

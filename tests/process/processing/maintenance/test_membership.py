@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -86,7 +87,17 @@ def test_goes_on_without_redis(start: StartMaintenance, stack: Stack, schema: st
 def limits_of(maintenance: MaintenanceProcess) -> dict[str, object] | None:
     """The limits that it told last."""
     frames = maintenance.received(LimitsFound)
-    return frames[-1]._asdict() if frames else None
+    if not frames:
+        return None
+    told = frames[-1]._asdict()
+    del told["number"]
+    return told
+
+
+def confirm(maintenance: MaintenanceProcess, **facts: Any) -> None:
+    """The main process has applied what it was told."""
+    number = maintenance.received(LimitsFound)[-1].number
+    maintenance.send(Heartbeat({**facts, "limits_number": number}))
 
 
 def limits_store(stack: Stack, prefix: str) -> RedisLimitsStore:
@@ -107,7 +118,8 @@ def test_tells_limits_when_they_change_and_only_then(
     store.change({Setting("total", "a"): 8, Setting("instance", "a"): 2, Setting("workers"): None})
     eventually(
         lambda: (
-            limits_of(maintenance) == {"workers": None, "types": {"a": (2, 8, 8)}, "paused": ["b"]}
+            limits_of(maintenance)
+            == {"workers": None, "types": {"a": (2, 8, 8, 8)}, "paused": ["b"]}
         )
     )
     eventually(lambda: (registration(stack, prefix) or {}).get("at_once") == {"a": 8})
@@ -121,18 +133,21 @@ def test_two_processes_share_a_total_and_the_second_waits_for_what_the_first_has
 ) -> None:
     limits_store(stack, prefix).change({Setting("total", "a"): 8, Setting("workers_total"): 6})
     first = start(schema=schema)
-    first.send(Heartbeat({"at_once": {}}))
-    alone = {"workers": 6, "types": {"a": (None, 8, 8)}, "paused": []}
+    first.send(Heartbeat({"at_once": {}, "types": ["a"]}))
+    alone = {"workers": 6, "types": {"a": (None, 8, 8, 8)}, "paused": []}
     eventually(lambda: limits_of(first) == alone)
-    first.send(Heartbeat({"at_once": {"a": 8}}))
+    confirm(first, at_once={"a": 8}, types=["a"])
     second = start(schema=schema, instance="here-2")
-    second.send(Heartbeat({"at_once": {}}))
-    none_yet = {"workers": 3, "types": {"a": (None, 0, 4)}, "paused": []}
-    shared = {"workers": 3, "types": {"a": (None, 4, 4)}, "paused": []}
+    second.send(Heartbeat({"at_once": {}, "types": ["a"]}))
+    none_yet = {"workers": 3, "types": {"a": (None, 8, 0, 4)}, "paused": []}
+    shared = {"workers": 3, "types": {"a": (None, 8, 4, 4)}, "paused": []}
     eventually(lambda: limits_of(second) == none_yet)
     eventually(lambda: limits_of(first) == shared)
     assert limits_of(second) == none_yet, "what the first has in flight was not waited for"
-    first.send(Heartbeat({"at_once": {"a": 4}}))
+    first.send(Heartbeat({"at_once": {"a": 4}, "types": ["a"]}))
+    seen_each_other(stack, prefix, 2)
+    assert limits_of(second) == none_yet, "the first may not have applied its smaller share yet"
+    confirm(first, at_once={"a": 4}, types=["a"])
     eventually(lambda: limits_of(second) == shared)
     assert second.stop() == 0
     eventually(lambda: limits_of(first) == alone)

@@ -199,7 +199,7 @@ def test_paused_types_are_given_back_and_parked(make: Make, rows: WaitingRows) -
     workers = make()
     workers.start()
     pool = workers.supervisor._pool
-    pool.limit(LimitsFound(None, {}, ["fragile"]))
+    pool.limit(LimitsFound(1, None, {}, ["fragile"]))
     workers.submit("fresh")
     add(rows, workers, "due")
     workers.until(lambda: workers.supervisor.in_hand == 0 and len(workers.states()) == 2)
@@ -211,5 +211,5 @@ def test_paused_types_are_given_back_and_parked(make: Make, rows: WaitingRows) -
     states = workers.states()
     assert (states["fresh"], states["due"]) == (("waiting", "parked"), ("waiting", "delayed"))
     assert rows.query(f"SELECT count(token)::int FROM {rows.schema}.requests") == [(0,)]
-    pool.limit(LimitsFound(None, {}, []))
+    pool.limit(LimitsFound(2, None, {}, []))
     workers.until(lambda: done(workers) == {"fresh", "due", "other"})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from processing.cluster.limits import ClusterLimits, TypeLimit
@@ -16,39 +15,11 @@ from processing.cluster.quota import (
     Quota,
     TypeQuota,
     peer,
-    share_of,
     workers_of,
 )
 
 KIND = "payment.create"
 IDS = st.lists(st.text("abc-19", min_size=1, max_size=4), min_size=1, max_size=9, unique=True)
-
-
-@given(total=st.integers(1, 60), ids=IDS, what=st.text(max_size=5), shuffle=st.randoms())
-def test_shares_add_up_to_the_total_whoever_computes_them(
-    total: int, ids: list[str], what: str, shuffle: random.Random
-) -> None:
-    shares = {one: share_of(total, one, ids, what) for one in ids}
-    assert sum(shares.values()) == total
-    assert max(shares.values()) - min(shares.values()) <= 1
-    other = ids.copy()
-    shuffle.shuffle(other)
-    assert shares == {one: share_of(total, one, other, what) for one in other}
-
-
-@given(ids=IDS, new=st.text("xyz", min_size=1, max_size=4))
-def test_one_more_instance_takes_from_others_and_moves_nothing_between_them(
-    ids: list[str], new: str
-) -> None:
-    before = {one: share_of(1, one, ids, KIND) for one in ids}
-    after = {one: share_of(1, one, [*ids, new], KIND) for one in ids}
-    assert all(after[one] <= before[one] for one in ids)
-
-
-def test_the_remainders_of_many_types_fall_to_different_instances() -> None:
-    ids = ["a", "b", "c", "d"]
-    first = {one for n in range(40) for one in ids if share_of(1, one, ids, f"type-{n}")}
-    assert first == set(ids)
 
 
 @given(ids=IDS, each=st.none() | st.integers(1, 9), total=st.none() | st.integers(1, 40))
@@ -73,122 +44,151 @@ def limits(
     return ClusterLimits(types={KIND: TypeLimit(total, instance, paused)})
 
 
+class Looking:
+    """One instance that looks at what the test says that the others have registered."""
+
+    def __init__(self, own: str = "a") -> None:
+        self.quota = Quota(own)
+        self.published: Peer = Peer(own)
+
+    def look(
+        self,
+        limits: ClusterLimits,
+        *others: Peer,
+        now: float = 0.0,
+        held: Mapping[str, int] | None = None,
+        needs: int | None = None,
+        confirmed: int = 99,
+        types: frozenset[str] = frozenset(),
+    ) -> InstanceQuota:
+        """With what it published at the look before among the registrations."""
+        wanted = {} if needs is None else {KIND: needs}
+        own = Peer(self.published.id, types, held=held or {}, needs=wanted)
+        peers = [self.published, *others]
+        found, self.published = self.quota.look(limits, peers, own, confirmed, now)
+        return found
+
+    def share(self, limits: ClusterLimits, *others: Peer, **facts: object) -> TypeQuota:
+        return self.look(limits, *others, **facts).types[KIND]  # type: ignore[arg-type]
+
+
 def test_what_is_set_for_each_instance_holds_at_once_both_ways() -> None:
-    shares = Quota("a")
+    one = Looking()
     for most in (3, 9, 1):
-        assert shares.look(limits(instance=most), [], {}, 0.0).types == {
-            KIND: TypeQuota(most, None, None)
-        }
+        assert one.share(limits(instance=most)) == TypeQuota(most, None, None, None)
 
 
 def test_paused_types_are_named() -> None:
-    assert Quota("a").look(limits(paused=True), [], {}, 0.0) == InstanceQuota(paused=(KIND,))
+    assert Looking().look(limits(paused=True)) == InstanceQuota(paused=(KIND,))
 
 
 def test_a_total_set_while_it_runs_holds_at_once() -> None:
-    shares = Quota("a")
-    shares.look(ClusterLimits(), [Peer("a"), Peer("b")], {}, 0.0)
-    share = shares.look(limits(8), [Peer("a"), Peer("b")], {}, 1.0).types[KIND]
-    assert share == TypeQuota(None, 4, 4)
+    one = Looking()
+    one.look(ClusterLimits(), Peer("b"))
+    assert one.share(limits(8), Peer("b"), now=1.0) == TypeQuota(None, 8, 4, 4)
 
 
 def test_who_comes_to_a_total_starts_with_nothing_and_gets_its_share_when_all_have_seen_it() -> (
     None
 ):
-    shares, peers = Quota("b"), [Peer("a", held={KIND: 8}), Peer("b")]
-    assert shares.look(limits(8), peers, {}, 0.0).types[KIND] == TypeQuota(None, 0, 4)
-    shrunk = [Peer("a", held={KIND: 4}), Peer("b")]
-    assert shares.look(limits(8), shrunk, {}, 1.0).types[KIND] == TypeQuota(None, 0, 4)
-    assert shares.look(limits(8), shrunk, {}, SETTLE).types[KIND] == TypeQuota(None, 4, 4)
+    one = Looking("b")
+    assert one.share(limits(8), Peer("a", held={KIND: 8})) == TypeQuota(None, 8, 0, 4)
+    shrunk = Peer("a", held={KIND: 4}, reserved={KIND: 4})
+    assert one.share(limits(8), shrunk, now=1.0) == TypeQuota(None, 8, 0, 4)
+    assert one.share(limits(8), shrunk, now=SETTLE) == TypeQuota(None, 8, 4, 4)
 
 
-def test_what_others_still_run_is_waited_for() -> None:
-    shares = Quota("b")
-    for now, theirs, mine in ((0.0, 8, 0), (5.0, 8, 0), (6.0, 7, 1), (7.0, 5, 3), (8.0, 4, 4)):
-        peers = [Peer("a", held={KIND: theirs}), Peer("b")]
-        assert shares.look(limits(8), peers, {}, now).types[KIND].now == mine
+def test_what_others_still_run_or_reserve_is_waited_for() -> None:
+    one = Looking("b")
+    for now, held, reserve, mine in ((0, 8, 4, 0), (5, 8, 4, 0), (6, 7, 4, 1), (7, 4, 6, 2)):
+        other = Peer("a", held={KIND: held}, reserved={KIND: reserve})
+        assert one.share(limits(8), other, now=float(now)).now == mine
+
+
+def test_what_is_wanted_is_reserved_and_used_only_when_that_was_seen() -> None:
+    one, other = Looking(), Peer("b", held={KIND: 0}, needs={KIND: 0})
+    one.look(limits(8), other, needs=0)
+    one.share(limits(8), other, needs=0, now=SETTLE)
+    assert one.share(limits(8), other, needs=0, now=9.0).now == 4
+    assert one.share(limits(8), other, needs=9, now=10.0).now == 4
+    assert one.published.reserved == {KIND: 8}
+    assert one.published.held == {KIND: 4}
+    assert one.share(limits(8), other, needs=9, now=11.0).now == 8
+    assert one.published.held == {KIND: 8}
+
+
+def test_who_has_no_work_gives_its_share_up_and_is_due_one_as_soon_as_it_has_some() -> None:
+    one, other = Looking(), Peer("b", needs={KIND: 40})
+    one.look(ClusterLimits())
+    assert one.share(limits(2), other) == TypeQuota(None, 2, 1, 1)
+    assert one.share(limits(2), other, needs=0) == TypeQuota(None, 2, 0, 1)
+    assert one.published.reserved == {KIND: 0}
+
+
+def test_more_instances_with_work_than_may_run_leave_it_to_some_of_them() -> None:
+    others, owns = [Peer(f"x{n}", needs={KIND: 5}) for n in range(3)], [f"i{n}" for n in range(9)]
+    shares = [Looking(own).share(limits(3), *others, needs=1).due for own in owns]
+    assert set(shares) == {0, 1}
+    idle = [Looking(own).share(limits(3), *others, needs=0).due for own in owns]
+    assert idle == shares, "who leaves them to others would take them as soon as it has none"
+
+
+def test_what_the_main_process_was_told_is_held_until_it_has_confirmed_another_share() -> None:
+    one, other = Looking(), Peer("b", needs={KIND: 9})
+    one.look(ClusterLimits())
+    first = one.quota.telling(one.look(limits(8), confirmed=0))
+    assert one.published.held == {KIND: 8}
+    second = one.quota.telling(one.look(limits(8), other, needs=1, confirmed=0))
+    assert second > first
+    one.look(limits(8), other, held={KIND: 1}, needs=1, confirmed=first)
+    assert one.published.held == {KIND: 1}
+    assert one.share(limits(8), other, held={KIND: 8}, needs=1, confirmed=first).now == 1
+    assert one.published.held == {KIND: 8}
 
 
 def test_a_new_process_goes_on_with_what_the_main_process_has() -> None:
-    share = Quota("a").look(limits(8), [Peer("a"), Peer("b")], {KIND: 4}, 0.0).types[KIND]
-    assert share == TypeQuota(None, 4, 4)
+    one = Looking()
+    share = one.share(limits(8), Peer("b"), held={KIND: 4}, confirmed=7)
+    assert share == TypeQuota(None, 8, 4, 4)
+    assert one.quota.telling(InstanceQuota()) == 8
 
 
 def test_less_holds_at_once_and_more_later() -> None:
-    shares, alone = Quota("a"), [Peer("a")]
-    shares.look(ClusterLimits(), alone, {}, 0.0)
-    assert shares.look(limits(8), alone, {}, 0.0).types[KIND].now == 8
-    assert shares.look(limits(2), alone, {}, 1.0).types[KIND].now == 2
-    assert shares.look(limits(9), alone, {}, 2.0).types[KIND].now == 2
-    assert shares.look(limits(9), alone, {}, 2.0 + SETTLE).types[KIND].now == 9
-    assert shares.look(ClusterLimits(), alone, {}, 9.0).types == {}
-    assert shares.look(limits(3), alone, {}, 9.0).types[KIND].now == 3
+    one = Looking()
+    one.look(ClusterLimits())
+    assert one.share(limits(8)).now == 8
+    assert one.share(limits(2), now=1.0).now == 2
+    assert one.share(limits(9), now=2.0).now == 2
+    assert one.share(limits(9), now=2.0 + SETTLE).now == 9
+    assert one.look(ClusterLimits(), now=9.0).types == {}
+    assert one.share(limits(3), now=9.0).now == 3
+
+
+def test_registrations_that_got_lost_let_no_share_grow_before_they_are_back() -> None:
+    one, other = Looking(), Peer("b", held={KIND: 0}, needs={KIND: 0})
+    one.look(limits(8), other, needs=9)
+    assert one.share(limits(8), other, needs=9, now=SETTLE).now == 8
+    less = Peer("b", held={KIND: 4}, reserved={KIND: 4})
+    assert one.share(limits(8), less, needs=9, now=10.0).now == 4
+    one.quota.unsettle()
+    assert one.share(limits(8), other, needs=9, now=20.0).now == 4
+    assert one.share(limits(8), other, needs=9, now=20.0 + SETTLE).now == 8
 
 
 def test_a_total_is_shared_among_those_who_know_the_type() -> None:
-    peers = [Peer("a", frozenset({KIND})), Peer("b", frozenset({"other"})), Peer("c")]
+    types = {"a": frozenset({KIND}), "b": frozenset({"other"}), "c": frozenset[str]()}
+    peers = {name: Peer(name, known) for name, known in types.items()}
     shares = {}
     for own in "abc":
-        mine = Quota(own)
-        mine.look(ClusterLimits(), peers, {}, 0.0)
-        shares[own] = mine.look(limits(8), peers, {}, 0.0).types.get(KIND)
-    assert shares == {"a": TypeQuota(None, 4, 4), "b": None, "c": TypeQuota(None, 4, 4)}
+        one = Looking(own)
+        others = [p for name, p in peers.items() if name != own]
+        one.look(ClusterLimits(), *others)
+        shares[own] = one.look(limits(8), *others, types=types[own]).types.get(KIND)
+    half = TypeQuota(None, 8, 4, 4)
+    assert shares == {"a": half, "b": None, "c": half}
 
 
 def test_a_registration_without_the_facts_is_a_peer_all_the_same() -> None:
     assert peer({"id": "a"}) == Peer("a")
-    assert peer({"id": "a", "types": ["x"], "at_once": {"x": 2}}) == Peer(
-        "a", frozenset({"x"}), {"x": 2}
-    )
-
-
-@dataclass
-class Instance:
-    """Looks once a second, publishes before it acts, and runs as much as it may."""
-
-    id: str
-    next_look: float
-    shares: Quota = field(init=False)
-    using: int = 0
-    running: int = 0
-    leaving: bool = False
-
-    def __post_init__(self) -> None:
-        self.shares = Quota(self.id)
-
-    @property
-    def held(self) -> dict[str, int]:
-        return {KIND: max(self.using, self.running)}
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32), total=st.integers(1, 12))
-def test_instances_that_come_and_go_never_run_more_than_the_total(seed: int, total: int) -> None:
-    chance = random.Random(seed)
-    live: dict[str, Instance] = {}
-    published: dict[str, Peer] = {}
-    grew = False
-    for step in range(1200):
-        now = step * 0.1
-        if chance.random() < 0.02 and len(live) < 5:
-            live[f"i{step}"] = Instance(f"i{step}", now + chance.random())
-        if chance.random() < 0.01 and live:
-            chance.choice(list(live.values())).leaving = True
-        for one in list(live.values()):
-            # What runs ends by and by; what may run is begun.
-            one.running -= sum(chance.random() < 0.03 for _ in range(one.running))
-            if not one.leaving:
-                one.running = max(one.running, one.using - chance.randint(0, 1))
-            elif one.running == 0:
-                del live[one.id]
-                published.pop(one.id, None)
-                continue
-            if now >= one.next_look:
-                one.next_look = now + chance.uniform(0.8, 1.1)
-                published[one.id] = Peer(one.id, held=one.held)
-                share = one.shares.look(limits(total), list(published.values()), one.held, now)
-                one.using = share.types[KIND].now or 0
-                published[one.id] = Peer(one.id, held=one.held)
-                grew |= one.using > 0
-        assert sum(one.running for one in live.values()) <= total
-    assert grew or not live
+    found = peer({"id": "a", "types": ["x"], "at_once": {"x": 2}, "reserved": {"x": 3}})
+    assert found == Peer("a", frozenset({"x"}), held={"x": 2}, reserved={"x": 3})

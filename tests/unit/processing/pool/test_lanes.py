@@ -199,7 +199,7 @@ def test_a_limit_counts_what_is_in_flight_when_it_comes_and_lets_go_when_it_goes
     lanes.submit([record(n, None, "few") for n in range(6)])
     take(lanes, 1, limit=3)
     limited(lanes, 2)
-    assert lanes.in_flight == {"few": 3}
+    assert lanes.in_use == {"few": 3}
     assert not take(lanes, 2, worker=2).records
     lanes.limit({}, {})
     assert offsets(take(lanes, 3, worker=2)) == [3, 4, 5]

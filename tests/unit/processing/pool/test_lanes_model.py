@@ -107,7 +107,7 @@ class LanesModel(RuleBasedStateMachine):
 
     @invariant()
     def what_is_limited_is_counted(self) -> None:
-        counted = {kind: n for kind, n in self.lanes.in_flight.items() if n}
+        counted = {kind: n for kind, n in self.lanes._limited.in_flight.items() if n}
         found = {kind: n for kind in self.most if (n := self.in_flight(kind))}
         assert counted == found
 

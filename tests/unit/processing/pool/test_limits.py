@@ -8,6 +8,7 @@ from feedback.contract.record import OFFSET, Record
 from processing.cluster.quota import InstanceQuota, TypeQuota
 from processing.ipc.frames import LimitsFound, Report, Returned, RunChunk, Stop
 from processing.pool.actions import Send, Spawn
+from processing.pool.costs import Costs
 from processing.pool.limits import TypeLimits
 from processing.pool.pool import Pool
 from processing.settings import PoolSettings
@@ -15,11 +16,9 @@ from processing.settings import PoolSettings
 BACKEND = (4711, "2026-01-01 00:00:00+00")
 
 
-def given(
-    workers: int | None = None, *paused: str, **types: tuple[int | None, int | None, int | None]
-) -> LimitsFound:
+def given(workers: int | None = None, *paused: str, **types: tuple[int | None, ...]) -> LimitsFound:
     shares = {kind: TypeQuota(*share) for kind, share in types.items()}
-    return LimitsFound(**InstanceQuota(workers, shares, paused).plain())
+    return LimitsFound(1, **InstanceQuota(workers, shares, paused).plain())
 
 
 def test_the_handlers_own_limit_holds_until_operators_set_another() -> None:
@@ -27,11 +26,11 @@ def test_the_handlers_own_limit_holds_until_operators_set_another() -> None:
     assert caps.app({"pay": 4})
     assert not caps.app({"pay": 4})
     assert caps.most == {"pay": 4}
-    assert caps.limits(given(pay=(9, None, None)))
+    assert caps.limits(given(pay=(9,)))
     assert caps.most == {"pay": 9}
-    caps.limits(given(pay=(None, 3, 5)))
+    caps.limits(given(pay=(None, 8, 3, 5)))
     assert caps.most == {"pay": 3}
-    caps.limits(given(pay=(2, 3, 5)))
+    caps.limits(given(pay=(2, 8, 3, 5)))
     assert caps.most == {"pay": 2}
     caps.limits(given())
     assert caps.most == {"pay": 4}
@@ -45,16 +44,31 @@ def test_a_change_of_workers_alone_changes_no_cap() -> None:
 
 def test_none_starts_here_of_what_is_paused_or_falls_to_others_but_what_is_soon_due_waits() -> None:
     caps = TypeLimits()
-    caps.limits(given(None, "a", b=(None, 0, 0), c=(None, 0, 2)))
+    caps.limits(given(None, "a", b=(None, 2, 0, 0), c=(None, 2, 0, 2)))
     assert caps.most == {"a": 0, "b": 0, "c": 0}
     assert caps.elsewhere == {"a", "b"}
 
 
 def test_what_may_run_at_once_is_the_share_or_what_still_runs_and_only_of_what_is_shared() -> None:
     caps = TypeLimits()
-    caps.limits(given(a=(None, 2, 2), b=(5, None, None)))
+    caps.limits(given(a=(None, 4, 2, 2), b=(5,)))
     assert caps.at_once({"a": 6, "b": 1}) == {"a": 6}
     assert caps.at_once({}) == {"a": 2}
+
+
+def test_what_is_needed_is_what_is_there_as_far_as_it_could_run_here() -> None:
+    caps, costs = TypeLimits(), Costs()
+    costs.observe("quick", 1, 0.001)
+    caps.app({"few": 3, "other": 3})
+    assert caps.needs({"few": 9}, costs, 4) == {}, "nobody shares it"
+    shared = dict.fromkeys(("quick", "slow", "few", "own", "gone"), (None, 8, 2, 2))
+    caps.limits(given(None, "gone", **shared | {"own": (5, 8, 2, 2)}, other=(9,)))
+    present = dict.fromkeys(shared, 99)
+    assert caps.needs(present, costs, 4) == {"quick": 8, "slow": 4, "few": 3, "own": 4, "gone": 0}
+    costs.observe("own", 1, 0.001)
+    assert caps.needs({"own": 99, "few": 1}, costs, 4) == {
+        "quick": 0, "slow": 0, "few": 1, "own": 5, "gone": 0,
+    }  # fmt: skip
 
 
 def test_what_may_run_is_spread_over_the_workers() -> None:
@@ -132,7 +146,7 @@ def test_what_is_paused_is_given_up_at_once_and_what_waits_beyond_ten_caps_too()
     done(pool, worker, chunk)
     assert pool.in_hand == 0
 
-    pool.limit(given(few=(20, None, None)))
+    pool.limit(given(few=(20,)))
     pool.submit([record(n) for n in range(300)])
     ((worker, chunk, offsets),) = sent(pool.plan(2.0))
     assert offsets == list(range(20))
@@ -144,7 +158,7 @@ def test_what_is_paused_is_given_up_at_once_and_what_waits_beyond_ten_caps_too()
 def test_limited_types_together_fill_a_quarter_of_the_pool_at_most() -> None:
     pool = pool_with(1, max_in_hand=400)
     pool.costs.observe("rare", 1, 0.0001)
-    pool.limit(given(few=(20, None, None), rare=(2, None, None)))
+    pool.limit(given(few=(20,), rare=(2,)))
     pool.submit([record(n, kind) for n in range(200) for kind in ("few", "rare")])
     pool.plan(1.0)
     pool.take_excess()
@@ -182,3 +196,15 @@ def test_records_of_a_worker_that_leaves_run_elsewhere() -> None:
     pool.died(1, "exit code 0", None, 1.0)
     done(pool, *chunks[0][:2])
     assert [offsets for _, _, offsets in sent(pool.plan(2.0))] == [[chunks[1][2][1]]]
+
+
+def test_a_suspect_counts_as_one_that_runs_as_it_may_go_whatever_the_limit_says() -> None:
+    pool = pool_with(1)
+    pool.limit(given(few=(None, 4, 2, 2)))
+    pool.submit([record(n) for n in range(5)])
+    ((worker, _, offsets),) = sent(pool.plan(1.0))
+    assert (pool.stats().at_once, pool.stats().needs) == ({"few": 2}, {"few": 4})
+    pool.limit(given(few=(None, 4, 0, 1))._replace(number=7))
+    assert (pool.stats().at_once, pool.stats().limits_number) == ({"few": len(offsets)}, 7)
+    pool.died(worker, "SIGKILL", None, 2.0)
+    assert pool.stats().at_once == {"few": 1}

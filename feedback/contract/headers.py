@@ -208,7 +208,7 @@ def _time(name: str, texts: Mapping[str, str], id: str) -> float | None:
 
 
 def _format_seconds(seconds: float) -> bytes:
-    text = f"{seconds:.6f}".rstrip("0").rstrip(".")
+    text = f"{seconds:.15f}".rstrip("0").rstrip(".")  # whatever can be read can be written
     if not (_SECONDS.fullmatch(text) and float(text) > 0 and math.isfinite(seconds)):
         raise ValueError(f"timeout is {seconds}, it must be a positive number of seconds")
     return text.encode()

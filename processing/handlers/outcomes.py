@@ -140,7 +140,9 @@ def _meant(error: BaseException, effect: Effect) -> Outcome:
         case Reject():
             return Outcome(State.REJECTED, error.code, reason=safe_text(error.message) or None)
         case Retry():
-            return Outcome(State.FAILED, RETRY, reason=safe_text(error.reason) or None, retry=error)
+            # Read once, here, where what is wrong with one of the user's own make is caught.
+            retry = Retry(error.after, at=error.at, reason=error.reason, counts=error.counts)
+            return Outcome(State.FAILED, RETRY, reason=safe_text(error.reason) or None, retry=retry)
         case InvalidPayload():  # found before the handler starts, whatever its effect
             return Outcome(State.REJECTED, INVALID_PAYLOAD, reason=safe_text(str(error)))
         case _:

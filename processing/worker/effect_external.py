@@ -95,15 +95,40 @@ class EffectExternal:
                 continue
             if not chunk.start(task.index, task.timeout):
                 chunk.give_back([task])
-            elif not self._settle_doubt(task, handler, chunk):
-                chunk.settle([task])
-            elif self._claim(task, chunk):
-                self._call(task, handler, chunk)
-                chunk.settle([task])
-            else:
-                again.append(task)
+                continue
+            try:
+                again += self._run_one(task, handler, chunk)
+            except DatabaseAway:
+                raise
+            except BaseException as bug:  # noqa: BLE001 - nobody thought of it: this request's end
+                again += self._end_unforeseen(task, bug, chunk)
             chunk.clear()
         return again
+
+    def _run_one(self, task: Task, handler: Handler, chunk: ChunkRun) -> list[Task]:
+        """Runs a task; returns it where it is to be looked up again."""
+        if self._settle_doubt(task, handler, chunk):
+            if not self._claim(task, chunk):
+                return [task]
+            self._call(task, handler, chunk)
+        chunk.settle([task])
+        return []
+
+    def _end_unforeseen(self, task: Task, bug: BaseException, chunk: ChunkRun) -> list[Task]:
+        """What was called is left to its lease; else that it failed is to be written."""
+        self._log.error(
+            "unexpected", request_id=task.envelope.id, type=task.envelope.type,
+            error=describe(bug), exc_info=bug,
+        )  # fmt: skip
+        self._session.drop()  # nobody knows what it is in the middle of
+        self._outages.connect()
+        if task.started is not None:
+            task.end(outcome_of(bug, "external"))
+            chunk.settle([task])
+            return []
+        task.end(outcome_of(bug))
+        chunk.decided.add(task.index)
+        return [task]
 
     def end_lost(
         self,

@@ -9,6 +9,7 @@ import pytest
 
 from feedback.contract.record import Record
 from processing import App, Retry
+from processing.worker import effect_external
 from stack import Stack
 from tests.support.executor import Bench
 
@@ -89,3 +90,78 @@ def test_a_pause_that_is_no_time_fails_no_neighbour(stack: Stack, schema: str, a
     assert {name: (bench.state(name) or ("", ""))[0] for name in names} == ends
     waiting = "SELECT id FROM {}.requests WHERE state = 'waiting' AND token IS NULL ORDER BY id"
     assert bench.query(waiting.format(schema)) == [("call1",), ("pure1",), ("tx1",)]
+
+
+def test_the_shortest_timeout_that_can_be_read_can_be_kept(stack: Stack, schema: str) -> None:
+    """An event in structured mode is kept with headers in its attributes' place."""
+    app = App()
+
+    @app.handler("fail")
+    def fail(payload: dict[str, Any]) -> None:
+        raise ValueError
+
+    @app.handler("call", effect="external")
+    def call(payload: dict[str, Any]) -> None:
+        """Nothing."""
+
+    bench = Bench(app, stack.database, schema)
+    event = {"specversion": "1.0", "source": "x", "data": {}, "timeout": "0.0000001"}
+    structured = {"content-type": "application/cloudevents+json"}
+    kinds = ("fail", "call", "unknown")
+    bench.run(
+        *[bench.record(None, None, {**event, "id": k, "type": k}, **structured) for k in kinds],
+        bench.record("neighbour", "call", {}),
+    )
+    assert bench.rows() == {
+        "fail": ("failed", "handler_error"), "call": ("done", "ok"), "neighbour": ("done", "ok"),
+        "unknown": ("waiting", "unknown_type"),
+    }  # fmt: skip
+
+
+def test_a_retry_of_the_users_own_make_is_read_before_it_is_believed(
+    stack: Stack, schema: str
+) -> None:
+    class Odd(Retry):
+        @property
+        def counts(self) -> bool:  # type: ignore[override]
+            raise ZeroDivisionError
+
+        def __init__(self) -> None:
+            self.after, self.at, self.reason = None, None, ""
+
+    def answer(payload: dict[str, Any]) -> None:
+        if payload["odd"]:
+            raise Odd
+
+    app = App()
+    app.handler("call", effect="external")(answer)
+    app.handler("pure", effect="none")(answer)
+    bench = Bench(app, stack.database, schema)
+    names = [f"{kind}{n}" for kind in ("call", "pure") for n in range(3)]
+    bench.run(*[bench.record(n, n[:-1], {"odd": n.endswith("1")}) for n in names])
+    odd = {"call1": ("in_doubt", "handler_error"), "pure1": ("failed", "handler_error")}
+    assert {n: bench.state(n) for n in names} == dict.fromkeys(names, ("done", "ok")) | odd
+
+
+def test_a_call_of_which_nobody_can_make_a_row_fails_no_neighbour(
+    stack: Stack, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug of ours: nothing else comes to where it is looked for."""
+    real = effect_external.row_of
+
+    def row_of(task: Any, now: Any) -> Any:
+        if task.envelope.id == "b":
+            raise RuntimeError("a bug")
+        return real(task, now)
+
+    monkeypatch.setattr(effect_external, "row_of", row_of)
+    app = App()
+
+    @app.handler("call", effect="external")
+    def call(payload: dict[str, Any]) -> None:
+        """Nothing."""
+
+    bench = Bench(app, stack.database, schema)
+    bench.run(*[bench.record(name, "call", {}) for name in "abc"])
+    done = ("done", "ok")
+    assert bench.rows() == {"a": done, "b": ("failed", "handler_error"), "c": done}

@@ -344,7 +344,7 @@ def test_whatever_comes_is_read_or_malformed(
         {"timeout": 0},
         {"timeout": float("nan")},
         {"timeout": float("inf")},
-        {"timeout": 1e-9},
+        {"timeout": 1e-16},
         {"time": datetime(2030, 1, 1)},  # noqa: DTZ001  (the case)
         {"reference": ""},
         {"extra": {"ce_id": "b"}},

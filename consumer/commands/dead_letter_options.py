@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from consumer.commands.operator import moment
+from consumer.commands.options import moment
 from feedback.contract.states import DeadLetterReason
 from feedback.journal.connections import Connection
 from feedback.operations.dead_letters import DeadLetterRef, kinds_of

@@ -6,7 +6,6 @@ import getpass
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any, Self, TypeVar
 
 import typer
@@ -22,7 +21,6 @@ from consumer.commands.output import (
     print_json,
     print_table,
 )
-from consumer.commands.times import parse_since
 from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
@@ -60,16 +58,6 @@ YesOption = Annotated[
 def by(who: str | None, why: str | None) -> By:
     """The operator."""
     return By(who or f"{_user()}@{socket.gethostname()}", why)
-
-
-def moment(text: str | None) -> datetime | None:
-    """What --since means. Raises typer.BadParameter."""
-    if text is None:
-        return None
-    try:
-        return parse_since(text, datetime.now(UTC))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def confirm(question: str, *, yes: bool) -> None:

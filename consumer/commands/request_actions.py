@@ -21,12 +21,11 @@ from consumer.commands.operator import (
     confirm,
     explain_running,
     is_running,
-    moment,
     move_all,
     one_of,
     report,
 )
-from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
+from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
 from consumer.commands.output import fail
 from consumer.config.settings import Settings
 from feedback.contract.states import FINAL, State

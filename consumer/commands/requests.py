@@ -10,8 +10,8 @@ import typer
 from consumer.admin.journal import connect
 from consumer.admin.running import running_now
 from consumer.commands import request_actions
-from consumer.commands.operator import is_running, moment
-from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
+from consumer.commands.operator import is_running
+from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
 from consumer.commands.output import (
     EXIT_UNKNOWN,
     print_json,

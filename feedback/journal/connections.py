@@ -1,4 +1,7 @@
-"""The one place that opens connections to the journal's database."""
+"""Connections to the journal's database: the one place that opens them, and the news on them.
+
+The news is that a row is due now which the maintenance processes could not foresee.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ Connection: TypeAlias = psycopg.Connection[Any]
 
 CONNECT_TIMEOUT: Final = 5
 """Seconds."""
+_LONGEST_CHANNEL: Final = 63  # bytes that PostgreSQL takes
 
 
 def open_connection(
@@ -50,3 +54,16 @@ def open_connection(
         connection.close()
         raise
     return connection
+
+
+def due_channel(schema: str) -> str:
+    """The channel of NOTIFY that says: a row was made due by an operator, a park or a release."""
+    name = f"{schema}_due".encode()
+    if len(name) > _LONGEST_CHANNEL:
+        name = schema.encode()[: _LONGEST_CHANNEL - 4] + b"_due"
+    return name.decode(errors="replace")
+
+
+def notify_due(connection: Connection, *, schema: str) -> None:
+    """Wakes the maintenance processes of all instances, when the transaction commits."""
+    connection.execute("SELECT pg_notify(%s, '')", [due_channel(schema)])

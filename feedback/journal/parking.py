@@ -12,9 +12,8 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from feedback.journal.coalescing import Superseded
-from feedback.journal.connections import Connection
+from feedback.journal.connections import Connection, notify_due
 from feedback.journal.halving import write_in_halves
-from feedback.journal.notifications import notify_due
 from feedback.journal.queries import execute
 from feedback.journal.releases import settle
 

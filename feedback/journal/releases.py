@@ -11,8 +11,7 @@ from psycopg import errors
 from feedback.contract.record import Headers, claim_token
 from feedback.contract.states import State
 from feedback.journal.coalescing import Superseded
-from feedback.journal.connections import Connection
-from feedback.journal.notifications import notify_due
+from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import headers_of

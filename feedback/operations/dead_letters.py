@@ -20,8 +20,7 @@ from feedback.contract.record import Headers, Record
 from feedback.contract.states import DeadLetterReason
 from feedback.contract.times import moment
 from feedback.errors import Malformed
-from feedback.journal.connections import Connection
-from feedback.journal.notifications import notify_due
+from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import headers_json, stored_headers
 from feedback.operations.explanations import Refusal

@@ -17,8 +17,7 @@ from psycopg import errors
 from feedback.contract.headers import reply_channel
 from feedback.contract.payloads import parse_json
 from feedback.contract.states import CANCELLED, State
-from feedback.journal.connections import Connection
-from feedback.journal.notifications import notify_due
+from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import stored_headers
 from feedback.operations.explanations import Refusal, explain

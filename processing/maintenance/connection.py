@@ -13,8 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from feedback.journal.connections import open_connection
-from feedback.journal.notifications import due_channel
+from feedback.journal.connections import due_channel, open_connection
 from processing.ipc.wakeup import Waker
 
 STATEMENT_TIMEOUT = 10.0

@@ -20,7 +20,7 @@ from feedback.journal.claims import (
     renew,
     share_out,
 )
-from feedback.journal.notifications import due_channel
+from feedback.journal.connections import due_channel
 from feedback.journal.releases import release
 from stack import Stack
 from tests.support.claiming import ids, reference, take, waits_for_a_lock

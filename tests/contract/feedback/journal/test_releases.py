@@ -10,7 +10,7 @@ from feedback.journal.claims import (
     ClaimRequest,
     claim,
 )
-from feedback.journal.notifications import due_channel
+from feedback.journal.connections import due_channel
 from feedback.journal.releases import release
 from tests.support.claiming import ids, reference, take
 from tests.support.waiting_rows import WaitingRows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from feedback.contract.record import CLAIM, claim_of
-from feedback.journal.notifications import due_channel
+from feedback.journal.connections import due_channel
 from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import (
     DatabaseState,

@@ -62,7 +62,8 @@ class Pool:
         self.deaths = 0
         self._shares: TimeShares[str] = TimeShares()
         self._elsewhere: list[Record] = []
-        """Records in hand that will not start here."""
+        """Records in hand that will not start here, whatever the limits are by the time they are
+        given up: others of their keys may have gone before them."""
         self._next_chunk = 0
 
     @property
@@ -312,8 +313,6 @@ class Pool:
     def _limit_lanes(self) -> None:
         in_chunk = {kind: self.caps.in_chunk(kind, self.crew.wanted) for kind in self.caps.most}
         self.lanes.limit(self.caps.most, in_chunk)
-        self.lanes.submit([r for r in self._elsewhere if kind_of(r) not in self.caps.elsewhere])
-        self._elsewhere = [r for r in self._elsewhere if kind_of(r) in self.caps.elsewhere]
 
     def resize(self, workers: int) -> list[Action]:
         """Changes how many workers there should be; those too many end after what they run."""

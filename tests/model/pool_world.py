@@ -1,0 +1,420 @@
+"""A world for the pool's decisions: workers, their channels, a journal and faults, by a seed.
+
+Every step is drawn from one seeded generator, so a seed is a schedule. The workers follow what
+`processing/worker/inbox.py` and `chunk_run.py` do with chunks, recalls and returns; frames arrive
+in their order, however late.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import deque
+from dataclasses import dataclass, field
+
+from feedback.contract.record import KEY, OFFSET, TYPE, Record
+from processing.ipc.frames import (
+    LimitsFound,
+    Recall,
+    Report,
+    Returned,
+    RunChunk,
+    Stop,
+    ToWorker,
+)
+from processing.ipc.progress import Running
+from processing.pool.actions import Action, Send, Signal, Spawn
+from processing.pool.pool import Pool
+from processing.settings import PoolSettings
+
+KEYS = (None, b"a", b"b", b"c", b"d")
+KINDS = ("quick", "quick", "quick", "slow", "hangs")
+BEGIN = 1000.0
+BURST = 200
+"""Enough for a second chunk to a busy worker."""
+TIMEOUT = 3.0
+NO_LIMITS = LimitsFound(None, {}, [])
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass
+class Job:
+    """A chunk as its worker has it."""
+
+    frame: RunChunk
+    recalled: set[int] = field(default_factory=set)
+    started: list[int] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
+    returned: list[int] = field(default_factory=list)
+    unclear: list[int] = field(default_factory=list)
+    left: set[bytes] = field(default_factory=set)
+    """Keys of what is unclear or was given back."""
+
+    @property
+    def open(self) -> list[int]:
+        """Started, and in no transaction that has ended."""
+        return [i for i in self.started if i not in self.ended]
+
+    @property
+    def unstarted(self) -> list[int]:
+        """What may be recalled."""
+        taken = self.recalled | set(self.started)
+        return [i for i in range(len(self.frame.records)) if i not in taken]
+
+
+@dataclass
+class SimWorker:
+    """One worker process, with its two channels."""
+
+    number: int
+    ready: bool = False
+    leaving: bool = False
+    jobs: deque[Job] = field(default_factory=deque)
+    returns: int = 0
+    running: Running | None = None
+    to_worker: deque[ToWorker] = field(default_factory=deque)
+    to_main: deque[Returned | Report | str] = field(default_factory=deque)
+
+
+class World:
+    """One schedule."""
+
+    def __init__(self, seed: int, pool: type[Pool] = Pool) -> None:
+        """`pool`: a test of this world may give one with a fault."""
+        self.rng = random.Random(seed)
+        settings = PoolSettings(workers=self.rng.randint(1, 4), max_in_hand=500)
+        self.pool = pool(settings)
+        self.now = BEGIN
+        self.workers: dict[int, SimWorker] = {}
+        self.faults = True
+        self.next_offset = 0
+        self.submitted: dict[int, Record] = {}
+        self.journal: set[int] = set()
+        """Offsets whose effects are committed."""
+        self.last: dict[bytes, int] = {}
+        """Key -> the last of them."""
+        self.given_up: set[int] = set()
+        self.must_suspect: dict[int, set[str]] = {}
+        """Offset -> tokens of chunks in which it was started, with nobody knowing its end."""
+        self.trace: list[str] = []
+
+    # Main
+
+    def act(self, actions: list[Action]) -> None:
+        """Does what the pool wants done."""
+        for action in actions:
+            match action:
+                case Spawn(number):
+                    self.workers[number] = SimWorker(number)
+                    self.say(f"spawn {number}")
+                case Send(number, frame):
+                    self.sent(number, frame)
+                case Signal(number, what):
+                    self.signalled(number, what)
+                case _:
+                    pass
+
+    def sent(self, number: int, frame: ToWorker) -> None:
+        """A frame is on its way; what is unclear may only be sent as a suspect."""
+        worker = self.workers.get(number)
+        if isinstance(frame, RunChunk):
+            offsets = [r[OFFSET] for r in frame.records]
+            self.say(f"send {frame.number} to {number}: {offsets} {frame.suspect}")
+            for offset in offsets:
+                if (tokens := self.must_suspect.get(offset)) is None:
+                    continue
+                known = () if frame.suspect is None else frame.suspect.tokens
+                if not tokens <= set(known):
+                    raise Violation(f"{offset} is sent without its suspicion: {frame}")
+        if worker is not None:
+            worker.to_worker.append(frame)
+
+    def signalled(self, number: int, what: int) -> None:
+        """A worker gets a signal: SIGTERM may help, SIGKILL does."""
+        worker = self.workers.get(number)
+        self.say(f"signal {what} to {number}")
+        if worker is None:
+            return
+        if what == signal.SIGKILL:
+            self.dies(worker)
+        elif worker.jobs and worker.running is not None and self.rng.random() < 0.5:
+            self.commit(worker, worker.jobs[0])
+
+    def arrive(self) -> None:
+        """The oldest frames of a worker arrive in main."""
+        for worker in list(self.workers.values()):
+            for _ in range(self.rng.randint(0, 3)):
+                if worker.to_main:
+                    self.take(worker, worker.to_main.popleft())
+
+    def take(self, worker: SimWorker, frame: Returned | Report | str) -> None:
+        self.say(f"from {worker.number}: {frame}")
+        match frame:
+            case Returned():
+                self.pool.returned(worker.number, frame)
+            case Report():
+                for chunk in self.pool.workers[worker.number].chunks[:1]:
+                    open_still = {*frame.unclear}
+                    for index, record in chunk.remaining():
+                        if index not in open_still:
+                            self.must_suspect.pop(record[OFFSET], None)
+                self.act(self.pool.report(worker.number, frame))
+            case _:
+                self.act(self.pool.ready(worker.number))
+
+    def turn(self) -> None:
+        """One turn of main's loop."""
+        self.arrive()
+        looks = {n: w.running for n, w in self.workers.items()}
+        self.act(self.pool.tick(looks, self.now))
+        if self.pool.probing:
+            self.pool.database(up=True)
+        self.give_up(self.pool.take_excess())
+        self.act(self.pool.plan(self.now))
+
+    def give_up(self, records: list[Record]) -> None:
+        """Records are somebody else's from now on."""
+        for record in records:
+            if record[OFFSET] in self.must_suspect:
+                raise Violation(f"{record[OFFSET]} is given up as if it had not started")
+            self.given_up.add(record[OFFSET])
+
+    # Workers
+
+    def work(self, worker: SimWorker) -> None:
+        """A worker does one thing."""
+        if not worker.ready:
+            if self.faults and self.rng.random() < 0.02:
+                self.dies(worker)
+            elif self.rng.random() < 0.5 or not self.faults:
+                worker.ready = True
+                worker.to_main.append("ready")
+            return
+        while worker.to_worker and self.rng.random() < 0.7:
+            self.receive(worker, worker.to_worker.popleft())
+        if worker.jobs:
+            self.advance(worker, worker.jobs[0])
+        elif worker.leaving and not worker.to_worker:
+            self.ends(worker)
+
+    def receive(self, worker: SimWorker, frame: ToWorker) -> None:
+        match frame:
+            case RunChunk():
+                job = Job(frame)
+                worker.jobs.append(job)
+                if frame.returns != worker.returns:
+                    self.give_back(worker, job)
+            case Recall():
+                self.recall(worker)
+            case Stop():
+                worker.leaving = True
+                self.recall(worker)
+            case _:
+                pass
+
+    def recall(self, worker: SimWorker) -> None:
+        for job in worker.jobs:
+            self.give_back(worker, job)
+
+    def give_back(self, worker: SimWorker, job: Job) -> None:
+        if indices := job.unstarted:
+            job.recalled.update(indices)
+            worker.returns += 1
+            worker.to_main.append(Returned(job.frame.number, indices))
+
+    def advance(self, worker: SimWorker, job: Job) -> None:
+        """Starts the next request of a chunk, commits, or reports."""
+        running = worker.running
+        if running is not None and running.deadline is not None and self.hangs(job, running):
+            return
+        if job.unstarted and not (job.open and self.rng.random() < 0.3):
+            self.start(worker, job, job.unstarted[0])
+        elif job.open:
+            self.commit(worker, job)
+        else:
+            self.report(worker, job)
+
+    def hangs(self, job: Job, running: Running) -> bool:
+        record = job.frame.records[running.index or 0]
+        return record[TYPE] == "hangs" and self.faults and self.rng.random() < 0.9
+
+    def start(self, worker: SimWorker, job: Job, index: int) -> None:
+        record = job.frame.records[index]
+        key = record[KEY]
+        if key is not None and key in job.left:
+            job.started.append(index)
+            job.ended.add(index)
+            job.returned.append(index)
+            return
+        job.started.append(index)
+        if record[OFFSET] in self.journal:
+            if job.frame.suspect is None:
+                raise Violation(f"{record[OFFSET]} has run, and is run again as if it were fresh")
+            job.ended.add(index)  # the look-up tells
+            return
+        if job.frame.suspect is not None and job.frame.suspect.verdict is not None:
+            self.journal.add(record[OFFSET])
+            job.ended.add(index)
+            return
+        self.must_suspect.setdefault(record[OFFSET], set()).add(job.frame.token)
+        self.check_alone(worker, record)
+        worker.running = Running(job.frame.number, index, self.now + TIMEOUT, self.now)
+
+    def check_alone(self, worker: SimWorker, record: Record) -> None:
+        """No other worker is in the middle of a request of the same key."""
+        key = record[KEY]
+        for other in self.workers.values():
+            if key is None or other is worker:
+                continue
+            for job in other.jobs:
+                if any(job.frame.records[i][KEY] == key for i in job.open):
+                    raise Violation(f"key {key!r} runs in workers {worker.number}, {other.number}")
+
+    def commit(self, worker: SimWorker, job: Job) -> None:
+        """The open transaction ends, one way or another."""
+        draw = self.rng.random() if self.faults else 1.0
+        lost, unclear = draw < 0.05, 0.05 <= draw < 0.15
+        for index in job.open:
+            record = job.frame.records[index]
+            if lost:
+                job.returned.append(index)
+                self.must_suspect.pop(record[OFFSET], None)
+            elif unclear:
+                job.unclear.append(index)
+            if not lost and draw >= 0.1:
+                self.effect(record)
+            if (lost or unclear) and record[KEY] is not None:
+                job.left.add(record[KEY])
+            job.ended.add(index)
+        worker.running = None
+
+    def effect(self, record: Record) -> None:
+        """Effects are committed: in the order of their keys, and once."""
+        offset, key = record[OFFSET], record[KEY]
+        if offset in self.journal:
+            raise Violation(f"{offset} has two effects")
+        if key is not None:
+            if self.last.get(key, 0) > offset:
+                raise Violation(f"{offset} of key {key!r} comes after {self.last[key]}")
+            self.last[key] = offset
+        self.journal.add(offset)
+
+    def report(self, worker: SimWorker, job: Job) -> None:
+        worker.jobs.popleft()
+        if job.returned or job.unclear:
+            self.recall(worker)
+            worker.returns += 1
+        up = not ((job.unclear or job.returned) and self.rng.random() < 0.5)
+        worker.to_main.append(
+            Report(job.frame.number, job.returned, job.unclear, {}, {}, database_up=up)
+        )
+
+    def dies(self, worker: SimWorker) -> None:
+        """A worker is killed; a transaction that it had open may have landed."""
+        if worker.jobs and self.rng.random() < 0.3:
+            for index in worker.jobs[0].open:
+                self.effect(worker.jobs[0].frame.records[index])
+        self.ends(worker)
+
+    def ends(self, worker: SimWorker) -> None:
+        del self.workers[worker.number]
+        while worker.to_main:
+            self.take(worker, worker.to_main.popleft())
+        self.say(f"end of {worker.number}, running {worker.running}")
+        self.act(self.pool.died(worker.number, "gone", worker.running, self.now))
+
+    # What happens
+
+    def happen(self) -> None:
+        """Something happens from outside."""
+        draw = self.rng.random()
+        alive = list(self.workers.values())
+        if draw < 0.4:
+            self.submit(self.rng.choice((1, 2, 3, 6, 6, 12, 12, BURST)))
+        elif draw < 0.5 and alive:
+            self.dies(self.rng.choice(alive))
+        elif draw < 0.55:
+            self.act(self.pool.resize(self.rng.randint(1, 4)))
+        elif draw < 0.62:
+            each = self.rng.choice((None, 1, 2))
+            kind = self.rng.choice(("quick", "slow"))
+            paused = [kind] if each is None and self.rng.random() < 0.3 else []
+            types = {} if each is None else {kind: (each, None, None)}
+            self.act(self.pool.limit(LimitsFound(None, types, paused)))
+        elif draw < 0.66:
+            self.pool.database(up=False)
+            self.give_up(self.pool.take_unstarted())
+        elif draw < 0.75:
+            self.pool.database(up=True)
+        self.now += self.rng.choice((0.0, 0.01, 0.05, 0.3, 1.0))
+
+    def submit(self, count: int) -> None:
+        records: list[Record] = []
+        for _ in range(count):
+            self.next_offset += 1
+            record: Record = (
+                "topic", 0, self.next_offset, 0, self.rng.choice(KEYS), b"{}", [],
+                self.rng.choice(KINDS), None,
+            )  # fmt: skip
+            records.append(record)
+            self.submitted[self.next_offset] = record
+        self.pool.submit(records)
+
+    def say(self, line: str) -> None:
+        self.trace.append(f"{self.now:.2f} {line}")
+
+    # Runs
+
+    @property
+    def seconds(self) -> float:
+        """Simulated time so far."""
+        return self.now - BEGIN
+
+    def run(self, steps: int = 300) -> None:
+        """Runs the schedule, then lets everything come to its end."""
+        for _ in range(steps):
+            self.step()
+            self.check()
+        self.faults = False
+        self.act(self.pool.limit(NO_LIMITS))
+        self.pool.database(up=True)
+        for _ in range(40 * (len(self.submitted) + 50)):
+            if not self.pool.in_hand:
+                break
+            self.now += 0.5
+            self.turn()
+            for worker in list(self.workers.values()):
+                self.work(worker)
+            self.check()
+        self.settled()
+
+    def step(self) -> None:
+        """One thing happens somewhere."""
+        draw = self.rng.random()
+        if draw < 0.15:
+            self.happen()
+        elif draw < 0.45 or not self.workers:
+            self.turn()
+        else:
+            self.work(self.rng.choice(list(self.workers.values())))
+
+    def check(self) -> None:
+        """What holds in every state."""
+        for worker in self.pool.workers.values():
+            if len(worker.chunks) > 2:
+                raise Violation(f"worker {worker.number} has {len(worker.chunks)} chunks")
+        if self.pool.in_hand < 0:
+            raise Violation(f"{self.pool.in_hand} in hand")
+
+    def settled(self) -> None:
+        """In the end everything has its effect once, or was given up."""
+        if self.pool.in_hand or len(self.pool.lanes):
+            raise Violation(f"{self.pool.in_hand} left in hand, {len(self.pool.lanes)} in lanes")
+        if self.pool.in_hand_bytes:
+            raise Violation(f"{self.pool.in_hand_bytes} bytes left in hand")
+        missing = self.submitted.keys() - self.journal - self.given_up
+        if missing:
+            raise Violation(f"never run: {sorted(missing)}")

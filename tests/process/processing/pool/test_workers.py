@@ -248,7 +248,7 @@ def test_a_worker_that_has_grown_is_replaced_after_its_chunk(make: Make) -> None
     workers.warm()
     [grown] = workers.pids
     workers.submit(*names("before"))
-    workers.submit("grows", do="keep 400")
+    workers.submit("grows", do="keep 400", ce_timeout="30")
     workers.submit(*names("after"))
     workers.finish()
     workers.until(lambda: workers.ready and grown not in workers.pids)

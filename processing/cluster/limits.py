@@ -7,11 +7,10 @@ ones never undo each other: `workers`, `workers_total`, and for each type `total
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 import redis
 
@@ -80,16 +79,6 @@ class ClusterLimits:
     """Unreadable fields, which limit nothing."""
 
 
-class LimitsStore(Protocol):
-    """Keeps limits."""
-
-    def read(self) -> ClusterLimits:
-        """What stands. Raises StoreUnavailable."""
-
-    def change(self, changes: Changes) -> None:
-        """Sets and takes away, all or nothing. Raises InvalidLimit, StoreUnavailable."""
-
-
 class RedisLimitsStore:
     """The hash `<prefix>:limits`. How long a call may take is the client's matter."""
 
@@ -121,36 +110,6 @@ class RedisLimitsStore:
         flat = [text for pair in lost.fields.items() for text in pair]
         with _explained():
             self._client.eval(_RESTORE, 1, self._key, *flat)
-
-
-class MemoryLimitsStore:
-    """Keeps to what RedisLimitsStore does; for tests. While not `available`, every call raises."""
-
-    def __init__(self) -> None:
-        self.available = True
-        self._lock = threading.Lock()
-        self._fields: dict[str, str] = {}
-
-    def read(self) -> ClusterLimits:
-        """What stands. Raises StoreUnavailable."""
-        with self._lock:
-            self._check()
-            return parse(self._fields.items())
-
-    def change(self, changes: Changes) -> None:
-        """Sets and takes away, all or nothing. Raises InvalidLimit, StoreUnavailable."""
-        check(changes)
-        with self._lock:
-            self._check()
-            for setting, figure in changes.items():
-                if figure is None:
-                    self._fields.pop(setting.field, None)
-                else:
-                    self._fields[setting.field] = str(figure)
-
-    def _check(self) -> None:
-        if not self.available:
-            raise StoreUnavailable("this store in memory is set to be away")
 
 
 def check(changes: Changes) -> None:

@@ -1,4 +1,4 @@
-"""One suite for every store of limits: what instances and operators may rely on."""
+"""Limits as they are kept: what instances and operators may rely on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from feedback.errors import InvalidLimit, StoreUnavailable
 from processing.cluster.instances import connect
 from processing.cluster.limits import (
     ClusterLimits,
-    LimitsStore,
-    MemoryLimitsStore,
     RedisLimitsStore,
     Setting,
     TypeLimit,
@@ -29,18 +27,12 @@ PAY = "payment.create"
 class Part:
     """A store, and the same one as somebody else sees it."""
 
-    store: LimitsStore
-    other: LimitsStore
+    store: RedisLimitsStore
+    other: RedisLimitsStore
 
 
-@pytest.fixture(params=["memory", "redis"])
-def part(request: pytest.FixtureRequest) -> Iterator[Part]:
-    if request.param == "memory":
-        store = MemoryLimitsStore()
-        yield Part(store, store)
-        return
-    stack: Stack = request.getfixturevalue("stack")
-    prefix: str = request.getfixturevalue("prefix")
+@pytest.fixture
+def part(stack: Stack, prefix: str) -> Iterator[Part]:
     with connect(stack.redis) as client, connect(stack.redis) as another:
         yield Part(RedisLimitsStore(client, prefix), RedisLimitsStore(another, prefix))
         client.delete(f"{prefix}:limits")
@@ -117,7 +109,7 @@ def test_what_can_not_stand_is_refused_whole(
 
 
 def test_two_who_set_at_once_lose_nothing(part: Part) -> None:
-    def change(store: LimitsStore, kind: str) -> None:
+    def change(store: RedisLimitsStore, kind: str) -> None:
         for n in range(1, 51):
             store.change({Setting("total", kind): n})
 
@@ -133,16 +125,12 @@ def test_two_who_set_at_once_lose_nothing(part: Part) -> None:
 
 
 def test_away_is_said() -> None:
-    memory = MemoryLimitsStore()
-    memory.available = False
-    stores: list[LimitsStore] = [memory]
     with connect("redis://127.0.0.1:1/0") as client:
-        stores.append(RedisLimitsStore(client, "p"))
-        for store in stores:
-            with pytest.raises(StoreUnavailable):
-                store.read()
-            with pytest.raises(StoreUnavailable):
-                store.change({WORKERS: 2})
+        store = RedisLimitsStore(client, "p")
+        with pytest.raises(StoreUnavailable):
+            store.read()
+        with pytest.raises(StoreUnavailable):
+            store.change({WORKERS: 2})
 
 
 def test_what_others_wrote_into_the_hash_limits_nothing_and_is_named(

@@ -95,6 +95,29 @@ def test_not_ready_while_stopping_without_the_database_or_before_joining(well: H
     assert well.live().ok
 
 
+WELL = {"joined": True, "assigned": 3}
+
+
+@pytest.mark.parametrize(
+    "facts,reason",
+    [
+        ({"joined": False}, "[-] group: not joined yet"),
+        ({**WELL, "missing_topics": ["orders", "bills"]}, "[-] topics: missing: orders, bills"),
+        ({**WELL, "missing_topics": None}, "[-] topics: not looked at yet"),
+        ({**WELL, "workers_start": False}, "[-] workers: none can start"),
+        ({**WELL, "stopping": True}, "[-] stopping: yes"),
+    ],
+)
+def test_the_one_reason_is_named_and_gone_with_what_caused_it(
+    well: Health, facts: dict[str, object], reason: str
+) -> None:
+    well.heartbeat(facts)
+    assert not well.ready().ok
+    assert [line for line in well.ready().as_text().splitlines() if "[-]" in line] == [reason]
+    well.heartbeat(WELL)
+    assert well.ready().ok
+
+
 def test_redis_is_only_reported(well: Health) -> None:
     well.redis(up=False, detail="connection refused")
 

@@ -1,4 +1,4 @@
-"""The commands as processes, on the real stack; exit codes are the process's own."""
+"""The commands on the real stack; `check`, and one of each exit code, as processes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from stack import Stack
+from tests.support.commands import Commands
 from tests.support.private_valkey import PrivateValkey
 
 APP = """
@@ -46,7 +47,22 @@ def environ(
 
 
 @pytest.fixture
-def oncepool(tmp_path: Path, environ: dict[str, str]) -> Oncepool:
+def oncepool(stack: Stack, environ: dict[str, str], schema: str, prefix: str) -> Oncepool:
+    """A command in this process."""
+    commands = Commands(stack, schema, prefix)
+
+    def run(*arguments: str, stdin: str | None = None, **changes: str) -> Done:
+        done = commands(*arguments, stdin=stdin, **{**environ, **changes})
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Done(arguments, done.exit_code, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def process(tmp_path: Path, environ: dict[str, str]) -> Oncepool:
+    """A command as a process, in a folder with an app."""
     (tmp_path / "greetings.py").write_text(APP)
 
     def run(*arguments: str, stdin: str | None = None, **changes: str) -> Done:
@@ -75,8 +91,8 @@ def wrong(done: Done) -> dict[str, str]:
     return {c["check"]: f"{c['detail']}: {c['advice']}" for c in checks if c["state"] == "wrong"}
 
 
-def test_check_finds_everything_well(oncepool: Oncepool) -> None:
-    done = oncepool("check", "--json")
+def test_check_finds_everything_well(process: Oncepool) -> None:
+    done = process("check", "--json")
 
     assert done.returncode == 0, done.stdout
     found = " ".join(c["detail"] for c in answer(done)["checks"])
@@ -100,9 +116,9 @@ def test_check_finds_everything_well(oncepool: Oncepool) -> None:
     ],
 )
 def test_check_names_what_is_wrong_and_what_to_do(
-    oncepool: Oncepool, changes: dict[str, str], check: str, message: str
+    process: Oncepool, changes: dict[str, str], check: str, message: str
 ) -> None:
-    done = oncepool("check", "--json", **changes)
+    done = process("check", "--json", **changes)
 
     assert done.returncode == 1
     assert wrong(done).keys() == {check}
@@ -110,13 +126,13 @@ def test_check_names_what_is_wrong_and_what_to_do(
     assert "hid" not in done.stdout + done.stderr
 
 
-def test_check_warns_of_evicted_statuses(oncepool: Oncepool, tmp_path: Path) -> None:
+def test_check_warns_of_evicted_statuses(process: Oncepool, tmp_path: Path) -> None:
     (tmp_path / "valkey").mkdir()
     valkey = PrivateValkey(tmp_path / "valkey")
     try:
         with valkey.client() as client:
             client.config_set("maxmemory-policy", "allkeys-lru")
-        done = oncepool("check", "--json", ONCEPOOL_REDIS_URL=valkey.url)
+        done = process("check", "--json", ONCEPOOL_REDIS_URL=valkey.url)
     finally:
         valkey.stop()
 
@@ -137,8 +153,8 @@ def test_migrate_twice(oncepool: Oncepool, stack: Stack, empty_schema: str) -> N
     assert (first.returncode, second.returncode) == (0, 0)
 
 
-def test_migrate_without_a_database_is_a_message(oncepool: Oncepool) -> None:
-    done = oncepool("migrate", ONCEPOOL_DATABASE_URL="postgresql://u:hid@127.0.0.1:1/d")
+def test_migrate_without_a_database_is_a_message(process: Oncepool) -> None:
+    done = process("migrate", ONCEPOOL_DATABASE_URL="postgresql://u:hid@127.0.0.1:1/d")
 
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -182,17 +198,17 @@ def test_what_was_sent_is_accepted_and_waits(oncepool: Oncepool) -> None:
     assert figures["instances"] == []
 
 
-def test_an_unknown_request_is_exit_code_4(oncepool: Oncepool) -> None:
-    oncepool("send", "greeting.make", "--id", "g-1")
+def test_an_unknown_request_is_exit_code_4(process: Oncepool) -> None:
+    process("send", "greeting.make", "--id", "g-1")
 
-    done = oncepool("status", "g-1", "g-2", "--json")
+    done = process("status", "g-1", "g-2", "--json")
 
     assert done.returncode == 4
     assert [s["state"] for s in answer(done)] == ["accepted", "unknown"]
 
 
-def test_no_answer_in_time_is_exit_code_5(oncepool: Oncepool) -> None:
-    done = oncepool("send", "greeting.make", "--wait", "0.5", "--json")
+def test_no_answer_in_time_is_exit_code_5(process: Oncepool) -> None:
+    done = process("send", "greeting.make", "--wait", "0.5", "--json")
 
     assert done.returncode == 5
     assert answer(done)["state"] == "accepted"

@@ -26,8 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from consumer.intake.assignment import Assignment, Run
-from consumer.intake.buffer import Buffer
+from consumer.intake.assignment import Assignment, Buffer, Run
 from consumer.intake.commit_errors import NOTHING_SAID, TABLE, UNKNOWN_LIMIT, Verdict, judge
 from consumer.intake.events import (
     Action,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from confluent_kafka import (
     Consumer,
@@ -35,8 +36,10 @@ from consumer.intake.events import (
 )
 from consumer.intake.kafka_log import ClientLog, librdkafka_logger
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
-from consumer.intake.records import records_of
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
+from feedback.contract.record import Headers, Record
+
+TYPE_HEADER = "ce_type"
 
 NO_CONSUMER_PROTOCOL = (
     KafkaError.UNSUPPORTED_VERSION,
@@ -282,3 +285,53 @@ def _is_member(membership: bytes) -> bool:
 def _no_consumer_protocol(error: KafkaError) -> bool:
     # The fatal error that comes with a message names its cause in words only.
     return any(KafkaError(code).str() in error.str() for code in NO_CONSUMER_PROTOCOL)
+
+
+def records_of(messages: Sequence[Message]) -> list[Record]:
+    """Records of messages without an error, column by column: what a message costs here."""
+    headers = _headers_of(messages)
+    return list(
+        zip(
+            map(Message.topic, messages),
+            map(Message.partition, messages),
+            map(Message.offset, messages),
+            [timestamp for _, timestamp in map(Message.timestamp, messages)],
+            map(Message.key, messages),
+            map(Message.value, messages),
+            headers,
+            map(_type_of, headers),
+            [None] * len(headers),
+            strict=True,
+        )
+    )
+
+
+def _headers_of(messages: Sequence[Message]) -> list[Headers | None]:
+    """Headers of each message, None where a name is not UTF-8: the client can't make a str of it.
+
+    Such a message's headers() must not be called again: it would return a list with a hole in it,
+    which crashes the interpreter. Nor from an expression of Python: that calls a method without
+    arguments, once it has called it often, without looking whether it has failed.
+    """
+    found: list[Headers | None] = []
+    calls = map(Message.headers, messages)
+    while True:
+        try:
+            for headers in calls:
+                found.append(cast("Headers", headers or []))  # noqa: PERF401 - some are kept where one fails
+            return found
+        except (SystemError, ValueError):
+            found.append(None)
+
+
+def _type_of(headers: Headers | None) -> str | None:
+    if not headers:
+        return None
+    # As a dict, so that of two headers of one name the last one counts, as in the envelope.
+    value = dict(headers).get(TYPE_HEADER)
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from feedback.contract.record import PARTITION, TOPIC, TYPE, Record
-from processing.pool.costs import Costs
+from processing.pool.worker_time import Costs
 
 _ORIGIN: Final = itemgetter(TOPIC, PARTITION, TYPE)
 

@@ -32,8 +32,8 @@ class Demand:
         self._most_bytes = most_bytes
         self._least = min(2 * workers, most)
         self._mark = min(max(FIRST, self._least), most)
-        self._hand: dict[tuple[str, int], int] = {}
-        """(id, order) -> bytes."""
+        self.hand: dict[tuple[str, int], int] = {}
+        """Due records in hand: (id, order) -> bytes."""
         self._bytes = 0
         self._mean = 0.0
         self._order = 0
@@ -48,13 +48,12 @@ class Demand:
         self._renew_at = 0.0
 
     def __len__(self) -> int:
-        """Due records in hand."""
-        return len(self._hand)
+        return len(self.hand)
 
     @property
     def pairs(self) -> list[tuple[str, int]]:
         """(id, order) of all due records in hand."""
-        return list(self._hand)
+        return list(self.hand)
 
     def next(
         self, running: int, limits: Mapping[str, int], paused: Collection[str], now: float
@@ -66,14 +65,14 @@ class Demand:
         """
         if not self._most or (self._open is not None and not self._outdated(limits, paused, now)):
             return None
-        waiting = len(self._hand) - running
+        waiting = len(self.hand) - running
         if 2 * waiting >= self._mark:
             return None
         self._adapt(now)
-        most = min(self._mark - waiting, self._most - len(self._hand))
+        most = min(self._mark - waiting, self._most - len(self.hand))
         if self._mean:
             by_size = int((self._most_bytes - self._bytes) / self._mean)
-            most = min(most, max(by_size, 0 if self._hand else 1))
+            most = min(most, max(by_size, 0 if self.hand else 1))
         if most < 1:
             return None
         self._order += 1
@@ -105,7 +104,7 @@ class Demand:
             self._open = None
         for record in records:
             size = record_size(record)
-            self._hand[claim_of(record)] = size
+            self.hand[claim_of(record)] = size
             self._bytes += size
             # Growth counts at once: the next rows must not be as many of a size that is the past.
             self._mean = max(size, self._mean + 0.02 * (size - self._mean))
@@ -115,7 +114,7 @@ class Demand:
         """Records are no longer in hand."""
         for record in records:
             if is_due(record):
-                self._bytes -= self._hand.pop(claim_of(record), 0)
+                self._bytes -= self.hand.pop(claim_of(record), 0)
                 self._done += 1
 
     def renewal(self, now: float) -> RenewClaims | None:
@@ -123,7 +122,7 @@ class Demand:
         if now < self._renew_at:
             return None
         self._renew_at = now + RENEW_EVERY
-        return RenewClaims(self.pairs) if self._hand else None
+        return RenewClaims(self.pairs) if self.hand else None
 
     def _adapt(self, now: float) -> None:
         if not self._done:

@@ -70,6 +70,10 @@ class LaneTable:
         """The chunk in flight that took from a lane last."""
         return self.in_flight.get(self.tags[lane])
 
+    def waits(self, lane: int) -> bool:
+        """Whether a lane holds records that no chunk in flight blocks."""
+        return self.tags[lane] == WAITING
+
     def records(self) -> Iterator[Record]:
         """Everything that lanes hold."""
         return (held.record for queue in self.held.values() for held in queue)

@@ -15,15 +15,15 @@ What lanes hold and wait for is the `LaneTable`'s, which of them goes next the `
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from feedback.contract.record import Record, kind_of
+from feedback.contract.record import Record, is_due, kind_of
 from processing.ipc.frames import Suspect
-from processing.pool.chunk import Chunk, Held
-from processing.pool.costs import Costs
-from processing.pool.filling import Filling
-from processing.pool.lane_table import BEFORE_ALL, WAITING, LaneTable
-from processing.pool.queues import Place, Queues
+from processing.pool.chunk import Chunk, Filling, Held
+from processing.pool.lane_table import BEFORE_ALL, LaneTable
+from processing.pool.queues import Fresh, Place, Queues
+from processing.pool.worker_time import Costs
 from processing.settings import Ordering
 
 
@@ -33,7 +33,10 @@ class Lanes:
     def __init__(self, ordering: Ordering, costs: Costs) -> None:
         self._costs = costs
         self._table = LaneTable(ordering)
-        self._queues = Queues(costs, self._table)
+        self._fresh: Fresh = (deque(), deque())
+        """They take turns: else the longer one would keep the other waiting."""
+        self._due_first = False
+        self._queues = Queues(costs, self._table, self._fresh)
         self._limited = self._queues.limited
         self._count = 0
 
@@ -43,12 +46,12 @@ class Lanes:
     @property
     def alone_waits(self) -> bool:
         """A record that goes alone is known to wait."""
-        return bool(self._queues.alone)
+        return bool(self._queues.alone.waiting)
 
     @property
     def held_back(self) -> int:
         """How many could not go as they came: they go alone, or wait for their lane or a limit."""
-        return self._count - self._queues.fresh
+        return self._count - sum(map(len, self._fresh))
 
     def held_back_records(self) -> Iterator[Record]:
         """Those records."""
@@ -77,12 +80,12 @@ class Lanes:
     def submit(self, records: Sequence[Record]) -> None:
         """Takes records in the order of their partitions, or all of them from the waiting queue."""
         if records:
-            self._queues.fresh_of(records[0]).extend(records)
+            self._fresh[is_due(records[0])].extend(records)
         self._count += len(records)
 
     def limit(self, most: Mapping[str, int], in_chunk: Mapping[str, int]) -> None:
         """From now on at most so many of a type are in flight, and at most so many in one chunk."""
-        places = self._queues.clear_waiting()
+        places = self._queues.clear()
         self._limited.set(most, in_chunk, self._table.in_flight.values())
         self._queues.sort(places)
 
@@ -94,19 +97,22 @@ class Lanes:
         `in_flight` are the chunks that the same worker runs before this one: what waits for them
         may follow in this chunk, as the worker runs its chunks one after the other.
         """
-        queues = self._queues
+        queues, limited = self._queues, bool(self._limited.most)
         filling = Filling(chunk, limit, self._table, queues, self._costs)
         self._table.in_flight[chunk.number] = chunk
-        queues.sort_alone()
+        if queues.sorted_at != self._costs.version:
+            queues.sort_alone()
         for earlier in in_flight:
             filling.follow(earlier)
         # Before the others every second time, so that neither keeps the other waiting.
-        if queues.limited_in_turn():
+        if limited and queues.limited_in_turn():
             filling.take_limited()
         filling.take_waiting()
-        for fresh in queues.fresh_in_turn():
+        self._due_first = not self._due_first
+        for fresh in self._fresh[:: -1 if self._due_first else 1]:
             filling.take_fresh(fresh)
-        filling.take_limited()
+        if limited:
+            filling.take_limited()
         return self._taken(chunk)
 
     def take_alone(self, chunk: Chunk) -> bool:
@@ -161,7 +167,8 @@ class Lanes:
 
     def release(self, chunk: Chunk) -> None:
         """A chunk is done: what waited for it may go."""
-        self._limited.release(chunk)
+        if chunk.limited:
+            self._limited.release(chunk)
         for lane in self._table.end(chunk):
             self._queues.put_lane(lane)
 
@@ -211,7 +218,7 @@ class Lanes:
         if chunk is not None:
             chunk.blocked[lane] = None
             return
-        if table.tags[lane] == WAITING:
+        if table.waits(lane):
             # Its first record may be another one now, perhaps one that goes alone.
             self._queues.remove(lane)
         self._queues.put_lane(lane)
@@ -228,7 +235,7 @@ class Lanes:
     def empty(self) -> list[Record]:
         """Takes everything out that is no suspect; order within each lane is kept."""
         records: list[Record] = []
-        for place in self._queues.clear_waiting():
+        for place in self._queues.clear():
             if not isinstance(place, Held):
                 continue
             if place.suspect is None:
@@ -239,7 +246,9 @@ class Lanes:
             records += others
             if self._table.chunk_of(lane) is None:
                 self._queues.put_lane(lane)
-        records += self._queues.clear_fresh()
+        for fresh in self._fresh:
+            records += fresh
+            fresh.clear()
         self._count -= len(records)
         return records
 

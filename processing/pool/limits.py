@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from processing.ipc.frames import LimitsFound, TypeBounds
-from processing.pool.costs import Costs
+from processing.pool.worker_time import Costs
 
 
 class TypeLimits:

@@ -22,16 +22,15 @@ from processing.ipc.frames import (
 )
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, Died, Replaced, Send, Tell
-from processing.pool.chunk import CHUNK_REQUESTS, Chunk, done_by_kind
-from processing.pool.costs import Costs
+from processing.pool.chunk import CHUNK_REQUESTS, Chunk
 from processing.pool.demand import Demand
 from processing.pool.lanes import Lanes
 from processing.pool.limits import TypeLimits
 from processing.pool.stats import PoolStats
 from processing.pool.suspicion import culprit_of, suspect_again, suspects_of_death
-from processing.pool.time_shares import TimeShares
 from processing.pool.waiting_queue import WaitingQueue
 from processing.pool.worker_state import Worker
+from processing.pool.worker_time import Costs, TimeShares, done_by_kind
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
 
@@ -190,16 +189,15 @@ class Pool:
         self._next_chunk += 1
         worker.chunks.append(chunk)
         self._shares.served(ALONE if chunk.alone else QUICK, chunk.seconds)
-        if self.wants:
+        if self.wants.hand:
             chunk.due = sum(map(is_due, chunk.records))
-        frame = RunChunk(
-            chunk.number, self.token(chunk), chunk.records, chunk.suspect, worker.returns
-        )
+        token = self.token(chunk)
+        frame = RunChunk(chunk.number, token, chunk.records, chunk.suspect, worker.returns)
         return Send(worker.number, frame)
 
     def token(self, chunk: Chunk) -> str:
         """The token that a chunk's claims carry: no other chunk of any instance has it."""
-        return self._queue.token(chunk)
+        return chunk.token(self.settings.instance)
 
     # What workers say
 
@@ -260,7 +258,7 @@ class Pool:
     def _forget(self, records: Sequence[Record]) -> None:
         self.in_hand -= len(records)
         self.in_hand_bytes -= sum(map(record_size, records))
-        if self.wants:
+        if self.wants.hand:
             self.wants.went(records)
 
     # Deaths

@@ -1,36 +1,33 @@
-"""The queues in front of the workers: who may go next, and who had his turn. Pure.
+"""The queues of what could not go as it came: who goes next, and who had his turn. Pure.
 
-What is fresh was never looked at. What can't just share the next chunk stands elsewhere: lanes
-whose first record may share one, places that go alone, and places of limited types.
+Lanes whose first record may share a chunk, places that go alone, and places of limited types.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from feedback.contract.record import Record, is_due, kind_of
 from processing.pool.chunk import Held
 from processing.pool.concurrency import Concurrency
-from processing.pool.costs import Costs
 from processing.pool.lane_table import LaneTable
-from processing.pool.time_shares import AloneQueue, share_of
+from processing.pool.worker_time import AloneQueue, Costs, share_of
 
 Place: TypeAlias = int | Held
 """A lane, or a record without one."""
+Fresh: TypeAlias = tuple[deque[Record], deque[Record]]
+"""Records that were never looked at: from Kafka, and from the waiting queue."""
 
 
 class Queues:
-    """Each record in hand that no worker has stands in one of them, or in a lane that does."""
+    """Each record that was looked at stands in one of them, or in a lane."""
 
-    def __init__(self, costs: Costs, table: LaneTable) -> None:
+    def __init__(self, costs: Costs, table: LaneTable, fresh: Fresh) -> None:
         self._costs = costs
         self._table = table
-        self._fresh: tuple[deque[Record], deque[Record]] = (deque(), deque())
-        """What came from Kafka, and from the waiting queue. They take turns: else the longer one
-        would keep the other waiting."""
-        self._due_first = False
+        self._fresh = fresh
         self.quick: deque[int] = deque()
         """Lanes whose first record may share a chunk."""
         self.alone: AloneQueue[Place] = AloneQueue()
@@ -38,22 +35,8 @@ class Queues:
         self.limited: Concurrency[Place] = Concurrency()
         """The same of limited types, whether they go alone or not; but no suspects."""
         self._limited_first = False
-        self._sorted_at = costs.version
+        self.sorted_at = costs.version
         """The version of the costs by which `alone` was sorted out."""
-
-    @property
-    def fresh(self) -> int:
-        """Records that were never looked at."""
-        return sum(map(len, self._fresh))
-
-    def fresh_of(self, record: Record) -> deque[Record]:
-        """The queue of fresh records that this one belongs to."""
-        return self._fresh[is_due(record)]
-
-    def fresh_in_turn(self) -> Sequence[deque[Record]]:
-        """Both queues of fresh records; another one first than the last time."""
-        self._due_first = not self._due_first
-        return self._fresh[:: -1 if self._due_first else 1]
 
     def limited_in_turn(self) -> bool:
         """Whether limited types go before the others: every second time."""
@@ -88,7 +71,7 @@ class Queues:
         if held.apart:
             self.alone.put(share_of(held.record), held, first=True)
         else:
-            self.fresh_of(held.record).appendleft(held.record)
+            self._fresh[is_due(held.record)].appendleft(held.record)
 
     def remove(self, lane: int) -> None:
         """Takes a lane out of whichever queue it is in."""
@@ -104,10 +87,9 @@ class Queues:
                 yield place.record
 
     def sort_alone(self) -> None:
-        """Where a kind went alone and may share chunks now, nothing of it waits as such."""
-        if self._sorted_at != self._costs.version:
-            self._sorted_at = self._costs.version
-            self.sort(self.alone.clear())
+        """A kind that went alone may share chunks now: nothing of it needs to wait its turn."""
+        self.sorted_at = self._costs.version
+        self.sort(self.alone.clear())
 
     def sort(self, places: Iterable[Place]) -> None:
         """Queues places anew: costs or limits have changed."""
@@ -121,17 +103,10 @@ class Queues:
                 shared.append(place.record)
         # Before those that were never looked at, in their order.
         for record in reversed(shared):
-            self.fresh_of(record).appendleft(record)
+            self._fresh[is_due(record)].appendleft(record)
 
-    def clear_waiting(self) -> list[Place]:
-        """Takes everything out that was looked at."""
+    def clear(self) -> list[Place]:
+        """Takes everything out."""
         places = [*self.quick, *self.alone.clear(), *self.limited.clear()]
         self.quick.clear()
         return places
-
-    def clear_fresh(self) -> list[Record]:
-        """Takes everything out that was never looked at."""
-        records = [record for queue in self._fresh for record in queue]
-        for queue in self._fresh:
-            queue.clear()
-        return records

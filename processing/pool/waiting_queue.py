@@ -7,7 +7,6 @@ from typing import Final
 
 from processing.ipc.frames import HoldTokens, RenewClaims
 from processing.pool.actions import Action, Tell
-from processing.pool.chunk import Chunk
 from processing.pool.demand import RENEW_EVERY, Demand
 from processing.pool.lanes import Lanes
 from processing.pool.limits import TypeLimits
@@ -54,7 +53,7 @@ class WaitingQueue:
     def new_maintenance(self) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand."""
         self.wants.forget()
-        renewal = [Tell(RenewClaims(self.wants.pairs))] if self.wants else []
+        renewal = [Tell(RenewClaims(self.wants.pairs))] if self.wants.hand else []
         return [*renewal, *self._hold()]
 
     def may_wait(self, kind: str, waiting: Mapping[str, int]) -> int:
@@ -65,13 +64,9 @@ class WaitingQueue:
         most = self._caps.most[kind]
         return max(most, min(max(WAITING_PER_CAP * most, FEW), quarter))
 
-    def token(self, chunk: Chunk) -> str:
-        """The token that a chunk's claims carry: no other chunk of any instance has it."""
-        return f"{self._settings.instance}-{chunk.number}"
-
     def _hold(self) -> list[Action]:
         """Leases of calls outside are renewed for as long as this process has their chunks."""
-        tokens = [self.token(chunk) for chunk in self._crew.chunks]
+        tokens = [chunk.token(self._settings.instance) for chunk in self._crew.chunks]
         return [Tell(HoldTokens(tokens))] if tokens else []
 
     def _limits(self) -> dict[str, int]:

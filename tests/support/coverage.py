@@ -24,7 +24,7 @@ MODULES = (
     "processing/pool/lanes.py",
     "processing/pool/lane_table.py",
     "processing/pool/queues.py",
-    "processing/pool/filling.py",
+    "processing/pool/chunk.py",
     "processing/pool/pool.py",
     "processing/maintenance/claim_timing.py",
     "processing/pool/demand.py",

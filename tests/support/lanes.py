@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from feedback.contract.record import Record
-from processing.pool.costs import Costs
+from processing.pool.worker_time import Costs
 
 
 def record(offset: int, key: bytes | None = None, kind: str = "quick", size: int = 10) -> Record:

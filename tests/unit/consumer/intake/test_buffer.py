@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from consumer.intake.buffer import Buffer
+from consumer.intake.assignment import Buffer
 from consumer.intake.flow_control import Room
 from feedback.contract.record import OFFSET, record_size
 from tests.support.consumer_records import records, run_of

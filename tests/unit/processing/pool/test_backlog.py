@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from feedback.contract.record import Record
 from processing.pool.backlog import Backlog, backlogs_of
-from processing.pool.costs import CHUNK_SECONDS, OVERHEAD
+from processing.pool.worker_time import CHUNK_SECONDS, OVERHEAD
 from tests.support.lanes import known_costs
 
 

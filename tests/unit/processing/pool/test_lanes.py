@@ -7,8 +7,8 @@ import pytest
 from feedback.contract.record import OFFSET, Record
 from processing.ipc.frames import Suspect
 from processing.pool.chunk import Chunk
-from processing.pool.costs import Costs
 from processing.pool.lanes import Lanes
+from processing.pool.worker_time import Costs
 from tests.support.lanes import known_costs, record
 
 SUSPICION = Suspect(None, ((4711, "then"),), ("token",), 1)

@@ -158,7 +158,8 @@ class LanesModel(RuleBasedStateMachine):
         self.workers[worker].pop(0)
         self.suspected.update({r[OFFSET]: SUSPICION for r in left.values() if unclear})
         self.lanes.put_back(chunk, suspects)
-        self.check_order()
+        if first or not left:  # else later chunks list what comes after it, and give that back now
+            self.check_order()
         for other in later if left and not first else ():
             self.give_back(other)
         if left:

@@ -8,9 +8,9 @@ from feedback.contract.record import OFFSET, Record
 from processing.cluster.quota import InstanceQuota, TypeQuota
 from processing.ipc.frames import LimitsFound, Report, Returned, RunChunk, Stop
 from processing.pool.actions import Send, Spawn
-from processing.pool.costs import Costs
 from processing.pool.limits import TypeLimits
 from processing.pool.pool import Pool
+from processing.pool.worker_time import Costs
 from processing.settings import PoolSettings
 
 BACKEND = (4711, "2026-01-01 00:00:00+00")

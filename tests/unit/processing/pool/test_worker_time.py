@@ -12,7 +12,7 @@ from feedback.contract.record import TYPE, Record
 from processing.ipc.frames import Report, RunChunk
 from processing.pool.actions import Send, Spawn
 from processing.pool.pool import Pool
-from processing.pool.time_shares import TimeShares
+from processing.pool.worker_time import TimeShares
 from processing.settings import PoolSettings
 
 BACKEND = (4711, "then")

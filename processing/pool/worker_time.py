@@ -1,0 +1,159 @@
+"""The workers' time: how much of it a request of each kind takes, and whose turn it is. Pure.
+
+Costs are learnt from what workers report. Turns go by start-time fair queueing: each share has a
+clock that runs by the seconds it was served. One that had nothing to do for a while joins at the
+common clock, so it is owed nothing for that; one that was served more than its part keeps that
+debt.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from feedback.contract.record import Record, is_due, kind_of
+
+Key = TypeVar("Key", bound=Hashable)
+Place = TypeVar("Place")
+"""What stands in a queue: a lane, or a record without one."""
+
+Share: TypeAlias = tuple[str, bool]
+"""A kind, from Kafka or from the waiting queue: neither may keep the other waiting."""
+
+CHUNK_SECONDS: Final = 0.05
+"""What a chunk should take; a kind whose requests take longer each goes alone."""
+
+WEIGHT: Final = 0.3
+"""How much one new measurement counts against all earlier ones."""
+
+OVERHEAD: Final = 0.002
+"""Seconds that a chunk costs besides its handlers."""
+
+MOST_REMEMBERED: Final = 1000
+"""Shares whose clocks are kept."""
+
+
+class Costs:
+    """Mean seconds per request and kind, recent measurements weighing most.
+
+    A request for which no handler runs, as a copy that is answered or a message that cannot be
+    read, takes none: it counts as well, or its kind would never be known.
+    """
+
+    def __init__(self) -> None:
+        self._means: dict[str, float] = {}
+        self.version = 0
+        """Raised whenever a kind that went alone may share chunks from now on."""
+
+    def observe(self, kind: str, count: int, seconds: float) -> None:
+        """Takes a measurement: `count` requests of a kind took `seconds` together."""
+        if count <= 0:
+            return
+        mean = seconds / count
+        known = self._means.get(kind)
+        alone = known is None or known > CHUNK_SECONDS
+        if known is not None:
+            weight = 1.0 - (1.0 - WEIGHT) ** count
+            mean = known + weight * (mean - known)
+        self._means[kind] = mean
+        if alone and mean <= CHUNK_SECONDS:
+            self.version += 1
+
+    def of(self, kind: str) -> float | None:
+        """Mean seconds of one request, or None where it has to go alone.
+
+        Alone go kinds that take longer than a chunk should, and kinds without a measurement.
+        """
+        mean = self._means.get(kind)
+        return None if mean is None or mean > CHUNK_SECONDS else mean
+
+    def expected(self, kind: str) -> float:
+        """Seconds that a request is expected to keep its worker, measured or not."""
+        return OVERHEAD + self._means.get(kind, CHUNK_SECONDS)
+
+
+def done_by_kind(
+    records: Iterable[Record], times: Mapping[str, tuple[int, float]]
+) -> Iterable[tuple[str, int, float]]:
+    """(kind, requests, seconds) of records that ended; `times` is what their handlers took."""
+    counts = Counter(map(kind_of, records))
+    for kind in counts.keys() | times.keys():
+        ran, seconds = times.get(kind, (0, 0.0))
+        yield kind, max(counts[kind], ran), seconds
+
+
+class TimeShares(Generic[Key]):
+    """Equal shares of time for whoever has something to do."""
+
+    def __init__(self) -> None:
+        self._clocks: dict[Key, float] = {}
+        self._now = 0.0
+
+    def in_turn(self, keys: Iterable[Key]) -> list[Key]:
+        """These keys, the one that had least first; in the given order where that is the same."""
+        return sorted(keys, key=lambda key: max(self._now, self._clocks.get(key, 0.0)))
+
+    def served(self, key: Key, seconds: float) -> None:
+        """One was given so many seconds."""
+        self._now = max(self._now, self._clocks.get(key, 0.0))
+        self._clocks[key] = self._now + seconds
+        if len(self._clocks) > MOST_REMEMBERED:
+            self._clocks = {k: clock for k, clock in self._clocks.items() if clock > self._now}
+
+
+def share_of(record: Record) -> Share:
+    """Whose turn a record needs."""
+    return kind_of(record), is_due(record)
+
+
+class AloneQueue(Generic[Place]):
+    """Places whose first record goes alone: a queue per share."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[Share, deque[Place]] = {}
+        """None of them is empty."""
+        self._shares: TimeShares[Share] = TimeShares()
+
+    @property
+    def kinds(self) -> set[str]:
+        """Kinds of which something waits."""
+        return {kind for kind, _ in self.waiting}
+
+    def put(self, share: Share, place: Place, *, first: bool = False) -> None:
+        """A place waits, behind the others of its share or before them."""
+        queue = self.waiting.setdefault(share, deque())
+        (queue.appendleft if first else queue.append)(place)
+
+    def in_turn(self) -> Iterator[tuple[Share, Place]]:
+        """Takes places out, whose share had least first; put back what can't go."""
+        for share in self._shares.in_turn(self.waiting):
+            queue = self.waiting[share]
+            for _ in range(len(queue)):
+                place = queue.popleft()
+                if not queue:
+                    self.waiting.pop(share, None)
+                yield share, place
+                queue = self.waiting.get(share, deque())
+
+    def served(self, share: Share, seconds: float) -> None:
+        """A place that was taken out keeps a worker so long."""
+        self._shares.served(share, seconds)
+
+    def remove(self, place: Place) -> None:
+        """Takes a place out of whichever queue it is in."""
+        for share, queue in list(self.waiting.items()):
+            if place in queue:
+                queue.remove(place)
+                if not queue:
+                    del self.waiting[share]
+
+    def places(self) -> list[Place]:
+        """All that wait."""
+        return [place for queue in self.waiting.values() for place in queue]
+
+    def clear(self) -> list[Place]:
+        """Empties the queues."""
+        places = self.places()
+        self.waiting.clear()
+        return places

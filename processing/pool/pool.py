@@ -219,10 +219,9 @@ class Pool:
         chunk = worker.chunks.pop(0)
         if chunk.number != report.chunk:
             raise AssertionError(f"worker {number} reported chunk {report.chunk}, not its first")
-        unclear = {
-            index: suspect_again(chunk.suspect, worker.backends, self.token(chunk))
-            for index in report.unclear
-        }
+        # It lives, so nothing is at work on the connection that it has now.
+        lost = worker.backends[:-1] if report.database_up else worker.backends
+        unclear = {i: suspect_again(chunk.suspect, lost, self.token(chunk)) for i in report.unclear}
         back = {*report.returned, *unclear}
         worker.returns += bool(back)
         del worker.backends[:-1]  # what the next chunk may have to do with

@@ -166,6 +166,9 @@ def test_a_paused_type_waits_in_the_journal_and_its_flood_holds_up_nothing(bench
     status = bench.client.status(paused[0])
     assert (status.state, status.code) == ("waiting", "parked")
     assert begun(bench, "paused%") == 0
+    figures = orjson.loads(oncepool(bench, "stats", "--json").stdout)
+    assert figures["summary"]["waiting"] == len(paused)
+    assert [r["waiting"] for r in figures["types"] if r["type"] == "few"] == [len(paused)]
 
     oncepool(bench, "limits", "resume", "few")
     assert settled(bench, paused) == {"done"}

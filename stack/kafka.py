@@ -117,6 +117,9 @@ class Broker(Server):
             raise StackError(f"{self.name} was not prepared")
         logging = files("stack").joinpath("log4j2.properties")
         options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-Djava.awt.headless=true"]
+        # Else, at its start, a JVM goes to the folder of its counters for a moment, and it is by
+        # its folder that a server is known.
+        options += ["-XX:-UsePerfData"]
         classes = class_cache(self._jars)
         if classes.exists():
             options += [f"-XX:AOTCache={classes}", "-Xlog:aot*=error"]

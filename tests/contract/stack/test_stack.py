@@ -104,6 +104,12 @@ def test_brokers_start_with_their_classes_loaded_ahead(own_stack: Stack) -> None
     assert "[aot]" not in (own_stack.data / "kafka-1.log").read_text()
 
 
+def test_a_broker_never_leaves_the_folder_that_it_is_known_by(own_stack: Stack) -> None:
+    """A JVM that keeps its counters in a file does, while it starts, and seems to have ended."""
+    pid = int((own_stack.data / "kafka-1.pid").read_text())
+    assert list(Path("/tmp").glob(f"hsperfdata_*/{pid}")) == []
+
+
 def test_up_refuses_what_does_not_go_with_the_running_stack(own_stack: Stack) -> None:
     with pytest.raises(StackError, match=r"with 1 broker\(s\), not 3.*down --delete"):
         up(own_stack.data, 3)

@@ -194,6 +194,15 @@ def first_due(
     return sorted({**dict(found), **dict(last)}.items(), key=_seconds), place
 
 
+def claimed_under(
+    connection: Connection, instance: str, order: int, *, schema: str
+) -> list[tuple[str, int]]:
+    """The claims that an order has made, as far as it was committed."""
+    values = {"token": claim_token(instance, order)}
+    found = execute(connection, "claimed_under", schema, values)
+    return [(request_id, order) for (request_id,) in found]
+
+
 def renew(connection: Connection, instance: str, claims: ClaimNames, *, schema: str) -> int:
     """Extends the leases of claims; how many of them are still this instance's."""
     ids, values = tokens_of(instance, claims)

@@ -68,7 +68,7 @@ class ClaimTiming:
         return not self.stopped
 
     def failed(self, now: float) -> None:
-        """The claim failed; what it had claimed, if anything, comes back by its lease."""
+        """The claim failed; what it had claimed, if anything, is given back."""
         self._claiming = None
         self._rest(now, self._longest)
 

@@ -13,7 +13,7 @@ from structlog.stdlib import BoundLogger
 
 from feedback.contract.record import claim_of
 from feedback.journal.backends import end_backends
-from feedback.journal.claims import ClaimRequest, claim, hold, renew
+from feedback.journal.claims import ClaimRequest, claim, claimed_under, hold, renew
 from feedback.journal.connections import Connection
 from feedback.journal.releases import release
 from processing.ipc.frames import (
@@ -52,6 +52,8 @@ class Claimer:
         self._held: list[str] = []
         self._releases: dict[tuple[str, int], None] = {}
         self._backends: list[tuple[int, str]] = []
+        self._unclear: list[int] = []
+        """Orders of claims that failed: they may have been committed."""
         self._spared_until = float("-inf")
 
     # Said by the thread that takes frames
@@ -99,7 +101,7 @@ class Claimer:
     def pause(self, now: float) -> float | None:
         """Seconds until there is something to do; None while nothing is wanted."""
         with self._lock:
-            if self._renewal or self._held or self._releases:
+            if self._renewal or self._held or self._releases or self._unclear:
                 return 0.0
             return self._timing.pause(now)
 
@@ -124,6 +126,12 @@ class Claimer:
             raise
 
     def _give_back(self, connection: Connection) -> None:
+        while self._unclear:
+            order = self._unclear[0]
+            found = claimed_under(connection, self._instance, order, schema=self._schema)
+            with self._lock:  # nobody has these in hand
+                self._releases.update(dict.fromkeys(found))
+                self._unclear.remove(order)
         with self._lock:
             releases, backends = list(self._releases), self._backends.copy()
         if releases:
@@ -154,6 +162,7 @@ class Claimer:
         except BaseException:
             with self._lock:
                 self._timing.failed(time.monotonic())
+                self._unclear = [wanted.order]
             raise
         self._after = found.after
         with self._lock:

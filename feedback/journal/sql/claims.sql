@@ -46,6 +46,10 @@ RETURNING r.id, r.type, r.topic, least(greatest(r.produced_at, 'epoch'), '9999-1
           r.coalesce_key, least(greatest(coalesce(r.not_before, r.created_at), 'epoch'), '9999-12-30Z'),
           least(greatest(r.created_at, 'epoch'), '9999-12-30Z')
 
+-- name: claimed_under
+-- Reads all that waits: only for a claim whose answer was lost.
+SELECT id FROM {schema}.requests WHERE state = 'waiting' AND token = %(token)s
+
 -- name: end_unreadable
 -- Rows that were just claimed and hold no request that this version can read. All else stays as it
 -- is, for whoever looks into it.

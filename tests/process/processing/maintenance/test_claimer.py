@@ -112,6 +112,22 @@ def test_two_processes_claim_distinct_rows(ready: StartMaintenance, rows: Waitin
     assert not set(taken[0]) & set(taken[1])
 
 
+def test_rows_of_a_claim_whose_answer_was_lost_are_claimed_again_at_once(
+    ready: StartMaintenance, rows: WaitingRows, proxy: Proxy, through: str
+) -> None:
+    """Nobody has them in hand, so nothing crashed with them."""
+    rows.add(*[f"r{n}" for n in range(5)])
+    maintenance = ready(database_url=through)
+    turn(maintenance, 1)
+    proxy.lose_answer(b"COMMIT")
+    maintenance.send(WantRows(1, 10, {}, []))
+    assert sorted(due(maintenance, timeout=30)) == [f"r{n}" for n in range(5)]
+    assert proxy.lost == 1
+    assert rows.query(f"SELECT DISTINCT token, crashes FROM {rows.schema}.requests") == [
+        ("here:1", 0)
+    ]
+
+
 def says(maintenance: MaintenanceProcess, *, up: bool) -> None:
     """Waits until its last word on the database is this one."""
     eventually(lambda: [state.up for state in maintenance.received(DatabaseState)[-1:]] == [up])

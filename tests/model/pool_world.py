@@ -21,6 +21,7 @@ from processing.ipc.frames import (
     RunChunk,
     Stop,
     ToWorker,
+    TypeBounds,
 )
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, Send, Signal, Spawn
@@ -33,7 +34,7 @@ BEGIN = 1000.0
 BURST = 200
 """Enough for a second chunk to a busy worker."""
 TIMEOUT = 3.0
-NO_LIMITS = LimitsFound(None, {}, [])
+NO_LIMITS = LimitsFound(0, None, {}, [])
 
 
 class Violation(AssertionError):
@@ -342,8 +343,9 @@ class World:
             each = self.rng.choice((None, 1, 2))
             kind = self.rng.choice(("quick", "slow"))
             paused = [kind] if each is None and self.rng.random() < 0.3 else []
-            types = {} if each is None else {kind: (each, None, None)}
-            self.act(self.pool.limit(LimitsFound(None, types, paused)))
+            bounds: TypeBounds = (each, None, None, None)
+            types = {} if each is None else {kind: bounds}
+            self.act(self.pool.limit(LimitsFound(0, None, types, paused)))
         elif draw < 0.66:
             self.pool.database(up=False)
             self.give_up(self.pool.take_unstarted())

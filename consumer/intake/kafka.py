@@ -75,6 +75,8 @@ class Kafka:
         self._was_member = False
         """The present client has been a member of the group."""
         self._owned: set[Place] = set()
+        self._had = 0
+        """How many partitions it owned after the poll before."""
         self._open: str | None = None
         """Metadata of the commit whose answer has not come."""
         self._ahead = False
@@ -134,6 +136,10 @@ class Kafka:
                 self._take(rest)
         events, self._events = self._events, []
         self._ahead = not drained and (self._ahead or any(isinstance(e, Answered) for e in events))
+        if len(self._owned) < self._had:
+            # With KIP-848 nothing else says that a topic was deleted.
+            self._topics.look_again()
+        self._had = len(self._owned)
         return events
 
     def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
@@ -241,8 +247,6 @@ class Kafka:
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._owned.difference_update(map(_place, partitions))
         self._events.append(Revoked(tuple(map(_place, partitions)), lost=False))
-        # With KIP-848 nothing else says that a topic was deleted.
-        self._topics.look_again()
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._owned.difference_update(map(_place, partitions))

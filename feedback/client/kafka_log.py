@@ -7,8 +7,9 @@ from typing import Any, Final
 
 log = logging.getLogger("oncepool.kafka")
 
-# A producer asks for its number again by itself; that it may have to wait is no trouble.
-_ROUTINE: Final = frozenset({"GETPID"})
+# No trouble: a producer asks for its number again by itself, and for a leader that an answer names
+# before it names its address, as one does several times while a broker starts.
+_ROUTINE: Final = frozenset({"GETPID", "METADATAUPDATE"})
 _ALWAYS: Final = frozenset({"FATAL"})
 
 

@@ -48,8 +48,10 @@ def test_the_next_outage_is_told_again(caplog: pytest.LogCaptureFixture) -> None
     fail()
     fail()
     outages.log(logging.WARNING, "%s [%s] %s", "GETPID", "client", "retrying")
+    outages.log(logging.WARNING, "%s [%s] %s", "METADATAUPDATE", "client", "new leader-1 not found")
     outages.over()
     outages.over()
+    outages.log(logging.WARNING, "%s [%s] %s", "METADATAUPDATE", "client", "new leader-1 not found")
     fail()
 
     told = [record.levelname for record in caplog.records]

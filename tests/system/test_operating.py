@@ -9,6 +9,8 @@ import pytest
 from consumer.commands import operator as operating
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import Status
+from processing.cluster.cancellations import Cancellations
+from processing.cluster.instances import Registration, connect
 from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
@@ -216,6 +218,24 @@ def test_one_in_hand_is_said_to_run(oncepool: Commands, journal: Journal) -> Non
 
     assert result.exit_code == 6
     assert "is running right now" in result.stderr
+
+
+def test_an_instance_that_does_not_answer_is_named_and_hits_nothing_later(
+    oncepool: Commands,
+) -> None:
+    url, prefix = oncepool.environ["ONCEPOOL_REDIS_URL"], oncepool.environ["ONCEPOOL_REDIS_PREFIX"]
+    running = {"request_id": "r", "type": "a", "record": "t/0/1", "worker": 3,
+               "since": "2026-01-01T00:00:00.000Z"}  # fmt: skip
+    with connect(url) as client:
+        Registration(client, prefix, "i", 60).renew({"running_requests": [running]})
+
+        result = oncepool("requests", "cancel", "r", "nobody", "--wait", "0.5", "--json")
+
+        assert result.exit_code == 5
+        refused = {one["id"]: one["reason"] for one in answer(result)["refused"]}
+        assert "runs in worker 3 of i, which did not answer for 0.5 s" in refused["r"]
+        assert refused["nobody"] == "the journal has no such request"
+        assert Cancellations(client, prefix).take("i") == []
 
 
 # Resolve

@@ -371,14 +371,15 @@ def test_of_a_cancelled_request_nothing_is_left_and_its_neighbours_run(make: Mak
     shown: list[Running] = []
 
     def bad_runs() -> bool:
-        (look,) = workers.supervisor._processes.looks().values()
-        shown[:] = [] if look is None or look.index != len(before) else [look]
-        return bool(shown)
+        looks = workers.supervisor._processes.looks().values()
+        shown[:] = [look for look in looks if look is not None]
+        at_work = [row["request_id"] for row in workers.supervisor.running_requests()]
+        return bool(shown) and at_work == ["bad"]
 
     workers.until(bad_runs)
     [hung] = workers.pids
     # What has ended since the look is not the one that is killed.
-    meant = replace(shown[0], index=0)
+    meant = replace(shown[0], chunk=shown[0].chunk - 1)
     workers.supervisor._signal(Signal(0, signal.SIGKILL, "cancelled", meant=meant))
     workers.cancel("bad", "by ann")
     workers.cancel("nobody", "by ann")

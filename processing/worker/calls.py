@@ -34,10 +34,12 @@ class Calls:
     def one(self, task: Task, handler: Handler) -> None:
         """Runs one request."""
         name = handler.type
-        task.started = time.time()
         if STOPPING.cancelled is not None:
+            if task.started is None:  # else the run is the one that was taken back
+                task.started = time.time()
             task.end(cancelled(STOPPING.cancelled))
             return
+        task.started = time.time()
         long = name in self._long
         if long or handler.effect == "external":
             self._publish([running_status(task, datetime.now(UTC))])

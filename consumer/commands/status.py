@@ -11,6 +11,7 @@ from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
 from consumer.commands.output import EXIT_UNKNOWN
 from consumer.commands.status_output import as_object, print_statuses, unknown
 from consumer.config.settings import Settings
+from feedback.errors import StoreUnavailable
 
 app = typer.Typer()
 
@@ -26,7 +27,7 @@ def status(
 
     Exit code 4 when one of them is unknown: not arrived, lost or forgotten.
     """
-    found = look_up(settings, ids)
+    found = look_up(settings, ids, _redis_is_away)
     objects = [
         unknown(id_) if known is None else as_object(known)
         for id_, known in zip(ids, found, strict=True)
@@ -34,3 +35,11 @@ def status(
     print_statuses(objects, json=json)
     if None in found:
         raise typer.Exit(EXIT_UNKNOWN)
+
+
+def _redis_is_away(error: StoreUnavailable) -> None:
+    typer.echo(
+        f"oncepool: warning: {str(error).rstrip('.')}; what only Redis knows (accepted, running, types with"
+        ' effect="none") is not shown',
+        err=True,
+    )

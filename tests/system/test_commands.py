@@ -229,6 +229,7 @@ def test_status_without_redis_asks_the_journal(oncepool: Oncepool) -> None:
 
     assert done.returncode == 4
     assert answer(done) == [{"id": "g-1", "state": "unknown"}]
+    assert done.stderr.count("warning: Redis is not available") == 1, "unknown to the journal alone"
 
 
 # Rows of the journal

@@ -38,8 +38,9 @@ def status(
 
 
 def _redis_is_away(error: StoreUnavailable) -> None:
+    problem = str(error).rstrip(".")
     typer.echo(
-        f"oncepool: warning: {str(error).rstrip('.')}; what only Redis knows (accepted, running, types with"
+        f"oncepool: warning: {problem}; what only Redis knows (accepted, running, types with"
         ' effect="none") is not shown',
         err=True,
     )

@@ -34,9 +34,9 @@ def explained() -> Iterator[None]:
             " stay open, then try again"
         ) from None
     except psycopg.OperationalError as error:
+        said = mask_url("; ".join(line.strip() for line in str(error).strip().splitlines()))
         raise JournalUnreachable(
-            f"the database does not answer: {mask_url(str(error).strip())}; correct database_url or"
-            " start PostgreSQL"
+            f"the database does not answer; correct database_url or start PostgreSQL: {said}"
         ) from None
     except psycopg.Error as error:
         raise JournalRefused(

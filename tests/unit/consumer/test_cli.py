@@ -131,6 +131,15 @@ def test_a_missing_setting_is_named_with_its_ways_and_exit_code_1() -> None:
     assert "Traceback" not in result.output
 
 
+def test_a_database_that_does_not_answer_is_one_line_that_says_what_to_do() -> None:
+    result = oncepool("migrate", "--database-url", "postgresql://u:hidden@127.0.0.1:1/x")
+
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("oncepool: the database does not answer; correct database_url")
+    assert "hidden" not in line
+
+
 def test_a_wrong_setting_is_exit_code_1(tmp_path: Path) -> None:
     (tmp_path / "oncepool.toml").write_text("worker = 1")
 

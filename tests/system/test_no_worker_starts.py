@@ -36,7 +36,8 @@ def test_intake_is_closed_and_the_instance_not_ready_until_a_worker_starts(bench
     instance = bench.start()
     ids = submit(bench, 5)
     eventually(lambda: bench.done() == 5, WAIT)
-    assert instance.health("/readyz")[0] == 200
+    # The main process tells how it stands once a second.
+    eventually(lambda: instance.health("/readyz")[0] == 200, WAIT)
 
     Path(bench.environment["NO_START"]).touch()
     for pid in instance.workers():

@@ -15,7 +15,7 @@ buffered and goes with the next one. The life of a commit:
 A connection that broke while a commit was open may still hold its bytes. They would put the offset
 back when they arrive after a later commit. So nothing more is committed in that membership: the
 loop leaves the group and joins it anew (`Rejoin`), which makes such bytes void, and asks where the
-partitions that come back stand, in case it has happened all the same (`Repair`).
+partitions that come back stand, in case it has happened all the same (`OffsetRepair`).
 """
 
 # long: one state machine, whose events and states are read side by side

@@ -1,8 +1,8 @@
 """The main process's loop: Kafka on one side, the pool on the other, in one thread.
 
 One turn: wait where there is most to wait for, take what happened, keep the gate as it has to be,
-commit what may be committed, deliver what is confirmed. Decisions are made by `Commit`, `Flow` and
-`Assignment`; here they are carried out.
+commit what may be committed, deliver what is confirmed. Decisions are made by `Commit`,
+`FlowControl`, `Crowding` and `Assignment`; here they are carried out.
 """
 
 from __future__ import annotations

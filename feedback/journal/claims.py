@@ -211,12 +211,12 @@ def renew(connection: Connection, instance: str, claims: ClaimNames, *, schema: 
     return execute(connection, "renew_claims", schema, {**values, "lease": LEASE}).rowcount
 
 
-def hold(connection: Connection, tokens: Sequence[str], lease: float, *, schema: str) -> int:
+def renew_calls(connection: Connection, tokens: Sequence[str], lease: float, *, schema: str) -> int:
     """Extends the leases of external calls, by their chunks' tokens; how many there were."""
     if not tokens:
         return 0
     values = {"tokens": list(tokens), "lease": lease}
-    return execute(connection, "hold_claims", schema, values).rowcount
+    return execute(connection, "renew_calls", schema, values).rowcount
 
 
 def _walk(connection: Connection, after: str, most: int, schema: str) -> list[tuple[str, float]]:

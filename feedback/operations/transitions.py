@@ -134,7 +134,7 @@ def resolve(
     """Requests in doubt are done (with `result`, JSON), failed, or run again.
 
     Their token is gone afterwards, so a late end of the run in doubt finds nothing. Raises
-    InvalidResult.
+    ResultRefused.
     """
     if resolution == "retry":
         values: dict[str, Any] = {"states": [str(State.IN_DOUBT)], "action": "resolve"}

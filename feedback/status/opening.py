@@ -1,5 +1,8 @@
 """Which status store a URL means: a further store is one more line here, and its module.
 
+That serves producers and commands. `oncepool run` keeps limits and the list of instances at the
+same URL, and those in Redis alone.
+
 A store's module is loaded when it is opened, so that to check a URL loads no client library.
 """
 

@@ -205,7 +205,7 @@ class RenewClaims(NamedTuple):
     claims: list[Claim]
 
 
-class HoldTokens(NamedTuple):
+class RenewCalls(NamedTuple):
     """Chunks with these tokens are in hand: leases of their external calls are to be extended."""
 
     tokens: list[str]
@@ -308,7 +308,7 @@ ToMaintenance: TypeAlias = (
     | WantRows
     | RowDueIn
     | RenewClaims
-    | HoldTokens
+    | RenewCalls
     | ReleaseClaims
     | Park
     | Refuse

@@ -28,11 +28,11 @@ from processing.ipc.frames import (
     Counts,
     Frame,
     Heartbeat,
-    HoldTokens,
     Park,
     ProbeDatabase,
     Refuse,
     ReleaseClaims,
+    RenewCalls,
     RenewClaims,
     RowDueIn,
     Stop,
@@ -151,7 +151,7 @@ class Maintenance:
                 self._database.refuse(UnstartedRecords(*frame, [], []))
             case Park():
                 self._database.park(UnstartedRecords(*frame))
-            case WantRows() | RowDueIn() | RenewClaims() | HoldTokens() | ReleaseClaims():
+            case WantRows() | RowDueIn() | RenewClaims() | RenewCalls() | ReleaseClaims():
                 self._database.on_queue_frame(frame)
             case Stop():
                 return False

@@ -13,14 +13,14 @@ from structlog.stdlib import BoundLogger
 
 from feedback.contract.record import claim_of
 from feedback.journal.backends import end_backends
-from feedback.journal.claims import ClaimRequest, claim, claimed_under, hold, renew
+from feedback.journal.claims import ClaimRequest, claim, claimed_under, renew, renew_calls
 from feedback.journal.connections import Connection
 from feedback.journal.releases import release
 from processing.ipc.frames import (
     DueRows,
     Frame,
-    HoldTokens,
     ReleaseClaims,
+    RenewCalls,
     RenewClaims,
     RowDueIn,
     WantRows,
@@ -49,7 +49,7 @@ class Claimer:
         self._timing = ClaimTiming(settings.claim_pause)
         self._foreign: frozenset[str] = frozenset()
         self._renewal: list[tuple[str, int]] = []
-        self._held: list[str] = []
+        self._calls: list[str] = []
         self._releases: dict[tuple[str, int], None] = {}
         self._backends: list[tuple[int, str]] = []
         self._unclear: list[int] = []
@@ -69,9 +69,9 @@ class Claimer:
                     self._timing.woken(time.monotonic(), seconds)
                 case RenewClaims(pairs):
                     self._renewal = pairs
-                case HoldTokens(tokens):
+                case RenewCalls(tokens):
                     # Their chunks are in hand: external calls that they made may still run.
-                    self._held = tokens
+                    self._calls = tokens
                 case ReleaseClaims(pairs, backends):
                     # As soon as the database can be reached, and dead workers' backends are gone.
                     self._backends += backends
@@ -101,7 +101,7 @@ class Claimer:
     def pause(self, now: float) -> float | None:
         """Seconds until there is something to do; None while nothing is wanted."""
         with self._lock:
-            if self._renewal or self._held or self._releases or self._unclear:
+            if self._renewal or self._calls or self._releases or self._unclear:
                 return 0.0
             return self._timing.pause(now)
 
@@ -114,15 +114,15 @@ class Claimer:
         """Gives claims back and extends leases. Raises psycopg.Error where the database is away."""
         with self._lock:
             renewal, self._renewal = self._renewal, []
-            held, self._held = self._held, []
+            calls, self._calls = self._calls, []
         try:
             self._give_back(connection)
             renew(connection, self._instance, renewal, schema=self._schema)
-            hold(connection, held, self._lease, schema=self._schema)
+            renew_calls(connection, calls, self._lease, schema=self._schema)
         except BaseException:
             with self._lock:  # as soon as the database is back, unless there is a later word
                 self._renewal = self._renewal or renewal
-                self._held = self._held or held
+                self._calls = self._calls or calls
             raise
 
     def _give_back(self, connection: Connection) -> None:

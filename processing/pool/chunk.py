@@ -11,7 +11,7 @@ from processing.ipc.frames import Suspect
 from processing.pool.worker_time import CHUNK_SECONDS, OVERHEAD, Costs
 
 if TYPE_CHECKING:
-    from processing.pool.lane_table import LaneTable
+    from processing.pool.lane_order import LaneOrder
     from processing.pool.queues import Queues
 
 CHUNK_REQUESTS: Final = 500
@@ -98,7 +98,7 @@ class Filling:
     __slots__ = ("_chunk", "_costs", "_full", "_limit", "_limited", "_queues", "_size", "_table")
 
     def __init__(
-        self, chunk: Chunk, limit: int, table: LaneTable, queues: Queues, costs: Costs
+        self, chunk: Chunk, limit: int, table: LaneOrder, queues: Queues, costs: Costs
     ) -> None:
         self._chunk = chunk
         self._limit = min(limit, CHUNK_REQUESTS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from feedback.contract.record import Record, claim_of, is_due, record_size
-from processing.ipc.frames import RenewClaims, WantRows
+from processing.ipc.frames import WantRows
 
 FIRST = 100
 """The mark before anything is known."""
@@ -19,8 +19,6 @@ GROWTH = 4.0
 """The mark grows by so much at once, at most."""
 REPLACE_AFTER = 0.5
 """Seconds that an open want keeps its limits although they have changed."""
-RENEW_EVERY = 15.0
-"""Seconds between two renewals of the leases of what is in hand."""
 
 
 class Demand:
@@ -45,7 +43,6 @@ class Demand:
         self._filled = 0.0
         self._done = 0
         """Records that went since `_filled`."""
-        self._renew_at = 0.0
 
     def __len__(self) -> int:
         return len(self.hand)
@@ -116,13 +113,6 @@ class Demand:
             if is_due(record):
                 self._bytes -= self.hand.pop(claim_of(record), 0)
                 self._done += 1
-
-    def renewal(self, now: float) -> RenewClaims | None:
-        """The frame that renews the leases of what is in hand, where it is time."""
-        if now < self._renew_at:
-            return None
-        self._renew_at = now + RENEW_EVERY
-        return RenewClaims(self.pairs) if self.hand else None
 
     def _adapt(self, now: float) -> None:
         if not self._done:

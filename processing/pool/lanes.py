@@ -10,7 +10,7 @@ of it in flight, so a slow key holds up no other. How a record moves:
                         ^                                |
                         +-- given back, or its worker died
 
-What lanes hold and wait for is the `LaneTable`'s, which of them goes next the `Queues`'.
+What lanes hold and wait for is the `LaneOrder`'s, which of them goes next the `Queues`'.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from feedback.contract.record import Record, is_due, kind_of
 from processing.ipc.frames import Suspect
 from processing.pool.chunk import Chunk, Filling, Held
-from processing.pool.lane_table import BEFORE_ALL, LaneTable
+from processing.pool.lane_order import BEFORE_ALL, LaneOrder
 from processing.pool.queues import Fresh, Place, Queues
 from processing.pool.worker_time import Costs
 from processing.settings import Ordering
@@ -32,7 +32,7 @@ class Lanes:
 
     def __init__(self, ordering: Ordering, costs: Costs) -> None:
         self._costs = costs
-        self._table = LaneTable(ordering)
+        self._table = LaneOrder(ordering)
         self._fresh: Fresh = (deque(), deque())
         """They take turns: else the longer one would keep the other waiting."""
         self._due_first = False

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from feedback.contract.record import Record, is_due, kind_of
 from processing.pool.chunk import Held
 from processing.pool.concurrency import Concurrency
-from processing.pool.lane_table import LaneTable
+from processing.pool.lane_order import LaneOrder
 from processing.pool.worker_time import AloneQueue, Costs, share_of
 
 Place: TypeAlias = int | Held
@@ -24,7 +24,7 @@ Fresh: TypeAlias = tuple[deque[Record], deque[Record]]
 class Queues:
     """Each record that was looked at stands in one of them, or in a lane."""
 
-    def __init__(self, costs: Costs, table: LaneTable, fresh: Fresh) -> None:
+    def __init__(self, costs: Costs, table: LaneOrder, fresh: Fresh) -> None:
         self._costs = costs
         self._table = table
         self._fresh = fresh

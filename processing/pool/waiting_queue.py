@@ -1,14 +1,14 @@
-"""What the pool says of the waiting queue: how many rows it wants, whose leases to renew. Pure."""
+"""What the pool says of the waiting queue: how many rows it wants, and may keep waiting. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from processing.ipc.frames import HoldTokens, RenewClaims
 from processing.pool.actions import Action, Tell
-from processing.pool.demand import RENEW_EVERY, Demand
+from processing.pool.demand import Demand
 from processing.pool.lanes import Lanes
+from processing.pool.leases import Leases
 from processing.pool.limits import TypeLimits
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
@@ -29,16 +29,11 @@ class WaitingQueue:
         self._caps = caps
         self._crew = crew
         self.wants = Demand(settings.max_due, settings.max_due_bytes, settings.workers)
-        self._hold_at = 0.0
+        self._leases = Leases(settings, self.wants, crew)
 
     def ask(self, now: float, *, claiming: bool) -> list[Action]:
         """What to tell the maintenance process."""
-        actions: list[Action] = []
-        if (renewal := self.wants.renewal(now)) is not None:
-            actions.append(Tell(renewal))
-        if now >= self._hold_at:
-            self._hold_at = now + min(RENEW_EVERY, self._settings.lease / 3)
-            actions += self._hold()
+        actions = self._leases.due(now)
         if not claiming:
             frame = self.wants.close()
         elif not self._crew.serving:
@@ -53,8 +48,7 @@ class WaitingQueue:
     def new_maintenance(self) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand."""
         self.wants.forget()
-        renewal = [Tell(RenewClaims(self.wants.pairs))] if self.wants.hand else []
-        return [*renewal, *self._hold()]
+        return self._leases.all()
 
     def may_wait(self, kind: str, waiting: Mapping[str, int]) -> int:
         """How many of a limited type may wait here; all such types together fill a quarter."""
@@ -63,11 +57,6 @@ class WaitingQueue:
         quarter = self._settings.max_in_hand // 4 // max(1, len(waiting))
         most = self._caps.most[kind]
         return max(most, min(max(WAITING_PER_CAP * most, FEW), quarter))
-
-    def _hold(self) -> list[Action]:
-        """Leases of calls outside are renewed for as long as this process has their chunks."""
-        tokens = [chunk.token(self._settings.instance) for chunk in self._crew.chunks]
-        return [Tell(HoldTokens(tokens))] if tokens else []
 
     def _limits(self) -> dict[str, int]:
         """Of limited types, how many more may wait here."""

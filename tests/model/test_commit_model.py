@@ -16,6 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.model.group import BATCH, World
 from tests.model.happenings import TRANSIENT, step
 
+# Many steps of pure code, three times slower where its branches are measured.
+pytestmark = pytest.mark.no_cover
+
 SCHEDULES = 600
 STEPS = 150
 

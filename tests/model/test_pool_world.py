@@ -6,6 +6,9 @@ import pytest
 
 from tests.model.pool_world import World
 
+# Many steps of pure code, three times slower where its branches are measured.
+pytestmark = pytest.mark.no_cover
+
 SEEDS = 40
 """Schedules run here; `scripts/simulate` runs as many as wanted."""
 

@@ -22,7 +22,7 @@ MODULES = (
     "consumer/intake/assignment.py",
     "consumer/intake/flow_control.py",
     "processing/pool/lanes.py",
-    "processing/pool/lane_table.py",
+    "processing/pool/lane_order.py",
     "processing/pool/queues.py",
     "processing/pool/chunk.py",
     "processing/pool/pool.py",

@@ -184,10 +184,11 @@ class Bench:
         return self.client.wait(request, WAIT)
 
     def facts(self) -> list[dict[str, Any]]:
-        """What each instance that is registered in Redis says of itself."""
+        """What each instance that is registered in Redis says of itself, once its main process has
+        said something."""
         prefix = self.environment["ONCEPOOL_REDIS_PREFIX"]
         with contextlib.closing(connect(self.environment["ONCEPOOL_REDIS_URL"])) as client:
-            return instances(client, prefix)
+            return [told for told in instances(client, prefix) if "workers" in told]
 
     def waiting(self) -> int:
         """Messages that the group has not committed."""

@@ -134,7 +134,7 @@ WHERE ctid = ANY (ARRAY(
     FOR UPDATE SKIP LOCKED
 ))
 
--- name: hold_claims
+-- name: renew_calls
 -- Claims of calls outside: few, and the index of claims has them all.
 UPDATE {schema}.requests
 SET lease_until = statement_timestamp() + make_interval(secs => %(lease)s)

@@ -16,8 +16,8 @@ from feedback.journal.claims import (
     ClaimRequest,
     ClaimResult,
     claim,
-    hold,
     renew,
+    renew_calls,
     share_out,
 )
 from feedback.journal.connections import due_channel
@@ -289,8 +289,8 @@ def test_calls_outside_are_held_by_their_chunks(rows: WaitingRows) -> None:
         " due_at = NULL, lease_until = now() WHERE id IN ('x', 'y')"
     )
     take(rows)
-    assert hold(rows.connection, ["a-x", "a-z", "a:1"], 60.0, schema=rows.schema) == 1
-    assert hold(rows.connection, [], 60.0, schema=rows.schema) == 0
+    assert renew_calls(rows.connection, ["a-x", "a-z", "a:1"], 60.0, schema=rows.schema) == 1
+    assert renew_calls(rows.connection, [], 60.0, schema=rows.schema) == 0
     later = "lease_until > now() + interval '50 s'"
     assert (rows.columns("x", later), rows.columns("y", later)) == ((True,), (False,))
 

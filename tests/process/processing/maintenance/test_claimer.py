@@ -10,9 +10,9 @@ from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import (
     DatabaseState,
     DueRows,
-    HoldTokens,
     ProbeDatabase,
     ReleaseClaims,
+    RenewCalls,
     RenewClaims,
     RowDueIn,
     WantRows,
@@ -153,7 +153,7 @@ def test_who_is_back_first_after_an_outage_takes_nobody_for_dead(
             maintenance.send(ProbeDatabase())
             says(maintenance, up=False)
         two.send(RenewClaims([("row", 1)]))
-        two.send(HoldTokens(["chunk"]))
+        two.send(RenewCalls(["chunk"]))
         rows.query(f"UPDATE {rows.schema}.requests SET lease_until = now() - interval '1 s'")
         rows.expire("row")
         own.mend()

@@ -161,7 +161,7 @@ def test_at_shutdown_claimed_rows_are_given_back_and_fresh_ones_parked(
     workers.until(lambda: workers.supervisor.in_hand == 0 and not workers.pids)
     workers.supervisor.close(5)
     finished = done(workers)
-    assert 1 <= len(finished) <= 2
+    assert len(finished) <= 2  # none, where what ran was only being read yet
     left = {*due, *fresh} - finished
     states = workers.states()
     assert {states[name][0] for name in left} == {"waiting"}

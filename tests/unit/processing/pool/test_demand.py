@@ -11,7 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from feedback.contract.record import NOWHERE, Record, claim_of, is_due
 from processing.ipc.frames import RenewClaims, WantRows
-from processing.pool.demand import FIRST, HOLD, RENEW_EVERY, REPLACE_AFTER, Demand
+from processing.pool.actions import Tell
+from processing.pool.demand import FIRST, HOLD, REPLACE_AFTER, Demand
+from processing.pool.leases import RENEW_EVERY, Leases
+from processing.pool.workers import Workers
+from processing.settings import PoolSettings
 
 MIB = 2**20
 
@@ -131,14 +135,15 @@ def test_closing_and_a_new_maintenance() -> None:
 
 
 def test_leases_are_renewed_every_fifteen_seconds() -> None:
-    wants = Demand(100, MIB, 2)
-    assert wants.renewal(0.0) is None
+    wants, pool = Demand(100, MIB, 2), PoolSettings(workers=2)
+    leases = Leases(pool, wants, Workers(pool))
+    assert leases.due(0.0) == []
     wants.came(1, [due("a"), due("b")], 0.0)
-    assert wants.renewal(RENEW_EVERY - 1) is None
-    assert wants.renewal(RENEW_EVERY) == RenewClaims([("a", 1), ("b", 1)])
-    assert wants.renewal(RENEW_EVERY + 1) is None
+    assert leases.due(RENEW_EVERY - 1) == []
+    assert leases.due(RENEW_EVERY) == [Tell(RenewClaims([("a", 1), ("b", 1)]))]
+    assert leases.due(RENEW_EVERY + 1) == []
     wants.went([due("a")])
-    assert wants.renewal(2 * RENEW_EVERY) == RenewClaims([("b", 1)])
+    assert leases.due(2 * RENEW_EVERY) == [Tell(RenewClaims([("b", 1)]))]
 
 
 class Hand(RuleBasedStateMachine):

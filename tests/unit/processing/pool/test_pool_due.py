@@ -9,8 +9,8 @@ import pytest
 
 from feedback.contract.record import CLAIM, NOWHERE, OFFSET, Record, is_due
 from processing.ipc.frames import (
-    HoldTokens,
     LimitsFound,
+    RenewCalls,
     RenewClaims,
     Report,
     RowDueIn,
@@ -218,11 +218,11 @@ def test_leases_of_calls_outside_are_renewed_while_their_chunk_is_in_hand() -> N
     pool.ask(0.0)
     pool.submit([fresh(1)])
     pool.plan(1.0)
-    assert frames(pool.ask(1.0), HoldTokens) == []
-    [(tokens,)] = frames(pool.ask(15.0), HoldTokens)
+    assert frames(pool.ask(1.0), RenewCalls) == []
+    [(tokens,)] = frames(pool.ask(15.0), RenewCalls)
     [chunk] = pool.workers[0].chunks
     assert tokens == [pool.token(chunk)]
-    assert frames(pool.ask(16.0), HoldTokens) == []
-    assert frames(pool.new_maintenance(), HoldTokens) == [HoldTokens(tokens)]
+    assert frames(pool.ask(16.0), RenewCalls) == []
+    assert frames(pool.new_maintenance(), RenewCalls) == [RenewCalls(tokens)]
     pool.report(0, report(0))
-    assert frames(pool.ask(31.0), HoldTokens) == []
+    assert frames(pool.ask(31.0), RenewCalls) == []

@@ -55,7 +55,7 @@ LANE_OF: Final[dict[Ordering, LaneOf]] = {
 }
 
 
-class LaneTable:
+class LaneOrder:
     """The lanes, and the chunks in flight that they wait for."""
 
     def __init__(self, ordering: Ordering) -> None:

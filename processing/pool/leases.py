@@ -1,0 +1,50 @@
+"""Whose leases have to be renewed: claimed rows in hand, and calls outside that may run. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from processing.ipc.frames import RenewCalls, RenewClaims
+from processing.pool.actions import Action, Tell
+from processing.pool.demand import Demand
+from processing.pool.workers import Workers
+from processing.settings import PoolSettings
+
+RENEW_EVERY: Final = 15.0
+"""Seconds between two renewals of a row's lease, and the longest between two of a call's."""
+PART_OF_LEASE: Final = 1 / 3
+"""After so much of its lease a call's is renewed."""
+
+
+class Leases:
+    """The main process has them renewed, as it knows what is in hand."""
+
+    def __init__(self, settings: PoolSettings, wants: Demand, crew: Workers) -> None:
+        self._instance = settings.instance
+        self._calls_every = min(RENEW_EVERY, settings.lease * PART_OF_LEASE)
+        self._wants = wants
+        self._crew = crew
+        self._rows_at = self._calls_at = 0.0
+
+    def due(self, now: float) -> list[Action]:
+        """What to have renewed now."""
+        actions: list[Action] = []
+        if now >= self._rows_at:
+            self._rows_at = now + RENEW_EVERY
+            actions += self._rows()
+        if now >= self._calls_at:
+            self._calls_at = now + self._calls_every
+            actions += self._calls()
+        return actions
+
+    def all(self) -> list[Action]:
+        """Everything, whenever it was renewed last."""
+        return [*self._rows(), *self._calls()]
+
+    def _rows(self) -> list[Action]:
+        return [Tell(RenewClaims(self._wants.pairs))] if self._wants.hand else []
+
+    def _calls(self) -> list[Action]:
+        """Every chunk that workers have may have made some."""
+        tokens = [chunk.token(self._instance) for chunk in self._crew.chunks]
+        return [Tell(RenewCalls(tokens))] if tokens else []

@@ -161,6 +161,9 @@ def _enter_copies(book: Book, ledger: Ledger, untraced: dict[str, list[Confirmed
         if waits is None or waits.way not in AGAIN_BY_ITSELF:
             runs[attempt.id].append(attempt.run)
     firsts = _firsts(book)
+    stops = [gap for gap in book.gaps if gap.cause == "stopped"]
+    # A consumer that stops compares no payloads: a conflict is answered, and counted, as a copy.
+    given_up = [m for m in untraced[""] if any(gap.explains(m, copy=True) for gap in stops)]
     for row in _asked_by_messages(book):
         # Which copy was lost is not known: one that a loss explains, where there is such a one.
         copies = sorted(
@@ -174,7 +177,8 @@ def _enter_copies(book: Book, ledger: Ledger, untraced: dict[str, list[Confirmed
         settled = min(settled, len(copies) - answered)
         ledger.answered += answered
         ledger.settled_later += settled
-        ledger.counted_twice += row.resends - answered
+        as_copies = sum(m.id == row.id for m in given_up)
+        ledger.counted_twice += row.resends - answered - min(as_copies, row.resends - answered)
         untraced[row.id] = copies[answered + settled :]
     if ledger.counted_twice > book.suspects:
         ledger.unexplained.append(

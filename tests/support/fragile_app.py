@@ -52,6 +52,15 @@ def harm(do: str) -> None:
                 KEPT.append(bytearray(16 * 2**20))
 
 
+def tell(do: str) -> str:
+    """Makes the file that says "entered", where there is to be one; returns what is to be done."""
+    match do.split(maxsplit=2):
+        case ["tell", path, then]:
+            Path(path).touch()
+            return then
+    return do
+
+
 @app.handler("fragile", timeout=1.0, max_timeout=60)
 def fragile(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[Any]) -> int:
     """Leaves one row, then does what it is told; returns its process."""
@@ -64,7 +73,7 @@ def fragile(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[A
         if payload["do"].startswith("SELECT"):
             tx.execute(payload["do"])
         else:
-            harm(payload["do"])
+            harm(tell(payload["do"]))
     except MemoryError:
         KEPT.clear()
         raise

@@ -90,6 +90,21 @@ def test_an_answer_that_a_killed_worker_committed_may_be_counted_again() -> None
     assert not balance(twice).balanced
 
 
+def test_a_conflict_that_a_stopping_consumer_had_in_hand_is_answered_as_a_copy() -> None:
+    answered = replace(
+        BOOK,
+        rows=[BOOK.rows[0]._replace(resends=2), *BOOK.rows[1:]],
+        letters=BOOK.letters[1:],
+        gaps=[Gap("stopped", 1), *BOOK.gaps],
+    )
+
+    assert balance(answered).balanced
+    assert balance(answered).given_up == 1
+    assert not balance(replace(answered, gaps=BOOK.gaps)).balanced
+    thrice = [answered.rows[0]._replace(resends=3), *answered.rows[1:]]
+    assert not balance(replace(answered, rows=thrice)).balanced
+
+
 def test_a_copy_that_a_loss_explains_is_the_one_that_was_lost() -> None:
     # Of three copies of one id one was answered; only the oldest can have been lost.
     book = Book(

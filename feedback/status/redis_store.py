@@ -7,12 +7,11 @@ replies never get out of step; a time-out closes the connection.
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -21,46 +20,14 @@ from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from feedback.errors import StoreUnavailable
-from feedback.status.status import Status, StatusWrite, hint_messages
+from feedback.status.redis_commands import hint_commands, status_commands
+from feedback.status.status import Status, StatusWrite
 from feedback.status.store import Hints, decode_or_none
-
-# store.replacement() in Lua. KEYS[1] status key; ARGV: value, ttl in seconds, 1 for a bump.
-# Bytes 6 to 11 of a value are its v: run number and rank.
-SCRIPT: Final = b"""\
-local new, bump = ARGV[1], ARGV[3] == '1'
-local old = redis.pcall('GETRANGE', KEYS[1], 6, 11)
-if type(old) == 'string' and string.find(old, '^%d%d%d%d%d%d$') then
-  local standing = string.byte(old, 6) - 48
-  if standing == 9 then return 0 end
-  if bump then
-    if standing ~= 1 and standing ~= 2 and standing ~= 4 then return 0 end
-    local run = math.min(tonumber(string.sub(old, 1, 5)) + 1, 99999)
-    new = string.sub(new, 1, 6) .. string.format('%05d', run) .. string.sub(new, 12)
-  else
-    local v = string.sub(new, 7, 12)
-    local rank = string.byte(v, 6) - 48
-    local later = v > old and not (standing == 8 and string.sub(v, 1, 5) == string.sub(old, 1, 5))
-    local renewed = v == old and standing == 5
-    if rank ~= 9 and not (later or renewed) then
-      if rank < 3 or standing ~= 4 then return 0 end
-      local value = redis.call('GET', KEYS[1])
-      if not (string.find(value, '"code":"database_unavailable"', 1, true)
-          or string.find(value, '"code":"shutdown"', 1, true)) then return 0 end
-    end
-  end
-end
-redis.call('SET', KEYS[1], new, 'EX', ARGV[2])
-return 1
-"""
-_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
-# The first command of a batch carries the text, so the rest never meets NOSCRIPT.
-_EVAL = b"*7\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(SCRIPT), SCRIPT)
-_EVALSHA = b"*7\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n" % _SHA
-_PUBLISH = b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
 
 _SLICE = 500  # commands, or keys of an MGET, sent at once
 _SLICE_BYTES = 1 << 20
-_MAX_TTL = 10 * 366 * 86_400
+_UNKNOWN = ("unknown command", "no permissions")
+"""What a server says that has no MSETEX, or does not let this user have it."""
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
@@ -82,6 +49,8 @@ class RedisStatusStore:
         self.prefix = prefix
         self._timeout = timeout
         self._key_prefix = f"{prefix}:status:".encode()
+        self._together = True
+        """Until the server says that it cannot set many keys at once, as older ones."""
         options: dict[str, Any] = {"socket_keepalive_options": _KEEPALIVE}
         if url.startswith("unix:"):
             options = {}
@@ -129,37 +98,30 @@ class RedisStatusStore:
         self._pool.disconnect()
 
     def _write_slice(self, writes: Sequence[StatusWrite]) -> None:
-        commands = [self._command(write) for write in writes]
-        commands[0] = _EVAL + commands[0][len(_EVALSHA) :]
-        hints = hint_messages(writes)
-        for channel, message in hints.items():
-            name = channel.encode()
-            commands.append(_PUBLISH % (len(name), name, len(message), message))
-        refused: list[redis.ResponseError] = []
+        commands = status_commands(writes, self._key_prefix, together=self._together)
+        hints = hint_commands(writes)
+        refused: list[tuple[redis.ResponseError, int]] = []
         with self._connection() as connection:
-            connection.send_packed_command([b"".join(commands)])
-            for _ in writes:
+            connection.send_packed_command([b"".join([c for c, _ in commands] + hints)])
+            for _, count in commands:
                 try:
                     connection.read_response()
                 except redis.ResponseError as error:
-                    refused.append(error)
+                    refused.append((error, count))
             for _ in hints:
                 # Refused: a channel that this user may not publish to. Its producer sweeps.
                 with suppress(redis.ResponseError):
                     connection.read_response()
-            if refused:
+            if refused and not (self._together and _is_unknown(refused)):
                 # Inside, so that the next try connects anew: after a failover this may be the old
                 # primary, which refuses every write for as long as one stays with it.
+                first, lost = refused[0][0], sum(count for _, count in refused)
                 raise StoreUnavailable(
-                    f"Redis refused {len(refused)} of {len(writes)} statuses: {refused[0]}"
-                ) from refused[0]
-
-    def _command(self, write: StatusWrite) -> bytes:
-        key = self._key_prefix + write.id.encode()
-        ttl = b"%d" % min(max(write.ttl, 1), _MAX_TTL)
-        return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$1\r\n%d\r\n" % (
-            _EVALSHA, len(key), key, len(write.value), write.value, len(ttl), ttl, write.bump,
-        )  # fmt: skip
+                    f"Redis refused {lost} of {len(writes)} statuses: {first}"
+                ) from first
+        if refused:
+            self._together = False
+            self._write_slice(writes)  # a status that is written twice is the same
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
@@ -216,6 +178,10 @@ class _RedisHints:
 
     def close(self) -> None:
         self._pubsub.close()
+
+
+def _is_unknown(refused: Sequence[tuple[redis.ResponseError, int]]) -> bool:
+    return any(text in str(error).lower() for error, _ in refused for text in _UNKNOWN)
 
 
 def _slices(writes: Sequence[StatusWrite]) -> Iterator[list[StatusWrite]]:

@@ -164,6 +164,8 @@ class StatusWrite(NamedTuple):
     # store takes the standing status's plus one.
     bump: bool = False
     reply_to: str | None = None  # channel of the producer that wants a hint
+    # A row of the journal says for good what this says: it is set without a look at what stands.
+    final: bool = False
 
     @classmethod
     def of(
@@ -173,15 +175,17 @@ class StatusWrite(NamedTuple):
         ttl: int | None = None,
         bump: bool = False,
         reply_to: str | None = None,
+        final: bool = False,
     ) -> StatusWrite:
         """Of what a status says; `ttl` is its type's, in seconds, None = the default.
 
-        One that waits lives until its `retry_at` and for `ttl` seconds after that.
+        One that waits lives until its `retry_at` and for `ttl` seconds after that. It is `final`
+        where a row says it for good.
         """
         seconds = DEFAULT_TTL if ttl is None else ttl
         if status.retry_at is not None:
             seconds += max(0, int((status.retry_at - status.at).total_seconds()))
-        return cls(status.id, status.encode(), seconds, bump, reply_to)
+        return cls(status.id, status.encode(), seconds, bump, reply_to, final)
 
 
 def hint_messages(writes: Sequence[StatusWrite]) -> dict[str, bytes]:

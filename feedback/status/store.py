@@ -59,6 +59,7 @@ class StatusStore(Protocol):
 def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
     """The value to keep, or None where the standing one stays. The Redis script does the same.
 
+    0. What the journal says for good is set whatever stands.
     1. A final status (rank 9) stays, and replaces any other.
     2. Rank 8 replaces a lower run number, and is replaced by a higher one only.
     3. Else the higher `v` stands; of equal ones the first, but an `in_doubt` is renewed: its `at`
@@ -69,6 +70,8 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
        journal says (rank 3 and up) replaces it even with a lower `v`.
     """
     value = write.value
+    if write.final:
+        return value
     old, new = (standing or b"")[6:12], value[6:12]
     if len(old) < 6 or not old.isdigit():  # none, or not written by us
         return value

@@ -132,10 +132,13 @@ def ended_at(task: Task, now: datetime) -> datetime:
     return datetime.fromtimestamp(task.started + task.seconds, UTC)
 
 
-def status_of(task: Task, row: RequestRow, now: datetime, *, bump: bool = False) -> StatusWrite:
+def status_of(
+    task: Task, row: RequestRow, now: datetime, *, bump: bool = False, final: bool = False
+) -> StatusWrite:
     """Its status as it ends here, or waits for its next attempt; `row` is what row_of made."""
     status = row.status(ended_at(task, now), tell_fingerprint=task.tells_fingerprint)
-    return StatusWrite.of(status, ttl=task.status_ttl, bump=bump, reply_to=task.envelope.reply_to)
+    asks = task.envelope.reply_to
+    return StatusWrite.of(status, ttl=task.status_ttl, bump=bump, reply_to=asks, final=final)
 
 
 def lost_reason(code: str) -> str:

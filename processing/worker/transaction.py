@@ -16,7 +16,7 @@ from feedback.contract.counts import Count, NotRun
 from feedback.contract.states import DUPLICATE, DeadLetterReason, State
 from feedback.journal.coalescing import Arrival, Coalescing
 from feedback.journal.rows import RequestRow, StoredRequest
-from feedback.journal.writer import JournalWriter
+from feedback.journal.writer import CLOSED, JournalWriter
 from feedback.status.status import StatusWrite
 from processing.handlers.handler import Handler
 from processing.worker.calls import DONE
@@ -169,7 +169,8 @@ class Transaction:
     def _tell(self, fate: Dedup, writes: list[StatusWrite], now: datetime, chunk: ChunkRun) -> None:
         """After COMMIT: publish, count."""
         for task, row in zip(fate.ended, fate.rows, strict=True):
-            writes.append(status_of(task, row, now, bump=_without_row(task)))
+            final = row.state in CLOSED and _needs_row(task)
+            writes.append(status_of(task, row, now, bump=_without_row(task), final=final))
         for task in fate.answered:
             writes += self._standing(task, now)
             if task.stored is not None:

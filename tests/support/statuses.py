@@ -20,9 +20,10 @@ def write(
     bump: bool = False,
     ttl: int = 60,
     reply_to: str | None = None,
+    final: bool = False,
 ) -> StatusWrite:
     value = StatusFields(id, "t", state, run, code=code, attempt=1, at=AT).encode()
-    return StatusWrite(id, value, ttl, bump, reply_to)
+    return StatusWrite(id, value, ttl, bump, reply_to, final)
 
 
 def standing(store: StatusStore, id: str) -> tuple[str, int, str] | None:

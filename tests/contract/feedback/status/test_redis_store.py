@@ -95,6 +95,26 @@ def test_a_channel_that_may_not_be_published_to_costs_no_status(valkey: PrivateV
     store.close()
 
 
+def test_a_server_that_cannot_set_many_keys_at_once_sets_each(valkey: PrivateValkey) -> None:
+    with valkey.client() as client:
+        client.acl_setuser(
+            "older", enabled=True, passwords=["+pw"], categories=["+@all"], keys=["*"],
+            commands=["-msetex"],
+        )  # fmt: skip
+    store = RedisStatusStore(valkey.url.replace("//", "//older:pw@"), f"test{next(_numbers)}")
+    store.write([write("a", State.DONE)])
+    for run in (1, 2):
+        store.write(
+            [
+                *(write(f"n{n}", State.DONE, run, final=True) for n in range(3)),
+                write("a", State.FAILED, 5),
+            ]
+        )
+        assert [standing(store, f"n{n}") for n in range(3)] == [("done", run, "ok")] * 3
+    assert standing(store, "a") == ("done", 1, "ok")
+    store.close()
+
+
 def test_a_server_that_is_away_and_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
     server = PrivateValkey(tmp_path_factory.mktemp("away"))
     store = RedisStatusStore(server.url)

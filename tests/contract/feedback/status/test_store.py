@@ -89,6 +89,21 @@ def test_more_than_one_slice(store: StatusStore) -> None:
     assert [status and status.id for status in store.read(ids)] == ids
 
 
+def test_what_a_row_says_for_good_is_set_whatever_stands(store: StatusStore) -> None:
+    ids = [f"n{number}" for number in range(250)]
+    store.write([write(name, State.DONE, 1) for name in ids[:2]])
+    store.write(
+        [
+            write("n3", State.RUNNING, 2),
+            *(write(name, State.REJECTED, 1, final=True, ttl=60 + n % 2)
+              for n, name in enumerate(ids)),
+            write("n0", State.FAILED, 3),
+        ]
+    )  # fmt: skip
+    store.write([write("n1", State.RUNNING, 2)])
+    assert {standing(store, name) for name in ids} == {("rejected", 1, "ok")}
+
+
 def test_values_beyond_a_slice_of_bytes(store: StatusStore) -> None:
     result = b'"' + b"x" * 700_000 + b'"'
     writes = [

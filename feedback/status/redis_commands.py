@@ -1,0 +1,123 @@
+"""Statuses as commands of Redis or Valkey, packed for the wire. Pure.
+
+A status that is final is set as it is, many by one MSETEX: nothing later can follow it, so there is
+nothing to compare. Any other goes through a script, which keeps what it must not replace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from feedback.status.status import StatusWrite, hint_messages
+
+# store.replacement() in Lua. KEYS[1] status key; ARGV: value, ttl in seconds, 1 for a bump.
+# Bytes 6 to 11 of a value are its v: run number and rank.
+SCRIPT: Final = b"""\
+local new, bump = ARGV[1], ARGV[3] == '1'
+local old = redis.pcall('GETRANGE', KEYS[1], 6, 11)
+if type(old) == 'string' and string.find(old, '^%d%d%d%d%d%d$') then
+  local standing = string.byte(old, 6) - 48
+  if standing == 9 then return 0 end
+  if bump then
+    if standing ~= 1 and standing ~= 2 and standing ~= 4 then return 0 end
+    local run = math.min(tonumber(string.sub(old, 1, 5)) + 1, 99999)
+    new = string.sub(new, 1, 6) .. string.format('%05d', run) .. string.sub(new, 12)
+  else
+    local v = string.sub(new, 7, 12)
+    local rank = string.byte(v, 6) - 48
+    local later = v > old and not (standing == 8 and string.sub(v, 1, 5) == string.sub(old, 1, 5))
+    local renewed = v == old and standing == 5
+    if rank ~= 9 and not (later or renewed) then
+      if rank < 3 or standing ~= 4 then return 0 end
+      local value = redis.call('GET', KEYS[1])
+      if not (string.find(value, '"code":"database_unavailable"', 1, true)
+          or string.find(value, '"code":"shutdown"', 1, true)) then return 0 end
+    end
+  end
+end
+redis.call('SET', KEYS[1], new, 'EX', ARGV[2])
+return 1
+"""
+_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
+# The first script command of a batch carries the text, so the rest never meets NOSCRIPT.
+_EVAL = b"*7\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(SCRIPT), SCRIPT)
+_EVALSHA = b"*7\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n" % _SHA
+_PUBLISH = b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
+_TOGETHER = 100
+"""Keys of one MSETEX: the server does nothing else meanwhile."""
+_MAX_TTL = 10 * 366 * 86_400
+
+Commands = list[tuple[bytes, int]]
+"""Commands with the number of statuses that each of them writes."""
+
+
+def status_commands(
+    writes: Sequence[StatusWrite], key_prefix: bytes, *, together: bool
+) -> Commands:
+    """Writes the statuses; `together` where the server knows MSETEX."""
+    final = [write for write in writes if write.final]
+    commands = _sets(final, key_prefix) if not together else _sets_together(final, key_prefix)
+    command = _EVAL
+    for write in writes:
+        if not write.final:
+            commands.append((_script(command, write, key_prefix), 1))
+            command = _EVALSHA
+    return commands
+
+
+def hint_commands(writes: Sequence[StatusWrite]) -> list[bytes]:
+    """Publishes the hints that producers wait for."""
+    commands = []
+    for channel, message in hint_messages(writes).items():
+        name = channel.encode()
+        commands.append(_PUBLISH % (len(name), name, len(message), message))
+    return commands
+
+
+def _sets(writes: Sequence[StatusWrite], key_prefix: bytes) -> Commands:
+    commands: Commands = []
+    for write in writes:
+        ttl = _ttl(write.ttl)
+        pair = _pair(write, key_prefix)
+        commands.append((b"*5\r\n$3\r\nSET\r\n%b$2\r\nEX\r\n%b" % (pair, ttl), 1))
+    return commands
+
+
+def _sets_together(writes: Sequence[StatusWrite], key_prefix: bytes) -> Commands:
+    by_ttl: dict[int, list[bytes]] = {}
+    for write in writes:
+        by_ttl.setdefault(write.ttl, []).append(_pair(write, key_prefix))
+    commands: Commands = []
+    for ttl, pairs in by_ttl.items():
+        for part in _parts(pairs):
+            count = b"%d" % len(part)
+            commands.append(
+                (
+                    b"*%d\r\n$6\r\nMSETEX\r\n$%d\r\n%b\r\n%b$2\r\nEX\r\n%b"
+                    % (4 + 2 * len(part), len(count), count, b"".join(part), _ttl(ttl)),
+                    len(part),
+                )
+            )
+    return commands
+
+
+def _parts(pairs: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(pairs), _TOGETHER):
+        yield pairs[start : start + _TOGETHER]
+
+
+def _pair(write: StatusWrite, key_prefix: bytes) -> bytes:
+    key = key_prefix + write.id.encode()
+    return b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(write.value), write.value)
+
+
+def _script(command: bytes, write: StatusWrite, key_prefix: bytes) -> bytes:
+    pair = _pair(write, key_prefix)
+    return b"%b%b%b$1\r\n%d\r\n" % (command, pair, _ttl(write.ttl), write.bump)
+
+
+def _ttl(seconds: int) -> bytes:
+    text = b"%d" % min(max(seconds, 1), _MAX_TTL)
+    return b"$%d\r\n%b\r\n" % (len(text), text)

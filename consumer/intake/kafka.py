@@ -18,7 +18,6 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from structlog.stdlib import BoundLogger
 
 from consumer.config.settings import Settings
 from consumer.errors import KafkaRefused
@@ -38,6 +37,7 @@ from consumer.intake.kafka_log import ClientLog, librdkafka_logger
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
 from feedback.contract.record import Headers, Record
+from processing.logs import BoundLogger
 
 TYPE_HEADER = "ce_type"
 

@@ -12,8 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from structlog.stdlib import BoundLogger
-
 from consumer.intake.assignment import Assignment
 from consumer.intake.commit import Commit
 from consumer.intake.events import (
@@ -40,7 +38,7 @@ from consumer.intake.ports import KafkaClient, WorkerPool
 from consumer.intake.stats import LoopStats
 from feedback.backoff import Backoff
 from feedback.contract.record import Record
-from processing.logs import RateLimited
+from processing.logs import BoundLogger, RateLimited
 
 IDLE_WAIT = 0.1
 BUSY_WAIT = 0.02

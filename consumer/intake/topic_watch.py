@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaException
-from structlog.stdlib import BoundLogger
+
+from processing.logs import BoundLogger
 
 LOOK_EVERY = 2.0
 """Seconds between two looks while something is missing, or no broker has answered yet."""

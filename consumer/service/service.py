@@ -17,8 +17,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from structlog.stdlib import BoundLogger
-
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from consumer.intake.flow_control import FlowControl
@@ -31,7 +29,7 @@ from consumer.service.watchdog import Watchdog
 from feedback.contract.counts import AT_COMMIT, NotRun
 from processing.ipc.frames import Counts, Heartbeat
 from processing.ipc.standard_streams import exit_at_once
-from processing.logs import get_logger
+from processing.logs import BoundLogger, get_logger
 
 EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
 START_WAIT = 0.1

@@ -9,8 +9,6 @@ import threading
 import time
 from dataclasses import replace
 
-from structlog.stdlib import BoundLogger
-
 from feedback.contract.record import claim_of
 from feedback.journal.backends import end_backends
 from feedback.journal.claims import ClaimRequest, claim, claimed_under, renew, renew_calls
@@ -25,6 +23,7 @@ from processing.ipc.frames import (
     RowDueIn,
     WantRows,
 )
+from processing.logs import BoundLogger
 from processing.maintenance.claim_timing import ClaimTiming
 from processing.maintenance.reporting import Reporting
 from processing.settings import MaintenanceSettings

@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 import psycopg
-from structlog.stdlib import BoundLogger
 
 from feedback.backoff import Breaker
 from feedback.contract.counts import AnyCounts, Count
@@ -27,6 +26,7 @@ from feedback.journal.result_outbox import add_results
 from feedback.status.status import StatusWrite
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import Frame
+from processing.logs import BoundLogger
 from processing.maintenance.claimer import Claimer
 from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.counters import Counters

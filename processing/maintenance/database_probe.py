@@ -6,7 +6,6 @@ import threading
 import time
 
 import psycopg
-from structlog.stdlib import BoundLogger
 
 from feedback.errors import OncepoolError, SchemaTooNew
 from feedback.journal.connections import Connection
@@ -15,6 +14,7 @@ from feedback.journal.migrations import check_schema, migrate
 from feedback.journal.probe import takes_writes
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import CannotServe, DatabaseState, MaintenanceReady
+from processing.logs import BoundLogger
 from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.database_health import DatabaseHealth
 from processing.maintenance.health import Health

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 import psycopg
-from structlog.stdlib import BoundLogger
 
 from feedback.contract.counts import Count
 from feedback.contract.record import OFFSET, PARTITION, TOPIC
 from feedback.journal.halving import write_in_halves
 from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
+from processing.logs import BoundLogger
 
 AT_ONCE = 100
 

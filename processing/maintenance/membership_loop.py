@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import redis
-from structlog.stdlib import BoundLogger
 
 from feedback.errors import StoreUnavailable
 from processing.cluster.cancellations import Cancellations
@@ -22,6 +21,7 @@ from processing.cluster.membership import Membership
 from processing.cluster.quota import InstanceQuota
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import CancelAsked, Frame, LimitsFound
+from processing.logs import BoundLogger
 from processing.maintenance.health import Health
 from processing.settings import MaintenanceSettings
 

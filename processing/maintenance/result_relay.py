@@ -8,11 +8,11 @@ import time
 from typing import Any, Final
 
 import psycopg
-from structlog.stdlib import BoundLogger
 
 from feedback.backoff import Backoff, Breaker
 from feedback.journal.connections import open_connection
 from feedback.journal.result_outbox import remove_results, take_results
+from processing.logs import BoundLogger
 from processing.maintenance.result_producer import ResultProducer, connect
 from processing.settings import MaintenanceSettings
 

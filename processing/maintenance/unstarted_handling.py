@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 import psycopg
 from psycopg import errors
-from structlog.stdlib import BoundLogger
 
 from feedback.contract.counts import Count
 from feedback.contract.record import Record
@@ -23,6 +22,7 @@ from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
 from processing.ipc.frames import PartAnswered
+from processing.logs import BoundLogger
 from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.unstarted import UnstartedRecords, parked_statuses, parking, refusals

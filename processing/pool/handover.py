@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from structlog.stdlib import BoundLogger
-
 from feedback.contract.record import (
     TOPIC,
     Record,
@@ -22,6 +20,7 @@ from feedback.contract.states import (
     WORKER_DIED,
 )
 from processing.ipc.frames import Backend, Claim, ReleaseClaims
+from processing.logs import BoundLogger
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
 from processing.pool.running import facts_of

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from structlog.stdlib import BoundLogger
-
 from feedback.contract.record import Record, record_size
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
@@ -33,6 +31,7 @@ from processing.ipc.frames import (
     Stop,
     ToMaintenance,
 )
+from processing.logs import BoundLogger
 from processing.pool.restart_backoff import RestartBackoff
 
 Item = TypeVar("Item")

@@ -6,9 +6,8 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from structlog.stdlib import BoundLogger
-
 from processing.ipc.frames import LimitsFound
+from processing.logs import BoundLogger
 from processing.pool.actions import Died, Signal
 from processing.pool.running import facts_of
 

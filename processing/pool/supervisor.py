@@ -14,8 +14,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from structlog.stdlib import BoundLogger
-
 from feedback.contract.record import Record
 from feedback.contract.states import DATABASE_UNAVAILABLE
 from processing.ipc.frames import (
@@ -34,6 +32,7 @@ from processing.ipc.frames import (
     WorkerReady,
 )
 from processing.ipc.progress import Running
+from processing.logs import BoundLogger
 from processing.pool.actions import (
     Action,
     Died,

@@ -7,12 +7,11 @@ import signal
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from structlog.stdlib import BoundLogger
-
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
 from processing.ipc.frames import Frame, ToWorker
 from processing.ipc.progress import Running
+from processing.logs import BoundLogger
 
 OnFrame: TypeAlias = Callable[[int, Frame], None]
 """Takes a worker's number and what it sent."""

@@ -8,6 +8,10 @@ What it is told and says stands in `processing.ipc.frames`: `ToWorker`, `FromWor
 from __future__ import annotations
 
 import gc
+
+if __name__ == "__main__":
+    gc.disable()  # until the app is loaded: imports leave no garbage, and take a tenth longer
+
 import os
 import resource
 import signal
@@ -91,7 +95,7 @@ class _Worker:
         signal.signal(signal.SIGTERM, self._on_sigterm(app, inbox))
         executor.connect()
         self._channel.send(_ready(app))
-        gc.freeze()  # the app's objects stay: the collector need not visit them again
+        gc.freeze()  # what its hooks made stays, too: the collector need not visit it again
         while (chunk := inbox.next()) is not None:
             if len(chunk.records) == 1:
                 # It may be the one that kills this process: answers of others must be out by then.
@@ -105,6 +109,8 @@ class _Worker:
             limit = self._settings.memory_limit
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         app = load_app(self._settings.app)
+        gc.freeze()
+        gc.enable()
         app.start_worker()
         return app
 

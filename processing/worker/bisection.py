@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import psycopg
-from structlog.stdlib import BoundLogger
 
 from feedback.backoff import Backoff
 from feedback.contract.states import RETRY, State
 from feedback.journal.races import Overtaken, is_lock_race, is_race
 from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import Outcome, Retry, describe, outcome_of, safe_text
+from processing.logs import BoundLogger
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.effect_transaction import ENDED, Broken, Struck
 from processing.worker.outages import LOSSES, Outages

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 import psycopg
-from structlog.stdlib import BoundLogger
 
 from feedback.contract.record import OFFSET, PARTITION, TOPIC
 from feedback.journal.races import is_lock_race
@@ -14,7 +13,7 @@ from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import describe
-from processing.logs import RateLimited
+from processing.logs import BoundLogger, RateLimited
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.outages import Outages
 from processing.worker.session import Session

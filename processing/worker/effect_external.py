@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 import psycopg
-from structlog.stdlib import BoundLogger
 
 from feedback.backoff import Backoff
 from feedback.contract.states import HANDLER_ERROR, OK, State
@@ -35,6 +34,7 @@ from processing.handlers.outcomes import (
     safe_text,
 )
 from processing.handlers.stopping import STOPPING
+from processing.logs import BoundLogger
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.outages import DatabaseAway, Outages

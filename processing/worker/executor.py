@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 
 import psycopg
-from structlog.stdlib import BoundLogger
 
 from feedback.contract.counts import SKIP, Count, NotRun
 from feedback.contract.record import TYPE, Record
@@ -27,6 +26,7 @@ from processing.handlers.app import App
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import describe, safe_text
 from processing.ipc.frames import Backend, Report
+from processing.logs import BoundLogger
 from processing.settings import ExecutorSettings
 from processing.worker.bisection import Bisection
 from processing.worker.calls import Calls

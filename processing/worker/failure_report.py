@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import traceback
 
-from structlog.stdlib import BoundLogger
-
 from feedback.contract.states import State
 from processing.handlers.app import App
 from processing.handlers.outcomes import describe
-from processing.logs import RUNNING, RateLimited
+from processing.logs import RUNNING, BoundLogger, RateLimited
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.records import final_of
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import psycopg
-from structlog.stdlib import BoundLogger
 
 from feedback.backoff import Backoff
 from feedback.journal.failures import Outage, outage_of
 from processing.handlers.outcomes import safe_text
+from processing.logs import BoundLogger
 from processing.worker.session import Session
 
 LOSSES = 10

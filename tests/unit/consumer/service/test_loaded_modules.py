@@ -1,4 +1,4 @@
-"""What the main process loads: it touches neither database nor Redis nor user code."""
+"""What processes load: main neither database nor Redis nor user code, none of them rich."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 LOAD = """
 import importlib, pkgutil, sys
-for package in ("consumer.service", "consumer.intake", "processing.pool", "processing.ipc"):
+for package in sys.argv[1:]:
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
         importlib.import_module(module.name)
 print(*sys.modules, sep="\\n")
@@ -22,12 +22,32 @@ NEVER = (
 )
 
 
-def test_the_main_process_loads_no_database_no_redis_and_no_user_code() -> None:
+def loaded(*packages: str) -> list[str]:
     run = subprocess.run(
-        [sys.executable, "-c", LOAD], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", LOAD, *packages],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    loaded = run.stdout.split()
-    assert "consumer.service.wiring" in loaded
-    assert "processing.pool.supervisor" in loaded
-    within = tuple(f"{name}." for name in NEVER)
-    assert [name for name in loaded if name in NEVER or name.startswith(within)] == []
+    return run.stdout.split()
+
+
+def of(modules: list[str], *packages: str) -> list[str]:
+    within = tuple(f"{name}." for name in packages)
+    return [name for name in modules if name in packages or name.startswith(within)]
+
+
+def test_the_main_process_loads_no_database_no_redis_and_no_user_code() -> None:
+    modules = loaded("consumer.service", "consumer.intake", "processing.pool", "processing.ipc")
+    assert "consumer.service.wiring" in modules
+    assert "processing.pool.supervisor" in modules
+    assert of(modules, *NEVER) == []
+
+
+def test_the_processes_beside_it_load_nothing_that_draws() -> None:
+    """A worker starts again after each death, and twice as slowly with it."""
+    modules = loaded("processing.worker", "processing.maintenance")
+    assert "processing.worker.__main__" in modules
+    assert "structlog.stdlib" in modules
+    assert of(modules, "rich", "pygments") == []

@@ -18,6 +18,8 @@ from psycopg.types.json import Jsonb
 from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record
 from feedback.contract.states import State
 from feedback.contract.times import moment
+from feedback.journal import done_rows
+from feedback.journal.done_rows import copied
 from feedback.journal.queries import query
 from feedback.journal.races import Overtaken
 from feedback.journal.rows import DeadLetter, FailedRun, RequestRow, StoredRequest, headers_json
@@ -62,6 +64,7 @@ class JournalWriter:
             return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)
 
         self._copy, self._copy_open = copy(COLUMNS), copy(OPEN_COLUMNS)
+        self._copy_done = copy(done_rows.COLUMNS)
         self._schema = schema
 
     def _text(self, name: str) -> str:
@@ -72,6 +75,11 @@ class JournalWriter:
         # Ids hold no control characters: joined they are cheaper to send than an array.
         cursor.execute(self._text("find_rows"), ("\x1f".join(ids),), prepare=False)
         return {row[0]: StoredRequest(*row) for row in cursor.fetchall()}
+
+    def insert_done(self, cursor: psycopg.Cursor[Any], rows: Sequence[bytes]) -> None:
+        """Writes rows that `done_row` made, in the order of their ids. Raises as insert()."""
+        with cursor.copy(self._copy_done) as copy:
+            copy.write(copied(rows))
 
     def insert(self, cursor: psycopg.Cursor[Any], rows: Iterable[RequestRow]) -> None:
         """Writes rows of new ids. Raises UniqueViolation where an id has a row by now."""

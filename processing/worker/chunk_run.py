@@ -12,7 +12,7 @@ from typing import Protocol
 
 from feedback.contract.counts import Count
 from feedback.contract.record import Record
-from feedback.contract.states import State
+from feedback.contract.states import OK, State
 from processing.ipc.frames import Report, Suspect
 from processing.worker.task import Task
 
@@ -192,7 +192,7 @@ class ChunkRun:
 
     def settle(self, tasks: Iterable[Task]) -> None:
         """These have ended: counts and measures them."""
-        times, counts = self.times, self.counts
+        counts = self.counts
         for task in tasks:
             final = task.final or task.outcome
             raised = task.outcome is not None and task.outcome.cause is not None
@@ -201,9 +201,23 @@ class ChunkRun:
             if final is not None:
                 counts[Count(task.envelope.type, final.state, final.code)] += 1
             if task.started is not None:
-                count, seconds = times.get(task.kind, (0, 0.0))
-                times[task.kind] = (count + 1, seconds + task.seconds)
+                self._measure(task)
             self.settled.add(task.index)
+
+    def _measure(self, task: Task) -> None:
+        count, seconds = self.times.get(task.kind, (0, 0.0))
+        self.times[task.kind] = (count + 1, seconds + task.seconds)
+
+    def settle_done(self, tasks: Sequence[Task]) -> None:
+        """These are done: counts and measures them by their types."""
+        by_type: dict[str, list[Task]] = {}
+        for task in tasks:
+            by_type.setdefault(task.envelope.type, []).append(task)
+        for kind, done in by_type.items():
+            self.counts[Count(kind, State.DONE, OK)] += len(done)
+        for task in tasks:
+            self._measure(task)
+        self.settled.update([task.index for task in tasks])
 
     def wait_until(self, due: datetime | None, now: datetime) -> None:
         """A request was written down to wait until then."""

@@ -34,6 +34,8 @@ class Dedup:
     """Their outcome stands and need only be written."""
     fresh: list[Task] = field(default_factory=list)
     """To be run in this transaction."""
+    plain: list[Task] = field(default_factory=list)
+    """Those that ran and whose row says no more than that they are done."""
     apart: list[Task] = field(default_factory=list)
     """To be run, with their effects elsewhere."""
     stale: list[Task] = field(default_factory=list)

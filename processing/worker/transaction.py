@@ -23,6 +23,7 @@ from processing.worker.calls import DONE
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import Dedup, conflict_letter, sort_out
 from processing.worker.effect_transaction import EffectTransaction
+from processing.worker.plain import is_plain, plain_rows, plain_statuses
 from processing.worker.records import (
     ROWS_OF_PURE,
     ResultLog,
@@ -79,7 +80,8 @@ class Transaction:
         chunk.clear()
         if late:
             session.begin()
-        fate.ended += ran
+        for task in ran:
+            (fate.plain if is_plain(task) else fate.ended).append(task)
         now = datetime.now(UTC)
         for task in fate.ended:
             if task.outcome is DONE:
@@ -120,6 +122,8 @@ class Transaction:
                 # Its result is in its status alone: that goes first.
                 self._publish([status_of(task, row, now)])
                 rows.delete(cursor, row, task.stored)
+        if fate.plain:
+            rows.insert_done(cursor, plain_rows(fate.plain))
         if new:
             rows.insert(cursor, new)
         rows.update(cursor, changed)
@@ -139,7 +143,7 @@ class Transaction:
         if attempts := [line for t in failed for line in attempts_of(t, now)]:
             rows.add_attempts(cursor, attempts)
         if self._results.wanted:
-            self._results.add(cursor, ended, fate.answered)
+            self._results.add(cursor, [*fate.plain, *ended], fate.answered)
         return writes
 
     def _lock(self, cursor: psycopg.Cursor[Any], coming: Sequence[Arrival], fate: Dedup) -> None:
@@ -168,6 +172,7 @@ class Transaction:
 
     def _tell(self, fate: Dedup, writes: list[StatusWrite], now: datetime, chunk: ChunkRun) -> None:
         """After COMMIT: publish, count."""
+        writes += plain_statuses(fate.plain)
         for task, row in zip(fate.ended, fate.rows, strict=True):
             final = row.state in CLOSED and _needs_row(task)
             writes.append(status_of(task, row, now, bump=_without_row(task), final=final))
@@ -186,6 +191,7 @@ class Transaction:
             chunk.counts[Count(gone.type, gone.state, gone.code)] += 1
         for task in fate.ended:
             chunk.wait_until(final_of(task).due, now)
+        chunk.settle_done(fate.plain)
         chunk.settle(fate.ended)
         for others in (fate.answered, fate.conflicts, fate.stale):
             chunk.settled.update(t.index for t in others)

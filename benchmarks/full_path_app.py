@@ -27,6 +27,12 @@ def insert(payload: dict[str, Any], request: Request[Any], tx: psycopg.Cursor[An
     tx.execute(INSERT, (request.id, payload["amount"]))
 
 
+@app.handler("bench.pipelined", pipeline=True)
+def pipelined(payload: dict[str, Any], request: Request[Any], tx: psycopg.Cursor[Any]) -> None:
+    """One row, whose answer is not waited for."""
+    tx.execute(INSERT, (request.id, payload["amount"]))
+
+
 @app.batch_handler("bench.batch")
 def batch(requests: list[Request[dict[str, Any]]], tx: psycopg.Cursor[Any]) -> list[None]:
     """One row each, by one COPY."""

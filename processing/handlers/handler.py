@@ -59,6 +59,7 @@ class Handler:
         self.window_cap = options.window_cap
         self.not_before = options.not_before
         self.max_at_once = options.max_at_once
+        self.pipeline = options.pipeline
         self.custom_fingerprint = options.fingerprint is not None
         self.signature = signature
         self.wants_tx = False
@@ -219,6 +220,10 @@ class Handler:
             raise self.signature.error(
                 'effect="none" has no transaction, and it takes tx; '
                 'remove the parameter, or use effect="transaction"'
+            )
+        if self.pipeline and (self.batch or not (self.wants_tx or self.signature.unresolved())):
+            raise self.signature.error(
+                "pipeline= is for handlers of one request that take `tx`; leave it out"
             )
         if (
             self._asked_effect == "transaction"

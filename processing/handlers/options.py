@@ -57,6 +57,9 @@ class HandlerOptions(TypedDict, total=False):
     """Seconds that its status is kept (default 3600), at most a year."""
     max_at_once: int | None
     """Most runs of this type at once in one instance; None: as many as there are workers."""
+    pipeline: bool
+    """Its statements on `tx` are sent without waiting for their answers, which it does not read
+    (default False)."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -85,6 +88,7 @@ class CheckedOptions:
         description=f"a whole number, at least 1, at most {_YEAR}",
     )
     max_at_once: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
+    pipeline: bool = Field(default=False, description="True or False")
 
     @classmethod
     def read(cls, given: HandlerOptions, where: str) -> Self:
@@ -116,6 +120,11 @@ class CheckedOptions:
             raise RegistrationError(
                 "check= finds out whether an external effect happened; "
                 'give effect="external" too, or leave check out'
+            )
+        if self.pipeline and self.effect not in (None, "transaction"):
+            raise RegistrationError(
+                f"pipeline= sends what goes through `tx`, and effect={self.effect!r} has none; "
+                "leave it out"
             )
         if self.coalesce is None and (self.window or self.window_cap is not None):
             raise RegistrationError("window and window_cap belong to coalesce=; give it too")

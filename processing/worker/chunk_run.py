@@ -120,6 +120,10 @@ class ChunkRun:
             self._gate.show(self.number, mine[0] if len(mine) == 1 else None, timeout)
         return mine
 
+    def wait_together(self, timeout: float | None) -> None:
+        """What was started waits for the database: none of them alone is to blame for that."""
+        self._gate.show(self.number, None, timeout)
+
     def keep(self, indices: Sequence[int]) -> list[int]:
         """Requests end without a start; returns those that were not recalled before."""
         with self._gate.lock:

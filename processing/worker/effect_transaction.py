@@ -137,18 +137,10 @@ class EffectTransaction:
         self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task], xid: int
     ) -> bool:
         """Runs a segment under one savepoint; False where it was undone because one failed."""
-        for task in segment:
-            if not self._enter(task, chunk):
-                gone.append(task)
-                continue
-            self._check(task, xid, before=done)
-            self._blame([task], chunk)
-            if task.outcome is not DONE or not self._session.in_transaction:
-                chunk.clear()
-                self._back([*done, task], xid)
-                return False
-            done.append(task)
-        chunk.clear()
+        pipelined = len(segment) > 1 and all(t.handler and t.handler.pipeline for t in segment)
+        run = self._run_pipelined if pipelined else self._run_each
+        if not run(segment, chunk, done, gone, xid):
+            return False
         try:
             self._session.release()
         except TransactionEnded:
@@ -159,13 +151,63 @@ class EffectTransaction:
             return False
         return True
 
+    def _run_each(
+        self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task], xid: int
+    ) -> bool:
+        """Runs a segment, looking at the transaction after each; False where one failed."""
+        for task in segment:
+            if not self._enter(task, chunk):
+                gone.append(task)
+                continue
+            self._check([task], xid, before=done)
+            self._blame([task], chunk)
+            if task.outcome is not DONE or not self._session.in_transaction:
+                chunk.clear()
+                self._back([*done, task], xid)
+                return False
+            done.append(task)
+        chunk.clear()
+        return True
+
+    def _run_pipelined(
+        self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task], xid: int
+    ) -> bool:
+        """As _run_each, but all statements are sent before the first answer is waited for."""
+        failures, timeout = self._session.failures, 0.0
+        failed: psycopg.Error | None = None
+        try:
+            with self._session.pipeline():
+                for task in segment:
+                    if not self._enter(task, chunk):
+                        gone.append(task)
+                        continue
+                    done.append(task)
+                    timeout = max(timeout, task.timeout)
+                    failed = failed or failures.last
+                    if task.outcome is not DONE:
+                        break
+                chunk.wait_together(timeout)
+        except psycopg.Error as error:
+            failed = failed or error
+        chunk.clear()
+        if not done:
+            return True
+        self._check(done, xid)
+        if failed is not None:
+            failures.last = failed
+            self._blame(done, chunk)
+        if failed is None and all(t.outcome is DONE for t in done) and self._session.in_transaction:
+            return True
+        self._back(done, xid)
+        return False
+
     def _run_alone(self, task: Task, chunk: ChunkRun) -> bool:
         """Runs one request under its own savepoint; False when it was recalled."""
         xid = self._session.savepoint()
         if not self._enter(task, chunk):
             self._session.back()
             return False
-        self._check(task, xid)
+        self._check([task], xid)
         self._blame([task], chunk)
         if task.outcome is DONE and self._session.in_transaction:
             try:
@@ -189,13 +231,14 @@ class EffectTransaction:
         except TransactionEnded:
             raise Broken(tasks, xid, known=known or len(tasks) == 1) from None
 
-    def _check(self, task: Task, xid: int, before: Sequence[Task] = ()) -> None:
-        """Raises Broken where the transaction is gone after a handler ran."""
+    def _check(self, tasks: Sequence[Task], xid: int, before: Sequence[Task] = ()) -> None:
+        """Raises Broken where the transaction is gone after handlers ran."""
+        alone = len(tasks) == 1
         if self._session.lost_by_handler():
             lost = self._session.broken_by
-            raise Broken([task], xid, known=lost is None, lost=lost, before=before)
+            raise Broken(tasks, xid, known=alone and lost is None, lost=lost, before=before)
         if self._session.ended(xid):
-            raise Broken([task], xid, known=True, before=before)
+            raise Broken(tasks, xid, known=alone, before=before)
 
     def _blame(self, tasks: Sequence[Task], chunk: ChunkRun) -> None:
         """Raises Struck where the database is why handlers failed.

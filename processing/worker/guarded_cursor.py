@@ -39,6 +39,10 @@ _known: dict[str, str] = {}
 """Statements that were looked at and are harmless."""
 
 
+class AnswersNotAwaited(psycopg.NotSupportedError):
+    """A handler that is registered with `pipeline=True` wanted to read a statement's answer."""
+
+
 class TransactionControlRefused(OncepoolError):
     """A handler tried to end the transaction that its request shares with others."""
 
@@ -102,6 +106,26 @@ class GuardedCursor(psycopg.Cursor[Any]):
 
     failures = Failures()
     """Where it notes what failed; the session's own, once it is at work."""
+
+    @property
+    def rowcount(self) -> int:
+        """As psycopg's."""
+        self._fetch_pipeline()
+        return super().rowcount
+
+    @property
+    def statusmessage(self) -> str | None:
+        """As psycopg's."""
+        self._fetch_pipeline()
+        return super().statusmessage
+
+    def _fetch_pipeline(self) -> None:
+        """Before a result is read. In a pipeline it would be that of the first statement."""
+        if self._pgconn.pipeline_status:
+            raise AnswersNotAwaited(
+                "a handler that reads what its statements return or how many rows they changed is "
+                "run a second time where it is registered with pipeline=True; leave that out"
+            )
 
     def forget(self) -> None:
         """Lets go of the last request's result."""

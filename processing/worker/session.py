@@ -187,6 +187,13 @@ class Session:
             with contextlib.suppress(psycopg.Error):
                 self._send(b"ROLLBACK")
 
+    def pipeline(self) -> contextlib.AbstractContextManager[Any]:
+        """Meanwhile statements are sent without waiting for their answers.
+
+        Leaving it raises the first error among those that nobody was told of.
+        """
+        return self.connection.pipeline()
+
     def savepoint(self) -> int:
         """Sets the segment's savepoint; returns the transaction's id."""
         value = self._send(_SAVEPOINT).get_value(0, 0)

@@ -53,6 +53,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Ends what pytest-cov has begun in a worker of pytest-xdist before it knew that it is one.
+
+    The measurement that it begins next lies above that one, and a test marked `no_cover` would
+    only fall back on it.
+    """
+    measuring = coverage.Coverage.current()
+    if measuring is not None and hasattr(session.config, "workerinput"):
+        measuring.stop()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Looks at what was measured, before the summary is written."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from typer.testing import Result
 
-from stack import Stack
+from tests.support.commands import Commands
 from tests.support.private_valkey import PrivateValkey
-from tests.support.service import ROOT, WAIT, Bench
+from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
 APPLIED = 5.0
@@ -27,24 +25,17 @@ PARTITIONS = 8
 def bench(bench: Bench) -> Bench:
     bench.environment |= {
         "ONCEPOOL_APP": "tests.support.limited_app:app",
-        "ONCEPOOL_WORKERS": "4",
+        "ONCEPOOL_WORKERS": "3",
         "ONCEPOOL_MAX_IN_HAND": "600",
     }
     bench.query(f"CREATE TABLE {bench.table}_notes (id text, type text, what text, at timestamptz)")
     return bench
 
 
-def oncepool(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "consumer", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **bench.environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def command(bench: Bench, *arguments: str) -> Result:
+    commands = Commands(bench.stack, bench.schema, bench.environment["ONCEPOOL_REDIS_PREFIX"])
+    done = commands(*arguments, ONCEPOOL_REDIS_URL=bench.environment["ONCEPOOL_REDIS_URL"])
+    assert done.exit_code == 0, done.output
     return done
 
 
@@ -97,7 +88,7 @@ def test_a_total_holds_over_instances_that_come_and_go(bench: Bench) -> None:
     assert settled(bench, free) == {"done"}
     assert most_at_once(bench, "few") > 4, "the load is too small to show a limit"
 
-    told = oncepool(bench, "limits", "set", "few", "--total", "3")
+    told = command(bench, "limits", "set", "few", "--total", "3")
     assert "2 live instance(s) apply it within 5 s" in told.stderr
     eventually(lambda: at_once(bench, "few") == [1, 2], APPLIED)
     limited = submit(bench, "few", 60, 0.1, "limited")
@@ -110,7 +101,7 @@ def test_a_total_holds_over_instances_that_come_and_go(bench: Bench) -> None:
     assert most_at_once(bench, "few", "limited%") <= 3
     assert most_at_once(bench, "other", "beside%") > 4
 
-    oncepool(bench, "limits", "set", "few", "--total", "none")
+    command(bench, "limits", "set", "few", "--total", "none")
     eventually(lambda: at_once(bench, "few") == [-1, -1], APPLIED)
     again = submit(bench, "few", 60, 0.1, "again")
     assert settled(bench, again) == {"done"}
@@ -123,11 +114,11 @@ def test_workers_are_resized_under_load_and_nothing_is_lost_or_repeated(bench: B
     ids = submit(bench, "other", 400, 0.05, "resize")
     for setting, counts in (
         (("--workers", "1"), [1, 1]),
-        (("--workers", "6"), [6, 6]),
+        (("--workers", "5"), [5, 5]),
         (("--workers", "none", "--workers-total", "5"), [2, 3]),
-        (("--workers-total", "none"), [4, 4]),
+        (("--workers-total", "none"), [3, 3]),
     ):
-        oncepool(bench, "limits", "set", *setting)
+        command(bench, "limits", "set", *setting)
         eventually(
             lambda counts=counts: sorted(len(i.workers()) for i in instances) == counts,  # type: ignore[misc]
             APPLIED + 5,
@@ -139,12 +130,12 @@ def test_workers_are_resized_under_load_and_nothing_is_lost_or_repeated(bench: B
 
 
 def test_a_handlers_own_limit_is_each_instances_until_another_is_set(bench: Bench) -> None:
-    bench.start()
+    bench.start(ONCEPOOL_WORKERS="4")
     ids = submit(bench, "own", 20, 0.05, "one")
     beside = submit(bench, "other", 20, 0.05, "beside")
     assert settled(bench, ids + beside) == {"done"}
     assert most_at_once(bench, "own") == 1
-    oncepool(bench, "limits", "set", "own", "--instance", "3")
+    command(bench, "limits", "set", "own", "--instance", "3")
     bench.instances[0].says("limits", timeout=APPLIED)
     more = submit(bench, "own", 40, 0.1, "more")
     assert settled(bench, more) == {"done"}
@@ -153,9 +144,10 @@ def test_a_handlers_own_limit_is_each_instances_until_another_is_set(bench: Benc
 
 
 def test_a_paused_type_waits_in_the_journal_and_its_flood_holds_up_nothing(bench: Bench) -> None:
+    bench.environment["ONCEPOOL_WORKERS"] = "2"
     bench.start()
     bench.start()
-    oncepool(bench, "limits", "pause", "few")
+    command(bench, "limits", "pause", "few")
     for instance in bench.instances:
         instance.says("paused=['few']", timeout=APPLIED)
     # More than both pools may have in hand.
@@ -166,11 +158,11 @@ def test_a_paused_type_waits_in_the_journal_and_its_flood_holds_up_nothing(bench
     status = bench.client.status(paused[0])
     assert (status.state, status.code) == ("waiting", "parked")
     assert begun(bench, "paused%") == 0
-    figures = orjson.loads(oncepool(bench, "stats", "--json").stdout)
+    figures = orjson.loads(command(bench, "stats", "--json").stdout)
     assert figures["summary"]["waiting"] == len(paused)
     assert [r["waiting"] for r in figures["types"] if r["type"] == "few"] == [len(paused)]
 
-    oncepool(bench, "limits", "resume", "few")
+    command(bench, "limits", "resume", "few")
     assert settled(bench, paused) == {"done"}
     assert begun(bench, "paused%") == len(paused)
     bench.check_books({*paused, *beside})
@@ -179,7 +171,7 @@ def test_a_paused_type_waits_in_the_journal_and_its_flood_holds_up_nothing(bench
 def test_a_flood_of_a_limited_type_leaves_the_pool_to_others(bench: Bench) -> None:
     bench.start()
     bench.start()
-    oncepool(bench, "limits", "set", "few", "--total", "4")
+    command(bench, "limits", "set", "few", "--total", "4")
     eventually(lambda: at_once(bench, "few") == [2, 2], APPLIED)
     flood = submit(bench, "few", 1500, 0.01, "flood")
     beside = submit(bench, "other", 40, 0.0, "beside")
@@ -196,8 +188,8 @@ def test_with_redis_away_the_last_known_limits_hold(bench: Bench, tmp_path: Path
     valkey = PrivateValkey(tmp_path / "valkey")
     try:
         bench.environment["ONCEPOOL_REDIS_URL"] = valkey.url
-        oncepool(bench, "limits", "set", "few", "--total", "2", "--workers", "3")
-        instance = bench.start()
+        command(bench, "limits", "set", "few", "--total", "2", "--workers", "3")
+        instance = bench.start(ONCEPOOL_WORKERS="2")
         # A total that stands already is used only once others would have objected.
         eventually(lambda: at_once(bench, "few") == [2])
     finally:
@@ -216,9 +208,13 @@ def test_a_total_follows_the_work_and_holds_whatever_redis_does(
     """The backlog lies with one instance, then with both; Redis loses all, and answers nothing."""
     (tmp_path / "valkey").mkdir()
     valkey = PrivateValkey(tmp_path / "valkey")
-    bench.environment |= {"ONCEPOOL_REDIS_URL": valkey.url, "ONCEPOOL_ORDERING": "none"}
+    bench.environment |= {
+        "ONCEPOOL_REDIS_URL": valkey.url,
+        "ONCEPOOL_ORDERING": "none",
+        "ONCEPOOL_WORKERS": "2",
+    }
     try:
-        oncepool(bench, "limits", "set", "few", "--total", "2")
+        command(bench, "limits", "set", "few", "--total", "2")
         instances = [bench.start(), bench.start()]
         eventually(lambda: at_once(bench, "few") == [1, 1], WAIT)
         ids = submit(bench, "few", 40, 0.5, "one", key="the same partition")
@@ -229,7 +225,7 @@ def test_a_total_follows_the_work_and_holds_whatever_redis_does(
 
         with valkey.client() as client:
             client.flushall()
-            eventually(lambda: shown(bench)["types"][0]["total"] == 2, WAIT)
+            eventually(lambda: [one["total"] for one in shown(bench)["types"]] == [2], WAIT)
         ids += [i for n in range(8) for i in submit(bench, "few", 3, 0.5, f"all-{n}", key=str(n))]
         eventually(lambda: at_once(bench, "few") == [1, 1], WAIT, lambda: str(bench.facts()))
         assert bench.done() < len(ids), "the work was over before the share moved back"
@@ -239,7 +235,7 @@ def test_a_total_follows_the_work_and_holds_whatever_redis_does(
             instance.says("the last limits hold")
         valkey.resume()
         eventually(lambda: bench.done() == len(ids), WAIT)
-        problems = orjson.loads(oncepool(bench, "stats", "--json").stdout)["problems"]
+        problems = orjson.loads(command(bench, "stats", "--json").stdout)["problems"]
     finally:
         valkey.stop()
     assert most_at_once(bench, "few") == 2
@@ -249,12 +245,12 @@ def test_a_total_follows_the_work_and_holds_whatever_redis_does(
 
 
 def test_the_command_line(bench: Bench) -> None:
-    nothing = oncepool(bench, "limits", "show")
+    nothing = command(bench, "limits", "show")
     assert "nothing is limited" in nothing.stdout
-    told = oncepool(bench, "limits", "set", "few", "--total", "8", "--instance", "2", "--json")
+    told = command(bench, "limits", "set", "few", "--total", "8", "--instance", "2", "--json")
     assert "no instance is registered" in told.stderr
-    oncepool(bench, "limits", "set", "--workers", "6", "--workers-total", "24")
-    oncepool(bench, "limits", "pause", "own")
+    command(bench, "limits", "set", "--workers", "6", "--workers-total", "24")
+    command(bench, "limits", "pause", "own")
     assert shown(bench) == {
         "workers": 6,
         "workers_total": 24,
@@ -265,18 +261,18 @@ def test_the_command_line(bench: Bench) -> None:
         "instances": [],
         "unread": [],
     }
-    stats = orjson.loads(oncepool(bench, "stats", "--json").stdout)
+    stats = orjson.loads(command(bench, "stats", "--json").stdout)
     assert stats["limits"] == shown(bench)
     assert stats["summary"]["instances"] == 0
     assert stats["problems"] == {}
-    oncepool(bench, "limits", "resume", "own")
-    oncepool(bench, "limits", "set", "few", "--total", "none", "--instance", "none")
-    oncepool(bench, "limits", "set", "--workers", "none", "--workers-total", "none")
+    command(bench, "limits", "resume", "own")
+    command(bench, "limits", "set", "few", "--total", "none", "--instance", "none")
+    command(bench, "limits", "set", "--workers", "none", "--workers-total", "none")
     assert shown(bench)["types"] == []
 
 
 def shown(bench: Bench) -> Any:
-    return orjson.loads(oncepool(bench, "limits", "show", "--json").stdout)
+    return orjson.loads(command(bench, "limits", "show", "--json").stdout)
 
 
 @pytest.mark.parametrize(
@@ -291,30 +287,16 @@ def shown(bench: Bench) -> Any:
         (["set", "", "--total", "1"], "type is empty"),
     ],
 )
-def test_wrong_limits_are_wrong_usage(arguments: list[str], message: str, stack: Stack) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "consumer", "limits", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "ONCEPOOL_REDIS_URL": stack.redis, "COLUMNS": "300"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
+def test_wrong_limits_are_wrong_usage(
+    arguments: list[str], message: str, oncepool: Commands
+) -> None:
+    done = oncepool("limits", *arguments, COLUMNS="300")
+    assert done.exit_code == 2
     assert message in done.stderr
 
 
-def test_without_redis_it_is_said_what_holds() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "consumer", "limits", "show"],
-        cwd=ROOT,
-        env={**os.environ, "ONCEPOOL_REDIS_URL": "redis://:hid@127.0.0.1:1/0"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 1
+def test_without_redis_it_is_said_what_holds(oncepool: Commands) -> None:
+    done = oncepool("limits", "show", ONCEPOOL_REDIS_URL="redis://:hid@127.0.0.1:1/0")
+    assert done.exit_code == 1
     assert "The last known limits hold" in done.stderr
     assert "hid" not in done.stderr

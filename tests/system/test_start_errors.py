@@ -64,7 +64,7 @@ def test_the_cause_is_told_once_and_last(run: Run, tmp_path: Path, name: str) ->
     source, cause = BROKEN[name]
     (tmp_path / f"{name}.py").write_text(source)
 
-    done = run("run", f"{name}:app", "--workers", "3")
+    done = run("run", f"{name}:app", "--workers", "2")
 
     assert done.returncode == 1
     lines = done.stderr.splitlines()

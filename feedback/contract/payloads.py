@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NoReturn
 
@@ -89,7 +90,15 @@ def encode_payload(payload: Any, content_type: str) -> bytes:
 
 def digest_bytes(type: str, data: bytes) -> bytes:
     """The fingerprint of bytes that are canonical already, or are not JSON."""
-    return blake2b(b"%b\0%b" % (type.encode(), data), digest_size=SIZE).digest()
+    begun = _begun(type).copy()
+    begun.update(data)
+    return begun.digest()
+
+
+@lru_cache(maxsize=1024)
+def _begun(type: str) -> blake2b:
+    """The digest of all that stands before the data."""
+    return blake2b(b"%b\0" % type.encode(), digest_size=SIZE)
 
 
 def parse_and_fingerprint(type: str, payload: bytes, content_type: str) -> tuple[Any, bytes]:

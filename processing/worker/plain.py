@@ -6,6 +6,7 @@ need. `records` says the same of them, which a test holds against this.
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -61,17 +62,14 @@ def _status(task: Task) -> StatusWrite:
     e = task.envelope
     seconds, part = divmod(_ended_at(task), _SECOND)
     told, result = task.told_fingerprint, task.result
-    value = b"".join(
-        (
-            _START,
-            orjson.dumps(e.id),
-            _middle(e.type),
-            _second(seconds),
-            b'.%06dZ"' % part if part else b'Z"',
-            b"" if told is None else b',"fingerprint":"%b"' % told.hex().encode(),
-            b"" if result is None else b',"result":%b' % result,
-            b"}",
-        )
+    value = b"%b%b%b%b%b%b%b}" % (
+        _START,
+        orjson.dumps(e.id),
+        _middle(e.type),
+        _second(seconds),
+        b'.%06dZ"' % part if part else b'Z"',
+        b"" if told is None else b',"fingerprint":"%b"' % hexlify(told),
+        b"" if result is None else b',"result":%b' % result,
     )
     return StatusWrite(e.id, value, task.status_ttl, reply_to=e.reply_to, final=True)
 

@@ -134,8 +134,12 @@ def class_cache(jars: Path) -> Path:
 def server_properties(
     node: int, nodes: Mapping[int, tuple[int, int]], extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """The configuration of one node: where it listens, who belongs to the cluster, and `extra`."""
+    """The configuration of one node: where it listens, who belongs to the cluster, and `extra`.
+
+    In values of `extra`, ``{node}``, ``{port}`` and ``{controller}`` are this node's id and ports.
+    """
     port, controllers = nodes[node]
+    own = {"{node}": str(node), "{port}": str(port), "{controller}": str(controllers)}
     return {
         "process.roles": "broker,controller",
         "node.id": str(node),
@@ -147,8 +151,15 @@ def server_properties(
         "controller.listener.names": "CONTROLLER",
         **copies(len(nodes)),
         **PROPERTIES,
-        **extra,
+        **{name: _filled(value, own) for name, value in extra.items()},
     }
+
+
+def _filled(value: str, own: Mapping[str, str]) -> str:
+    """A property's value with what stands for the node's own."""
+    for name, mine in own.items():
+        value = value.replace(name, mine)
+    return value
 
 
 def copies(brokers: int) -> dict[str, str]:

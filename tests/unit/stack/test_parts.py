@@ -163,13 +163,15 @@ def test_folders_that_others_cannot_enter(tmp_path: Path) -> None:
 
 def test_brokers_of_a_cluster_agree() -> None:
     nodes = {1: (10, 11), 2: (20, 21), 3: (30, 31)}
-    properties = server_properties(2, nodes, {"log.retention.ms": "5"})
+    own = "{node}:{port}:{controller}"
+    properties = server_properties(2, nodes, {"log.retention.ms": "5", "x": own})
     assert properties["controller.quorum.voters"] == (
         "1@127.0.0.1:11,2@127.0.0.1:21,3@127.0.0.1:31"
     )
     assert properties["listeners"] == "PLAINTEXT://127.0.0.1:20,CONTROLLER://127.0.0.1:21"
     assert properties["min.insync.replicas"] == "2"
     assert properties["log.retention.ms"] == "5"
+    assert properties["x"] == "2:20:21"
     assert server_properties(1, {1: (1, 2)}, {})["min.insync.replicas"] == "1"
 
 

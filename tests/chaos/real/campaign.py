@@ -1,0 +1,143 @@
+"""Chaos on real parts: episodes of faults, and an oracle outside the code.
+
+    scripts/chaos                        about two minutes
+    scripts/chaos --hours 2              longer: episodes over all protocols and orderings
+    scripts/chaos --seed 7               the same schedule of faults again
+
+The last line is the verdict; exit code 1 where an invariant does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+from tests.chaos.real.checks import CHECKS, balance, kept_order
+from tests.chaos.real.episode import PROTOCOLS, Episode, EpisodePlan, Outcome
+from tests.chaos.real.place import Place
+from tests.support import run
+
+ORDERINGS = ("key", "partition", "none")
+MATRIX = [
+    (protocol, ORDERINGS[(number + shift) % 3])
+    for shift in range(3)
+    for number, protocol in enumerate(PROTOCOLS)
+]
+"""Neighbours differ in both, so that a short run sees much."""
+SHOWN = 12
+
+
+def plans(options: argparse.Namespace) -> list[EpisodePlan]:
+    """The episodes of a run."""
+    total = options.hours * 3600 or options.seconds
+    count = options.episodes or max(1, min(9, int(total // 60)))
+    matrix = itertools.islice(itertools.cycle(MATRIX), options.first, options.first + count)
+    return [
+        EpisodePlan(
+            name=f"chaos_{options.seed}_{number}_{uuid.uuid4().hex[:6]}",
+            protocol=protocol,
+            ordering=ordering,
+            seed=options.seed * 1000 + number, seconds=total / count, instances=options.instances,
+            rate=options.rate, calm=options.calm,
+            kinds=tuple(options.faults.split(",")) if options.faults else (),
+        )
+        for number, (protocol, ordering) in enumerate(matrix)
+    ]  # fmt: skip
+
+
+def problems(outcome: Outcome) -> dict[str, list[str]]:
+    """What does not hold, by check."""
+    found = {name: check(outcome.facts) for name, check in CHECKS.items()}
+    if outcome.unanswered:
+        found["every request is answered"] = outcome.unanswered
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def tell(outcome: Outcome) -> list[str]:
+    """Lines for people."""
+    plan, facts, books = outcome.plan, outcome.facts, balance(outcome.facts)
+    effective = Counter(s.kind for s in facts.struck if s.evidence)
+    vain = Counter(s.kind for s in facts.struck if not s.evidence)
+    states = Counter(row.state for row in facts.rows.values())
+    figures = {
+        "requests": len(facts.ledger.items),
+        "messages": books.sent,
+        "ran": books.executed,
+        "answered": books.answered,
+        "dead letters": books.letters,
+        "rows": dict(states),
+        "lost at first": dict(books.lost),
+        "bad input lost": dict(books.lost_bad),
+        "sent again": dict(facts.ledger.resends),
+        "retried by the operator": outcome.operator_retries,
+        "out of order across instances": kept_order(facts)[1],
+        f"{effective.total()} faults of {len(effective)} kinds": dict(effective),
+        "without effect": dict(vain),
+    }
+    seconds = outcome.ended - outcome.began
+    title = f"{plan.name}: {plan.protocol}, ordering {plan.ordering}, {seconds:.0f} s"
+    return [title, *(f"  {name}: {figure}" for name, figure in figures.items())]
+
+
+def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--hours", type=float, default=0.0, help="of faults, in all")
+    parser.add_argument("--seconds", type=float, default=60.0, help="the same in seconds")
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
+    parser.add_argument("--episodes", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="where in the matrix to begin")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=3)
+    parser.add_argument("--instances", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=250.0, help="requests a second")
+    parser.add_argument("--calm", type=float, default=1.0, help="mean seconds between faults")
+    parser.add_argument("--faults", default="", help="only these kinds, comma separated")
+    parser.add_argument("--keep", type=Path, help="logs are kept below this folder")
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = options_of()
+    began = time.time()
+    run.begin()
+    folder = Path(options.keep or tempfile.mkdtemp(prefix="oncepool-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    try:
+        with Place(options.brokers, folder) as place:
+            outcomes = [episode(place, plan) for plan in plans(options)]
+    finally:
+        run.end()
+        if options.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    found = sum(len(lines) for o in outcomes for lines in problems(o).values())
+    kinds = Counter(s.kind for o in outcomes for s in o.facts.struck if s.evidence)
+    requests = sum(len(o.facts.ledger.items) for o in outcomes)
+    verdict = f"{found} problems" if found else "nothing lost, nothing twice, all explained"
+    sys.stdout.write(
+        f"seed {options.seed}: {requests:,} requests, {kinds.total():,} faults of {len(kinds)} "
+        f"kinds, {time.time() - began:.0f} s: {verdict}\n"
+    )
+    return int(found > 0)
+
+
+def episode(place: Place, plan: EpisodePlan) -> Outcome:
+    """Runs one and says what came of it."""
+    outcome = Episode(place, plan).run()
+    lines = tell(outcome)
+    for name, some in problems(outcome).items():
+        lines.append(f"  PROBLEM {name}: {len(some)}")
+        lines += [f"    {line}" for line in some[:SHOWN]]
+    sys.stdout.write("\n".join([*lines, ""]))
+    sys.stdout.flush()
+    return outcome
+
+
+if __name__ == "__main__":
+    sys.exit(main())

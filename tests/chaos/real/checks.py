@@ -1,0 +1,251 @@
+"""What must hold after an episode: the invariants of docs/design.md, as functions of facts. Pure.
+
+Each returns what breaks it, in words; `Books` are the figures beside.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.chaos.real.facts import Facts, Spot
+from tests.chaos.real.producer import Copy
+from tests.chaos.real.traffic import EFFECTS, Item, Kind
+from tests.support.storm import instance_of
+
+FINAL = {"done", "rejected", "superseded"}
+NEEDS_ROW = {"waiting", "dead", "in_doubt", "superseded"}
+IN_ORDER = {"move", "batch"}
+"""Types that run once each, in the order in which they were sent."""
+
+
+def effects_of_ids(facts: Facts) -> Counter[str]:
+    """How many effects each id has, inside and outside."""
+    return Counter(effect.id for effect in facts.effects) + facts.charges
+
+
+def nothing_twice(facts: Facts) -> list[str]:
+    """I1: effects per id are at most one."""
+    return [f"{n} effects of {name}" for name, n in effects_of_ids(facts).items() if n > 1]
+
+
+def nothing_lost(facts: Facts) -> list[str]:
+    """I2: every valid id has come to one of the ends that it may have."""
+    wrong = []
+    for name, item in facts.ledger.items.items():
+        end = end_of(facts, item)
+        if end not in item.ends:
+            wrong.append(f"{item.type} {name}: {end}, not {'/'.join(sorted(item.ends))}")
+    return wrong
+
+
+def end_of(facts: Facts, item: Item) -> str:
+    row = facts.rows.get(item.id)
+    if row is not None:
+        return row.state
+    if EFFECTS.get(item.type) == "none":
+        return facts.ledger.ends.get(item.id, ("unanswered", ""))[0]
+    return "no row"
+
+
+def done_is_effect(facts: Facts) -> list[str]:
+    """I3: done means an effect, and everything else none; in doubt means either."""
+    effects, wrong = effects_of_ids(facts), []
+    for name, item in facts.ledger.items.items():
+        row = facts.rows.get(name)
+        if EFFECTS.get(item.type) == "none" or row is None or row.state == "in_doubt":
+            continue
+        if (row.state == "done") != (effects[name] > 0):
+            wrong.append(f"{item.type} {name}: {row.state}/{row.code} with {effects[name]} effects")
+    wrong += [f"an effect of {name} and no row" for name in effects if name not in facts.rows]
+    return wrong
+
+
+def confirmed_first(facts: Facts) -> list[str]:
+    """I5: what ran lies below a committed offset that carries the token of the one who took it."""
+    top: dict[tuple[int, str], int] = defaultdict(int)
+    stopped = {name for name, how in facts.how.items() if how == "stopped"}
+    for commit in facts.commits:
+        key = (commit.partition, instance_of(commit.metadata))
+        top[key] = max(top[key], commit.offset)
+    best: dict[int, int] = defaultdict(int)
+    for (partition, name), offset in top.items():
+        if name in stopped:  # it may have handed over what it had not started
+            best[partition] = max(best[partition], offset)
+    times = Counter(entry.id for entry in facts.entries)
+    wrong = []
+    for entry in facts.entries:
+        item = facts.ledger.items.get(entry.id)
+        if item is None or item.type not in IN_ORDER or times[entry.id] > 1:
+            continue
+        own = top[entry.partition, facts.names.get(entry.main, "")]
+        if max(own, best[entry.partition]) <= entry.offset:
+            wrong.append(f"{entry.id} at {entry.partition}/{entry.offset} ran without its token")
+    return wrong
+
+
+def never_backwards(facts: Facts) -> list[str]:
+    """I6: no instance puts its own offset back."""
+    last: dict[tuple[int, str], int] = {}
+    wrong = []
+    for commit in facts.commits:
+        key = (commit.partition, instance_of(commit.metadata))
+        if commit.offset < last.get(key, 0):
+            wrong.append(f"partition {key[0]}: {last[key]} to {commit.offset} by {key[1]}")
+        last[key] = commit.offset
+    return wrong
+
+
+def kept_order(facts: Facts) -> tuple[list[str], int]:
+    """I7: of one lane, in one instance, what was sent first ran first.
+
+    Only first copies that were entered once: what was run again, or waited, has no order. Also
+    returns how many are out of order across two instances.
+    """
+    if facts.ordering == "none":
+        return [], 0
+    first = {c.id: (c.partition, c.offset) for c in facts.ledger.copies if c.number == 0}
+    times = Counter(entry.id for entry in facts.entries)
+    lanes: defaultdict[object, list[tuple[int, int, str]]] = defaultdict(list)
+    for effect in facts.effects:
+        spot = (effect.partition, effect.offset)
+        if effect.type in IN_ORDER and first.get(effect.id) == spot and times[effect.id] == 1:
+            lane = effect.partition if facts.ordering == "partition" else effect.key
+            lanes[lane, effect.partition].append((effect.offset, effect.main, effect.id))
+    wrong, across = [], 0
+    for lane, ran in lanes.items():
+        highest: dict[int, int] = {}
+        for offset, main, name in ran:
+            if offset < highest.get(main, -1):
+                wrong.append(f"lane {lane}: {name} at {offset} after {highest[main]}")
+            elif any(offset < top for top in highest.values()):
+                across += 1
+            highest[main] = max(highest.get(main, -1), offset)
+    return wrong, across
+
+
+def statuses_agree(facts: Facts) -> list[str]:
+    """I8, and that no status says what the journal contradicts."""
+    wrong = [f"a final status changed: {line}" for line in facts.ledger.changed]
+    for name, (state, code) in facts.statuses.items():
+        row = facts.rows.get(name)
+        item = facts.ledger.items[name]
+        if row is None:
+            if state in NEEDS_ROW or (state == "done" and EFFECTS.get(item.type) != "none"):
+                wrong.append(f"{item.type} {name}: status {state}/{code} without a row")
+        elif state in FINAL and row.state != state:
+            wrong.append(f"{item.type} {name}: status {state}/{code}, row {row.state}/{row.code}")
+    for name, (state, _) in facts.ledger.ends.items():
+        row = facts.rows.get(name)
+        if state in FINAL and row is not None and row.state != state:
+            wrong.append(f"{name}: its producer was told {state}, the row says {row.state}")
+    return wrong
+
+
+def bad_input_never_runs(facts: Facts) -> list[str]:
+    """I9: conflicts and malformed messages are at most one dead letter each, and never run."""
+    wrong = [f"the other payload of {e.id} ran" for e in facts.effects if e.n < 0]
+    bad = {(c.partition, c.offset): c.kind for c in facts.ledger.copies if c.kind != Kind.REQUEST}
+    for spot, times in Counter(spot for spot, _ in facts.letters).items():
+        if times > 1:
+            wrong.append(f"{times} dead letters at {spot}")
+        if spot not in bad:
+            wrong.append(f"a dead letter of a valid message at {spot}")
+    wrong += [f"{kind} at {spot} ran" for e in facts.entries
+              if (kind := bad.get(spot := (e.partition, e.offset)))]  # fmt: skip
+    return wrong
+
+
+def nothing_left(facts: Facts) -> list[str]:
+    """I10: no process and no open transaction after the end; nobody ended by itself."""
+    return [*facts.left, *facts.ended_by_itself]
+
+
+CHECKS: dict[str, Callable[[Facts], list[str]]] = {
+    "nothing twice": nothing_twice,
+    "nothing lost": nothing_lost,
+    "done is an effect": done_is_effect,
+    "confirmed first": confirmed_first,
+    "offsets never go back": never_backwards,
+    "order of a lane": lambda facts: kept_order(facts)[0],
+    "statuses agree with the journal": statuses_agree,
+    "bad input never runs": bad_input_never_runs,
+    "nothing left behind": nothing_left,
+    "every copy is accounted for": lambda facts: balance(facts).unexplained,
+}
+
+
+@dataclass
+class Books:
+    """I11: what became of every message that the broker has confirmed."""
+
+    sent: int = 0
+    executed: int = 0
+    answered: int = 0
+    letters: int = 0
+    lost: Counter[str] = field(default_factory=Counter)
+    """Copies without a trace, by the cause that is known of the place where they lay."""
+    lost_bad: Counter[str] = field(default_factory=Counter)
+    """The same of messages that nobody sends again."""
+    unexplained: list[str] = field(default_factory=list)
+
+
+def balance(facts: Facts) -> Books:
+    books = Books(sent=len(facts.ledger.copies))
+    takers = Takers(facts)
+    entered: set[Spot] = {(e.partition, e.offset) for e in facts.entries}
+    letters = {spot for spot, _ in facts.letters}
+    untraced: defaultdict[str, list[Copy]] = defaultdict(list)
+    for copy in facts.ledger.copies:
+        spot = (copy.partition, copy.offset)
+        row = facts.rows.get(copy.id)
+        if spot in letters:
+            books.letters += 1
+        elif copy.kind is not Kind.REQUEST:
+            books.lost_bad[takers.cause(spot) or "no cause is known"] += 1
+            if not takers.cause(spot):
+                books.unexplained.append(f"{copy.kind} {copy.id} at {spot}")
+        elif spot in entered or (row is not None and (row.partition, row.offset) == spot):
+            books.executed += 1
+        else:
+            untraced[copy.id].append(copy)
+    refused = {name for _, name, _ in facts.ledger.refusals}
+    for name, copies in untraced.items():
+        row = facts.rows.get(name)
+        answered = min(len(copies), row.resends if row is not None else 0)
+        books.answered += answered
+        # Those that have a known cause of loss count as lost first.
+        copies.sort(key=lambda c: not takers.cause((c.partition, c.offset)))
+        for copy in copies[: len(copies) - answered]:
+            cause = takers.cause((copy.partition, copy.offset))
+            if not cause and name in refused:
+                cause = "refused while the database was away, or at a stop"
+            books.lost[cause or "no cause is known"] += 1
+            if not cause:
+                books.unexplained.append(f"{name} at {copy.partition}/{copy.offset}")
+    return books
+
+
+class Takers:
+    """Who committed each offset first, and what became of that instance."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._how = facts.how
+        self._ends: defaultdict[int, list[int]] = defaultdict(list)
+        self._names: defaultdict[int, list[str]] = defaultdict(list)
+        for commit in facts.commits:
+            ends = self._ends[commit.partition]
+            if not ends or commit.offset > ends[-1]:
+                ends.append(commit.offset)
+                self._names[commit.partition].append(instance_of(commit.metadata))
+
+    def cause(self, spot: Spot) -> str:
+        """Why what lay there may have been lost; "" where nothing is known."""
+        partition, offset = spot
+        at = bisect_right(self._ends[partition], offset)
+        if at >= len(self._ends[partition]):
+            return "not committed"
+        how = self._how.get(self._names[partition][at], "")
+        return {"killed": "main process killed", "stopped": "instance stopped"}.get(how, "")

@@ -1,0 +1,229 @@
+"""Faults of PostgreSQL, and of the connections to it."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import psycopg
+
+from tests.chaos.real.faults import Lane, Scene, fault
+from tests.chaos.real.gate import says_commit
+from tests.chaos.real.members import until
+from tests.chaos.real.place import Place
+
+END = """
+SELECT count(pg_terminate_backend(pid)) FROM (
+    SELECT pid FROM pg_stat_activity
+    WHERE datname = 'chaos' AND application_name LIKE 'oncepool%%' AND state {state}
+    ORDER BY random() LIMIT %s) chosen
+"""
+
+
+def end_backends(scene: Scene, state: str, most: int) -> int:
+    [(ended,)] = scene.place.query(END.format(state=state), [most])
+    return int(ended)
+
+
+@fault(Lane.SERVICE, 2)
+def database_backend_ended_idle(scene: Scene, chance: random.Random) -> str:
+    return f"{n} of them" if (n := end_backends(scene, "= 'idle'", 1)) else ""
+
+
+@fault(Lane.SERVICE, 2)
+def database_backend_ended_busy(scene: Scene, chance: random.Random) -> str:
+    """Inside a transaction, or a statement."""
+    ended = 0
+
+    def one() -> bool:
+        nonlocal ended
+        ended = end_backends(scene, "<> 'idle'", 1)
+        return ended > 0
+
+    return "one of them" if until(one, 5) else ""
+
+
+@fault(Lane.SERVICE)
+def database_backends_all_ended(scene: Scene, chance: random.Random) -> str:
+    return f"{n} of them" if (n := end_backends(scene, "IS NOT NULL", 1000)) else ""
+
+
+def started(scene: Scene) -> object:
+    return scene.place.query("SELECT pg_postmaster_start_time()")[0][0]
+
+
+@fault(Lane.SERVICE, 0.7)
+def database_restarted(scene: Scene, chance: random.Random) -> str:
+    before = started(scene)
+    scene.place.stack.stop_database()
+    time.sleep(chance.uniform(0, 2))  # how long it is away
+    scene.place.stack.start_database()
+    return "told to end" if started(scene) != before else ""
+
+
+@fault(Lane.SERVICE, 0.7)
+def database_crashed(scene: Scene, chance: random.Random) -> str:
+    before = started(scene)
+    scene.place.stack.stop_database(kill=True)
+    scene.place.stack.start_database()
+    return "killed" if started(scene) != before else ""
+
+
+@fault(Lane.SERVICE)
+def database_paused(scene: Scene, chance: random.Random) -> str:
+    scene.place.stack.pause_database()
+    state = next(s.state for s in scene.place.stack.status() if s.role == "database")
+    time.sleep(chance.uniform(0.5, 4))  # how long
+    scene.place.stack.resume_database()
+    return "held" if state == "paused" else ""
+
+
+@fault(Lane.SERVICE, 2)
+def database_commit_reply_lost(scene: Scene, chance: random.Random) -> str:
+    """COMMIT reaches the server and its answer does not come back."""
+    wish = scene.place.database_gate.wish(says_commit)
+    seen = wish.fulfilled.wait(6)
+    scene.place.database_gate.open()
+    return "lost" if seen else ""
+
+
+@fault(Lane.SERVICE)
+def database_connections_cut(scene: Scene, chance: random.Random) -> str:
+    return f"{n} of them" if (n := scene.place.database_gate.break_links()) else ""
+
+
+@fault(Lane.SERVICE)
+def database_unreachable(scene: Scene, chance: random.Random) -> str:
+    gate = scene.place.database_gate
+    cut = gate.close()
+    time.sleep(chance.uniform(0.5, 3))  # how long
+    gate.open()
+    return f"{cut} connections" if cut else ""
+
+
+@fault(Lane.SERVICE)
+def database_silent(scene: Scene, chance: random.Random) -> str:
+    gate = scene.place.database_gate
+    gate.hold()
+    time.sleep(0.3)  # what was on its way
+    before = gate.passed
+    time.sleep(chance.uniform(0.5, 4))  # how long
+    held = gate.passed == before
+    gate.open()
+    return f"{gate.links} connections" if held else ""
+
+
+@fault(Lane.SERVICE)
+def database_slow(scene: Scene, chance: random.Random) -> str:
+    gate = scene.place.database_gate
+    gate.delay = chance.choice((0.02, 0.1))
+    before = gate.passed
+    time.sleep(chance.uniform(2, 4))  # how long
+    slow, gate.delay = gate.delay, 0.0
+    return f"{slow} s each way" if gate.passed > before else ""
+
+
+@fault(Lane.SERVICE)
+def database_read_only(scene: Scene, chance: random.Random) -> str:
+    """As after a failover: also for the connections that are there."""
+    scene.place.query("ALTER DATABASE chaos SET default_transaction_read_only = on")
+    try:
+        ended = end_backends(scene, "IS NOT NULL", 1000)
+        refused = False
+        try:
+            scene.place.query(f"INSERT INTO {scene.name}.accounts VALUES (1000, 0)")
+        except psycopg.errors.ReadOnlySqlTransaction:
+            refused = True
+        time.sleep(chance.uniform(1, 4))  # how long
+    finally:
+        with psycopg.connect(scene.place.database, autocommit=True) as server:
+            server.execute("SET default_transaction_read_only = off")
+            server.execute("ALTER DATABASE chaos RESET default_transaction_read_only")
+        end_backends(scene, "IS NOT NULL", 1000)
+    return f"{ended} connections, writes refused" if refused else ""
+
+
+def has_small_disk(place: Place) -> bool:
+    return place.disk.mounted
+
+
+@fault(Lane.SERVICE, 1, has_small_disk)
+def database_disk_full(scene: Scene, chance: random.Random) -> str:
+    """Nothing more can be written into tables; seen by a write of our own."""
+    place = scene.place
+    filled, refused = place.disk.fill(), False
+
+    def full() -> bool:
+        try:
+            place.query(
+                f"INSERT INTO {scene.name}.effects (id, key)"
+                " SELECT '', repeat('x', 8000) FROM generate_series(1, 200) WHERE false"
+            )
+            place.query("CREATE TEMPORARY TABLE filler AS SELECT repeat(md5(g::text), 60) AS x"
+                        " FROM generate_series(1, 3000) g")  # fmt: skip
+        except psycopg.errors.DiskFull:
+            return True
+        return False
+
+    try:
+        refused = until(full, 5)
+        time.sleep(chance.uniform(1, 4))  # how long
+    finally:
+        place.disk.free()
+    return f"{filled >> 20} MiB taken, writes refused" if refused else ""
+
+
+@fault(Lane.SERVICE)
+def database_locks_held(scene: Scene, chance: random.Random) -> str:
+    """Somebody locks the rows that handlers want, and then the whole table of effects."""
+    table = chance.choice(("accounts", "effects"))
+    with psycopg.connect(scene.place.database) as holder:
+        try:
+            holder.execute("SET lock_timeout = '5s'")
+            holder.execute(f"LOCK TABLE {scene.name}.{table} IN ACCESS EXCLUSIVE MODE".encode())
+        except psycopg.errors.LockNotAvailable:
+            return ""
+        waiting = until(
+            lambda: scene.place.query(
+                "SELECT count(*) FROM pg_locks WHERE NOT granted AND database ="
+                " (SELECT oid FROM pg_database WHERE datname = 'chaos')"
+            )[0][0],
+            4,
+        )
+        time.sleep(chance.uniform(0.2, 3))  # how long
+        holder.rollback()
+    return f"{table}: others waited" if waiting else ""
+
+
+@fault(Lane.SERVICE)
+def database_idle_sessions_ended(scene: Scene, chance: random.Random) -> str:
+    """`idle_session_timeout` of the server, shorter than any pause between two chunks."""
+    scene.place.query("ALTER DATABASE chaos SET idle_session_timeout = '150ms'")
+    try:
+        end_backends(scene, "= 'idle'", 1000)  # new connections have it
+        before = _ended_idle(scene)
+        time.sleep(chance.uniform(2, 4))  # how long
+        ended = _ended_idle(scene) - before
+    finally:
+        scene.place.query("ALTER DATABASE chaos RESET idle_session_timeout")
+        end_backends(scene, "IS NOT NULL", 1000)
+    return f"{ended} sessions" if ended else ""
+
+
+def _ended_idle(scene: Scene) -> int:
+    log = scene.place.stack.data / "postgres.log"
+    return log.read_text(errors="replace").count("idle-session timeout")
+
+
+@fault(Lane.SERVICE, 0.5)
+def database_deadlocks(scene: Scene, chance: random.Random) -> str:
+    """Handlers lock rows in different orders all the time; seen in the server's statistics."""
+
+    def count() -> int:
+        return int(scene.place.query(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = 'chaos'"
+        )[0][0])  # fmt: skip
+
+    before = count()
+    seen = until(lambda: count() > before, 8)
+    return f"{count() - before} deadlocks" if seen else ""

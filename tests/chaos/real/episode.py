@@ -1,0 +1,253 @@
+"""One episode: a group on one topic, with one protocol and one ordering, under faults."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.chaos.real import (  # noqa: F401 - their faults register themselves
+    database_faults,
+    kafka_faults,
+    machine_faults,
+    member_faults,
+    redis_faults,
+    worker_faults,
+)
+from tests.chaos.real.facts import (
+    Facts,
+    commits_of,
+    effects_of,
+    entries_of,
+    letters_of,
+    rows_of,
+    statuses_of,
+)
+from tests.chaos.real.faults import FAULTS, Lane, LaneRunner, Scene, Struck
+from tests.chaos.real.members import CODES, ROOT, Members, until
+from tests.chaos.real.orders import Orders
+from tests.chaos.real.outside import Outside
+from tests.chaos.real.place import Place
+from tests.chaos.real.producer import ChaosProducer
+from tests.chaos.real.resources import Sample, Watch
+from tests.chaos.real.schedule import schedule
+from tests.chaos.real.traffic import Traffic
+
+PROTOCOLS = {
+    "range": {"ONCEPOOL_KAFKA_PROTOCOL": "classic", "ONCEPOOL_KAFKA_ASSIGNOR": "range",
+              "ONCEPOOL_KAFKA_SESSION_TIMEOUT": "6"},
+    "cooperative-sticky": {"ONCEPOOL_KAFKA_PROTOCOL": "classic",
+                           "ONCEPOOL_KAFKA_ASSIGNOR": "cooperative-sticky",
+                           "ONCEPOOL_KAFKA_SESSION_TIMEOUT": "6"},
+    "consumer": {"ONCEPOOL_KAFKA_PROTOCOL": "consumer"},
+}  # fmt: skip
+SETTLING = 150.0
+"""Seconds in which everything must have come to an end once nothing strikes any more."""
+MEMORY_LIMIT = "700MiB"
+
+
+@dataclass(frozen=True)
+class EpisodePlan:
+    """What an episode is to be."""
+
+    name: str
+    protocol: str
+    ordering: str
+    seed: int
+    seconds: float
+    instances: int
+    rate: float
+    calm: float
+    """Mean seconds between two faults of one lane."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of faults; all where it is empty."""
+    workers: int = 2
+    partitions: int = 6
+
+
+@dataclass
+class Outcome:
+    """What came of an episode."""
+
+    plan: EpisodePlan
+    facts: Facts
+    began: float
+    calm_at: float
+    """When the last fault was over."""
+    ended: float
+    samples: list[Sample] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+    operator_retries: int = 0
+    exit_codes: list[int] = field(default_factory=list)
+    log_folder: Path | None = None
+
+
+class Episode:
+    """Runs a plan at a place."""
+
+    def __init__(self, place: Place, plan: EpisodePlan) -> None:
+        self._place, self._plan = place, plan
+        self._folder = place.folder / plan.name
+        (self._folder / "orders").mkdir(parents=True)
+        self._entries = self._folder / "entries.log"
+        self._operator_retries = 0
+
+    def run(self) -> Outcome:
+        plan, place = self._plan, self._place
+        place.prepare(plan.name, plan.partitions)
+        with Outside(plan.seed, lose=0.02) as outside:
+            members = Members(self._environment(outside.port), self._folder)
+            producer = ChaosProducer(
+                Traffic(plan.seed, plan.name), kafka=place.kafka, redis_port=place.redis_port,
+                topic=plan.name, prefix=plan.name, rate=plan.rate,
+                window=max(200, int(plan.rate * 6)), patience=8.0,
+            )  # fmt: skip
+            watch = Watch(members, lambda: len(producer.pending), 2.0)
+            try:
+                return self._run(members, producer, watch, outside)
+            finally:
+                for member in members.alive:
+                    member.kill()
+                watch.end()
+                producer.end()
+
+    def _run(
+        self, members: Members, producer: ChaosProducer, watch: Watch, outside: Outside
+    ) -> Outcome:
+        plan, place = self._plan, self._place
+        for _ in range(plan.instances):
+            members.start()
+        assert until(lambda: len(members.serving) == plan.instances, 90), "no instance serves"
+        producer.start()
+        began = time.time()
+        assert until(lambda: len(producer.ledger.ends) > 50, 60), "nothing is answered"
+        scene = Scene(
+            place, members, Orders(self._folder / "orders"), plan.name, plan.partitions,
+            plan.protocol, lambda: len(producer.pending),
+        )  # fmt: skip
+        struck = self._strike(scene)
+        place.mend()
+        calm_at = time.time()
+        producer.quiet()
+        while len(members.serving) < plan.instances and members.start():
+            until(lambda: len(members.serving) >= plan.instances, 40)
+        until(lambda: self._settled(producer), SETTLING)
+        by_itself = members.unexpected_ends()
+        facts = Facts(
+            ledger=producer.ledger, ordering=plan.ordering, rows={}, letters=[], effects=[],
+            charges=outside.charges, entries=[], commits=[], statuses={}, names={}, how={},
+            struck=struck, ended_by_itself=by_itself,
+        )  # fmt: skip
+        codes = [member.stop() for member in members.alive]
+        facts.ended_by_itself += [f"exit code {code}" for code in codes if code not in CODES]
+        self._gather(facts, members)
+        producer.end()
+        if producer.trouble is not None:
+            raise producer.trouble
+        return Outcome(
+            plan, facts, began, calm_at, time.time(), watch.samples, sorted(producer.pending),
+            self._operator_retries, codes, self._folder,
+        )  # fmt: skip
+
+    def _strike(self, scene: Scene) -> list[Struck]:
+        plan, end = self._plan, time.monotonic() + self._plan.seconds
+        lanes = []
+        fitting = [
+            f
+            for f in FAULTS.values()
+            if f.needs(scene.place) and (not plan.kinds or f.kind in plan.kinds)
+        ]
+        for lane in Lane:
+            weights = {f.kind: f.weight for f in fitting if f.lane is lane}
+            planned = schedule(plan.seed, lane, weights, plan.calm)
+            lanes.append(LaneRunner(scene, iter(planned), end))
+        for runner in lanes:
+            runner.start()
+        for runner in lanes:
+            runner.wait(max(0.0, end - time.monotonic()) + 1)
+            assert runner.join(150), "a fault does not come to its end"
+        return sorted(itertools.chain(*(r.struck for r in lanes)), key=lambda s: s.began)
+
+    def _settled(self, producer: ChaosProducer) -> bool:
+        """Whether everything has its answer; an operator retries what is dead meanwhile."""
+        if not producer.pending:
+            waiting = self._place.query(
+                f"SELECT count(*) FROM {self._plan.name}.requests"
+                " WHERE state IN ('waiting', 'running')"
+            )
+            return bool(waiting[0][0] == 0)
+        [(dead,)] = self._place.query(
+            f"SELECT count(*) FROM {self._plan.name}.requests WHERE state = 'dead'"
+        )
+        if dead:
+            subprocess.run(
+                [sys.executable, "-m", "consumer", "requests", "retry", "--state", "dead", "--yes"],
+                cwd=ROOT, env={**os.environ, **self._environment(0)}, check=False,
+                capture_output=True,
+            )  # fmt: skip
+            self._operator_retries += int(dead)
+        time.sleep(0.5)
+        return False
+
+    def _gather(self, facts: Facts, members: Members) -> None:
+        place, name = self._place, self._plan.name
+        until(lambda: not self._left(), 5)
+        facts.left = self._left()
+        facts.rows = rows_of(place, name)
+        facts.letters = letters_of(place, name)
+        facts.effects = effects_of(place, name)
+        facts.entries = entries_of(self._entries)
+        facts.commits = commits_of(place, name)
+        facts.statuses = statuses_of(place, name, list(facts.ledger.items))
+        facts.names = {m.pid: m.name for m in members.all}
+        facts.how = {m.name: m.how or "stopped" for m in members.all}
+
+    def _left(self) -> list[str]:
+        """Processes of this episode, and transactions of ours that are open."""
+        found = []
+        for process in psutil.process_iter(["pid", "cmdline"]):
+            try:
+                if process.environ().get("CHAOS_SCHEMA") == self._plan.name:
+                    found.append(f"process {process.info['pid']}: {process.info['cmdline']}")
+            except psutil.Error:
+                continue
+        rows = self._place.query(
+            "SELECT pid, state FROM pg_stat_activity WHERE datname = 'chaos'"
+            " AND application_name LIKE 'oncepool%'"
+        )
+        return found + [f"database session {pid}: {state}" for pid, state in rows]
+
+    def _environment(self, outside: int) -> dict[str, str]:
+        plan, place = self._plan, self._place
+        variables = {
+            "ONCEPOOL_APP": "tests.chaos.real.app:app",
+            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": place.kafka,
+            "ONCEPOOL_KAFKA_TOPICS": plan.name,
+            "ONCEPOOL_KAFKA_GROUP": plan.name,
+            "ONCEPOOL_DATABASE_URL": place.gated_database,
+            "ONCEPOOL_DATABASE_SCHEMA": plan.name,
+            "ONCEPOOL_REDIS_URL": place.redis_url,
+            "ONCEPOOL_REDIS_PREFIX": plan.name,
+            "ONCEPOOL_ORDERING": plan.ordering,
+            "ONCEPOOL_WORKERS": str(plan.workers),
+            "ONCEPOOL_MAX_IN_HAND": "2000",
+            "ONCEPOOL_LEASE": "5",
+            "ONCEPOOL_SWEEP_INTERVAL": "1",
+            "ONCEPOOL_GRACE": "10",
+            "ONCEPOOL_WORKER_MEMORY_LIMIT": MEMORY_LIMIT,
+            "ONCEPOOL_LOG_FORMAT": "json",
+            "CHAOS_SCHEMA": plan.name,
+            "CHAOS_OUTSIDE": str(outside),
+            "CHAOS_ENTRIES": str(self._entries),
+            "CHAOS_ORDERS": str(self._folder / "orders"),
+            **PROTOCOLS[plan.protocol],
+        }
+        if place.temporary.mounted:
+            variables["TMPDIR"] = str(place.temporary.folder)
+        return variables

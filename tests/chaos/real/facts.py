@@ -1,0 +1,121 @@
+"""What is known after an episode, gathered from outside of the code under test."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.chaos.real.faults import Struck
+from tests.chaos.real.place import Place
+from tests.chaos.real.producer import SendLedger
+from tests.support.committed_offsets import Landed, landed
+
+Spot = tuple[int, int]
+"""Partition and offset."""
+
+
+class Row(NamedTuple):
+    """A request as the journal has it."""
+
+    id: str
+    type: str
+    state: str
+    code: str
+    resends: int
+    partition: int
+    offset: int
+    run: int
+
+
+class Effect(NamedTuple):
+    """One row that a handler left, in the order in which they were made."""
+
+    seq: int
+    id: str
+    key: str
+    n: int
+    type: str
+    partition: int
+    offset: int
+    main: int
+
+
+class Entry(NamedTuple):
+    """One time that a handler was entered."""
+
+    id: str
+    partition: int
+    offset: int
+    main: int
+    worker: int
+
+
+@dataclass
+class Facts:
+    """All that the checks look at."""
+
+    ledger: SendLedger
+    ordering: str
+    rows: dict[str, Row]
+    letters: list[tuple[Spot, str]]
+    effects: list[Effect]
+    charges: Counter[str]
+    entries: list[Entry]
+    commits: list[Landed]
+    statuses: dict[str, tuple[str, str]]
+    names: dict[int, str]
+    """Of instances, by the pid of their main process."""
+    how: dict[str, str]
+    """How each instance ended, by its name: killed or stopped."""
+    struck: list[Struck] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """Processes and transactions that were there after the end."""
+    ended_by_itself: list[str] = field(default_factory=list)
+
+
+def rows_of(place: Place, schema: str) -> dict[str, Row]:
+    found = place.query(
+        "SELECT id, type, state, code, resends, partition, kafka_offset, run"
+        f" FROM {schema}.requests"
+    )
+    return {row[0]: Row(*row) for row in found}
+
+
+def letters_of(place: Place, schema: str) -> list[tuple[Spot, str]]:
+    found = place.query(f"SELECT partition, kafka_offset, reason FROM {schema}.dead_letters")
+    return [((partition, offset), reason) for partition, offset, reason in found]
+
+
+def effects_of(place: Place, schema: str) -> list[Effect]:
+    found = place.query(
+        "SELECT seq, id, key, n, type, partition, kafka_offset, main"
+        f" FROM {schema}.effects ORDER BY seq"
+    )
+    return [Effect(*row) for row in found]
+
+
+def entries_of(log: Path) -> list[Entry]:
+    if not log.exists():
+        return []
+    parts = (line.split("\t") for line in log.read_text().splitlines())
+    return [Entry(p[0], int(p[1]), int(p[2]), int(p[3]), int(p[4])) for p in parts if len(p) == 5]
+
+
+def statuses_of(place: Place, prefix: str, ids: list[str]) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    with place.redis() as client:
+        for start in range(0, len(ids), 1000):
+            some = ids[start : start + 1000]
+            values = client.mget([f"{prefix}:status:{name}" for name in some])
+            for name, value in zip(some, values, strict=True):
+                if value is not None:
+                    status = json.loads(value)
+                    found[name] = (status["state"], status["code"])
+    return found
+
+
+def commits_of(place: Place, name: str) -> list[Landed]:
+    return landed(place.stack.kafka, name, name)

@@ -1,0 +1,118 @@
+"""What a fault is, and how one lane of them is run."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tests.chaos.real.members import Members
+from tests.chaos.real.orders import Orders
+from tests.chaos.real.place import Place
+from tests.chaos.real.schedule import Planned
+
+
+class Lane(StrEnum):
+    """Faults of one lane strike one after the other, those of different lanes beside each other."""
+
+    PROCESS = "process"
+    SERVICE = "service"
+
+
+@dataclass
+class Scene:
+    """What faults strike: one episode."""
+
+    place: Place
+    members: Members
+    orders: Orders
+    name: str
+    """Topic, schema, prefix and group."""
+    partitions: int
+    protocol: str
+    pending: Callable[[], int]
+    """How many requests have no answer now."""
+
+
+Strike = Callable[[Scene, random.Random], str]
+"""Does harm, undoes what has to be undone, and says what was seen of it; "" where nothing was."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault."""
+
+    kind: str
+    lane: Lane
+    strike: Strike
+    weight: float = 1.0
+    needs: Callable[[Place], bool] = lambda _: True
+
+
+@dataclass
+class Struck:
+    """One fault that struck. Times are seconds since the epoch."""
+
+    kind: str
+    began: float
+    ended: float
+    evidence: str
+    """Empty: it had no effect that was seen, and does not count."""
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(
+    lane: Lane, weight: float = 1.0, needs: Callable[[Place], bool] = lambda _: True
+) -> Callable[[Strike], Strike]:
+    """Registers a function as a kind of fault, under its name."""
+
+    def register(strike: Strike) -> Strike:
+        kind = getattr(strike, "__name__", "")
+        FAULTS[kind] = Fault(kind, lane, strike, weight, needs)
+        return strike
+
+    return register
+
+
+class LaneRunner:
+    """Lets the faults of one lane strike, in a thread of its own, until it is told to end."""
+
+    def __init__(self, scene: Scene, planned: Iterator[Planned], until: float) -> None:
+        """`until`: no fault begins after this time (monotonic)."""
+        self.struck: list[Struck] = []
+        self._scene, self._planned, self._until = scene, planned, until
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout: float) -> bool:
+        """Whether it came to its end in time."""
+        self._over.set()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def wait(self, timeout: float) -> bool:
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        for plan in self._planned:
+            if self._over.wait(plan.after) or time.monotonic() > self._until:
+                return
+            began = time.time()
+            try:
+                evidence = FAULTS[plan.kind].strike(self._scene, random.Random(plan.seed))
+            except Exception as error:  # noqa: BLE001 - a fault that failed has no effect
+                evidence = ""
+                self.struck.append(
+                    Struck(f"{plan.kind} (error: {error!r:.150})", began, time.time(), "")
+                )
+                continue
+            self.struck.append(Struck(plan.kind, began, time.time(), evidence))

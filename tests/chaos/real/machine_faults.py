@@ -1,0 +1,54 @@
+"""Faults of the machine: its disk, and what a process may have of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+import psutil
+
+from tests.chaos.real.faults import Lane, Scene, fault
+from tests.chaos.real.members import until
+from tests.chaos.real.place import Place
+from tests.support.service import runs
+
+
+def has_temporary(place: Place) -> bool:
+    return place.temporary.mounted
+
+
+@fault(Lane.PROCESS, 1, has_temporary)
+def temporary_folder_full(scene: Scene, chance: random.Random) -> str:
+    """While it is full a worker is killed, and another one has to start."""
+    filled = scene.place.temporary.fill()
+    try:
+        found = scene.members.worker(chance)
+        if found is None:
+            return ""
+        os.kill(found[1], signal.SIGKILL)
+        until(lambda: not runs(found[1]), 10)
+        time.sleep(chance.uniform(0.5, 2))  # how long
+    finally:
+        scene.place.temporary.free()
+    return f"{filled >> 20} MiB, worker {found[1]} of instance {found[0].number} killed"
+
+
+@fault(Lane.PROCESS, 1)
+def descriptors_exhausted(scene: Scene, chance: random.Random) -> str:
+    """The main process may open no more files; a worker dies and cannot be replaced meanwhile."""
+    member = scene.members.pick(chance)
+    workers = member.children() if member else []
+    if member is None or not workers:
+        return ""
+    process = psutil.Process(member.pid)
+    soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
+    before = member.said("a worker could not be started")
+    process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds(), hard))
+    try:
+        os.kill(chance.choice(workers), signal.SIGKILL)
+        seen = until(lambda: member.said("a worker could not be started") > before, 8)
+    finally:
+        process.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+    return f"instance {member.number}" if seen else ""

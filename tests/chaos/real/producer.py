@@ -1,0 +1,220 @@
+"""The producer under chaos: sends, reads statuses from Redis, sends again, and keeps the ledger.
+
+It follows docs/contract.md and imports nothing of the project.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import redis
+from confluent_kafka import KafkaException, Producer
+
+from tests.chaos.real.traffic import Item, Kind, Traffic
+
+FINAL = {"done", "rejected", "superseded"}
+SETTLED = FINAL | {"failed", "in_doubt", "dead", "cancelled"}
+WITHOUT_ROW = {"database_unavailable", "shutdown"}
+"""Codes of a `failed` that asks for another send."""
+AT_ONCE = 400
+LONGEST = 8.0
+
+
+@dataclass(slots=True)
+class Copy:
+    """One message that the broker has confirmed."""
+
+    id: str
+    kind: Kind
+    number: int
+    """0: the first one of its item."""
+    partition: int
+    offset: int
+    at: float
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request without its answer."""
+
+    item: Item
+    first: float
+    due: float
+    pause: float
+    timestamp: int
+    sends: int = 1
+    refused: str = ""
+    """`v` of the last status that asked for another send."""
+    heard: str = ""
+    """`v` of the last status that said that it is at work: the same one again is no news."""
+
+
+@dataclass
+class SendLedger:
+    """What was sent, and what the producer was told."""
+
+    items: dict[str, Item] = field(default_factory=dict)
+    copies: list[Copy] = field(default_factory=list)
+    ends: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Id -> state and code that ended it for the producer."""
+    answered: list[tuple[float, float]] = field(default_factory=list)
+    """(first sent, answered), seconds since the epoch, of each request."""
+    resends: Counter[str] = field(default_factory=Counter)
+    """By what made it send again."""
+    refusals: list[tuple[float, str, str]] = field(default_factory=list)
+    """(when seen, id, code) of each `failed` that asked for another send."""
+    silences: list[tuple[float, float, str]] = field(default_factory=list)
+    """(sent, sent again, id) where nothing was heard of a first copy."""
+    changed: list[str] = field(default_factory=list)
+    """Final statuses that became another one."""
+    undelivered: int = 0
+    """Messages that the broker did not confirm in time; they may be there all the same."""
+
+
+class ChaosProducer:
+    """Sends `rate` requests a second, at most `window` without an answer, in a thread of its own.
+
+    `patience`: seconds without news after which a request is sent again, doubling.
+    """
+
+    def __init__(
+        self, traffic: Traffic, *, kafka: str, redis_port: int, topic: str, prefix: str,
+        rate: float, window: int, patience: float,
+    ) -> None:  # fmt: skip
+        self.ledger = SendLedger()
+        self.pending: dict[str, Pending] = {}
+        self._traffic, self._topic, self._prefix = traffic, topic, prefix
+        self._rate, self._window, self._patience = rate, window, patience
+        self._random = random.Random(traffic.seed)
+        self._kafka = Producer({
+            "bootstrap.servers": kafka, "acks": "all", "linger.ms": 5, "enable.idempotence": True,
+            "partitioner": "murmur2_random", "message.timeout.ms": 120_000, "log_level": 0,
+            "reconnect.backoff.max.ms": 500,
+        })  # fmt: skip
+        self._redis = redis.Redis(port=redis_port, socket_timeout=2, socket_connect_timeout=1)
+        self._sending, self._over = threading.Event(), threading.Event()
+        self._sending.set()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._turn: deque[str] = deque()
+        self.trouble: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def quiet(self) -> None:
+        """Nothing new any more; what is pending goes on."""
+        self._sending.clear()
+
+    def end(self) -> None:
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join(60)
+        self._kafka.flush(30)
+
+    def _run(self) -> None:
+        began, made = time.monotonic(), 0
+        try:
+            while not self._over.is_set():
+                now = time.monotonic()
+                if self._sending.is_set():
+                    wanted = int((now - began) * self._rate) - made
+                    room = self._window - len(self.pending)
+                    for _ in range(max(0, min(wanted, room, 200))):
+                        self._first(self._traffic.next())
+                        made += 1
+                    if wanted > room:  # what there was no room for is not made up for
+                        began, made = now, 0
+                self._kafka.poll(0)
+                self._read()
+                self._again()
+                time.sleep(0.02)
+        except BaseException as error:  # noqa: BLE001 - told by who waits
+            self.trouble = error
+
+    def _first(self, item: Item) -> None:
+        now = time.time()
+        stamp = item.timestamp or time.time_ns() // 1_000_000
+        if item.kind is Kind.REQUEST:
+            self.ledger.items[item.id] = item
+            self.pending[item.id] = Pending(item, now, now + self._patience, self._patience, stamp)
+            self._turn.append(item.id)
+        self._send(item, 0, stamp)
+        if item.kind is Kind.REQUEST and self._random.random() < 0.01:
+            self._send(item, 1, stamp)  # a copy that nobody needed
+
+    def _send(self, item: Item, number: int, stamp: int) -> None:
+        sent = time.time()
+
+        def confirmed(error: Any, message: Any) -> None:
+            if error is not None:
+                self.ledger.undelivered += 1
+                return
+            copy = Copy(item.id, item.kind, number, message.partition(), message.offset(), sent)
+            self.ledger.copies.append(copy)
+
+        while True:
+            try:
+                self._kafka.produce(
+                    self._topic, item.value, item.key, headers=item.headers, timestamp=stamp,
+                    on_delivery=confirmed,
+                )  # fmt: skip
+                return
+            except BufferError:
+                self._kafka.poll(0.1)
+            except KafkaException:
+                self.ledger.undelivered += 1
+                return
+
+    def _read(self) -> None:
+        """Statuses of some of the pending requests, in turn."""
+        turn = [self._turn.popleft() for _ in range(min(AT_ONCE, len(self._turn)))]
+        ids = [name for name in turn if name in self.pending]
+        if not ids:
+            return
+        try:
+            values = self._redis.mget([f"{self._prefix}:status:{name}" for name in ids])
+        except redis.RedisError:
+            self._turn.extend(ids)
+            return
+        for name, value in zip(ids, values, strict=True):
+            if value is not None:
+                self._hear(self.pending[name], json.loads(value))
+        self._turn.extend(name for name in ids if name in self.pending)
+
+    def _hear(self, pending: Pending, status: dict[str, Any]) -> None:
+        item, now, state = pending.item, time.time(), status["state"]
+        if (state in FINAL or state in item.ends) and status["code"] not in WITHOUT_ROW:
+            del self.pending[item.id]
+            self.ledger.ends[item.id] = (state, status["code"])
+            self.ledger.answered.append((pending.first, now))
+            if item.type == "move" and state == "done" and self._random.random() < 0.005:
+                self._send(self._traffic.conflict(item), 0, time.time_ns() // 1_000_000)
+        elif state in ("waiting", "running"):
+            if (news := f"{status['v']} {status.get('retry_at')}") != pending.heard:
+                pending.heard = news
+                pending.due = now + self._patience
+                if status.get("retry_at"):
+                    until = datetime.fromisoformat(status["retry_at"]).timestamp()
+                    pending.due = max(pending.due, until + self._patience)
+        elif state in SETTLED and status["v"] != pending.refused and state != "dead":
+            pending.refused = status["v"]
+            pending.due = min(pending.due, now + 0.5)
+            self.ledger.refusals.append((now, item.id, status["code"]))
+
+    def _again(self) -> None:
+        now = time.time()
+        for pending in [p for p in self.pending.values() if p.due <= now]:
+            if not pending.refused and pending.sends == 1:
+                self.ledger.silences.append((pending.first, now, pending.item.id))
+            self.ledger.resends["refused" if pending.refused else "silence"] += 1
+            pending.pause = min(pending.pause * 2, LONGEST)
+            pending.due = now + pending.pause
+            self._send(pending.item, pending.sends, pending.timestamp)
+            pending.sends += 1

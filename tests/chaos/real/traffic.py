@@ -1,0 +1,110 @@
+"""What is sent: requests of every kind, from a seed. Pure."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from tests.chaos.odd_messages import LETTER, Generator
+
+KEYS = 60
+ACCOUNTS = 6
+
+
+class Kind(StrEnum):
+    """What a message is to the ledger."""
+
+    REQUEST = "request"
+    CONFLICT = "conflict"
+    """Another payload under an id that is done."""
+    MALFORMED = "malformed"
+
+
+@dataclass(slots=True)
+class Item:
+    """One request, or one message that is none."""
+
+    id: str
+    kind: Kind
+    type: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    n: int = 0
+    """Its number among those of its key."""
+    ends: frozenset[str] = frozenset({"done"})
+    """States in which it may end."""
+    timestamp: int = 0
+
+
+MIX: dict[str, float] = {
+    "move": 50, "batch": 10, "pure": 8, "charge": 7, "blind": 2, "shaky": 4, "swap": 4, "later": 4,
+    "recount": 4, "refused": 2, "orphan": 0.4, "nul": 0.4,
+}  # fmt: skip
+"""Shares of the types."""
+ENDS: dict[str, frozenset[str]] = {
+    "recount": frozenset({"done", "superseded"}),
+    "blind": frozenset({"done", "in_doubt"}),
+    "refused": frozenset({"rejected"}),
+    "orphan": frozenset({"failed"}),
+    "nul": frozenset({"failed"}),
+}
+EFFECTS = {"pure": "none", "charge": "external", "blind": "external"}
+"""Types that are not `transaction`."""
+MALFORMED_SHARE = 0.02
+
+
+@dataclass
+class Traffic:
+    """An endless row of items; the same seed makes the same ones, but for times."""
+
+    seed: int
+    name: str
+    made: int = 0
+    _numbers: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._odd = Generator(self.seed, valid=0)
+
+    def next(self) -> Item:
+        self.made += 1
+        if self._random.random() < MALFORMED_SHARE:
+            return self._malformed()
+        [type_] = self._random.choices(list(MIX), list(MIX.values()))
+        id_ = f"{self.name}-{self.made}"
+        key = f"k{self._random.randrange(KEYS)}"
+        self._numbers[key] += 1
+        payload: dict[str, Any] = {"key": key, "n": self._numbers[key]}
+        headers: list[tuple[str, bytes | None]] = [
+            ("ce_id", id_.encode()), ("ce_type", type_.encode()),
+        ]  # fmt: skip
+        match type_:
+            case "shaky":
+                payload["fails"] = self._random.choice((0, 1, 1, 2))
+            case "swap":
+                payload["accounts"] = self._random.sample(range(ACCOUNTS), 2)
+                key = id_  # two of one lane never meet
+            case "later":
+                due = datetime.now(UTC) + timedelta(seconds=self._random.uniform(0.5, 3))
+                headers.append(("ce_notbefore", due.isoformat().encode()))
+        ends = ENDS.get(type_, frozenset({"done"}))
+        return Item(id_, Kind.REQUEST, type_, key.encode(), json.dumps(payload).encode(), headers,
+                    payload["n"], ends)  # fmt: skip
+
+    def conflict(self, item: Item) -> Item:
+        """Another payload under the id of an item that is done."""
+        value = json.dumps({"key": "other", "n": -1}).encode()
+        return Item(item.id, Kind.CONFLICT, item.type, item.key, value, item.headers)
+
+    def _malformed(self) -> Item:
+        while (message := self._odd.next()).end != LETTER:
+            pass
+        # A value or key that the broker would refuse is no message.
+        return Item(message.id, Kind.MALFORMED, "", message.key, message.value, message.headers,
+                    timestamp=message.timestamp)  # fmt: skip

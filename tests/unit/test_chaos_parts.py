@@ -1,0 +1,269 @@
+"""The chaos suite's own parts: its schedule, its gate, and that its checks see what is wrong."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.real.checks import CHECKS, balance, kept_order
+from tests.chaos.real.facts import Effect, Entry, Facts, Row
+from tests.chaos.real.gate import Frames, Gate, is_offset_commit
+from tests.chaos.real.orders import Obedience, Orders
+from tests.chaos.real.producer import Copy, SendLedger
+from tests.chaos.real.schedule import schedule
+from tests.chaos.real.traffic import Item, Kind, Traffic
+from tests.support.committed_offsets import Landed
+from tests.support.waiting import eventually
+
+MAIN, OTHER = 10, 20
+
+
+# Schedule and traffic
+
+
+def test_the_same_seed_is_the_same_schedule_with_every_kind_first() -> None:
+    weights = {"a": 1.0, "b": 0.1, "c": 2.0, "never": 0.0}
+    made = schedule(7, "service", weights, 1.0)
+    assert made == schedule(7, "service", weights, 1.0)
+    assert made != schedule(8, "service", weights, 1.0)
+    assert sorted(plan.kind for plan in made[:3]) == ["a", "b", "c"]
+    assert {plan.kind for plan in made} == {"a", "b", "c"}
+
+
+def test_the_same_seed_is_the_same_traffic() -> None:
+    def items(seed: int) -> list[tuple[str, str, bytes | None]]:
+        traffic = Traffic(seed, "x")
+        return [(item.id, item.type, item.key) for item in (traffic.next() for _ in range(500))]
+
+    assert items(1) == items(1)
+    assert items(1) != items(2)
+    assert {type_ for _, type_, _ in items(1)} >= {"", "move", "charge", "pure", "recount"}
+
+
+def test_an_order_is_taken_once_and_withdrawn_where_nobody_takes_it(tmp_path: Path) -> None:
+    orders, hands = Orders(tmp_path), Obedience(str(tmp_path))
+    order = orders.give("in_handler", "hold 1.5")
+    assert hands.take("before_commit", "x") is None
+    assert hands.take("in_handler", "id-1") == "hold 1.5"
+    assert hands.take("in_handler", "id-2") is None
+    found = order.evidence(5)
+    assert found is not None
+    assert found["about"] == "id-1"
+    assert orders.give("in_handler", "kill").evidence(0) is None
+    assert hands.take("in_handler", "id-3") is None
+
+
+# Gate
+
+
+@pytest.fixture
+def echo() -> Iterator[socket.socket]:
+    """Answers each byte with itself."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    end, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=answer, args=(end,), daemon=True).start()
+
+        def answer(end: socket.socket) -> None:
+            with end:
+                while data := end.recv(100):
+                    end.sendall(data)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def kafka_request(api: int, correlation: int) -> bytes:
+    body = struct.pack(">hhi", api, 8, correlation) + b"rest"
+    return struct.pack(">i", len(body)) + body
+
+
+def test_frames_are_whole_however_they_arrive() -> None:
+    data = kafka_request(8, 1) + kafka_request(3, 2)
+    frames = Frames()
+    found = [frame for at in range(len(data)) for frame in frames.feed(data[at : at + 1])]
+    assert found == [kafka_request(8, 1), kafka_request(3, 2)]
+    assert [is_offset_commit(frame) for frame in found] == [True, False]
+
+
+def test_a_gate_loses_one_reply_cuts_and_opens_again(echo: socket.socket) -> None:
+    with Gate(echo.getsockname()) as gate:
+        with socket.create_connection(("127.0.0.1", gate.port), 5) as client:
+            client.sendall(b"hello")
+            assert client.recv(100) == b"hello"
+            wish = gate.wish(lambda data: b"COMMIT" in data)
+            client.sendall(b"COMMIT")
+            assert client.recv(100) == b""
+            assert wish.fulfilled.is_set()
+        with socket.create_connection(("127.0.0.1", gate.port), 5) as client:
+            eventually(lambda: gate.links == 1)
+            assert gate.close() == 1
+            assert client.recv(100) == b""
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", gate.port), 5)
+        gate.open()
+        with socket.create_connection(("127.0.0.1", gate.port), 5) as client:
+            client.sendall(b"again")
+            assert client.recv(100) == b"again"
+
+
+# Checks: each sees what is wrong in facts that are right but for one thing
+
+
+def right() -> Facts:
+    """Two requests of one key, one malformed message: all as it has to be."""
+    ledger = SendLedger()
+    for n, name in enumerate(("a", "b"), 1):
+        ledger.items[name] = Item(name, Kind.REQUEST, "move", b"k", b"{}", [], n)
+        ledger.copies.append(Copy(name, Kind.REQUEST, 0, 0, n, 0.0))
+        ledger.ends[name] = ("done", "ok")
+    ledger.copies.append(Copy("odd", Kind.MALFORMED, 0, 0, 3, 0.0))
+    return Facts(
+        ledger=ledger,
+        ordering="key",
+        rows={
+            "a": Row("a", "move", "done", "ok", 0, 0, 1, 1),
+            "b": Row("b", "move", "done", "ok", 0, 0, 2, 1),
+        },
+        letters=[((0, 3), "malformed")],
+        effects=[
+            Effect(1, "a", "k", 1, "move", 0, 1, MAIN),
+            Effect(2, "b", "k", 2, "move", 0, 2, MAIN),
+        ],
+        charges=Counter(),
+        entries=[Entry("a", 0, 1, MAIN, 11), Entry("b", 0, 2, MAIN, 11)],
+        commits=[Landed(0, 4, "1;me-1;")],
+        statuses={"a": ("done", "ok"), "b": ("done", "ok")},
+        names={MAIN: "me", OTHER: "other"},
+        how={"me": "stopped", "other": "killed"},
+    )
+
+
+def second_effect(facts: Facts) -> None:
+    facts.effects.append(Effect(3, "a", "k", 1, "move", 0, 1, MAIN))
+
+
+def second_charge(facts: Facts) -> None:
+    facts.charges["a"] += 2
+
+
+def no_row(facts: Facts) -> None:
+    del facts.rows["b"]
+
+
+def failed_for_good(facts: Facts) -> None:
+    facts.rows["b"] = facts.rows["b"]._replace(state="failed")
+
+
+def no_effect(facts: Facts) -> None:
+    del facts.effects[1]
+
+
+def token_of_another(facts: Facts) -> None:
+    facts.commits = [Landed(0, 4, "1;other-1;")]
+
+
+def back(facts: Facts) -> None:
+    facts.commits.append(Landed(0, 1, "1;me-2;"))
+
+
+def disorder(facts: Facts) -> None:
+    facts.effects.reverse()
+
+
+def status_that_lies(facts: Facts) -> None:
+    facts.statuses["b"] = ("rejected", "no_funds")
+
+
+def waiting_without_a_row(facts: Facts) -> None:
+    facts.statuses["b"] = ("waiting", "delayed")
+    del facts.rows["b"]
+
+
+def other_payload(facts: Facts) -> None:
+    facts.effects.append(Effect(3, "c", "k", -1, "move", 0, 9, MAIN))
+
+
+def second_letter(facts: Facts) -> None:
+    facts.letters.append(((0, 3), "malformed"))
+
+
+def letter_of_a_request(facts: Facts) -> None:
+    facts.letters.append(((0, 1), "malformed"))
+
+
+def orphan(facts: Facts) -> None:
+    facts.left.append("process 1")
+
+
+def letter_missing(facts: Facts) -> None:
+    facts.letters.clear()
+
+
+def copy_without_a_trace(facts: Facts) -> None:
+    facts.ledger.copies.append(Copy("a", Kind.REQUEST, 1, 0, 0, 0.0))
+
+
+WRONG: list[tuple[str, Callable[[Facts], None]]] = [
+    ("nothing twice", second_effect),
+    ("nothing twice", second_charge),
+    ("nothing lost", no_row),
+    ("nothing lost", failed_for_good),
+    ("done is an effect", no_effect),
+    ("done is an effect", failed_for_good),
+    ("confirmed first", token_of_another),
+    ("offsets never go back", back),
+    ("order of a lane", disorder),
+    ("statuses agree with the journal", status_that_lies),
+    ("statuses agree with the journal", waiting_without_a_row),
+    ("bad input never runs", other_payload),
+    ("bad input never runs", second_letter),
+    ("bad input never runs", letter_of_a_request),
+    ("nothing left behind", orphan),
+]
+
+
+def test_facts_that_are_right_pass_every_check() -> None:
+    facts = right()
+    assert [name for name, check in CHECKS.items() if check(facts)] == []
+    books = balance(facts)
+    assert (books.sent, books.executed, books.letters) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("check, spoil", WRONG)
+def test_each_check_sees_what_is_wrong(check: str, spoil: Callable[[Facts], None]) -> None:
+    facts = right()
+    spoil(facts)
+    assert CHECKS[check](facts) != []
+
+
+@pytest.mark.parametrize("spoil", [letter_missing, copy_without_a_trace])
+def test_a_message_without_a_trace_is_unexplained_unless_its_taker_was_killed(
+    spoil: Callable[[Facts], None],
+) -> None:
+    facts = right()
+    facts.how["me"] = "alive"
+    spoil(facts)
+    assert len(balance(facts).unexplained) == 1
+    facts.how["me"] = "killed"
+    books = balance(facts)
+    assert books.unexplained == []
+    assert (books.lost + books.lost_bad)["main process killed"] == 1
+
+
+def test_order_across_two_instances_is_counted_apart() -> None:
+    facts = right()
+    facts.effects = [facts.effects[1], facts.effects[0]._replace(main=OTHER)]
+    assert kept_order(facts) == ([], 1)

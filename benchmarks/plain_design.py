@@ -63,7 +63,7 @@ def main() -> None:
     )
     room = threading.Semaphore(MOST_IN_HAND)
     with multiprocessing.get_context("spawn").Pool(workers, start_worker) as pool:
-        results = []
+        results: list[Any] = []
         while len(results) < count:
             polled = consumer.poll(timeout_ms=500)
             if commits == "poll" and polled:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.full_path_runs import Place, place
+from benchmarks.full_path_runs import RunNames, place
 from benchmarks.machine import Machine
 from benchmarks.report import RESULTS, say, write_json
 from benchmarks.spread import Spread, in_turns, spread
@@ -19,7 +19,7 @@ class Side:
     """One design, or one way for requests to come."""
 
     name: str
-    run: Callable[[Place, str, int], float]
+    run: Callable[[RunNames, str, int], float]
     """(place, handler, requests) -> requests a second."""
     count: int
     """Requests of one run: so many that start-up is past, so few that a round stays short."""

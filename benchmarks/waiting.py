@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-from benchmarks.full_path_runs import LONGEST, PAYLOAD, POLL, Place, fill_topic, rate, running
+from benchmarks.full_path_runs import LONGEST, PAYLOAD, POLL, RunNames, fill_topic, rate, running
 from benchmarks.machine import Machine, facts
 from benchmarks.report import print_table
 from benchmarks.services import services
@@ -64,7 +64,7 @@ def main() -> None:
     tell(machine, rates, rows, rounds, whole=not options.quick)
 
 
-def fresh(where: Place, handler: str, count: int) -> float:
+def fresh(where: RunNames, handler: str, count: int) -> float:
     """Requests from Kafka, nothing in the queue."""
     fill_topic(where, handler, count)
     with instance(where):
@@ -72,17 +72,17 @@ def fresh(where: Place, handler: str, count: int) -> float:
     return rate(where, "requests", count)
 
 
-def beside(rows: int) -> Callable[[Place, str, int], float]:
+def beside(rows: int) -> Callable[[RunNames, str, int], float]:
     """Requests from Kafka, and `rows` in the queue that are due tomorrow."""
 
-    def run(where: Place, handler: str, count: int) -> float:
+    def run(where: RunNames, handler: str, count: int) -> float:
         fill_queue(where, "bench.insert", rows, "1 day")
         return fresh(where, handler, count)
 
     return run
 
 
-def due(where: Place, handler: str, count: int) -> float:
+def due(where: RunNames, handler: str, count: int) -> float:
     """Requests of the queue that are due, nothing in Kafka."""
     fill_topic(where, handler, 0)
     fill_queue(where, handler, count, "0 s")
@@ -91,7 +91,7 @@ def due(where: Place, handler: str, count: int) -> float:
     return rate(where, "requests", count)
 
 
-def fill_queue(where: Place, handler: str, count: int, delay: str) -> None:
+def fill_queue(where: RunNames, handler: str, count: int, delay: str) -> None:
     """Rows of state waiting, as an executor leaves them."""
     values = {
         "type": handler, "topic": where.name, "payload": PAYLOAD, "delay": delay, "count": count,
@@ -106,7 +106,7 @@ def fill_queue(where: Place, handler: str, count: int, delay: str) -> None:
 
 
 @contextmanager
-def instance(where: Place) -> Iterator[None]:
+def instance(where: RunNames) -> Iterator[None]:
     """One instance, which ends in good order."""
     with running([sys.executable, "-m", "consumer", "run"], where.settings) as process:
         yield
@@ -115,7 +115,7 @@ def instance(where: Place) -> Iterator[None]:
             raise RuntimeError(f"oncepool run ended with {process.returncode}")
 
 
-def wait_for_done(where: Place, count: int) -> None:
+def wait_for_done(where: RunNames, count: int) -> None:
     """Returns when `count` requests are done, by the counters: a count of rows would be felt."""
     query = sql.SQL("SELECT coalesce(sum(n), 0) >= %s FROM {} WHERE state = 'done'").format(
         sql.Identifier(where.name, "counters")

@@ -63,10 +63,7 @@ class Afternoon:
         self._consumer.close()
 
     def _take(self, messages: list[Message]) -> None:
-        requests = {
-            dict(m.headers() or ())["ce_id"].decode(): orjson.loads(m.value() or b"null")
-            for m in messages
-        }
+        requests = {_id_of(m): orjson.loads(m.value() or b"null") for m in messages}
         with self._connection.transaction(), self._connection.cursor() as cursor:
             cursor.execute(CLAIM, (self._handler, list(requests)))
             fresh = [name for (name,) in cursor.fetchall()]
@@ -95,6 +92,11 @@ class Afternoon:
     def _insert(self, cursor: psycopg.Cursor[Any], ids: list[str], requests: Any) -> None:
         for name in ids:
             cursor.execute(INSERT, (name, requests[name]["amount"]))
+
+
+def _id_of(message: Message) -> str:
+    headers: dict[str, Any] = dict(message.headers() or ())
+    return str(headers["ce_id"], "utf-8")
 
 
 if __name__ == "__main__":

@@ -73,10 +73,15 @@ class RunNames:
 
 
 @contextmanager
-def place(stack: Stack, workers: int) -> Iterator[RunNames]:
-    """A schema with the journal, the plain design's table and the handlers' table."""
+def place(stack: Stack, workers: int, tree: Path = ROOT) -> Iterator[RunNames]:
+    """A schema with the journal of a tree, the plain design's table and the handlers' table."""
     name = f"bench{uuid.uuid4().hex[:10]}"
-    migrate(stack.database, name)
+    if tree == ROOT:
+        migrate(stack.database, name)
+    else:
+        command = [sys.executable, "-m", "consumer", "migrate"]
+        settings = RunNames(stack, name, workers).settings
+        subprocess.run(command, cwd=tree, env=settings, check=True, stdout=subprocess.DEVNULL)
     with psycopg.connect(stack.database, autocommit=True) as connection:
         schema = sql.Identifier(name)
         for table in (
@@ -190,10 +195,10 @@ def rate(where: RunNames, table: str, count: int) -> float:
 
 @contextmanager
 def running(
-    command: list[str], environment: dict[str, str]
-) -> Iterator[subprocess.Popen[bytes]]:  # fmt: skip
-    """A program of which nothing is left afterwards."""
-    process = subprocess.Popen(command, cwd=ROOT, env=environment)
+    command: list[str], environment: dict[str, str], tree: Path = ROOT
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of a tree, of which nothing is left afterwards."""
+    process = subprocess.Popen(command, cwd=tree, env=environment)
     try:
         yield process
     finally:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.chaos.real.checks import CHECKS, balance, kept_order
 from tests.chaos.real.facts import Effect, Entry, Facts, Row
+from tests.chaos.real.faults import Struck
 from tests.chaos.real.gate import Frames, Gate, is_offset_commit
 from tests.chaos.real.orders import Obedience, Orders
 from tests.chaos.real.producer import Copy, SendLedger
@@ -107,6 +108,7 @@ def test_a_gate_loses_one_reply_cuts_and_opens_again(echo: socket.socket) -> Non
             client.sendall(b"COMMIT")
             assert client.recv(100) == b""
             assert wish.fulfilled.is_set()
+        eventually(lambda: gate.links == 0)
         with socket.create_connection(("127.0.0.1", gate.port), 5) as client:
             eventually(lambda: gate.links == 1)
             assert gate.close() == 1
@@ -208,6 +210,11 @@ def orphan(facts: Facts) -> None:
     facts.left.append("process 1")
 
 
+def refused_for_one_connection(facts: Facts) -> None:
+    facts.struck.append(Struck("database_backend_ended_idle", 100.0, 100.1, "1 of them"))
+    facts.ledger.refusals.append((100.5, "a", "failed/database_unavailable"))
+
+
 def letter_missing(facts: Facts) -> None:
     facts.letters.clear()
 
@@ -232,6 +239,7 @@ WRONG: list[tuple[str, Callable[[Facts], None]]] = [
     ("bad input never runs", second_letter),
     ("bad input never runs", letter_of_a_request),
     ("nothing left behind", orphan),
+    ("one lost connection refuses nobody", refused_for_one_connection),
 ]
 
 

@@ -6,7 +6,6 @@ Effects go into a table without a unique key, or to a recording server: both can
 from __future__ import annotations
 
 import os
-import random
 import socket
 import time
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import psycopg
 
 from processing import App, Done, NotDone, Reject, Request, RetryPolicy, Unknown
-from tests.chaos.real import harms
+from tests.chaos.real import clock, harms, points
 from tests.chaos.real.orders import Obedience
 
 app = App()
@@ -28,13 +27,14 @@ EFFECT = (
     " VALUES (%s, %s, %s, %s, %s, %s, %s)"
 )
 SWIFT = RetryPolicy(attempts=6, base=0.3, factor=2, cap=3)
-harms.arm(OBEDIENCE)
+points.arm(OBEDIENCE)
+clock.follow()
 
 
 def enter(request: Request[Any]) -> None:
     """Notes the entry, and does the harm that was ordered, if any was."""
-    line = f"{request.id}\t{request.partition}\t{request.offset}\t{os.getppid()}\t{os.getpid()}\n"
-    os.write(ENTRIES, line.encode())
+    where = f"{request.partition}\t{request.offset}\t{os.getppid()}\t{os.getpid()}"
+    os.write(ENTRIES, f"{request.id}\t{where}\t{time.time()}\n".encode())
     if (harm := OBEDIENCE.take("in_handler", request.id)) is not None:
         harms.do(harm)
 
@@ -151,6 +151,3 @@ def blind(payload: dict[str, Any], request: Request[Any]) -> str:
     """An effect outside that nobody can look for."""
     enter(request)
     return ask_outside("CHARGE", request)
-
-
-random.seed()

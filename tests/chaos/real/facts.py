@@ -69,7 +69,7 @@ class Facts:
     names: dict[int, str]
     """Of instances, by the pid of their main process."""
     how: dict[str, str]
-    """How each instance ended, by its name: killed or stopped."""
+    """How each instance ended under faults, by its name: killed, stopped, or "" where it lived."""
     struck: list[Struck] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Processes and transactions that were there after the end."""
@@ -101,7 +101,7 @@ def entries_of(log: Path) -> list[Entry]:
     if not log.exists():
         return []
     parts = (line.split("\t") for line in log.read_text().splitlines())
-    return [Entry(p[0], int(p[1]), int(p[2]), int(p[3]), int(p[4])) for p in parts if len(p) == 5]
+    return [Entry(p[0], int(p[1]), int(p[2]), int(p[3]), int(p[4])) for p in parts if len(p) == 6]
 
 
 def statuses_of(place: Place, prefix: str, ids: list[str]) -> dict[str, tuple[str, str]]:

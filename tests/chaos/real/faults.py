@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
+from tests.chaos.real.clock import JumpingClock
 from tests.chaos.real.members import Members
 from tests.chaos.real.orders import Orders
 from tests.chaos.real.place import Place
@@ -29,6 +31,9 @@ class Scene:
     place: Place
     members: Members
     orders: Orders
+    clock: JumpingClock
+    entries: Path
+    """Where handlers note that they were entered, and when."""
     name: str
     """Topic, schema, prefix and group."""
     partitions: int

@@ -1,4 +1,4 @@
-"""What befalls a worker process from inside, at a point that the test has named."""
+"""What befalls a process from inside, at a point that the test has named."""
 
 from __future__ import annotations
 
@@ -6,15 +6,6 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Sequence
-from typing import Any
-
-from feedback.journal.writer import JournalWriter
-from processing.worker.inbox import Inbox
-from processing.worker.session import Session
-from tests.chaos.real.orders import Obedience
-
-POINTS = ("before_lookup", "in_handler", "before_commit", "after_commit", "before_report")
 
 
 def do(harm: str) -> None:
@@ -36,32 +27,7 @@ def do(harm: str) -> None:
             ctypes.PyDLL(None).usleep(int(float(seconds) * 1e6))
         case ["hang"]:
             time.sleep(3600)
+        case ["wait", seconds]:
+            time.sleep(float(seconds))
         case _:
             raise AssertionError(f"no such harm: {harm}")
-
-
-def arm(obedience: Obedience) -> None:
-    """Makes this process take orders at the points between its steps, handlers apart."""
-
-    def point(name: str, about: str = "") -> None:
-        if (harm := obedience.take(name, about)) is not None:
-            do(harm)
-
-    find, commit, report = JournalWriter.find, Session.commit, Inbox.report
-
-    def find_armed(self: JournalWriter, cursor: Any, ids: Sequence[str]) -> Any:
-        point("before_lookup", " ".join(list(ids)[:3]))
-        return find(self, cursor, ids)
-
-    def commit_armed(self: Session) -> None:
-        point("before_commit")
-        commit(self)
-        point("after_commit")
-
-    def report_armed(self: Inbox, chunk: Any, outcome: Any) -> None:
-        point("before_report")
-        report(self, chunk, outcome)
-
-    JournalWriter.find = find_armed  # type: ignore[method-assign]
-    Session.commit = commit_armed  # type: ignore[method-assign]
-    Inbox.report = report_armed  # type: ignore[method-assign]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from confluent_kafka import TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 
 from tests.chaos.real.faults import Lane, Scene, fault
 from tests.chaos.real.gate import is_offset_commit
@@ -62,6 +62,13 @@ def leaders(scene: Scene) -> list[int]:
     return [p.leader.id if p.leader else -1 for p in topic.partitions]
 
 
+def led_by_others(scene: Scene, node: int) -> bool:
+    try:
+        return node not in leaders(scene)
+    except (KafkaException, TimeoutError):
+        return False  # it asked the one that is gone
+
+
 @fault(Lane.SERVICE, 0.5, has_many_brokers)
 def leaders_moved(scene: Scene, chance: random.Random) -> str:
     """The leaders of one broker go to others; it comes back as a follower."""
@@ -70,8 +77,10 @@ def leaders_moved(scene: Scene, chance: random.Random) -> str:
     if node < 1:
         return ""
     scene.place.stack.stop_broker(node)
-    moved = until(lambda: node not in leaders(scene), 15)
-    scene.place.stack.start_broker(node)
+    try:
+        moved = until(lambda: led_by_others(scene, node), 15)
+    finally:
+        scene.place.stack.start_broker(node)
     return f"{before.count(node)} partitions from broker {node}" if moved else ""
 
 

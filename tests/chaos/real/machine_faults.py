@@ -52,3 +52,24 @@ def descriptors_exhausted(scene: Scene, chance: random.Random) -> str:
     finally:
         process.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
     return f"instance {member.number}" if seen else ""
+
+
+@fault(Lane.SERVICE)
+def clocks_jump(scene: Scene, chance: random.Random) -> str:
+    """All at once, ahead or back; seen in the times that handlers note."""
+    offset = chance.choice((-3600.0, -60.0, 60.0, 3600.0))
+    scene.clock.set(offset)
+    try:
+        seen = until(lambda: abs(_last_entry(scene) - time.time() - offset) < abs(offset) / 2, 6)
+        time.sleep(chance.uniform(0.5, 3))  # how long
+    finally:
+        scene.clock.set(0.0)
+    return f"{offset:+.0f} s" if seen else ""
+
+
+def _last_entry(scene: Scene) -> float:
+    """When the handler that was entered last was, by its own clock."""
+    with scene.entries.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+        whole = log.read().rpartition(b"\n")[0]
+    return float(whole.rpartition(b"\t")[2] or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -65,6 +66,17 @@ def main_frozen_beyond_its_session(scene: Scene, chance: random.Random) -> str:
     return f"instance {member.number}" if seen else ""
 
 
+@fault(Lane.PROCESS, 0.5)
+def main_busy_beyond_max_poll(scene: Scene, chance: random.Random) -> str:
+    """A turn of its loop that takes longer than max.poll.interval.ms, while heartbeats go on."""
+    before = scene.members.said("partitions revoked")
+    found = scene.orders.give("main_turn", "wait 10").evidence(5)
+    if found is None:
+        return ""
+    seen = until(lambda: scene.members.said("partitions revoked") > before, 20)
+    return f"pid {found['pid']} for 10 s" if seen else ""
+
+
 @fault(Lane.PROCESS, 1)
 def member_joins_and_leaves(scene: Scene, chance: random.Random) -> str:
     """One more for a moment: two rebalances."""
@@ -92,7 +104,7 @@ def members_storm(scene: Scene, chance: random.Random) -> str:
 @fault(Lane.PROCESS, 0.4)
 def two_with_one_static_id(scene: Scene, chance: random.Random) -> str:
     """The group lets one of them in; the other one ends."""
-    properties = f"group.instance.id=static-{chance.randrange(1000)}"
+    properties = json.dumps({"group.instance.id": f"static-{chance.randrange(1000)}"})
     pair = [scene.members.start(ONCEPOOL_KAFKA_PROPERTIES=properties) for _ in range(2)]
     for member in pair:
         member.how = "stopped"  # which of them ends by itself is the broker's choice

@@ -37,7 +37,7 @@ class ChaosMember:
         """Lines of its log, once something was asked of it."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "consumer", "run"],
+                [sys.executable, "-m", "tests.chaos.real.instance"],
                 cwd=ROOT, env={**os.environ, **environment}, stderr=log, stdout=log,
             )  # fmt: skip
 
@@ -66,6 +66,10 @@ class ChaosMember:
         """How many lines have this message."""
         self._look()
         return self._said[message]
+
+    def all_said(self) -> Counter[str]:
+        self._look()
+        return self._said
 
     @property
     def name(self) -> str:
@@ -132,6 +136,10 @@ class Members:
     def said(self, message: str) -> int:
         """How many lines of all logs have this message."""
         return sum(member.said(message) for member in self.all)
+
+    def all_said(self) -> Counter[str]:
+        """Lines of all logs, by message."""
+        return sum((member.all_said() for member in self.all), Counter[str]())
 
     def unexpected_ends(self) -> list[str]:
         """Instances that ended without having been told to."""

@@ -69,7 +69,7 @@ class SendLedger:
     resends: Counter[str] = field(default_factory=Counter)
     """By what made it send again."""
     refusals: list[tuple[float, str, str]] = field(default_factory=list)
-    """(when seen, id, code) of each `failed` that asked for another send."""
+    """(when seen, id, state/code) of each settled status that asked for another send."""
     silences: list[tuple[float, float, str]] = field(default_factory=list)
     """(sent, sent again, id) where nothing was heard of a first copy."""
     changed: list[str] = field(default_factory=list)
@@ -206,7 +206,7 @@ class ChaosProducer:
         elif state in SETTLED and status["v"] != pending.refused and state != "dead":
             pending.refused = status["v"]
             pending.due = min(pending.due, now + 0.5)
-            self.ledger.refusals.append((now, item.id, status["code"]))
+            self.ledger.refusals.append((now, item.id, f"{state}/{status['code']}"))
 
     def _again(self) -> None:
         now = time.time()

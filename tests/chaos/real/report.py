@@ -1,0 +1,209 @@
+"""The report of a run: one HTML page that needs no network, and the same figures as JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from tests.chaos.real.checks import Books, balance, kept_order
+from tests.chaos.real.episode import Outcome
+from tests.chaos.real.plots import plot
+from tests.chaos.real.timeline import buckets, effective, quantile, recoveries, throughput
+
+STYLE = """
+:root{color-scheme:light dark;--fg:#1b1b1b;--bg:#fff;--mute:#667;--line:#d8dee4;--shade:#f3d9a4}
+@media(prefers-color-scheme:dark){:root{--fg:#e6e6e6;--bg:#15181c;--mute:#9aa;--line:#333a44;
+--shade:#4d3d16}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:960px;
+margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+td,th{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);
+vertical-align:top}
+td.n,th.n{text-align:right}.good{color:#2b8a3e}.bad{color:#c92a2a}
+svg{width:100%;height:auto;margin:.5rem 0}svg text{font:11px system-ui;fill:var(--mute)}
+svg polyline{fill:none;stroke-width:1.5}svg .g{stroke:var(--line)}svg .w{fill:var(--shade);
+opacity:.6}
+.scroll{overflow-x:auto}small{color:var(--mute)}
+"""
+
+
+def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, Any]:
+    """The run in numbers."""
+    books = [balance(o.facts) for o in outcomes]
+    faults = Counter(s.kind for o in outcomes for s in effective(o))
+    vain = Counter(s.kind for o in outcomes for s in o.facts.struck if not s.evidence)
+    recovery: defaultdict[str, list[float]] = defaultdict(list)
+    for outcome in outcomes:
+        for kind, seconds in recoveries(outcome).items():
+            recovery[kind] += seconds
+    everything = [answered - sent for o in outcomes for sent, answered in o.facts.ledger.answered]
+    effects = [Counter(e.id for e in o.facts.effects) + o.facts.charges for o in outcomes]
+    return {
+        **run,
+        "requests": sum(len(o.facts.ledger.items) for o in outcomes),
+        "messages": sum(b.sent for b in books),
+        "ran": sum(b.executed for b in books),
+        "duplicates suppressed": sum(b.answered for b in books),
+        "dead letters": sum(b.letters for b in books),
+        "effects": sum(c.total() for c in effects),
+        "run twice": sum(n > 1 for c in effects for n in c.values()),
+        "unexplained": sum(len(b.unexplained) for b in books),
+        "lost at first attempt, by cause": total(b.lost for b in books),
+        "bad input lost, by cause": total(b.lost_bad for b in books),
+        "sent again, by cause": total(o.facts.ledger.resends for o in outcomes),
+        "settled and sent again, by end": dict(
+            Counter(what for o in outcomes for *_, what in o.facts.ledger.refusals)
+        ),
+        "rows by state": dict(Counter(r.state for o in outcomes for r in o.facts.rows.values())),
+        "in doubt and settled": sum(settled_doubts(o) for o in outcomes),
+        "in doubt and left so": sum(
+            r.state == "in_doubt" for o in outcomes for r in o.facts.rows.values()
+        ),
+        "dead, retried by the operator": sum(o.operator_retries for o in outcomes),
+        "out of order across instances": sum(kept_order(o.facts)[1] for o in outcomes),
+        "handlers entered again": sum(entered_again(o) for o in outcomes),
+        "commits": sum(len(o.facts.commits) for o in outcomes),
+        "assignments": sum(o.said.get("partitions assigned", 0) for o in outcomes),
+        "latency p50, s": round(quantile(everything, 0.5), 3),
+        "latency p99, s": round(quantile(everything, 0.99), 3),
+        "faults": faults.total(),
+        "kinds of faults": len(faults),
+        "faults by kind": dict(faults.most_common()),
+        "without effect": dict(vain.most_common()),
+        "recovery, s": {
+            kind: {"p50": round(quantile(s, 0.5), 2), "p99": round(quantile(s, 0.99), 2)}
+            for kind, s in sorted(recovery.items())
+        },
+    }
+
+
+def settled_doubts(outcome: Outcome) -> int:
+    """Requests of which a producer was told `in_doubt`, and that have another end now."""
+    doubts = {n for _, n, what in outcome.facts.ledger.refusals if what.startswith("in_doubt")}
+    rows = outcome.facts.rows
+    return sum(name in rows and rows[name].state != "in_doubt" for name in doubts)
+
+
+def entered_again(outcome: Outcome) -> int:
+    """Records whose handler was entered more than once."""
+    times = Counter((e.id, e.partition, e.offset) for e in outcome.facts.entries)
+    return sum(n > 1 for n in times.values())
+
+
+def total(counters: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for counter in counters:
+        found.update(counter)
+    return dict(found.most_common())
+
+
+def page(
+    outcomes: Sequence[Outcome], run: Mapping[str, Any], problems: Sequence[Mapping[str, list[str]]]
+) -> str:
+    """The page; `run`: what is known of it as a whole (seed, versions, verdict)."""
+    told = figures(outcomes, run)
+    verdict = str(run["verdict"])
+    colour = "bad" if any(problems) else "good"
+    plain = {name: value for name, value in told.items() if not isinstance(value, dict)}
+    tables = {
+        name: value
+        for name, value in told.items()
+        if isinstance(value, dict) and name not in ("recovery, s", "faults by kind")
+    }
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        "<meta name=viewport content='width=device-width,initial-scale=1'>",
+        f"<title>Chaos, seed {run['seed']}</title><style>{STYLE}</style>",
+        f"<h1>Chaos on real parts</h1><p class={colour}><b>{escape(verdict)}</b></p>",
+        table(("figure", "value"), [(n, number(v)) for n, v in plain.items() if n != "verdict"]),
+        "<h2>Faults that took effect</h2>",
+        fault_table(outcomes, told),
+        *(part for name, value in tables.items() if value for part in (
+            f"<h2>{escape(name[0].upper() + name[1:])}</h2>",
+            table(("", "n"), [(n, number(v)) for n, v in value.items()]),
+        )),
+        "<h2>Episodes</h2>", episode_table(outcomes, problems),
+        *(part for outcome in outcomes for part in episode_plots(outcome)),
+    ]  # fmt: skip
+    return "\n".join([*parts, "</html>"])
+
+
+def fault_table(outcomes: Sequence[Outcome], told: Mapping[str, Any]) -> str:
+    example = {s.kind: s.evidence for o in outcomes for s in effective(o)}
+    rows = [
+        (kind, number(n), f"{told['recovery, s'].get(kind, {}).get('p50', '')}",
+         f"{told['recovery, s'].get(kind, {}).get('p99', '')}", escape(example[kind][:110]))
+        for kind, n in told["faults by kind"].items()
+    ]  # fmt: skip
+    head = ("kind", "seen to strike", "recovery p50, s", "p99, s", "what was seen (one of them)")
+    return table(head, rows)
+
+
+def episode_table(outcomes: Sequence[Outcome], problems: Sequence[Mapping[str, list[str]]]) -> str:
+    rows = []
+    for outcome, wrong in zip(outcomes, problems, strict=True):
+        plan, books = outcome.plan, balance(outcome.facts)
+        during, calm = throughput(outcome)
+        rows.append((
+            plan.protocol, plan.ordering, number(len(outcome.facts.ledger.items)),
+            number(len(effective(outcome))), f"{during:.0f}", f"{calm:.0f}", number(lost(books)),
+            "; ".join(f"{name}: {len(lines)}" for name, lines in wrong.items()) or "none",
+        ))  # fmt: skip
+    head = ("protocol", "ordering", "requests", "faults", "answers/s in faults", "in calm",
+            "copies lost", "problems")  # fmt: skip
+    return table(head, rows)
+
+
+def lost(books: Books) -> int:
+    return books.lost.total() + books.lost_bad.total()
+
+
+def episode_plots(outcome: Outcome) -> list[str]:
+    plan, began = outcome.plan, outcome.began
+    windows = [(s.began - began, s.ended - began, f"{s.kind}: {s.evidence}")
+               for s in effective(outcome)]  # fmt: skip
+    some = buckets(outcome)
+    lines = {
+        "answered": [(b.at, b.rate) for b in some],
+    }
+    latency = {"p50": [(b.at, b.p50) for b in some], "p99": [(b.at, b.p99) for b in some]}
+    samples = [s for s in outcome.samples if s.at >= began]
+    programs = ("main", "worker", "maintenance")
+    held = [
+        plot(what, {
+            program: [(s.at - began, getattr(s, field).get(program, 0)) for s in samples]
+            for program in programs
+        }, unit=unit)
+        for what, field, unit in (
+            ("largest memory of one process", "rss", "MiB"),
+            ("most descriptors of one process", "descriptors", ""),
+            ("most threads of one process", "threads", ""),
+        )
+    ]  # fmt: skip
+    return [
+        f"<h3>{escape(plan.protocol)}, ordering {escape(plan.ordering)}</h3>",
+        plot("requests a second", lines, windows),
+        plot("latency", latency, windows, unit="s"),
+        plot("without an answer", {"requests": [(s.at - began, s.pending) for s in samples]},
+             windows),
+        *held,
+    ]  # fmt: skip
+
+
+def number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells are HTML already."""
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<div class=scroll><table><tr>{top}</tr>{body}</table></div>"
+
+
+def as_json(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> str:
+    return json.dumps(figures(outcomes, run), indent=1) + "\n"

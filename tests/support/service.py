@@ -29,6 +29,7 @@ from feedback import Client, Status
 from feedback.journal.migrations import migrate
 from processing.cluster.instances import connect, instances
 from stack import Stack
+from tests.support.queries import Queries
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +151,7 @@ class Bench:
         self.instances: list[Instance] = []
         self.client = Client(kafka=stack.kafka, redis=stack.redis, topic=topic, prefix=prefix)
         self.table = f"{schema}.effects"
+        self.query = Queries(self.database)
         self.query(f"CREATE TABLE {self.table} (id text)")
 
     def start(self, *, wait: bool = True, **more: str) -> Instance:
@@ -159,11 +161,6 @@ class Bench:
         if wait:
             instance.running()
         return instance
-
-    def query(self, statement: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.database, autocommit=True) as connection:
-            cursor = connection.execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
 
     def seen(self, request: str) -> tuple[str, str]:
         """State and code that its producer reads once it was looked at: also `waiting`."""
@@ -233,6 +230,7 @@ class Bench:
         for instance in self.instances:
             instance.close()
         self.client.close()
+        self.query.close()
 
 
 class Raw:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-import psycopg
 
 from consumer.config.settings import Settings
 from consumer.service.wiring import make_pool
@@ -17,6 +16,7 @@ from feedback.status.redis_store import RedisStatusStore
 from processing.cluster.cancellations import Cancellations
 from processing.cluster.instances import connect
 from stack import Stack
+from tests.support.queries import Queries
 
 WAIT = 60.0
 
@@ -38,6 +38,7 @@ class Workers:
         }
         self.supervisor = make_pool(Settings(**values | settings), "test")
         self.table = f"{schema}.effects"
+        self.query = Queries(self.database)
         self.query(f"CREATE TABLE IF NOT EXISTS {self.table} (id text)")
         self.store = RedisStatusStore(stack.redis, prefix=prefix)
         self._stack, self._prefix = stack, prefix
@@ -105,11 +106,6 @@ class Workers:
         self.submit(*[f"warm-{self._offset}-{n}" for n in range(count)], kind=kind)
         self.finish()
 
-    def query(self, statement: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.database, autocommit=True) as connection:
-            cursor = connection.execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
-
     def states(self) -> dict[str, tuple[Any, ...]]:
         """State and code of each row of the journal, but for those of `warm`."""
         rows = self.query(f"SELECT id, state, code FROM {self.schema}.requests")
@@ -130,3 +126,4 @@ class Workers:
         with contextlib.suppress(OSError):
             self.supervisor.close(5)
         self.store.close()
+        self.query.close()

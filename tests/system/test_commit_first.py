@@ -45,7 +45,7 @@ def test_joins_leaves_and_kills(storm: Storm) -> None:
     storm.load()
     for _ in range(3):
         storm.start()
-    eventually(lambda: storm.delivered() > 0, 20, storm.errors)
+    eventually(lambda: storm.delivered() > 0, 90, storm.errors)
     happened = storm.rage(7, seed=1)
     storm.quiet()
     storm.wait_until_committed()

@@ -80,7 +80,7 @@ def test_a_payload_that_does_harm_while_it_is_read_is_found_out(make: Make, do: 
     workers.submit(*before, kind="fragile.read")
     workers.submit("bad", do=do, kind="fragile.read")
     workers.submit(*after, kind="fragile.read")
-    workers.finish(30)
+    workers.finish()
     states = workers.states()
     assert states.pop("bad") == HARM[do]
     assert states == dict.fromkeys([*before, *after], ("done", "ok"))
@@ -129,7 +129,7 @@ def test_a_stored_payload_that_hangs_who_compares_it_is_found_out(make: Make) ->
     with psycopg.connect(workers.database, autocommit=True) as connection:
         assert park(connection, [parcel], "parked", schema=workers.schema).runs
     workers.submit(*names("id", 6), kind="fragile.marked")
-    workers.finish(30)
+    workers.finish()
     states = workers.states()
     assert states.pop("id-3") == ("waiting", "parked")
     assert set(states.values()) == {("done", "ok")}

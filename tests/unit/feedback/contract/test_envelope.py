@@ -191,6 +191,7 @@ def test_times_of_every_offset_are_read(microseconds: int, minutes: int) -> None
     assert parse_time(time.isoformat()) == pytest.approx(time.timestamp(), abs=1e-6)
 
 
+@pytest.mark.no_cover
 @given(st.text(max_size=60))
 def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
     with suppress(ValueError):

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.real.checks import CHECKS, balance, kept_order
+from tests.chaos.real.books import balance
+from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.facts import Effect, Entry, Facts, Row
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.gate import Frames, Gate, is_offset_commit
 from tests.chaos.real.orders import Obedience, Orders
 from tests.chaos.real.producer import Copy, SendLedger
+from tests.chaos.real.resources import Sample, grown
 from tests.chaos.real.schedule import schedule
 from tests.chaos.real.traffic import Item, Kind, Traffic
 from tests.support.committed_offsets import Landed
@@ -275,3 +277,23 @@ def test_order_across_two_instances_is_counted_apart() -> None:
     facts = right()
     facts.effects = [facts.effects[1], facts.effects[0]._replace(main=OTHER)]
     assert kept_order(facts) == ([], 1)
+
+
+# Resources
+
+
+def samples(rss: list[float], descriptors: int) -> list[Sample]:
+    return [
+        Sample(n * 2.0, rss={"main": held}, descriptors={"main": descriptors})
+        for n, held in enumerate(rss)
+    ]
+
+
+def test_memory_that_grows_is_seen_and_memory_that_does_not_is_not() -> None:
+    assert grown(samples([100.0 + n % 7 for n in range(400)], 30)) == []
+    assert grown(samples([100.0] * 10, 30)) == []  # too short to say
+    assert "main" in grown(samples([100.0 + n / 4 for n in range(400)], 30))[0]
+    leaking = samples([100.0] * 400, 30)
+    for n, sample in enumerate(leaking):
+        sample.descriptors["main"] = 30 + n // 4
+    assert "descriptors" in grown(leaking)[0]

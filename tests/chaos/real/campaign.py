@@ -27,11 +27,13 @@ from pathlib import Path
 from confluent_kafka import libversion
 
 from stack.jars import KAFKA
-from tests.chaos.real.checks import CHECKS, balance, kept_order
+from tests.chaos.real.books import balance
+from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.episode import PROTOCOLS, Episode, EpisodePlan, Outcome
 from tests.chaos.real.members import ROOT
 from tests.chaos.real.place import Place
 from tests.chaos.real.report import as_json, page
+from tests.chaos.real.resources import grown
 from tests.support import run
 
 ORDERINGS = ("key", "partition", "none")
@@ -68,6 +70,7 @@ def problems(outcome: Outcome) -> dict[str, list[str]]:
     found = {name: check(outcome.facts) for name, check in CHECKS.items()}
     if outcome.unanswered:
         found["every request is answered"] = outcome.unanswered
+    found["resources stay as they are"] = grown(outcome.samples)
     return {name: lines for name, lines in found.items() if lines}
 
 
@@ -82,6 +85,7 @@ def tell(outcome: Outcome) -> list[str]:
         "messages": books.sent,
         "ran": books.executed,
         "answered": books.answered,
+        "settled a doubt": books.settled,
         "dead letters": books.letters,
         "rows": dict(states),
         "lost at first": dict(books.lost),

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tests.chaos.real.checks import Books, balance, kept_order
+from tests.chaos.real.books import Books, balance
+from tests.chaos.real.checks import kept_order
 from tests.chaos.real.episode import Outcome
 from tests.chaos.real.plots import plot
 from tests.chaos.real.timeline import buckets, effective, quantile, recoveries, throughput
@@ -48,6 +49,7 @@ def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, An
         "messages": sum(b.sent for b in books),
         "ran": sum(b.executed for b in books),
         "duplicates suppressed": sum(b.answered for b in books),
+        "doubts settled by a copy": sum(b.settled for b in books),
         "dead letters": sum(b.letters for b in books),
         "effects": sum(c.total() for c in effects),
         "run twice": sum(n > 1 for c in effects for n in c.values()),

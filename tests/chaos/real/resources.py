@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 import psutil
 
@@ -73,3 +74,29 @@ class Watch:
             (sample.rss, rss), (sample.descriptors, fds), (sample.threads, threads)
         ):  # fmt: skip
             kept[program] = max(kept.get(program, 0), value)  # type: ignore[assignment,type-var]
+
+
+LONG_ENOUGH = 240
+"""Samples from which on a growth means something."""
+ALLOWED: dict[str, tuple[float, float]] = {
+    "rss": (1.3, 40.0),
+    "descriptors": (1.2, 10),
+    "threads": (1.2, 6),
+}
+"""By how much, as a factor and besides, the last quarter may lie above the second one."""
+
+
+def grown(samples: Sequence[Sample]) -> list[str]:
+    """What was more in the last quarter than in the second one, in words. Pure."""
+    if len(samples) < LONG_ENOUGH:
+        return []
+    quarter, found = len(samples) // 4, []
+    for what, (factor, more) in ALLOWED.items():
+        for program in PROGRAMS:
+            before, after = (
+                median(getattr(s, what).get(program, 0) for s in part)
+                for part in (samples[quarter : 2 * quarter], samples[-quarter:])
+            )
+            if after > before * factor and after > before + more:
+                found.append(f"{what} of {program}: {before:.0f}, then {after:.0f}")
+    return found

@@ -56,6 +56,8 @@ ENDS: dict[str, frozenset[str]] = {
 }
 EFFECTS = {"pure": "none", "charge": "external", "blind": "external"}
 """Types that are not `transaction`."""
+CHECKED = {"charge"}
+"""Types whose doubts can be settled: there is a `check`."""
 MALFORMED_SHARE = 0.02
 
 

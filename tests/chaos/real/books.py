@@ -1,0 +1,122 @@
+"""The books: what became of every message that the broker has confirmed. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from tests.chaos.real.facts import Facts, Spot
+from tests.chaos.real.producer import Copy
+from tests.chaos.real.traffic import CHECKED, Kind
+from tests.support.storm import instance_of
+
+CAUSES = {"killed": "main process killed", "stopped": "instance stopped"}
+"""What may have become of messages that an instance had committed, by how it ended."""
+REFUSED = "refused while the database was away, or at a stop"
+UNKNOWN = "no cause is known"
+IN_HAND, COMING_BACK = 10.0, 5.0
+"""Seconds that a message may wait in an instance, and that a database takes to be used again."""
+
+
+@dataclass
+class Books:
+    """I11: sends = executed + answered + settled + dead letters + lost for a cause."""
+
+    sent: int = 0
+    executed: int = 0
+    answered: int = 0
+    """From the journal: nothing ran."""
+    settled: int = 0
+    """Copies that had a call outside looked for, and so settled a doubt: no entry, no resend."""
+    letters: int = 0
+    lost: Counter[str] = field(default_factory=Counter)
+    """Copies without a trace, by the cause that is known of the place where they lay."""
+    lost_bad: Counter[str] = field(default_factory=Counter)
+    """The same of messages that nobody sends again."""
+    unexplained: list[str] = field(default_factory=list)
+
+
+def balance(facts: Facts) -> Books:
+    """Makes the books."""
+    books = Books(sent=len(facts.ledger.copies))
+    takers = Takers(facts)
+    for name, copies in _without_a_trace(facts, books, takers).items():
+        row = facts.rows.get(name)
+        answered = min(len(copies), row.resends if row is not None else 0)
+        books.answered += answered
+        # Those that have a known cause of loss count as lost first.
+        copies.sort(key=lambda c: not takers.cause((c.partition, c.offset)))
+        left = copies[: len(copies) - answered]
+        if left and facts.ledger.items[name].type in CHECKED:
+            books.settled += 1
+            left.pop()
+        for copy in left:
+            cause = _cause(facts, takers, copy)
+            books.lost[cause or UNKNOWN] += 1
+            if not cause:
+                books.unexplained.append(f"{name} at {copy.partition}/{copy.offset}")
+    return books
+
+
+def _without_a_trace(facts: Facts, books: Books, takers: Takers) -> dict[str, list[Copy]]:
+    """Enters copies whose place is known from elsewhere; the others by id."""
+    entered: set[Spot] = {(e.partition, e.offset) for e in facts.entries}
+    letters = {spot for spot, _ in facts.letters}
+    untraced: defaultdict[str, list[Copy]] = defaultdict(list)
+    for copy in facts.ledger.copies:
+        spot = (copy.partition, copy.offset)
+        row = facts.rows.get(copy.id)
+        if spot in letters:
+            books.letters += 1
+        elif copy.kind is not Kind.REQUEST:
+            cause = takers.cause(spot)
+            books.lost_bad[cause or UNKNOWN] += 1
+            if not cause:
+                books.unexplained.append(f"{copy.kind} {copy.id} at {spot}")
+        elif spot in entered or (row is not None and (row.partition, row.offset) == spot):
+            books.executed += 1
+        else:
+            untraced[copy.id].append(copy)
+    return untraced
+
+
+def _cause(facts: Facts, takers: Takers, copy: Copy) -> str:
+    if cause := takers.cause((copy.partition, copy.offset)):
+        return cause
+    refused = any(name == copy.id for _, name, _ in facts.ledger.refusals)
+    return REFUSED if refused or database_was_away(facts, copy.at) else ""
+
+
+def database_was_away(facts: Facts, sent: float) -> bool:
+    """Whether a message that was sent then may have been in hand while the database was away.
+
+    A copy of what is done is refused without a trace: the status that says so changes nothing.
+    """
+    return any(
+        s.kind.startswith("database") and s.began - IN_HAND < sent < s.ended + COMING_BACK
+        for s in facts.struck
+    )
+
+
+class Takers:
+    """Who committed each offset first, and what became of that instance."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._how = facts.how
+        self._ends: defaultdict[int, list[int]] = defaultdict(list)
+        self._names: defaultdict[int, list[str]] = defaultdict(list)
+        for commit in facts.commits:
+            ends = self._ends[commit.partition]
+            if not ends or commit.offset > ends[-1]:
+                ends.append(commit.offset)
+                self._names[commit.partition].append(instance_of(commit.metadata))
+
+    def cause(self, spot: Spot) -> str:
+        """Why what lay there may have been lost; "" where nothing is known."""
+        partition, offset = spot
+        at = bisect_right(self._ends[partition], offset)
+        if at >= len(self._ends[partition]):
+            return "not committed"
+        how = self._how.get(self._names[partition][at], "")
+        return CAUSES.get(how, "")

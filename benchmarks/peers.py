@@ -61,7 +61,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class Contender:
     """One side."""
 
     name: str
@@ -139,15 +139,15 @@ def main() -> None:
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     count = COUNT // 3 if options.quick else COUNT
     peers = [
-        Peer(OURS, "requests"),
-        Peer(PIPELINED_OURS, "requests", pipeline=True, handlers=("bench.insert",)),
-        Peer(AFTERNOON, "plain"),
-        Peer(PIPELINED, "plain", pipeline=True, handlers=("bench.insert",)),
+        Contender(OURS, "requests"),
+        Contender(PIPELINED_OURS, "requests", pipeline=True, handlers=("bench.insert",)),
+        Contender(AFTERNOON, "plain"),
+        Contender(PIPELINED, "plain", pipeline=True, handlers=("bench.insert",)),
     ]
     with ExitStack() as stack:
         if options.against:
             tree = stack.enter_context(other_tree(options.against))
-            peers.append(Peer(options.against, "requests", tree=tree))
+            peers.append(Contender(options.against, "requests", tree=tree))
         local = stack.enter_context(services())
         machine = facts(local)
         found = {}
@@ -160,7 +160,7 @@ def main() -> None:
 
 
 def runs(
-    local: Stack, handler: str, sides: Sequence[Peer], workers: int, rounds: int, count: int
+    local: Stack, handler: str, sides: Sequence[Contender], workers: int, rounds: int, count: int
 ) -> dict[str, list[Measured]]:
     """All sides, in turns."""
     found: dict[str, list[Measured]] = {side.name: [] for side in sides}

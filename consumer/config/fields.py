@@ -117,6 +117,9 @@ class SettingFields(BaseSettings):
     auto_offset_reset: Literal["earliest", "latest", "error"] = Field("earliest")
     """Where a group without a committed offset begins; latest loses what was sent before, error
     stops the instance."""
+    read_again: bool = Field(True)
+    """What an instance that died or left had committed and not finished is read again by the next
+    owner of the partition; off: it is lost, or parked in the journal."""
     topic_partitions: int = Field(12, ge=1, le=10_000)
     """Partitions of topics that `oncepool topics create` makes."""
     topic_replication: int = Field(-1, ge=-1, le=100)

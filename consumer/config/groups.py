@@ -6,7 +6,7 @@ from typing import Final
 
 GROUPS: Final = {
     "What runs": ("app", "workers", "ordering", "max", "request", "grace"),
-    "Kafka": ("kafka", "auto", "topic"),
+    "Kafka": ("kafka", "auto", "read", "topic"),
     "Journal (PostgreSQL)": ("database", "lease", "sweep", "migrate"),
     "Result records": ("results",),
     "Statuses (Redis)": ("redis",),

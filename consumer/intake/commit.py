@@ -22,13 +22,14 @@ partitions that come back stand, in case it has happened all the same (`OffsetRe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from consumer.intake.assignment import Assignment, Buffer, Run
 from consumer.intake.commit_errors import NOTHING_SAID, TABLE, UNKNOWN_LIMIT, Verdict, judge
 from consumer.intake.events import (
+    NO_GAPS,
     Action,
     Answered,
     Deliver,
@@ -41,15 +42,17 @@ from consumer.intake.events import (
     SendCommit,
 )
 from consumer.intake.flow_control import Room
+from consumer.intake.low_mark import VERSION, UnfinishedGap, token_of
 from consumer.intake.offset_repair import UNREAD_PAUSES, OffsetRepair
+from consumer.intake.unfinished import Unfinished
 from feedback.backoff import Backoff
-from feedback.contract.record import OFFSET, Record, kind_of
+from feedback.contract.record import OFFSET, Record, is_read_again, kind_of
 
 AGAIN_PAUSES = Backoff(0.05, 1.0)
 """Seconds before a commit that did not land is sent again, by the number of tries."""
 BROKEN = "a connection broke while a commit was open"
-VERSION = "1"
-"""Of the metadata's form: version, token, room for the lowest offset that is not finished."""
+TELL_PAUSE = 1.0
+"""Seconds between two commits that only tell low marks."""
 
 
 class CommitPhase(Enum):
@@ -61,7 +64,7 @@ class CommitPhase(Enum):
     AGAIN = "again"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Piece:
     """One partition's share of the open commit. Without records it only repairs an offset."""
 
@@ -69,6 +72,8 @@ class Piece:
     offset: int
     records: list[Record]
     size: int
+    mark: tuple[int, int] | None = None
+    """As in `SendCommit`."""
 
 
 @dataclass(slots=True)
@@ -91,8 +96,15 @@ class Open:
 class Commit:
     """The state machine. Owned by the loop's thread."""
 
-    def __init__(self, assignment: Assignment, instance: str) -> None:
+    def __init__(
+        self, assignment: Assignment, instance: str, unfinished: Unfinished | None = None
+    ) -> None:
+        """`unfinished`: None where nothing is read again."""
         self._assignment = assignment
+        self._unfinished = unfinished
+        self._tell_at = 0.0
+        self._going = False
+        """The group is about to be left in peace."""
         self._token = f"{VERSION};{instance}-"
         self._number = 0
         self._buffer = Buffer()
@@ -124,8 +136,12 @@ class Commit:
 
     # Partitions and records
 
-    def assigned(self, places: Sequence[Place]) -> list[Action]:
+    def assigned(
+        self, places: Sequence[Place], gaps: Mapping[Place, UnfinishedGap] = NO_GAPS
+    ) -> list[Action]:
         """Partitions are ours from now on, in new generations."""
+        if self._unfinished is not None:
+            self._unfinished.assigned(places, gaps)
         # What is buffered of one that we had already would be read again.
         actions = self._drop_buffered(places, "assigned anew")
         self._assignment.assign(places)
@@ -136,15 +152,56 @@ class Commit:
         """Partitions are gone. Their share of the open commit stays until that is decided."""
         self._assignment.revoke(places)
         self._repair.revoked(places)
+        if self._unfinished is not None:
+            self._unfinished.revoked(places)
         return self._drop_buffered(places, "revoked")
+
+    def last_word(self, places: Sequence[Place]) -> SendCommit | None:
+        """Partitions are about to be let go: the commit that says from where to read them.
+
+        Nothing of them is delivered any more. Its answer need not come: what it would have told
+        the next owner is told less precisely by the commit before it.
+        """
+        unfinished, offsets, marks = self._unfinished, {}, {}
+        quiet = self.rejoining or (self._open is not None and self._open.broken)
+        for place in places:
+            if unfinished is None or quiet or place not in self._assignment:
+                continue
+            offset = unfinished.committed(place)
+            piece = None if self._open is None else self._open.pieces.get(place)
+            if piece is not None and piece.generation == self._assignment.generation(place):
+                offset = piece.offset  # it may have landed, and no commit goes backwards
+            if offset is not None:
+                offsets[place] = offset
+                marks[place] = unfinished.mark(place, offset, going=True)
+        self._assignment.revoke(places)
+        if not offsets:
+            return None
+        self._number += 1
+        self.counts["last words"] += 1
+        return SendCommit(offsets, f"{self._token}{self._number};", marks)
 
     def restarted(self, places: Sequence[Place]) -> list[Action]:
         """Partitions have another log now: what was not committed of the old one is gone."""
         self._repair.restarted(places)
+        if self._unfinished is not None:
+            self._unfinished.restarted(places)
         return self._drop_buffered(places, "its log is gone")
+
+    def finished(self, records: Iterable[Record]) -> None:
+        """Records are done, or answered for."""
+        if self._unfinished is not None:
+            self._unfinished.finished(records)
+
+    def given_up(self, records: Iterable[Record]) -> None:
+        """Delivered records will not start here: the next owner of their partition has them."""
+        if self._unfinished is not None:
+            self._unfinished.given_up(records)
 
     def polled(self, runs: Iterable[Run]) -> int:
         """Buffers records that the assignment let in; returns their size in bytes."""
+        if self._unfinished is not None:
+            runs = self._unfinished.polled(runs)
         return self._buffer.add(runs)
 
     # What a commit became
@@ -187,7 +244,7 @@ class Commit:
         if commit.phase is not CommitPhase.ASKED:
             return []
         ours = [place for place, piece in commit.pieces.items()
-                if found.get(place) == (piece.offset, commit.metadata)]  # fmt: skip
+                if _is_of(found.get(place), piece.offset, commit.metadata)]  # fmt: skip
         actions = self._deliver(commit, ours)
         for place in list(commit.pieces):
             if place in found or commit.verdict is Verdict.FATAL:
@@ -203,6 +260,8 @@ class Commit:
         return actions
 
     def _deliver(self, commit: Open, places: Sequence[Place]) -> list[Action]:
+        if self._unfinished is not None:
+            return self._deliver_owned(commit, places, self._unfinished)
         records: list[Record] = []
         for place in places:
             piece = commit.pieces.pop(place)
@@ -216,6 +275,28 @@ class Commit:
                 self._skip(place, piece.offset)
         self.counts["confirmed"] += len(records)
         return [Deliver(records)] if records else []
+
+    def _deliver_owned(
+        self, commit: Open, places: Sequence[Place], unfinished: Unfinished
+    ) -> list[Action]:
+        """What is not ours any more, or was assigned anew, is read from its low mark."""
+        actions: list[Action] = []
+        records: list[Record] = []
+        for place in places:
+            piece = commit.pieces.pop(place)
+            if self._assignment.generation(place) != piece.generation:
+                actions += self._dropped(place, len(piece.records), "read again by its next owner")
+                continue
+            self._repair.committed(place, piece.offset)
+            if piece.mark is not None:
+                unfinished.told(place, piece.offset, piece.mark)
+            if piece.records:
+                marked = unfinished.marked(place, piece.records)
+                self.counts["read again"] += sum(map(is_read_again, marked))
+                unfinished.delivered(place, marked)
+                records += marked
+        self.counts["confirmed"] += len(records)
+        return [*actions, Deliver(records)] if records else actions
 
     def _not_landed(self, commit: Open, place: Place, *, read_again: bool) -> list[Action]:
         """A share that is not the group's offset stays only to be sent again."""
@@ -244,6 +325,10 @@ class Commit:
             return self._rejoin(BROKEN if commit.broken else commit.error)
         return []
 
+    def rejoin(self, reason: str) -> list[Action]:
+        """The group is to be joined anew; not while a commit is open."""
+        return self._rejoin(reason) if self._open is None else []
+
     def _rejoin(self, reason: str) -> list[Action]:
         if self.stopped or self.rejoining:
             return []
@@ -263,7 +348,7 @@ class Commit:
             if self._repair.pending:
                 places = self._repair.ask(now)
                 return [ReadBack(places)] if places else []
-            return self._begin(now, room)
+            return self._begin(now, room) or self._tell(now)
         if commit.phase in (CommitPhase.SENT, CommitPhase.ASKED) or now < commit.due:
             return []
         if commit.phase is CommitPhase.UNCLEAR:
@@ -272,18 +357,39 @@ class Commit:
         return self._send_again(commit)
 
     def _begin(self, now: float, room: Room) -> list[Action]:
-        taken = self._buffer.take(room)
+        pieces: dict[Place, Piece] = {}
+        for place, share in self._buffer.take(room).items():
+            offset = share.records[-1][OFFSET] + 1
+            if self._unfinished is not None:
+                offset = max(offset, self._unfinished.floor(place))
+            pieces[place] = Piece(self._generation(place), offset, *share)
+        return [self._send(pieces, now)] if pieces else []
+
+    def _tell(self, now: float) -> list[Action]:
+        """A commit of what is committed already, where that tells of low marks that have risen."""
+        if self._unfinished is None or now < self._tell_at:
+            return []
+        self._tell_at = now + TELL_PAUSE
         pieces = {
-            place: Piece(self._generation(place), share.records[-1][OFFSET] + 1, *share)
-            for place, share in taken.items()
+            place: Piece(self._generation(place), offset, [], 0)
+            for place, offset in self._unfinished.risen(going=self._going).items()
         }
         return [self._send(pieces, now)] if pieces else []
 
     def _send(self, pieces: dict[Place, Piece], now: float) -> SendCommit:
         self._number += 1
-        self._open = Open(f"{self._token}{self._number};", pieces, now)
+        commit = self._open = Open(f"{self._token}{self._number};", pieces, now)
         self.counts["commits"] += 1
-        return SendCommit({p: piece.offset for p, piece in pieces.items()}, self._open.metadata)
+        return self._sent(commit)
+
+    def _sent(self, commit: Open) -> SendCommit:
+        pieces, unfinished = commit.pieces, self._unfinished
+        if unfinished is not None:
+            for place, piece in pieces.items():
+                piece.mark = unfinished.mark(place, piece.offset, going=self._going)
+        marks = {place: piece.mark for place, piece in pieces.items() if piece.mark is not None}
+        offsets = {place: piece.offset for place, piece in pieces.items()}
+        return SendCommit(offsets, commit.metadata, marks)
 
     def _send_again(self, commit: Open) -> list[Action]:
         actions: list[Action] = []
@@ -296,8 +402,7 @@ class Commit:
             return [*actions, *self._decided(commit)]
         commit.phase = CommitPhase.SENT
         self.counts["sent again"] += 1
-        offsets = {place: piece.offset for place, piece in commit.pieces.items()}
-        return [*actions, SendCommit(offsets, commit.metadata)]
+        return [*actions, self._sent(commit)]
 
     # After a rejoin
 
@@ -312,7 +417,10 @@ class Commit:
         self.counts["put right"] += len(put_back)
         pieces: dict[Place, Piece] = {}
         for place, offset in put_back.items():
-            self._skip(place, offset)
+            if self._unfinished is None:
+                self._skip(place, offset)
+            else:
+                self._unfinished.raise_floor(place, offset)
             pieces[place] = Piece(self._generation(place), offset, [], 0)
         return [self._send(pieces, now)]
 
@@ -328,6 +436,13 @@ class Commit:
         self.stopped = True
         return self._drop_buffered(self._buffer.places, "stopping")
 
+    def tell_marks(self, now: float) -> list[Action]:
+        """The last commit before the group is left: how far it is finished."""
+        if self._open is not None or self.rejoining:
+            return []
+        self._going, self._tell_at = True, now
+        return self._tell(now)
+
     def abandon(self) -> list[Action]:
         """Gives up an open commit whose outcome did not become known in time."""
         pieces = {} if self._open is None else self._open.pieces
@@ -335,7 +450,8 @@ class Commit:
         return [a for p, piece in pieces.items() for a in self._lost(p, piece, "undecided")]
 
     def _lost(self, place: Place, piece: Piece, cause: str) -> list[Action]:
-        self.lost.update(map(kind_of, piece.records))
+        if self._unfinished is None:  # else the next owner reads it, or reads it again
+            self.lost.update(map(kind_of, piece.records))
         return self._dropped(place, len(piece.records), cause)
 
     def _drop_buffered(self, places: Sequence[Place], cause: str) -> list[Action]:
@@ -354,3 +470,8 @@ class Commit:
         if generation is None:
             raise AssertionError(f"{place} has records to commit and is not owned")
         return generation
+
+
+def _is_of(found: tuple[int, str | None] | None, offset: int, token: str) -> bool:
+    """Whether an offset was committed with a token, whatever low mark it tells."""
+    return found is not None and found[0] == offset and token_of(found[1]) == token

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from consumer.intake.low_mark import UnfinishedGap
 from feedback.contract.record import Record
 
 Place: TypeAlias = tuple[str, int]
@@ -23,6 +25,9 @@ FATAL_TROUBLE = frozenset(
 """Errors that no waiting heals, whether or not the client calls them fatal."""
 
 
+NO_GAPS: Mapping[Place, UnfinishedGap] = MappingProxyType({})
+
+
 class Polled(NamedTuple):
     """Records of any partitions, each partition's in the order of its offsets."""
 
@@ -33,6 +38,10 @@ class Assigned(NamedTuple):
     """Partitions that this process owns from now on, besides those that it had."""
 
     places: tuple[Place, ...]
+    gaps: Mapping[Place, UnfinishedGap] = NO_GAPS
+    """What of them is read again."""
+    asked: bool = True
+    """False: nobody could say whether there is something to read again."""
 
 
 class Revoked(NamedTuple):
@@ -46,6 +55,7 @@ class Answered(NamedTuple):
     """The answer to a commit. Errors are librdkafka's names, None where there was none."""
 
     metadata: str | None
+    """The token of the commit."""
     error: str | None
     errors: Mapping[Place, str | None]
 
@@ -91,10 +101,17 @@ Found: TypeAlias = Mapping[Place, tuple[int, str | None]]
 
 @dataclass(frozen=True, slots=True)
 class SendCommit:
-    """Commit these offsets, asynchronously, each with this metadata."""
+    """Commit these offsets, asynchronously, each with this token and its low mark."""
 
     offsets: dict[Place, int]
     metadata: str
+    """The token, up to and with the semicolon behind it."""
+    marks: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    """The low mark, and how often it was read from before; none where nothing is told of it."""
+
+
+BeforeRevoke: TypeAlias = Callable[[Sequence[Place]], SendCommit | None]
+"""What is called before partitions are let go; returns the last commit of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ client. One thread owns the consumer.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
 
 from confluent_kafka import (
     Consumer,
@@ -24,6 +24,7 @@ from consumer.errors import KafkaRefused
 from consumer.intake.events import (
     Answered,
     Assigned,
+    BeforeRevoke,
     ConnectionLost,
     Event,
     Found,
@@ -35,11 +36,11 @@ from consumer.intake.events import (
 )
 from consumer.intake.kafka_log import ClientLog, librdkafka_logger
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
+from consumer.intake.kafka_records import records_of
+from consumer.intake.low_mark import metadata_of, token_of
+from consumer.intake.starting_points import starting_points
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
-from feedback.contract.record import Headers, Record
 from processing.logs import BoundLogger
-
-TYPE_HEADER = "ce_type"
 
 NO_CONSUMER_PROTOCOL = (
     KafkaError.UNSUPPORTED_VERSION,
@@ -81,6 +82,9 @@ class Kafka:
         """Metadata of the commit whose answer has not come."""
         self._ahead = False
         """An answer was handed on, and what came before it may still be in the client's queue."""
+        self._closing = False
+        """The client is being closed: what its callbacks say is recorded, and that is all."""
+        self.before_revoke: BeforeRevoke = lambda _places: None
         self.protocol: Protocol = "classic" if settings.kafka_protocol == "classic" else "consumer"
         self._topics = TopicWatch(settings.kafka_topics, self._list_topics, log, LOOK_EVERY)
         self._consumer = self._make()
@@ -142,22 +146,33 @@ class Kafka:
         self._had = len(self._owned)
         return events
 
-    def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
+    def commit(
+        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, tuple[int, int]]
+    ) -> Answered | None:
         if not self.member:
             # Put out of the group, and not told yet. Sent without a generation it would be taken
             # where the group is empty, and put back what others have committed meanwhile.
             return Answered(metadata, "UNKNOWN_MEMBER_ID", {})
-        partitions = [
-            TopicPartition(topic, partition, offset, metadata)
-            for (topic, partition), offset in offsets.items()
-        ]
         try:
-            # Never synchronous: that would wait for the broker without a bound.
-            self._consumer.commit(offsets=partitions, asynchronous=True)
+            self._send(self._consumer, offsets, metadata, marks)
         except KafkaException as error:
             return Answered(metadata, error.args[0].name(), {})
         self._open = metadata
         return None
+
+    def _send(
+        self,
+        consumer: Consumer,
+        offsets: Mapping[Place, int],
+        token: str,
+        marks: Mapping[Place, tuple[int, int]],
+    ) -> None:
+        partitions = [
+            TopicPartition(*place, offset, metadata_of(token, *marks.get(place, (None, 0))))
+            for place, offset in offsets.items()
+        ]
+        # Never synchronous: that would wait for the broker without a bound.
+        consumer.commit(offsets=partitions, asynchronous=True)
 
     def committed(self, places: Sequence[Place], timeout: float) -> Found:
         try:
@@ -175,7 +190,12 @@ class Kafka:
 
     def close(self) -> None:
         self._topics.close()
+        self._close_client()
+
+    def _close_client(self) -> None:
+        self._closing = True
         self._consumer.close()
+        self._closing = False
 
     def _list_topics(self) -> frozenset[str]:
         """Called by the watch's thread, so through a client of its own, which is gone afterwards.
@@ -217,7 +237,7 @@ class Kafka:
             assignor=self._settings.kafka_assignor,
             error=error.str(),
         )
-        self._consumer.close()
+        self._close_client()
         self._fallback = False
         self.protocol = "classic"
         self._consumer = self._make()
@@ -226,7 +246,7 @@ class Kafka:
     def _begin_anew(self, error: KafkaError) -> None:
         """The broker has lost the group, as after a crash: the client has given up, we have not."""
         self._log.warning("the group is gone from the broker: joining anew", error=error.str())
-        self._consumer.close()
+        self._close_client()
         # Whatever the old client did not say any more.
         if self._owned:
             self._on_lost(self._consumer, [TopicPartition(*place) for place in self._owned])
@@ -236,17 +256,33 @@ class Kafka:
         self._consumer = self._make()
         self.subscribe()
 
-    # Callbacks: they record, and never call the client
+    # Callbacks: they record. What they call of the client does not wait for the broker, but for
+    # the committed offsets, and that has a bound
 
-    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._fallback = self._client_log.quiet_fatal = False
         self._was_member = True
-        self._owned.update(map(_place, partitions))
-        self._events.append(Assigned(tuple(map(_place, partitions))))
+        places = tuple(map(_place, partitions))
+        self._owned.update(places)
+        if not self._settings.read_again or self._closing:
+            self._events.append(Assigned(places))
+            return
+        reset = self._settings.auto_offset_reset
+        found = starting_points(consumer, partitions, self._log, reset=reset)
+        eager = self.protocol == "classic" and self._settings.kafka_assignor == "range"
+        # Else the client would begin at the committed offsets.
+        (consumer.assign if eager else consumer.incremental_assign)(found.partitions)
+        self._events.append(Assigned(places, found.gaps, found.asked))
 
-    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._owned.difference_update(map(_place, partitions))
-        self._events.append(Revoked(tuple(map(_place, partitions)), lost=False))
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        places = tuple(map(_place, partitions))
+        self._owned.difference_update(places)
+        last = None if self._closing else self.before_revoke(places)
+        if last is not None and self.member:
+            # It goes before whatever lets the partitions go, on the same connection.
+            with contextlib.suppress(KafkaException):
+                self._send(consumer, last.offsets, last.metadata, last.marks)
+        self._events.append(Revoked(places, lost=False))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._owned.difference_update(map(_place, partitions))
@@ -254,10 +290,11 @@ class Kafka:
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition] | None) -> None:
         partitions = partitions or []
-        self._open = None
+        if not partitions or token_of(partitions[0].metadata) == self._open:
+            self._open = None
         self._events.append(
             Answered(
-                partitions[0].metadata if partitions else None,
+                token_of(partitions[0].metadata) if partitions else None,
                 None if error is None else error.name(),
                 {_place(p): None if p.error is None else p.error.name() for p in partitions},
             )
@@ -289,53 +326,3 @@ def _is_member(membership: bytes) -> bool:
 def _no_consumer_protocol(error: KafkaError) -> bool:
     # The fatal error that comes with a message names its cause in words only.
     return any(KafkaError(code).str() in error.str() for code in NO_CONSUMER_PROTOCOL)
-
-
-def records_of(messages: Sequence[Message]) -> list[Record]:
-    """Records of messages without an error, column by column: what a message costs here."""
-    headers = _headers_of(messages)
-    return list(
-        zip(
-            map(Message.topic, messages),
-            map(Message.partition, messages),
-            map(Message.offset, messages),
-            [timestamp for _, timestamp in map(Message.timestamp, messages)],
-            map(Message.key, messages),
-            map(Message.value, messages),
-            headers,
-            map(_type_of, headers),
-            [None] * len(headers),
-            strict=True,
-        )
-    )
-
-
-def _headers_of(messages: Sequence[Message]) -> list[Headers | None]:
-    """Headers of each message, None where a name is not UTF-8: the client can't make a str of it.
-
-    Such a message's headers() must not be called again: it would return a list with a hole in it,
-    which crashes the interpreter. Nor from an expression of Python: that calls a method without
-    arguments, once it has called it often, without looking whether it has failed.
-    """
-    found: list[Headers | None] = []
-    calls = map(Message.headers, messages)
-    while True:
-        try:
-            for headers in calls:
-                found.append(cast("Headers", headers or []))  # noqa: PERF401 - some are kept where one fails
-            return found
-        except (SystemError, ValueError):
-            found.append(None)
-
-
-def _type_of(headers: Headers | None) -> str | None:
-    if not headers:
-        return None
-    # As a dict, so that of two headers of one name the last one counts, as in the envelope.
-    value = dict(headers).get(TYPE_HEADER)
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from consumer.intake import waits
 from consumer.intake.assignment import Assignment
 from consumer.intake.commit import Commit
 from consumer.intake.events import (
@@ -34,24 +35,14 @@ from consumer.intake.events import (
     Trouble,
 )
 from consumer.intake.flow_control import Crowding, FlowControl, Reason, Room
+from consumer.intake.letting_go import LettingGo
 from consumer.intake.ports import KafkaClient, WorkerPool
 from consumer.intake.stats import LoopStats
+from consumer.intake.unfinished import Unfinished
 from feedback.backoff import Backoff
 from feedback.contract.record import Record
 from processing.logs import BoundLogger, RateLimited
 
-IDLE_WAIT = 0.1
-BUSY_WAIT = 0.02
-"""Seconds to wait for messages while requests run: their results may make room."""
-PENDING_WAIT = 0.005
-"""Seconds to wait for workers while records wait for one."""
-COMMIT_WAIT = 0.002
-YOUNG_COMMIT = 0.003
-SPIN_PAUSE = 0.0002
-"""A poll that serves an answer waits on for a message all the same, and a poll's wait is whole
-milliseconds: a commit younger than YOUNG_COMMIT is looked at this often instead."""
-OLD_COMMIT = 1.0
-"""Seconds after which the answer is not expected any moment."""
 READ_BACK_TIMEOUTS = Backoff(0.1, 0.25)
 """Seconds that reading committed offsets may block the loop, by the number of the try. The client
 has no way to ask without blocking, and with the coordinator away nothing answers: with the pauses
@@ -73,12 +64,19 @@ class Loop:
         instance: str,
         log: BoundLogger,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        read_again: bool = True,
     ) -> None:
         self._kafka = kafka
         self._pool = pool
         self._flow = flow
         self._assignment = Assignment()
-        self._commit = Commit(self._assignment, instance)
+        self._commit = Commit(self._assignment, instance, Unfinished() if read_again else None)
+        self._letting_go = LettingGo(pool, self._commit, clock, read_again=read_again)
+        kafka.before_revoke = self._letting_go.now
+        self._unasked = Backoff(1.0, 30.0)
+        self._ask_again: float | None = None
+        """When to join anew: nobody could say where to begin in partitions that are ours."""
         self._crowding = Crowding()
         self._log = log
         self._flood = RateLimited(log)
@@ -91,7 +89,7 @@ class Loop:
         """A rejoin waits for the assignment to become empty, at most until then."""
         self._complained = 0.0
         self._unread = 0
-        """Questions for committed offsets in a row that nobody answered."""
+        """Questions for committed offsets in a row without an answer."""
         self.fatal: str | None = None
         """Why the service has to end, once it has to."""
 
@@ -100,10 +98,13 @@ class Loop:
     def turn(self) -> None:
         """Waits a moment, then does all that can be done."""
         if self._leaving is not None:
-            self._pool.step(BUSY_WAIT)
+            self._pool.step(waits.BUSY_WAIT)
+            self._pool.take_departed()
             return
         self._wait()
         now = self._clock()
+        self._act(self._letting_go.tend(now))
+        self._join_to_ask(now)
         self._tend_crowd(now)
         self._tend_gate(now)
         self._act(self._commit.next(now, self._room()))
@@ -115,20 +116,20 @@ class Loop:
         since = self._commit.open_since
         age = None if since is None else self._clock() - since
         if self._flow.holding and age is None:
-            self._pool.step(PENDING_WAIT)
+            self._pool.step(waits.PENDING_WAIT)
         elif self._pool.pending or self._flow.holding:
             # Full with a commit open: each poll for its answer may bring a record more.
-            self._pool.step(PENDING_WAIT if age is None else COMMIT_WAIT)
+            self._pool.step(waits.PENDING_WAIT if age is None else waits.COMMIT_WAIT)
             self._poll(0.0)
         elif age is not None:
-            if self._poll(_commit_wait(age)) == 0 and age < YOUNG_COMMIT:
-                time.sleep(SPIN_PAUSE)
+            if self._poll(waits.commit_wait(age)) == 0 and age < waits.YOUNG_COMMIT:
+                time.sleep(waits.SPIN_PAUSE)
             self._pool.step(0.0)
         elif self._paused:
-            self._pool.step(BUSY_WAIT)
+            self._pool.step(waits.BUSY_WAIT)
             self._poll(0.0)
         else:
-            self._poll(BUSY_WAIT if self._pool.in_hand else IDLE_WAIT)
+            self._poll(waits.BUSY_WAIT if self._pool.in_hand else waits.IDLE_WAIT)
             self._pool.step(0.0)
 
     def _poll(self, timeout: float) -> int:
@@ -144,6 +145,11 @@ class Loop:
 
     def _room(self) -> Room:
         return self._flow.room(self._pool.in_hand, self._pool.in_hand_bytes)
+
+    def _join_to_ask(self, now: float) -> None:
+        if self._ask_again is not None and now >= self._ask_again and self.settled:
+            self._ask_again = None
+            self._act(self._commit.rejoin("the committed offsets could not be read"))
 
     def _tend_gate(self, now: float) -> None:
         """Pauses or resumes partitions where that has changed."""
@@ -184,11 +190,14 @@ class Loop:
                 self._on_polled(records)
             case Answered():
                 self._act(self._commit.answered(event))
-            case Assigned(places):
-                self._on_assigned(places)
+            case Assigned():
+                self._on_assigned(event)
             case Revoked(places, lost):
                 self._log.info("partitions revoked", n=len(places), lost=lost)
                 self._crowding.revoked(places)
+                still_ours = [place for place in places if place in self._assignment]
+                if still_ours:  # lost: nothing more can be said of them
+                    self._letting_go.now(still_ours)
                 self._act(self._commit.revoked(places))
             case ConnectionLost(_, late):
                 self._act(self._commit.connection_lost(late=late))
@@ -215,9 +224,15 @@ class Loop:
         self._counts["restarted"] += len(places)
         self._act(self._commit.restarted(places))
 
-    def _on_assigned(self, places: Sequence[Place]) -> None:
+    def _on_assigned(self, event: Assigned) -> None:
+        places = event.places
         self._log.info("partitions assigned", n=len(places))
-        self._act(self._commit.assigned(places))
+        if not event.asked:
+            # Nothing of them is taken, as what was not finished of them comes first.
+            self._ask_again = self._clock() + self._unasked.next()
+            return
+        self._unasked.reset()
+        self._act(self._commit.assigned(places, event.gaps))
         # Always said: the client keeps the flag of a partition over its revocation.
         self._kafka.pause(places, paused=self._paused)
 
@@ -234,8 +249,8 @@ class Loop:
             match action:
                 case Deliver(records):
                     self._pool.submit(records)
-                case SendCommit(offsets, metadata):
-                    refused = self._kafka.commit(offsets, metadata)
+                case SendCommit(offsets, metadata, marks):
+                    refused = self._kafka.commit(offsets, metadata, marks)
                     if refused is not None:
                         self._act(self._commit.answered(refused))
                 case ReadBack(places):
@@ -283,9 +298,10 @@ class Loop:
         self._kafka.subscribe()
 
     def stop_intake(self) -> None:
-        """Takes nothing more; what was not committed is left to others."""
+        """Takes nothing more; what was not committed, or not started, is left to others."""
         self._flow.set(Reason.DRAINING, closed=True)
         self._act(self._commit.stop())
+        self._letting_go.begin_all(self._assignment.places)
 
     @property
     def joined(self) -> bool:
@@ -294,11 +310,12 @@ class Loop:
 
     @property
     def settled(self) -> bool:
-        """No commit is open."""
-        return self._commit.open_since is None
+        """No commit is open, and none is to be made."""
+        return self._commit.open_since is None and not self._letting_go.going
 
     def abandon(self) -> None:
         """Gives up a commit whose answer did not come in time."""
+        self._letting_go.give_up()
         self._act(self._commit.abandon())
 
     def leave(self) -> None:
@@ -311,12 +328,11 @@ class Loop:
 
     @property
     def leaving(self) -> bool:
-        """`leave` was called."""
         return self._leaving is not None
 
     @property
     def left(self) -> bool:
-        """The group was left and the client closed."""
+        """The client is closed."""
         return self._leaving is not None and not self._leaving.is_alive()
 
     def stats(self) -> LoopStats:
@@ -330,9 +346,3 @@ class Loop:
             counts=dict(self._counts + self._commit.counts),
             lost=dict(self._commit.lost),
         )
-
-
-def _commit_wait(age: float) -> float:
-    if age < YOUNG_COMMIT:
-        return 0.0
-    return COMMIT_WAIT if age < OLD_COMMIT else BUSY_WAIT

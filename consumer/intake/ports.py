@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from consumer.intake.events import Answered, Event, Found, Place
+from consumer.intake.events import Answered, BeforeRevoke, Event, Found, Place
 from feedback.contract.record import Record
 from processing.ipc.frames import MaintenanceReady, ToMaintenance
 from processing.pool.backlog import Backlog
@@ -14,6 +14,9 @@ from processing.pool.stats import PoolStats
 
 class KafkaClient(Protocol):
     """What the loop needs of Kafka."""
+
+    before_revoke: BeforeRevoke
+    """Called inside `poll`, before partitions are let go: never of the client again."""
 
     @property
     def member(self) -> bool:
@@ -32,8 +35,13 @@ class KafkaClient(Protocol):
     def poll(self, most: int, timeout: float) -> list[Event]:
         """What happened within `timeout` seconds: at most `most` records, and everything else."""
 
-    def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
-        """Sends a commit; its answer comes with a poll, or at once where it could not be sent."""
+    def commit(
+        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, tuple[int, int]]
+    ) -> Answered | None:
+        """Sends a commit (see `SendCommit`).
+
+        Its answer comes with a poll, or at once where it could not be sent.
+        """
 
     def committed(self, places: Sequence[Place], timeout: float) -> Found:
         """The group's committed offsets, without those that could not be read."""
@@ -77,6 +85,16 @@ class WorkerPool(Protocol):
 
     def submit(self, records: Sequence[Record]) -> None:
         """Takes records whose offsets are committed, each partition's in order."""
+
+    def take_departed(self) -> tuple[list[Record], list[Record]]:
+        """What is done or answered for, and what was given up, since it was asked last."""
+
+    def let_go(self, places: Collection[Place]) -> None:
+        """From now on what has not started of these partitions is given up; none: no more."""
+
+    @property
+    def letting_go(self) -> bool:
+        """Whether workers have records of the partitions that are let go."""
 
     def step(self, timeout: float) -> None:
         """Takes what has arrived within `timeout` seconds, then acts on it."""

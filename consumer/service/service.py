@@ -61,7 +61,10 @@ class Service:
         self._signals = signals
         self._log = log
         flow = FlowControl(settings.max_in_hand, int(settings.max_in_hand_bytes))
-        self._loop = loop(kafka, pool, flow, instance, get_logger("oncepool.loop"))
+        self._loop = loop(
+            kafka, pool, flow, instance, get_logger("oncepool.loop"),
+            read_again=settings.read_again,
+        )  # fmt: skip
         self._grace = settings.grace
         self._shutdown = Shutdown(settings.grace)
         self._done = Phase.RUNNING

@@ -3,8 +3,9 @@
 A plain tuple, because marshal carries nothing else, with the places named below. `headers` is
 None where the client library could not read them (the message is malformed). `type` is the
 `ce_type` header where main could read it as UTF-8, else None. `claim` is the order under which
-this instance has claimed a row of the waiting queue, None for a message; a row's first header is
-`ce_id`, and its partition and offset are NOWHERE: its message's place stands in the row.
+this instance has claimed a row of the waiting queue, None for a message, READ_AGAIN for one that
+somebody had taken before and may not have finished; a row's first header is `ce_id`, and its
+partition and offset are NOWHERE: its message's place stands in the row.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Record: TypeAlias = tuple[
     bytes | None,  # value
     Headers | None,
     str | None,  # type
-    int | None,  # claim
+    int | None,  # claim, or READ_AGAIN
 ]
 
 TOPIC: Final = 0
@@ -36,6 +37,10 @@ CLAIM: Final = 8
 
 NOWHERE: Final = -1
 """Partition and offset of a record that is no message."""
+
+READ_AGAIN: Final = -1
+"""In place of a claim: a message below the offset that was committed when its partition came to
+this process. Whoever had it may have run it."""
 
 _OVERHEAD = 64  # what a message without any content counts for
 
@@ -63,7 +68,18 @@ def kind_of(record: Record) -> str:
 
 def is_due(record: Record) -> bool:
     """Whether a record comes from a waiting row."""
-    return record[CLAIM] is not None
+    claim = record[CLAIM]
+    return claim is not None and claim != READ_AGAIN
+
+
+def is_read_again(record: Record) -> bool:
+    """Whether a message may have been run by whoever had its partition before."""
+    return record[CLAIM] == READ_AGAIN
+
+
+def read_again(record: Record) -> Record:
+    """The same message as one that is read again."""
+    return (*record[:CLAIM], READ_AGAIN)
 
 
 def claim_of(record: Record) -> tuple[str, int]:
@@ -72,7 +88,7 @@ def claim_of(record: Record) -> tuple[str, int]:
     Raises ValueError for a message.
     """
     order = record[CLAIM]
-    if order is None:
+    if order is None or order == READ_AGAIN:
         raise ValueError("a message has no claim")
     raw = (record[HEADERS] or [])[0][1] or b""
     return raw.decode(), order

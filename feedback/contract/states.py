@@ -53,6 +53,8 @@ PRUNABLE: Final[frozenset[str]] = SETTLED - {State.DEAD, State.IN_DOUBT}
 # Codes. Handlers add their own with Reject("no_funds").
 OK: Final = "ok"
 DUPLICATE: Final = "duplicate"
+READ_AGAIN: Final = "read_again"  # counted only: a message that was run before, and not sent again
+INSTANCE_DIED: Final = "instance_died"
 HANDLER_ERROR: Final = "handler_error"
 TIMEOUT: Final = "timeout"
 WORKER_DIED: Final = "worker_died"

@@ -58,6 +58,7 @@ class Handler:
         self.window = float(options.window)
         self.window_cap = options.window_cap
         self.not_before = options.not_before
+        self.redelivery = options.redelivery
         self.max_at_once = options.max_at_once
         self.pipeline = options.pipeline
         self.custom_fingerprint = options.fingerprint is not None

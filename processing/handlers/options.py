@@ -60,6 +60,9 @@ class HandlerOptions(TypedDict, total=False):
     pipeline: bool
     """Its statements on `tx` are sent without waiting for their answers, which it does not read
     (default False)."""
+    redelivery: bool
+    """Whether a message that its worker or its instance may have run when it died is run where the
+    journal has no trace of it (default True); False: it ends as `failed`."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -89,6 +92,7 @@ class CheckedOptions:
     )
     max_at_once: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
     pipeline: bool = Field(default=False, description="True or False")
+    redelivery: bool = Field(default=True, description="True or False")
 
     @classmethod
     def read(cls, given: HandlerOptions, where: str) -> Self:
@@ -125,6 +129,11 @@ class CheckedOptions:
             raise RegistrationError(
                 f"pipeline= sends what goes through `tx`, and effect={self.effect!r} has none; "
                 "leave it out"
+            )
+        if not self.redelivery and self.retries not in (0, RetryPolicy(attempts=1)):
+            raise RegistrationError(
+                "redelivery=False says that what may have run is not to be run again by itself, "
+                "and retries= the opposite; leave one of them out"
             )
         if self.coalesce is None and (self.window or self.window_cap is not None):
             raise RegistrationError("window and window_cap belong to coalesce=; give it too")

@@ -83,6 +83,12 @@ class Handover:
         if records := self._pool.take_excess():
             self._maintenance.park(PARKED, self._give_back(records))
 
+    def tell_parked(self) -> None:
+        """Says in the log how many wait for another instance."""
+        if self.parked:
+            self._log.info("not started here: parked for other instances, or given back",
+                           requests=self.parked)  # fmt: skip
+
     def _give_back(self, records: Sequence[Record]) -> list[Record]:
         """Gives claimed rows back; returns the other records."""
         due = [claim_of(record) for record in records if is_due(record)]

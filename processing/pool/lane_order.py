@@ -123,15 +123,17 @@ class LaneOrder:
                 chunk.blocked.pop(lane, None)
                 yield lane
 
-    def keep_suspects(self) -> Iterator[tuple[int, list[Record]]]:
-        """Takes out of every lane what is no suspect: (lane, records)."""
+    def take_out(self, goes: Callable[[Record], bool]) -> Iterator[tuple[int, list[Record]]]:
+        """Takes out of every lane what is no suspect and goes: (lane, records)."""
         for lane, held in list(self.held.items()):
-            self.held[lane] = deque(h for h in held if h.suspect is not None)
+            leaving = [h for h in held if h.suspect is None and goes(h.record)]
+            gone = set(map(id, leaving))
+            self.held[lane] = deque(h for h in held if id(h) not in gone)
             chunk = self.chunk_of(lane)
             if chunk is not None and not self.held[lane]:
                 del self.held[lane]
                 del chunk.blocked[lane]
-            yield lane, [h.record for h in held if h.suspect is None]
+            yield lane, [h.record for h in leaving]
 
     def clear(self) -> list[Held]:
         """Empties every lane, where nothing is in flight."""

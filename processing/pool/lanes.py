@@ -16,7 +16,7 @@ What lanes hold and wait for is the `LaneOrder`'s, which of them goes next the `
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from feedback.contract.record import Record, is_due, kind_of
 from processing.ipc.frames import Suspect
@@ -234,21 +234,27 @@ class Lanes:
 
     def empty(self) -> list[Record]:
         """Takes everything out that is no suspect; order within each lane is kept."""
+        return self.take_out(lambda _record: True)
+
+    def take_out(self, goes: Callable[[Record], bool]) -> list[Record]:
+        """Takes out the records of which `goes` says so; but no suspects."""
         records: list[Record] = []
         for place in self._queues.clear():
             if not isinstance(place, Held):
                 continue
-            if place.suspect is None:
+            if place.suspect is None and goes(place.record):
                 records.append(place.record)
             else:
                 self._queues.put_loose(place)
-        for lane, others in self._table.keep_suspects():
+        for lane, others in self._table.take_out(goes):
             records += others
             if self._table.chunk_of(lane) is None:
                 self._queues.put_lane(lane)
         for fresh in self._fresh:
-            records += fresh
+            stay = [record for record in fresh if not goes(record)]
+            records += filter(goes, fresh)
             fresh.clear()
+            fresh.extend(stay)
         self._count -= len(records)
         return records
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -57,8 +57,14 @@ class MaintenanceLink:
     """One maintenance process at a time."""
 
     def __init__(
-        self, settings: dict[str, Any], selector: selectors.BaseSelector, log: BoundLogger
+        self,
+        settings: dict[str, Any],
+        selector: selectors.BaseSelector,
+        log: BoundLogger,
+        on_answered: Callable[[list[Record]], None] = lambda _records: None,
     ) -> None:
+        """`on_answered` gets the records of each part that it has answered for."""
+        self._on_answered = on_answered
         self._settings = settings
         self._selector = selector
         self._log = log
@@ -187,6 +193,7 @@ class MaintenanceLink:
         part.left -= count
         if part.left <= 0:
             del self._parts[number]
+            self._on_answered(part.frame.records)
 
     # The process
 

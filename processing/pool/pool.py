@@ -6,7 +6,7 @@ Events in, actions out, with the time as an argument. The supervisor does what t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from feedback.contract.record import Record, is_due, kind_of, record_size
@@ -24,9 +24,9 @@ from processing.ipc.progress import Running
 from processing.pool.actions import Action, Died, Replaced, Send, Tell
 from processing.pool.chunk import CHUNK_REQUESTS, Chunk
 from processing.pool.demand import Demand
+from processing.pool.departures import Departures
 from processing.pool.lanes import Lanes
 from processing.pool.limits import TypeLimits
-from processing.pool.stats import PoolStats
 from processing.pool.suspicion import culprit_of, suspect_again, suspects_of_death
 from processing.pool.waiting_queue import WaitingQueue
 from processing.pool.worker_state import Worker
@@ -59,6 +59,7 @@ class Pool:
         self.claiming = True
         """Rows of the waiting queue are wanted."""
         self.deaths = 0
+        self.departures = Departures()
         self._shares: TimeShares[str] = TimeShares()
         self._elsewhere: list[Record] = []
         """Records in hand that will not start here, whatever the limits are by the time they are
@@ -100,6 +101,12 @@ class Pool:
         self._elsewhere.clear()
         self._forget(records)
         return records
+
+    def let_go(self, places: Collection[tuple[str, int]]) -> list[Action]:
+        """From now on gives up what has not started of these partitions, and of no others."""
+        actions = self.departures.let_go(places, self.workers.values())
+        self._forget(self.departures.give_up(self.lanes))
+        return actions
 
     def take_unstarted(self) -> list[Record]:
         """Gives up every record that no worker has and that is no suspect."""
@@ -143,6 +150,7 @@ class Pool:
 
     def plan(self, now: float) -> list[Action]:
         """What to do now: start missing workers, fill free ones."""
+        self._forget(self.departures.give_up(self.lanes))
         actions: list[Action] = []
         if not self.stopping:
             actions += self.crew.spawn_missing(now)
@@ -230,6 +238,7 @@ class Pool:
             self.costs.observe(kind, count, seconds)
         self.counts.update(report.counts)
         self._forget(list(done.values()))
+        self.departures.done(done.values())
         chunk.gone.update(done)
         # Whose connection broke goes alone: it may be what broke it.
         self.lanes.put_back(chunk, unclear, alone=not report.database_up)
@@ -327,20 +336,3 @@ class Pool:
     def terminate(self, looks: Mapping[int, Running | None], now: float) -> list[Action]:
         """Asks what still runs to give up, because the service is about to end."""
         return self.crew.terminate(looks, now)
-
-    def stats(self) -> PoolStats:
-        """A frozen look at the pool."""
-        serving = self.crew.serving
-        return PoolStats(
-            workers=len(serving),
-            workers_free=sum(not w.chunks for w in serving),
-            queued=len(self.lanes),
-            running=sum(len(c.records) - len(c.gone) for w in serving for c in w.chunks),
-            in_hand=self.in_hand,
-            deaths=self.deaths,
-            database_up=self.database_up,
-            workers_wanted=self.crew.wanted,
-            at_once=self.caps.at_once(self.lanes.in_use),
-            needs=self.caps.needs(self.lanes.present, self.costs, self.crew.wanted),
-            limits_number=self.caps.number,
-        )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from processing.ipc.frames import LimitsFound
 from processing.logs import BoundLogger
-from processing.pool.actions import Died, Signal
+from processing.pool.actions import Action, Died, Send, Signal
 from processing.pool.running import facts_of
 
 
@@ -41,6 +41,13 @@ class PoolLog:
             self._log.error("worker died", cause=died.cause, **facts)
         else:
             self._log.warning("worker was killed", why=killed, **facts)
+
+    def cancelling(self, name: str, reason: str, actions: Sequence[Action]) -> None:
+        """A request is asked to end."""
+        for action in actions:
+            if isinstance(action, Send):
+                self._log.warning("cancelling a request", request_id=name, worker=action.worker,
+                                  why=reason)  # fmt: skip
 
     def gone(self, number: int) -> None:
         """A worker's end is over."""

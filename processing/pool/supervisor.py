@@ -9,7 +9,7 @@ from __future__ import annotations
 import selectors
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -48,6 +48,7 @@ from processing.pool.handover import Handover
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
 from processing.pool.pool_log import PoolLog
+from processing.pool.pool_stats import stats_of
 from processing.pool.running import facts_of, running_requests
 from processing.pool.stats import PoolStats
 from processing.pool.worker_processes import WorkerProcesses
@@ -86,7 +87,8 @@ class Supervisor:
         self._next_counts = 0.0
         self._refusing: str | None = None
         self._working = False
-        self.maintenance = MaintenanceLink(asdict(maintenance), self._selector, log)
+        done = self._pool.departures.done
+        self.maintenance = MaintenanceLink(asdict(maintenance), self._selector, log, done)
         self._handover = Handover(self._pool, self.maintenance, log)
         self.types: list[str] = []
         """Request types of the app, as the last worker that started told them."""
@@ -136,10 +138,6 @@ class Supervisor:
         """Worker processes that have not ended."""
         return len(self._processes)
 
-    def stats(self) -> PoolStats:
-        """A frozen look at the pool."""
-        return self._pool.stats()
-
     def running_requests(self) -> list[dict[str, Any]]:
         """What each worker runs right now."""
         chunks = {worker.number: worker.chunks for worker in self._pool.workers.values()}
@@ -152,7 +150,7 @@ class Supervisor:
         self._selector.register(descriptor, selectors.EVENT_READ, lambda _mask: callback())
 
     def start_maintenance(self) -> None:
-        """Starts the maintenance process; `maintenance.ready` is set in a later step."""
+        """Sets `maintenance.ready` in a later step."""
         self.maintenance.start()
 
     def start_workers(self) -> None:
@@ -163,6 +161,23 @@ class Supervisor:
     def submit(self, records: Sequence[Record]) -> None:
         """Takes records whose offsets are committed, each partition's in order."""
         self._pool.submit(records)
+
+    def stats(self) -> PoolStats:
+        """A frozen look at the pool."""
+        return stats_of(self._pool)
+
+    def take_departed(self) -> tuple[list[Record], list[Record]]:
+        """What is done or answered for, and what was given up, since it was asked last."""
+        return self._pool.departures.take()
+
+    def let_go(self, places: Collection[tuple[str, int]]) -> None:
+        """From now on what has not started of these partitions is given up; none: no more."""
+        self._act(self._pool.let_go(places))
+
+    @property
+    def letting_go(self) -> bool:
+        """Whether workers have records of the partitions that are let go."""
+        return self._pool.departures.has_started(self._pool.crew.chunks)
 
     def step(self, timeout: float) -> None:
         """Takes what has arrived within `timeout` seconds, then acts on it."""
@@ -217,9 +232,7 @@ class Supervisor:
         self._processes.close(timeout)
         self._hand_over_counts()
         self.maintenance.close(timeout)
-        if self._handover.parked:
-            self._log.info("not started here: parked for other instances, or given back",
-                           requests=self._handover.parked)  # fmt: skip
+        self._handover.tell_parked()
         self._selector.close()
 
     # Actions
@@ -320,10 +333,7 @@ class Supervisor:
 
     def _cancel(self, name: str, reason: str, now: float) -> None:
         actions = self._pool.crew.cancel(name, reason, self._processes.looks(), now)
-        for action in actions:
-            if isinstance(action, Send):
-                self._log.warning("cancelling a request", request_id=name, worker=action.worker,
-                                  why=reason)  # fmt: skip
+        self._pool_log.cancelling(name, reason, actions)
         self._act(actions)
 
     def _database_state(self, *, up: bool) -> None:

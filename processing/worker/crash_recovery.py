@@ -93,8 +93,12 @@ class CrashRecovery:
         if not verdict and task.deaths and task.deaths + _crashes(stored) >= MOST_CRASHES:
             verdict = WORKER_DIED
             task.lost -= 1  # the last one is this one
+        handler = task.handler
         if verdict is not None:
             task.end(lost(verdict, suspect.reason))
+            chunk.decided.add(task.index)
+        elif handler is not None and not handler.redelivery and handler.effect != "external":
+            task.end(Outcome(State.FAILED, WORKER_DIED, reason=lost_reason(WORKER_DIED)))
             chunk.decided.add(task.index)
         return [task]
 

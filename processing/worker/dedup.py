@@ -12,14 +12,19 @@ from dataclasses import dataclass, field
 
 from feedback.contract.envelope import JSON
 from feedback.contract.payloads import fingerprint
-from feedback.contract.record import KEY, PARTITION, TOPIC, is_due
-from feedback.contract.states import FINAL, DeadLetterReason, State
+from feedback.contract.record import KEY, PARTITION, TOPIC, is_due, is_read_again
+from feedback.contract.states import FINAL, INSTANCE_DIED, DeadLetterReason, State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.rows import DeadLetter, RequestRow, StoredRequest, headers_of
 from processing.handlers.errors import InvalidPayload
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome, safe_text
 from processing.worker.task import Task
+
+_NOT_AGAIN = (
+    "whoever had it before died or left, perhaps while it ran: its type is not to be run again"
+    " by itself"
+)
 
 
 @dataclass(slots=True)
@@ -88,7 +93,7 @@ def sort_out(
         elif task.stored is not None and _stands(task, task.stored):
             result.answered.append(task)
             continue
-        if task.index in decided or _ended_before(task):
+        if task.index in decided or _ended_before(task) or not_again(task):
             result.ended.append(task)
         elif task.effect == "transaction":
             result.fresh.append(task)
@@ -164,9 +169,33 @@ def _ours(claim: str, stored: StoredRequest) -> bool:
 
 def _stands(task: Task, stored: StoredRequest) -> bool:
     """The journal has an answer: nothing runs."""
+    if made_by(task, stored):
+        return True
     if stored.state == State.IN_DOUBT:
         return task.handler is None or task.handler.check is None or _ended_before(task)
     return stored.state in FINAL or stored.state in (State.RUNNING, State.WAITING)
+
+
+def not_again(task: Task) -> bool:
+    """A message that is read again, of a type whose handler must not be entered twice, ends so."""
+    handler = task.handler
+    if handler is None or handler.redelivery or not is_read_again(task.record):
+        return False
+    if handler.effect != "external":  # whose claim would have been found
+        task.end(Outcome(State.FAILED, INSTANCE_DIED, reason=_NOT_AGAIN))
+        return True
+    return False
+
+
+def made_by(task: Task, stored: StoredRequest) -> bool:
+    """A message that is read again has been run: by what its row says, or a later copy of it was.
+
+    Then it is no resend, and nothing is run for it.
+    """
+    if not is_read_again(task.record) or stored.kafka_offset is None:
+        return False
+    topic, partition, offset = task.place
+    return (stored.topic, stored.partition) == (topic, partition) and stored.kafka_offset >= offset
 
 
 def _ended_before(task: Task) -> bool:

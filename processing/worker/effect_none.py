@@ -11,6 +11,7 @@ from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import outcome_of
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import lost
+from processing.worker.dedup import not_again
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.records import ROWS_OF_PURE, final_of, row_of, status_of
 from processing.worker.retry_decision import conclude
@@ -33,7 +34,7 @@ class EffectNone:
         """
         free, others = [], set()
         for task in tasks:
-            if task.outcome is None and _without_row(task):
+            if task.outcome is None and _without_row(task) and not not_again(task):
                 free.append(task)
             elif (lane := chunk.lane_of(task)) is not None:
                 others.add(lane)

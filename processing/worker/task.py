@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.headers import check_name
 from feedback.contract.payloads import fingerprint
-from feedback.contract.record import CLAIM, TOPIC, Record, claim_token, kind_of
+from feedback.contract.record import CLAIM, TOPIC, Record, claim_token, is_due, kind_of
 from feedback.contract.states import (
     COALESCING,
     DELAYED,
@@ -246,7 +246,7 @@ def read_task(
     `trusted` is a record whose fate is decided: no code of the user's sees it, as it may be what
     killed its worker.
     """
-    claim = record[CLAIM]
+    claim = record[CLAIM] if is_due(record) else None
     decoder = None if claim is not None or not app.decoders else app.decoders.get(record[TOPIC])
     if decoder is not None and not trusted:
         raise Malformed(

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from feedback.contract.counts import Count, NotRun
-from feedback.contract.states import DUPLICATE, DeadLetterReason, State
+from feedback.contract.states import DUPLICATE, READ_AGAIN, DeadLetterReason, State
 from feedback.journal.coalescing import Arrival, Coalescing
 from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import CLOSED, JournalWriter
@@ -21,7 +21,7 @@ from feedback.status.status import StatusWrite
 from processing.handlers.handler import Handler
 from processing.worker.calls import DONE
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.dedup import Dedup, conflict_letter, sort_out
+from processing.worker.dedup import Dedup, conflict_letter, made_by, sort_out
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.plain import is_plain, plain_rows, plain_statuses
 from processing.worker.records import (
@@ -107,7 +107,7 @@ class Transaction:
         coming = arrivals(others) if others else []
         self._lock(cursor, coming, fate)
         if fate.answered:
-            rows.add_resends(cursor, {t.envelope.id: t.record for t in fate.answered})
+            rows.add_resends(cursor, {t.envelope.id: t.record for t in _resends(fate)})
         writes = self._coalesce(cursor, coming, now, fate)
         fate.rows = [row_of(t, now) for t in ended]
         new: list[RequestRow] = []
@@ -143,7 +143,7 @@ class Transaction:
         if attempts := [line for t in failed for line in attempts_of(t, now)]:
             rows.add_attempts(cursor, attempts)
         if self._results.wanted:
-            self._results.add(cursor, [*fate.plain, *ended], fate.answered)
+            self._results.add(cursor, [*fate.plain, *ended], _resends(fate))
         return writes
 
     def _lock(self, cursor: psycopg.Cursor[Any], coming: Sequence[Arrival], fate: Dedup) -> None:
@@ -179,8 +179,8 @@ class Transaction:
         for task in fate.answered:
             writes += self._standing(task, now)
             if task.stored is not None:
-                state = State(task.stored.state)
-                chunk.counts[Count(task.envelope.type, state, DUPLICATE)] += 1
+                code = READ_AGAIN if made_by(task, task.stored) else DUPLICATE
+                chunk.counts[Count(task.envelope.type, State(task.stored.state), code)] += 1
         for task in fate.conflicts:
             # Its own status may have expired: whoever sent another payload sees what stands there.
             writes += self._standing(task, now)
@@ -201,6 +201,11 @@ class Transaction:
         if task.stored is None:
             return []
         return [stored_status(task, task.stored, self._handlers.get(task.stored.type), now)]
+
+
+def _resends(fate: Dedup) -> list[Task]:
+    """What is answered because it was sent again, and not only read again."""
+    return [t for t in fate.answered if t.stored is None or not made_by(t, t.stored)]
 
 
 def _needs_row(task: Task) -> bool:

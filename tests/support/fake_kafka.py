@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from consumer.intake.events import Answered, Assigned, Event, Found, Place, Revoked
+from consumer.intake.events import Answered, Assigned, BeforeRevoke, Event, Found, Place, Revoked
 
 
 class FakeKafka:
@@ -28,6 +28,8 @@ class FakeKafka:
         self.stays_assigned = False
         self.member = False
         self.missing_topics: tuple[str, ...] | None = ()
+        self.before_revoke: BeforeRevoke = lambda _places: None
+        self.marks: list[dict[Place, tuple[int, int]]] = []
         self.close_hangs = threading.Event()
         self.close_hangs.set()
 
@@ -46,8 +48,11 @@ class FakeKafka:
         events, self.events = self.events, []
         return events
 
-    def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
+    def commit(
+        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, tuple[int, int]]
+    ) -> Answered | None:
         self.commits.append((dict(offsets), metadata))
+        self.marks.append(dict(marks))
         if self.refuse:
             return Answered(metadata, self.refuse, {})
         if not self.silent:

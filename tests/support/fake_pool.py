@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from feedback.contract.record import OFFSET, Record, record_size
@@ -33,6 +33,9 @@ class FakePool:
         self.in_hand_bytes = 0
         self.most_in_hand = 0
         self.steps = 0
+        self.finished: list[Record] = []
+        self.given_up: list[Record] = []
+        self.let_go_of: list[tuple[tuple[str, int], ...]] = []
         self._on_submit = on_submit
 
     @property
@@ -59,10 +62,28 @@ class FakePool:
         self.in_hand_bytes += sum(map(record_size, records))
         self.most_in_hand = max(self.most_in_hand, len(self.queue))
 
+    def take_departed(self) -> tuple[list[Record], list[Record]]:
+        found = self.finished, self.given_up
+        self.finished, self.given_up = [], []
+        return found
+
+    def let_go(self, places: Collection[tuple[str, int]]) -> None:
+        """Nothing of it has started here until it is done."""
+        self.let_go_of.append(tuple(places))
+        gone = [r for r in self.queue if r[:2] in places]
+        self.given_up += gone
+        self.queue = [r for r in self.queue if r[:2] not in places]
+        self.in_hand_bytes -= sum(map(record_size, gone))
+
+    @property
+    def letting_go(self) -> bool:
+        return False
+
     def step(self, timeout: float) -> None:
         self.steps += 1
         count = len(self.queue) if self.per_step is None else self.per_step
         done, self.queue = self.queue[:count], self.queue[count:]
+        self.finished += done
         self.in_hand_bytes -= sum(map(record_size, done))
         if not done and timeout:
             time.sleep(timeout)

@@ -133,6 +133,7 @@ class Storm:
             "kafka_topics": [self.topic],
             "kafka_group": self.group,
             "grace": 8,
+            "read_again": False,  # there is no journal that answers for what is
             **self.settings,
             **settings,
         }

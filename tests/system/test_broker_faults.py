@@ -229,11 +229,13 @@ class PausedAtCommit(Kafka):
 
     stack: Stack | None = None
 
-    def commit(self, offsets: Mapping[Place, int], metadata: str) -> Answered | None:
+    def commit(
+        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, tuple[int, int]]
+    ) -> Answered | None:
         if self.stack is not None:
             self.stack.pause_broker()
             self.stack = None
-        return super().commit(offsets, metadata)
+        return super().commit(offsets, metadata, marks)
 
 
 def test_a_broker_without_the_consumer_protocol_gets_the_classic_one() -> None:

@@ -142,10 +142,12 @@ def test_a_commit_is_answered_with_its_token_and_read_back_with_it(
     kafka = make(name)
     events_until(kafka, lambda events: any(isinstance(e, Assigned) for e in events))
     places = [(name, 0), (name, 1)]
-    assert kafka.commit(dict.fromkeys(places, 7), "1;me-1;") is None
+    marks = {places[0]: (5, 0), places[1]: (6, 2)}
+    assert kafka.commit(dict.fromkeys(places, 7), "1;me-1;", marks) is None
     events = events_until(kafka, lambda events: any(isinstance(e, Answered) for e in events))
     assert events == [Answered("1;me-1;", None, dict.fromkeys(places))]
-    assert kafka.committed(places, 5.0) == dict.fromkeys(places, (7, "1;me-1;"))
+    found = {places[0]: (7, "1;me-1;5"), places[1]: (7, "1;me-1;6;2")}
+    assert kafka.committed(places, 5.0) == found
     kafka.unsubscribe()
     events = events_until(kafka, lambda events: any(isinstance(e, Revoked) for e in events))
     assert set(events[0].places) == set(places)  # type: ignore[union-attr]
@@ -162,7 +164,7 @@ def test_nothing_is_committed_by_a_process_that_is_no_member(
     assert kafka.member
     kafka.unsubscribe()
     events_until(kafka, lambda _: not kafka.member)
-    refused = kafka.commit({(name, 0): 3}, "1;stranger-1;")
+    refused = kafka.commit({(name, 0): 3}, "1;stranger-1;", {})
     assert refused == Answered("1;stranger-1;", "UNKNOWN_MEMBER_ID", {})
     assert kafka.committed([(name, 0)], 5.0)[name, 0][0] < 0
 
@@ -210,8 +212,8 @@ def test_an_error_of_a_commit_comes_with_its_token(
     name = topic()
     kafka = make(name)
     events_until(kafka, lambda events: any(isinstance(e, Assigned) for e in events))
-    too_long = "x" * 5000
-    assert kafka.commit({(name, 0): 3}, too_long) is None
+    too_long = f"1;{'x' * 5000};"
+    assert kafka.commit({(name, 0): 3}, too_long, {}) is None
     events = events_until(kafka, lambda events: any(isinstance(e, Answered) for e in events))
     code = "OFFSET_METADATA_TOO_LARGE"
     assert events == [Answered(too_long, code, {(name, 0): code})]

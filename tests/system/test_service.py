@@ -128,7 +128,7 @@ def test_shutdown_lets_what_runs_finish_and_exits_0(bench: Bench, tmp_path: Path
 
 
 def test_a_second_signal_makes_the_end_quicker(bench: Bench, tmp_path: Path) -> None:
-    instance = bench.start(ONCEPOOL_GRACE="3600", ONCEPOOL_WORKERS="1")
+    instance = bench.start(ONCEPOOL_GRACE="3600", ONCEPOOL_WORKERS="1", ONCEPOOL_READ_AGAIN="off")
     slow(bench, tmp_path / "runs", 3600)
     waiting = [bench.client.submit("slow", {"seconds": 0}) for _ in range(3)]
     bench.client.flush()
@@ -146,7 +146,7 @@ def test_a_second_signal_makes_the_end_quicker(bench: Bench, tmp_path: Path) -> 
 def test_what_does_not_end_in_the_grace_is_killed_and_the_exit_code_says_so(
     bench: Bench, tmp_path: Path
 ) -> None:
-    instance = bench.start(ONCEPOOL_GRACE="3", ONCEPOOL_WORKERS="1")
+    instance = bench.start(ONCEPOOL_GRACE="3", ONCEPOOL_WORKERS="1", ONCEPOOL_READ_AGAIN="off")
     running = slow(bench, tmp_path / "runs", 50)
     waiting = bench.client.submit("slow", {"seconds": 0})
     bench.client.flush()

@@ -19,7 +19,8 @@ from consumer.intake.events import (
     Trouble,
 )
 from consumer.intake.flow_control import HOLD, SPARE, FlowControl
-from consumer.intake.loop import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT, Loop
+from consumer.intake.loop import Loop
+from consumer.intake.waits import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT
 from processing.logs import get_logger
 from processing.pool.backlog import Backlog as Held
 from tests.support.consumer_records import records
@@ -256,10 +257,12 @@ def test_stopping_settles_the_open_commit_and_leaves_the_rest_to_others(bench: B
     bench.loop.stop_intake()
     assert not bench.loop.settled
     bench.kafka.events.append(Answered("1;me-1;", None, {}))
+    bench.kafka.silent = False
     bench.turns()
     assert bench.loop.settled
     assert offsets(bench.pool) == [1]
-    assert len(bench.kafka.commits) == 1
+    assert [c[0] for c in bench.kafka.commits] == [{A: 2}, {A: 2}]  # the last one tells the mark
+    assert [marks[A] for marks in bench.kafka.marks] == [(1, 0), (2, 0)]
     bench.loop.leave()
     eventually(lambda: bench.loop.left)
 
@@ -371,3 +374,38 @@ def test_while_nobody_answers_where_the_group_stands_the_loop_is_hardly_ever_blo
     assert len(kafka.blocked) > 10, "it is asked again and again"
     assert max(kafka.blocked) <= 0.25
     assert sum(kafka.blocked) <= 0.2 * 60
+
+
+def test_what_is_let_go_is_given_up_and_the_last_commit_says_from_where_to_read(
+    bench: Bench,
+) -> None:
+    bench.pool.per_step = 0
+    bench.arrive(5, 6, 7)
+    bench.turns(4)
+    bench.pool.per_step = 2
+    bench.turns(1)
+    last = bench.kafka.before_revoke([A])
+    assert last is not None
+    assert last.offsets == {A: 8}
+    assert last.marks[A] == (7, 0)
+    assert bench.pool.let_go_of == [(A,), ()]
+    assert bench.pool.in_hand == 0
+    # It was let go before the event of its revocation is seen: nothing more of it is taken.
+    bench.arrive(8)
+    bench.turns()
+    assert len(bench.pool.submitted) == 3
+
+
+def test_what_nobody_could_say_where_to_begin_of_is_left_until_the_group_is_joined_anew(
+    bench: Bench,
+) -> None:
+    bench.kafka.events += [Revoked((A,), lost=False), Assigned((A,), asked=False)]
+    bench.arrive(1)
+    bench.turns()
+    assert offsets(bench.pool) == []
+    bench.now += 1.5
+    bench.turns()
+    assert bench.kafka.calls[-2:] == ["unsubscribe", "subscribe"]
+    bench.arrive(1)
+    bench.turns()
+    assert offsets(bench.pool) == [1]

@@ -44,8 +44,8 @@ class Bench:
 
         self.pool.step = scripted  # type: ignore[method-assign]
 
-    def run(self, grace: float = GRACE) -> int:
-        settings = Settings(grace=grace)
+    def run(self, grace: float = GRACE, *, read_again: bool = True) -> int:
+        settings = Settings(grace=grace, read_again=read_again)
         self.service = Service(
             settings, "me", self.pool, self.kafka, self.signals, get_logger("test")
         )
@@ -100,7 +100,7 @@ def test_what_has_not_started_at_ninety_percent_is_refused(bench: Bench) -> None
     bench.pool.per_step = 0
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
     started = time.monotonic()
-    assert bench.run() == EXIT_CLEAN
+    assert bench.run(read_again=False) == EXIT_CLEAN
     assert time.monotonic() - started >= 0.9 * GRACE
     assert [r[2] for r in bench.pool.refused] == [0, 1]
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_put_away_is_counted_and_the_exit_code_says_so(
     bench.pool.per_step = 0
     bench.pool.parks = False
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
-    assert bench.run() == EXIT_KILLED
+    assert bench.run(read_again=False) == EXIT_KILLED
     # As one line where nothing has configured logging yet, else as a record.
     told = capsys.readouterr()
     lines = [*(told.out + told.err).splitlines(), *(r.getMessage() for r in caplog.records)]
@@ -131,7 +131,7 @@ def test_workers_that_do_not_end_are_asked_and_then_killed(bench: Bench) -> None
 def test_what_was_lost_at_a_commit_is_told_and_counted_once(bench: Bench) -> None:
     bench.kafka.silent = True
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
-    bench.run()
+    bench.run(read_again=False)
     told = [f.counts for f in bench.pool.maintenance.frames if isinstance(f, Counts)]
     assert told == [{("a.b", "lost", "at_commit"): 2}]
 
@@ -205,7 +205,7 @@ def test_the_group_is_joined_once_the_database_is_reached(bench: Bench) -> None:
         30: term,
     }
     assert bench.run() == EXIT_CLEAN
-    assert len(bench.kafka.commits) == 1
+    assert [dict(offsets) for offsets, _ in bench.kafka.commits] == [{A: 1}, {A: 1}]
 
 
 def test_an_app_that_cannot_be_imported_is_printed_and_nothing_is_consumed(
@@ -227,7 +227,7 @@ def test_a_fatal_error_of_the_pool_refuses_what_is_in_hand_at_once(bench: Bench)
         5: lambda: bench.arrive(0),
         20: lambda: setattr(bench.pool, "fatal", "no worker can start"),
     }
-    assert bench.run(grace=3600) == EXIT_FATAL
+    assert bench.run(read_again=False, grace=3600) == EXIT_FATAL
     assert len(bench.pool.refused) == 1
 
 
@@ -264,7 +264,7 @@ def test_what_is_in_hand_runs_to_its_end_after_an_error_that_nobody_foresaw(
         15: break_down,
         25: lambda: setattr(bench.pool, "per_step", None),
     }
-    assert bench.run(grace=30) == EXIT_FATAL
+    assert bench.run(read_again=False, grace=30) == EXIT_FATAL
     assert bench.pool.calls[-2:] == ["refuse shutdown", "close"]
     assert (len(bench.pool.submitted), bench.pool.refused, bench.pool.queue) == (2, [], [])
     assert bench.kafka.calls[-1] == "close"

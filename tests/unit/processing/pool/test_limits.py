@@ -10,6 +10,7 @@ from processing.ipc.frames import LimitsFound, Report, Returned, RunChunk, Stop
 from processing.pool.actions import Send, Spawn
 from processing.pool.limits import TypeLimits
 from processing.pool.pool import Pool
+from processing.pool.pool_stats import stats_of
 from processing.pool.worker_time import Costs
 from processing.settings import PoolSettings
 
@@ -186,7 +187,7 @@ def test_workers_are_resized_and_the_configured_number_comes_back() -> None:
     assert pool.plan(2.0) == [Spawn(3)]
     pool.limit(given())
     assert pool.plan(3.0) == [Spawn(4)]
-    assert pool.stats().workers_wanted == 3
+    assert stats_of(pool).workers_wanted == 3
 
 
 def test_records_of_a_worker_that_leaves_run_elsewhere() -> None:
@@ -206,8 +207,8 @@ def test_a_suspect_counts_as_one_that_runs_as_it_may_go_whatever_the_limit_says(
     pool.limit(given(few=(None, 4, 2, 2)))
     pool.submit([record(n) for n in range(5)])
     ((worker, _, offsets),) = sent(pool.plan(1.0))
-    assert (pool.stats().at_once, pool.stats().needs) == ({"few": 2}, {"few": 4})
+    assert (stats_of(pool).at_once, stats_of(pool).needs) == ({"few": 2}, {"few": 4})
     pool.limit(given(few=(None, 4, 0, 1))._replace(number=7))
-    assert (pool.stats().at_once, pool.stats().limits_number) == ({"few": len(offsets)}, 7)
+    assert (stats_of(pool).at_once, stats_of(pool).limits_number) == ({"few": len(offsets)}, 7)
     pool.died(worker, "SIGKILL", None, 2.0)
-    assert pool.stats().at_once == {"few": 1}
+    assert stats_of(pool).at_once == {"few": 1}

@@ -22,6 +22,7 @@ from processing.ipc.frames import (
 from processing.ipc.progress import Running
 from processing.pool.actions import Died, NoWorkerStarts, Send, Signal, Spawn, Tell
 from processing.pool.pool import Pool
+from processing.pool.pool_stats import stats_of
 from processing.pool.restart_backoff import BLAMED_CAP, RestartBackoff
 from processing.settings import PoolSettings
 
@@ -432,7 +433,7 @@ def test_stats_count_each_record_once() -> None:
     pool = pool_with(2)
     pool.submit([record(n, b"a") for n in range(4)])
     pool.plan(1.0)
-    stats = pool.stats()
+    stats = stats_of(pool)
     assert (stats.workers, stats.workers_free, stats.queued, stats.running) == (2, 1, 2, 2)
 
 

@@ -1,0 +1,62 @@
+"""Records of Kafka messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from confluent_kafka import Message
+
+from feedback.contract.record import Headers, Record
+
+TYPE_HEADER = "ce_type"
+
+
+def records_of(messages: Sequence[Message]) -> list[Record]:
+    """Records of messages without an error, column by column: what a message costs here."""
+    headers = _headers_of(messages)
+    return list(
+        zip(
+            map(Message.topic, messages),
+            map(Message.partition, messages),
+            map(Message.offset, messages),
+            [timestamp for _, timestamp in map(Message.timestamp, messages)],
+            map(Message.key, messages),
+            map(Message.value, messages),
+            headers,
+            map(_type_of, headers),
+            [None] * len(headers),
+            strict=True,
+        )
+    )
+
+
+def _headers_of(messages: Sequence[Message]) -> list[Headers | None]:
+    """Headers of each message, None where a name is not UTF-8: the client can't make a str of it.
+
+    Such a message's headers() must not be called again: it would return a list with a hole in it,
+    which crashes the interpreter. Nor from an expression of Python: that calls a method without
+    arguments, once it has called it often, without looking whether it has failed.
+    """
+    found: list[Headers | None] = []
+    calls = map(Message.headers, messages)
+    while True:
+        try:
+            for headers in calls:
+                found.append(cast("Headers", headers or []))  # noqa: PERF401 - some are kept where one fails
+            return found
+        except (SystemError, ValueError):
+            found.append(None)
+
+
+def _type_of(headers: Headers | None) -> str | None:
+    if not headers:
+        return None
+    # As a dict, so that of two headers of one name the last one counts, as in the envelope.
+    value = dict(headers).get(TYPE_HEADER)
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None

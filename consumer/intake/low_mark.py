@@ -1,0 +1,63 @@
+"""What the metadata of a committed offset says: whose it is, and from where to read. Pure.
+
+    1;<instance>-<number>;<mark>[;<times>]
+
+A version, the token, the *low mark*: the lowest offset of the partition that is not finished, and
+how often what lies between mark and committed offset has been read again without the mark having
+moved. Older versions leave the mark out, other programs write what they like.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+VERSION = "1"
+"""Of the metadata's form."""
+
+
+class UnfinishedGap(NamedTuple):
+    """What of a partition is committed and was not known to be finished."""
+
+    mark: int
+    """The first offset of it."""
+    committed: int
+    """The offset behind it."""
+    times: int = 0
+    """How often it was read again before."""
+
+
+def metadata_of(token: str, mark: int | None, times: int) -> str:
+    """The metadata of a commit; `token` as `1;<instance>-<number>;`."""
+    if mark is None:
+        return token
+    return f"{token}{mark};{times}" if times else f"{token}{mark}"
+
+
+def token_of(metadata: str | None) -> str | None:
+    """The token that metadata of this program's begins with; None of other programs'."""
+    fields = (metadata or "").split(";")
+    if len(fields) < 3 or fields[0] != VERSION:
+        return None
+    return f"{VERSION};{fields[1]};"
+
+
+def gap_of(committed: int, metadata: str | None) -> UnfinishedGap | None:
+    """What has to be read again below a committed offset; None where nothing is said of it.
+
+    Raises ValueError where what is said cannot be.
+    """
+    if not metadata or committed < 0 or token_of(metadata) is None:
+        return None
+    mark, _, times = metadata.split(";", 2)[2].partition(";")
+    if not mark:
+        return None  # an older version's, or one that reads nothing again
+    gap = UnfinishedGap(_number(mark), committed, _number(times.partition(";")[0] or "0"))
+    if gap.mark > committed:
+        raise ValueError(f"the low mark {mark} lies above the committed offset {committed}")
+    return gap if gap.mark < committed else None
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 19:
+        raise ValueError(f"no number: {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,191 @@
+"""What of each partition is delivered and not finished, and the low marks that follow. Pure.
+
+The *low mark* of a partition is its lowest offset that is not finished. Each commit tells it, so
+that whoever is assigned the partition next knows from where to read. What it reads below the
+committed offset (the *gap*) may have been run: such records are marked, and the journal answers for
+them. Memory is bounded by what is in hand.
+
+Records that this process still has in hand from an earlier assignment of a partition (`left`) are
+not taken again; they hold the mark down like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from consumer.intake.assignment import Run
+from consumer.intake.events import Place
+from consumer.intake.low_mark import UnfinishedGap
+from feedback.contract.record import OFFSET, Record, read_again
+
+MOST_TIMES: Final = 5
+"""How often a gap is read again while its mark does not move. The last time nothing more is told of
+it: if it is what ends the main process, nobody reads it any more."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One assignment of a partition."""
+
+    next: int | None = None
+    """The lowest offset that has not been delivered; None before anything is known."""
+    floor: int = 0
+    """Below it records are read again."""
+    gap: UnfinishedGap | None = None
+    """As it was found."""
+    given_up: int | None = None
+    """The lowest offset that was delivered and will not start here."""
+    committed: int | None = None
+    """The last offset known to be committed in this assignment."""
+    told: tuple[int, int] | None = None
+    """The mark that went with it, and how often its gap was read."""
+
+
+class Unfinished:
+    """Owned by the loop's thread."""
+
+    def __init__(self) -> None:
+        self._hand: dict[Place, dict[int, None]] = {}
+        """Offsets in hand of the present assignment, rising."""
+        self._left: dict[Place, set[int]] = {}
+        """The same of earlier ones; never empty."""
+        self._read: dict[Place, _Reading] = {}
+
+    # Partitions
+
+    def assigned(self, places: Iterable[Place], gaps: Mapping[Place, UnfinishedGap]) -> None:
+        """Partitions are ours from now on, with what has to be read again."""
+        for place in places:
+            if hand := self._hand.pop(place, None):
+                self._left.setdefault(place, set()).update(hand)
+            reading = self._read[place] = _Reading()
+            if (gap := gaps.get(place)) is not None:
+                reading.next, reading.floor, reading.gap = gap.mark, gap.committed, gap
+                if gap.times >= MOST_TIMES:
+                    reading.next = gap.committed
+
+    def revoked(self, places: Iterable[Place]) -> None:
+        """Partitions are gone; what is in hand of them stays in hand."""
+        for place in places:
+            self._read.pop(place, None)
+
+    def restarted(self, places: Iterable[Place]) -> None:
+        """Partitions have another log: offsets of the one before mean nothing."""
+        for place in places:
+            self._hand.pop(place, None)
+            self._left.pop(place, None)
+            self._read[place] = _Reading()
+
+    # Records
+
+    def polled(self, runs: Iterable[Run]) -> list[Run]:
+        """What was read, without what is in hand from an earlier assignment."""
+        found: list[Run] = []
+        for place, records in runs:
+            reading, left = self._read[place], self._left.get(place)
+            if reading.next is None:
+                reading.next = records[0][OFFSET]
+            new = records if left is None else [r for r in records if r[OFFSET] not in left]
+            if new:
+                found.append(Run(place, new))
+        return found
+
+    def marked(self, place: Place, records: Sequence[Record]) -> list[Record]:
+        """The records to deliver, those that are read again marked as such."""
+        floor = self._read[place].floor
+        if records[0][OFFSET] >= floor:
+            return list(records)
+        return [read_again(r) if r[OFFSET] < floor else r for r in records]
+
+    def floor(self, place: Place) -> int:
+        """No commit of a partition may lie below it."""
+        reading = self._read.get(place)
+        return 0 if reading is None else reading.floor
+
+    def raise_floor(self, place: Place, offset: int) -> None:
+        """What lies below `offset` may have been run."""
+        reading = self._read[place]
+        reading.floor = max(reading.floor, offset)
+
+    def delivered(self, place: Place, records: Sequence[Record]) -> None:
+        """Records of the present assignment are in hand, in order."""
+        offsets = [record[OFFSET] for record in records]
+        self._hand.setdefault(place, {}).update(dict.fromkeys(offsets))
+        self._read[place].next = offsets[-1] + 1
+
+    def finished(self, records: Iterable[Record]) -> None:
+        """Records are done, or answered for; claimed rows among them are nobody's."""
+        hand, left = self._hand, self._left
+        for record in records:
+            held = hand.get(record[:2])
+            if held is not None:
+                held.pop(record[OFFSET], None)
+        if left:
+            self._leave(records)
+
+    def given_up(self, records: Iterable[Record]) -> None:
+        """Records will not start here: the next owner of their partition reads them again."""
+        for record in records:
+            place, offset = record[:2], record[OFFSET]
+            reading = self._read.get(place)
+            if reading is not None:
+                low = reading.given_up
+                reading.given_up = offset if low is None else min(low, offset)
+        self.finished(records)
+
+    def _leave(self, records: Iterable[Record]) -> None:
+        for record in records:
+            left = self._left.get(record[:2])
+            if left is not None:
+                left.discard(record[OFFSET])
+                if not left:
+                    del self._left[record[:2]]
+
+    # Marks
+
+    def mark(self, place: Place, committed: int, *, going: bool = False) -> tuple[int, int]:
+        """The mark to tell with a commit, and how often its gap was read again with this time.
+
+        `going`: the partition is handed over in peace, so that this time does not count.
+        """
+        reading = self._read[place]
+        low = committed if reading.next is None else min(reading.next, committed)
+        hand, left = self._hand.get(place), self._left.get(place)
+        gap = reading.gap
+        last = gap is not None and gap.times >= MOST_TIMES and not going
+        least = reading.floor if last else 0
+        if hand:
+            first = next(iter(hand))
+            if first < least:
+                first = min((o for o in hand if o >= least), default=committed)
+            low = min(low, first)
+        if left:
+            low = min(low, min((o for o in left if o >= least), default=committed))
+        if reading.given_up is not None:
+            low = min(low, max(reading.given_up, least))
+        times = 0 if gap is None or low != gap.mark else gap.times + (not going)
+        return low, times
+
+    def told(self, place: Place, committed: int, mark: tuple[int, int]) -> None:
+        """A commit of the present assignment landed, with this mark."""
+        reading = self._read[place]
+        reading.committed, reading.told = committed, mark
+
+    def risen(self, *, going: bool = False) -> dict[Place, int]:
+        """The committed offsets of partitions whose mark is worth telling anew."""
+        found: dict[Place, int] = {}
+        for place, reading in self._read.items():
+            offset, told = reading.committed, reading.told
+            if offset is None or told is None:
+                continue
+            mark = self.mark(place, offset, going=going)
+            if mark != told if going else mark[0] > told[0]:
+                found[place] = offset
+        return found
+
+    def committed(self, place: Place) -> int | None:
+        """The last offset known to be committed in the present assignment of a partition."""
+        reading = self._read.get(place)
+        return None if reading is None else reading.committed

@@ -1,0 +1,23 @@
+"""How long the loop waits for what. Pure."""
+
+from __future__ import annotations
+
+IDLE_WAIT = 0.1
+BUSY_WAIT = 0.02
+"""Seconds to wait for messages while requests run: their results may make room."""
+PENDING_WAIT = 0.005
+"""Seconds to wait for workers while records wait for one."""
+COMMIT_WAIT = 0.002
+YOUNG_COMMIT = 0.003
+SPIN_PAUSE = 0.0002
+"""A poll that serves an answer waits on for a message all the same, and a poll's wait is whole
+milliseconds: a commit younger than YOUNG_COMMIT is looked at this often instead."""
+OLD_COMMIT = 1.0
+"""Seconds after which the answer is not expected any moment."""
+
+
+def commit_wait(age: float) -> float:
+    """Seconds to wait for the answer to a commit of that age."""
+    if age < YOUNG_COMMIT:
+        return 0.0
+    return COMMIT_WAIT if age < OLD_COMMIT else BUSY_WAIT

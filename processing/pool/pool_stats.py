@@ -1,0 +1,24 @@
+"""The pool as it stands, for whoever shows it. Pure."""
+
+from __future__ import annotations
+
+from processing.pool.pool import Pool
+from processing.pool.stats import PoolStats
+
+
+def stats_of(pool: Pool) -> PoolStats:
+    """A frozen look at a pool."""
+    serving, caps, lanes = pool.crew.serving, pool.caps, pool.lanes
+    return PoolStats(
+        workers=len(serving),
+        workers_free=sum(not w.chunks for w in serving),
+        queued=len(lanes),
+        running=sum(len(c.records) - len(c.gone) for w in serving for c in w.chunks),
+        in_hand=pool.in_hand,
+        deaths=pool.deaths,
+        database_up=pool.database_up,
+        workers_wanted=pool.crew.wanted,
+        at_once=caps.at_once(lanes.in_use),
+        needs=caps.needs(lanes.present, pool.costs, pool.crew.wanted),
+        limits_number=caps.number,
+    )

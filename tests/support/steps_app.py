@@ -1,0 +1,55 @@
+"""An app that leaves what a judge needs to see order, and entries of handlers."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import psycopg
+
+from processing import App, Request
+
+app = App()
+
+TABLE = os.environ.get("STEPS_TABLE", "steps")
+"""Columns: seq (serial), id, key, number. Without a unique key."""
+ENTRIES = os.environ.get("STEPS_ENTRIES", os.devnull)
+"""A file that gets a line for each handler that is entered."""
+_entries = os.open(ENTRIES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def _entered(request: Request[Any]) -> None:
+    os.write(_entries, f"{request.id}\n".encode())
+
+
+@app.handler("step")
+def step(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """One row, in the order of its key."""
+    _entered(request)
+    time.sleep(payload.get("seconds", 0))
+    tx.execute(
+        f"INSERT INTO {TABLE} (id, key, number) VALUES (%s, %s, %s)",
+        (request.id, payload["key"], payload["number"]),
+    )
+
+
+@app.handler("once", redelivery=False)
+def once(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """The same, of a type that must not be entered twice."""
+    step(payload, tx, request)
+
+
+@app.handler("charge", effect="external")
+def charge(payload: dict[str, Any], request: Request[Any]) -> None:
+    """Its effect is its line in the file."""
+    _entered(request)
+    time.sleep(payload.get("seconds", 0))
+
+
+@app.handler("sum", effect="none")
+def add(payload: dict[str, Any], request: Request[Any]) -> int:
+    """Pure computation."""
+    _entered(request)
+    time.sleep(payload.get("seconds", 0))
+    return sum(payload["numbers"])

@@ -1,0 +1,194 @@
+"""Low marks: what is told of what is not finished, and what is read again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consumer.intake.assignment import Run
+from consumer.intake.low_mark import UnfinishedGap, gap_of, metadata_of, token_of
+from consumer.intake.unfinished import MOST_TIMES, Unfinished
+from feedback.contract.record import OFFSET, Record, is_read_again
+from tests.support.consumer_records import records
+
+A = ("t", 0)
+TOKEN = "1;me-1;"
+
+
+@pytest.mark.parametrize(
+    "metadata, gap",
+    [
+        (metadata_of(TOKEN, 7, 0), UnfinishedGap(7, 10)),
+        (metadata_of(TOKEN, 7, 2), UnfinishedGap(7, 10, 2)),
+        ("1;me-1;7;2;of later versions", UnfinishedGap(7, 10, 2)),
+        (metadata_of(TOKEN, 10, 0), None),  # all is finished
+        (metadata_of(TOKEN, None, 0), None),  # written by an older version
+        ("", None),  # an operator has set the offset
+        (None, None),
+        ("another program", None),
+        ("2;me-1;7", None),
+    ],
+)
+def test_what_metadata_says(metadata: str | None, gap: UnfinishedGap | None) -> None:
+    assert gap_of(10, metadata) == gap
+
+
+@pytest.mark.parametrize("mark", ["11", "-1", "x", "7 ", "\u0667", "9" * 30, "7;x"])
+def test_what_cannot_be_is_refused(mark: str) -> None:
+    with pytest.raises(ValueError, match=r"mark|number"):
+        gap_of(10, f"{TOKEN}{mark}")
+
+
+def test_without_a_committed_offset_nothing_is_read_again() -> None:
+    assert gap_of(-1001, metadata_of(TOKEN, 7, 0)) is None
+
+
+def test_tokens_are_told_apart_whatever_the_mark() -> None:
+    assert token_of(metadata_of(TOKEN, 7, 3)) == TOKEN
+    assert token_of("1;me-11;7") != TOKEN
+    assert token_of("x") is token_of(None) is None
+
+
+class Reader:
+    """One partition as the commits see it."""
+
+    def __init__(self, gap: UnfinishedGap | None = None) -> None:
+        self.unfinished = Unfinished()
+        self.assign(gap)
+
+    def assign(self, gap: UnfinishedGap | None = None) -> None:
+        self.unfinished.assigned([A], {} if gap is None else {A: gap})
+
+    def read(self, *offsets: int) -> list[Record]:
+        """Polled, committed, confirmed; returns what is delivered."""
+        found = self.unfinished.polled([Run(A, records(A, offsets))])
+        if not found:
+            return []
+        delivered = self.unfinished.marked(A, found[0].records)
+        self.unfinished.delivered(A, delivered)
+        return delivered
+
+    def mark(self, committed: int, *, going: bool = False) -> tuple[int, int]:
+        return self.unfinished.mark(A, committed, going=going)
+
+
+def test_the_mark_is_the_lowest_that_is_not_finished() -> None:
+    reader = Reader()
+    reader.read(3, 4, 6)
+    assert reader.mark(7) == (3, 0)
+    reader.unfinished.finished(records(A, [4]))
+    assert reader.mark(7) == (3, 0)
+    reader.unfinished.finished(records(A, [3]))
+    assert reader.mark(7) == (6, 0)
+    reader.unfinished.finished(records(A, [6]))
+    assert reader.mark(7) == (7, 0)
+
+
+def test_a_commit_counts_its_own_records_as_not_finished() -> None:
+    reader = Reader()
+    reader.unfinished.polled([Run(A, records(A, [3, 4]))])
+    assert reader.mark(5) == (3, 0)
+
+
+def test_what_is_read_again_is_marked_and_no_commit_lies_below_its_end() -> None:
+    reader = Reader(UnfinishedGap(5, 8))
+    assert reader.unfinished.floor(A) == 8
+    assert [is_read_again(r) for r in reader.read(5, 7, 8, 9)] == [True, True, False, False]
+
+
+def test_a_gap_counts_how_often_it_is_read_as_long_as_its_mark_stands() -> None:
+    reader = Reader(UnfinishedGap(5, 8, 2))
+    reader.read(5, 6)
+    assert reader.mark(8) == (5, 3)
+    assert reader.mark(8, going=True) == (5, 2)
+    reader.unfinished.finished(records(A, [5]))
+    assert reader.mark(8) == (6, 0)
+
+
+def test_what_ends_its_reader_again_and_again_is_told_no_more() -> None:
+    reader = Reader(UnfinishedGap(5, 8, MOST_TIMES))
+    assert reader.mark(8) == (8, 0)
+    reader.read(5, 6, 9)
+    assert reader.mark(10) == (9, 0)
+    # But for a reader that lets it go in peace.
+    assert reader.mark(10, going=True) == (5, MOST_TIMES)
+
+
+def test_what_is_still_in_hand_from_before_is_not_taken_again_and_holds_the_mark() -> None:
+    reader = Reader()
+    reader.read(3, 4, 5)
+    reader.unfinished.revoked([A])
+    reader.assign(UnfinishedGap(3, 6))
+    reader.unfinished.finished(records(A, [4]))
+    assert [r[OFFSET] for r in reader.read(3, 4, 5, 6)] == [4, 6]
+    reader.unfinished.finished(records(A, [4, 6]))
+    assert reader.mark(7) == (3, 1)
+    reader.unfinished.finished(records(A, [3, 5]))
+    assert reader.mark(7) == (7, 0)
+
+
+def test_what_was_given_up_is_told_to_the_next_owner_and_taken_again_by_this_one() -> None:
+    reader = Reader()
+    reader.read(3, 4, 5)
+    reader.unfinished.finished(records(A, [3]))
+    reader.unfinished.given_up(records(A, [4, 5]))
+    assert reader.mark(6, going=True) == (4, 0)
+    reader.unfinished.revoked([A])
+    reader.assign(UnfinishedGap(4, 6))
+    assert [r[OFFSET] for r in reader.read(4, 5)] == [4, 5]
+
+
+def test_another_log_has_offsets_of_its_own() -> None:
+    reader = Reader(UnfinishedGap(5, 8))
+    reader.read(5, 6)
+    reader.unfinished.restarted([A])
+    assert [is_read_again(r) for r in reader.read(0, 1)] == [False, False]
+    assert (reader.unfinished.floor(A), reader.mark(2)) == (0, (0, 0))
+
+
+def test_marks_are_told_anew_once_they_have_risen() -> None:
+    reader = Reader()
+    reader.read(3, 4)
+    assert reader.unfinished.risen() == {}
+    reader.unfinished.told(A, 5, reader.mark(5))
+    assert reader.unfinished.risen() == {}
+    reader.unfinished.finished(records(A, [3]))
+    assert reader.unfinished.risen() == {A: 5}
+    reader.unfinished.told(A, 5, reader.mark(5))
+    assert reader.unfinished.risen() == {}
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_whoever_reads_from_the_mark_reads_all_that_is_not_finished(data: st.DataObject) -> None:
+    """Instances die, or let go, at any moment; each next one begins at the mark told last."""
+    finished: set[int] = set()
+    end = committed = mark = 0
+    for _ in range(data.draw(st.integers(1, 6))):
+        gap = UnfinishedGap(mark, committed, 0) if mark < committed else None
+        reader = Reader(gap)
+        position = mark if gap else committed
+        hand: list[int] = []
+        for _ in range(data.draw(st.integers(0, 8))):
+            end += data.draw(st.integers(0, 3))
+            if position < end and data.draw(st.booleans()):
+                new = list(range(position, min(end, position + data.draw(st.integers(1, 4)))))
+                runs = reader.unfinished.polled([Run(A, records(A, new))])
+                position = new[-1] + 1
+                offset = max(position, reader.unfinished.floor(A))
+                told = reader.mark(offset)
+                assert offset >= committed
+                committed, mark = offset, told[0]
+                if data.draw(st.booleans()):
+                    break  # it dies with the commit that has landed
+                reader.unfinished.delivered(A, runs[0].records)
+                hand += new
+            elif hand:
+                one = hand.pop(data.draw(st.integers(0, len(hand) - 1)))
+                finished.add(one)
+                reader.unfinished.finished(records(A, [one]))
+                if data.draw(st.booleans()):
+                    mark = reader.mark(committed)[0]
+        missing = {offset for offset in range(committed) if offset not in finished}
+        assert all(offset >= mark for offset in missing), (missing, mark, committed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,16 @@ def oncepool(stack: Stack, environ: dict[str, str], schema: str, prefix: str) ->
         return Done(arguments, done.exit_code, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory, with an app."""
+    (tmp_path / "greetings.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield tmp_path
+    sys.modules.pop("greetings", None)
 
 
 @pytest.fixture
@@ -116,9 +126,9 @@ def test_check_finds_everything_well(process: Oncepool) -> None:
     ],
 )
 def test_check_names_what_is_wrong_and_what_to_do(
-    process: Oncepool, changes: dict[str, str], check: str, message: str
+    folder: Path, oncepool: Oncepool, changes: dict[str, str], check: str, message: str
 ) -> None:
-    done = process("check", "--json", **changes)
+    done = oncepool("check", "--json", **changes)
 
     assert done.returncode == 1
     assert wrong(done).keys() == {check}

@@ -7,7 +7,8 @@ next. Invariants are checked where records are delivered and commits are sent.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from consumer.intake.assignment import Assignment
@@ -29,6 +30,9 @@ from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record
 TOPIC_NAME = "t"
 BATCH = 4
 GONE = ("not ours any more", "put out of the group", "undecided", "fatal error")
+NOT_SENT = ("_WAIT_COORD", "_TIMED_OUT_QUEUE")
+"""Errors of the client itself after which nothing of the commit is on its way."""
+PROTOCOLS = ("range", "cooperative-sticky", "consumer")
 
 
 def record(place: Place, offset: int) -> Record:
@@ -55,6 +59,7 @@ class Process:
     world: World
     alive: bool = True
     frozen: bool = False
+    killed: bool = False
     member: str = ""
     generation: int = 0
     """What the client knows of the group's generation."""
@@ -79,6 +84,13 @@ class Process:
     @property
     def runs(self) -> bool:
         return self.alive and not self.frozen
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing waits to be served, decided or repaired."""
+        busy = self.pending or self.answers or self.breaks or self.leaving or self.stopping
+        commit = self.commit
+        return not (busy or commit.held or commit.open_since is not None or commit._repair.pending)
 
     # What the loop does
 
@@ -108,7 +120,7 @@ class Process:
             if self.stopping:
                 break
             upto = min(self.world.ends[place], position + most)
-            records += [record(place, offset) for offset in range(position, upto)]
+            records += [self.world.record(place, offset) for offset in range(position, upto)]
             self.positions[place] = upto
         self.commit.polled(self.assignment.take(records).runs)
 
@@ -157,10 +169,13 @@ class World:
     """The broker, the group, and what has happened."""
 
     def __init__(
-        self, seed: int, *, partitions: int = 3, processes: int = 3, cooperative: bool = True
+        self, seed: int, *, partitions: int = 3, processes: int = 3, protocol: str = PROTOCOLS[1]
     ) -> None:
         self.random = random.Random(seed)
-        self.cooperative = cooperative
+        self.protocol = protocol
+        self.cooperative = protocol != PROTOCOLS[0]
+        self.happened: Counter[str] = Counter()
+        self.trace: list[str] = []
         self.places: list[Place] = [(TOPIC_NAME, n) for n in range(partitions)]
         self.ends = dict.fromkeys(self.places, 0)
         self.committed: dict[Place, tuple[int, str]] = {}
@@ -184,6 +199,28 @@ class World:
         for _ in range(processes):
             self.start()
         self.rebalance_fully()
+
+    def record(self, place: Place, offset: int) -> Record:
+        """What stands in a partition."""
+        return record(place, offset)
+
+    @property
+    def seconds(self) -> float:
+        """Simulated time so far."""
+        return max(process.now for process in self.processes)
+
+    def say(self, line: str, counted: str | None = None) -> None:
+        """Notes what happens."""
+        self.trace.append(line)
+        if counted:
+            self.happened[counted] += 1
+
+    def run(self, steps: int, happen: Callable[[World], str]) -> None:
+        """Runs a schedule, then lets everything come to its end."""
+        for _ in range(steps):
+            what = happen(self)
+            self.say(what, what)
+        self.settle()
 
     # Members
 
@@ -285,16 +322,18 @@ class World:
             assert offset >= before, f"I6: {place} sent {offset} after {before}"
             process.sent[place, generation] = offset
         process.token = action.metadata
+        self.say(f"{process.number} commits {action.offsets} with {action.metadata}")
         self.requests.append(Request(process, process.member, process.generation, action))
 
     def land(self, request: Request, *, answer: bool = True) -> None:
         """The broker takes a request; its answer may be lost with the connection."""
         self.requests.remove(request)
-        error = None
+        error, epochs = None, self.protocol == PROTOCOLS[2]
         if request.member not in self.members:
-            error = "UNKNOWN_MEMBER_ID"
+            error = "FENCED_MEMBER_EPOCH" if epochs else "UNKNOWN_MEMBER_ID"
         elif request.generation != self.generation:
-            error = "ILLEGAL_GENERATION"
+            error = "STALE_MEMBER_EPOCH" if epochs else "ILLEGAL_GENERATION"
+        self.say(f"the commit {request.action.metadata} of {request.process.number}: {error}")
         if error is None:
             for place, offset in request.action.offsets.items():
                 before = self.committed.get(place, (0, ""))[0]
@@ -315,7 +354,10 @@ class World:
         if request.answered:
             return
         request.answered = True
-        if not code.startswith("_"):
+        self.say(f"{request.process.number} is told {code}", code)
+        if code in NOT_SENT:
+            self.requests.remove(request)
+        elif not code.startswith("_"):
             if landed:
                 self.land(request)
             else:
@@ -353,6 +395,7 @@ class World:
     # Invariants
 
     def on_deliver(self, process: Process, records: list[Record]) -> None:
+        self.say(f"{process.number} runs {len(records)}")
         for item in records:
             place, offset = (item[TOPIC], item[PARTITION]), item[OFFSET]
             ours = [
@@ -378,7 +421,7 @@ class World:
         }
 
     def kill(self, process: Process) -> None:
-        process.alive = False
+        process.alive, process.killed = False, True
         batch = self.batches.get((process.number, process.token), {})
         for place, offsets in batch.items():
             self._lost(place, offsets)
@@ -390,9 +433,27 @@ class World:
             process.frozen = False
         if not any(p.alive and not p.fatal and not p.stopping for p in self.processes):
             self.start()
+        quiet = 0
         for _ in range(300):
             self._calm_turn()
+            quiet = quiet + 1 if self.at_rest() else 0
+            if quiet > 2:
+                break
         self._check_books()
+
+    def at_rest(self) -> bool:
+        """Whether nothing is on its way, and everything that was sent was taken."""
+        if self.requests or self.target is not None:
+            return False
+        taken = set()
+        for process in self.processes:
+            if (process.alive and not process.fatal) != (process.member in self.members):
+                return False
+            if process.alive and not process.fatal:
+                if not process.at_rest:
+                    return False
+                taken |= {p for p, at in process.positions.items() if at == self.ends[p]}
+        return len(taken) == len(self.places)
 
     def _calm_turn(self) -> None:
         for request in list(self.requests):

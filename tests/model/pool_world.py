@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import signal
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from feedback.contract.record import KEY, OFFSET, TYPE, Record
@@ -20,6 +21,7 @@ from processing.ipc.frames import (
     Returned,
     RunChunk,
     Stop,
+    Suspect,
     ToWorker,
     TypeBounds,
 )
@@ -86,8 +88,7 @@ class World:
     def __init__(self, seed: int, pool: type[Pool] = Pool) -> None:
         """`pool`: a test of this world may give one with a fault."""
         self.rng = random.Random(seed)
-        settings = PoolSettings(workers=self.rng.randint(1, 4), max_in_hand=500)
-        self.pool = pool(settings)
+        self.pool = pool(self.settings())
         self.now = BEGIN
         self.workers: dict[int, SimWorker] = {}
         self.faults = True
@@ -98,9 +99,14 @@ class World:
         self.last: dict[bytes, int] = {}
         """Key -> the last of them."""
         self.given_up: set[int] = set()
-        self.must_suspect: dict[int, set[str]] = {}
-        """Offset -> tokens of chunks in which it was started, with nobody knowing its end."""
+        self.must_suspect: dict[Hashable, set[str]] = {}
+        """Name -> tokens of chunks in which it was started, with nobody knowing its end."""
         self.trace: list[str] = []
+        self.happened: Counter[str] = Counter()
+
+    def settings(self) -> PoolSettings:
+        """The pool's."""
+        return PoolSettings(workers=self.rng.randint(1, 4), max_in_hand=500)
 
     # Main
 
@@ -124,12 +130,12 @@ class World:
         if isinstance(frame, RunChunk):
             offsets = [r[OFFSET] for r in frame.records]
             self.say(f"send {frame.number} to {number}: {offsets} {frame.suspect}")
-            for offset in offsets:
-                if (tokens := self.must_suspect.get(offset)) is None:
+            for record in frame.records:
+                if (tokens := self.must_suspect.get(self.name(record))) is None:
                     continue
                 known = () if frame.suspect is None else frame.suspect.tokens
                 if not tokens <= set(known):
-                    raise Violation(f"{offset} is sent without its suspicion: {frame}")
+                    raise Violation(f"{self.name(record)} is sent without its suspicion: {frame}")
         if worker is not None:
             worker.to_worker.append(frame)
 
@@ -161,7 +167,7 @@ class World:
                     open_still = {*frame.unclear}
                     for index, record in chunk.remaining():
                         if index not in open_still:
-                            self.must_suspect.pop(record[OFFSET], None)
+                            self.must_suspect.pop(self.name(record), None)
                 self.act(self.pool.report(worker.number, frame))
             case _:
                 self.act(self.pool.ready(worker.number))
@@ -179,9 +185,31 @@ class World:
     def give_up(self, records: list[Record]) -> None:
         """Records are somebody else's from now on."""
         for record in records:
-            if record[OFFSET] in self.must_suspect:
-                raise Violation(f"{record[OFFSET]} is given up as if it had not started")
-            self.given_up.add(record[OFFSET])
+            if self.name(record) in self.must_suspect:
+                raise Violation(f"{self.name(record)} is given up as if it had not started")
+            self.gave_up(record)
+
+    # What a world with more than a pool says in other words
+
+    def name(self, record: Record) -> Hashable:
+        """What tells a record from others."""
+        return record[OFFSET]
+
+    def gave_up(self, record: Record) -> None:
+        """A record that has not started is somebody else's."""
+        self.given_up.add(record[OFFSET])
+
+    def has_ended(self, record: Record, suspect: Suspect | None) -> bool:
+        """What the look-up says of it."""
+        if record[OFFSET] not in self.journal:
+            return False
+        if suspect is None:
+            raise Violation(f"{record[OFFSET]} has run, and is run again as if it were fresh")
+        return True
+
+    def end_with(self, record: Record, verdict: str) -> None:
+        """A suspect's verdict is written."""
+        self.journal.add(record[OFFSET])
 
     # Workers
 
@@ -251,16 +279,14 @@ class World:
             job.returned.append(index)
             return
         job.started.append(index)
-        if record[OFFSET] in self.journal:
-            if job.frame.suspect is None:
-                raise Violation(f"{record[OFFSET]} has run, and is run again as if it were fresh")
-            job.ended.add(index)  # the look-up tells
-            return
-        if job.frame.suspect is not None and job.frame.suspect.verdict is not None:
-            self.journal.add(record[OFFSET])
+        if self.has_ended(record, job.frame.suspect):
             job.ended.add(index)
             return
-        self.must_suspect.setdefault(record[OFFSET], set()).add(job.frame.token)
+        if job.frame.suspect is not None and job.frame.suspect.verdict is not None:
+            self.end_with(record, job.frame.suspect.verdict)
+            job.ended.add(index)
+            return
+        self.must_suspect.setdefault(self.name(record), set()).add(job.frame.token)
         self.check_alone(worker, record)
         worker.running = Running(job.frame.number, index, self.now + TIMEOUT, self.now)
 
@@ -278,11 +304,13 @@ class World:
         """The open transaction ends, one way or another."""
         draw = self.rng.random() if self.faults else 1.0
         lost, unclear = draw < 0.05, 0.05 <= draw < 0.15
+        if lost or unclear:
+            self.happened["a transaction is lost" if lost else "a COMMIT is unclear"] += 1
         for index in job.open:
             record = job.frame.records[index]
             if lost:
                 job.returned.append(index)
-                self.must_suspect.pop(record[OFFSET], None)
+                self.must_suspect.pop(self.name(record), None)
             elif unclear:
                 job.unclear.append(index)
             if not lost and draw >= 0.1:
@@ -315,6 +343,7 @@ class World:
 
     def dies(self, worker: SimWorker) -> None:
         """A worker is killed; a transaction that it had open may have landed."""
+        self.happened["a worker dies"] += 1
         if worker.jobs and self.rng.random() < 0.3:
             for index in worker.jobs[0].open:
                 self.effect(worker.jobs[0].frame.records[index])

@@ -13,18 +13,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.model.group import BATCH, World
+from tests.model.group import BATCH, PROTOCOLS, World
 from tests.model.happenings import TRANSIENT, step
 
 # Many steps of pure code, three times slower where its branches are measured.
 pytestmark = pytest.mark.no_cover
 
-SCHEDULES = 600
+SCHEDULES = 500
 STEPS = 150
 
 
-def run(seed: int, *, cooperative: bool, unreported: bool = False, processes: int = 3) -> World:
-    world = World(seed, cooperative=cooperative, processes=processes)
+def run(seed: int, protocol: str, *, unreported: bool = False, processes: int = 3) -> World:
+    world = World(seed, protocol=protocol, processes=processes)
     try:
         for _ in range(STEPS):
             if unreported:
@@ -47,11 +47,9 @@ def tally(worlds: list[World]) -> Counter[str]:
     return counts
 
 
-@pytest.mark.parametrize("cooperative", [True, False])
-def test_no_schedule_runs_twice_or_loses_without_a_drop_or_commits_backwards(
-    cooperative: bool,
-) -> None:
-    counts = tally([run(seed, cooperative=cooperative) for seed in range(SCHEDULES)])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_no_schedule_runs_twice_or_loses_without_a_drop_or_commits_backwards(protocol: str) -> None:
+    counts = tally([run(seed, protocol) for seed in range(SCHEDULES)])
     assert counts["rewound"] == 0
     # The schedules would show nothing if they did not get there.
     for what in (
@@ -59,15 +57,17 @@ def test_no_schedule_runs_twice_or_loses_without_a_drop_or_commits_backwards(
         *("drop:stopping", "drop:undecided"),
     ):
         assert counts[what] > SCHEDULES / 100, what
-    for what in ("error:ILLEGAL_GENERATION", "error:UNKNOWN_MEMBER_ID", "error:_TIMED_OUT"):
-        assert counts[what] > SCHEDULES / 100, what
+    member = "FENCED_MEMBER_EPOCH" if protocol == "consumer" else "UNKNOWN_MEMBER_ID"
+    stale = "STALE_MEMBER_EPOCH" if protocol == "consumer" else "ILLEGAL_GENERATION"
+    for what in (f"error:{stale}", f"error:{member}", "error:_TIMED_OUT"):
+        assert counts[what] > SCHEDULES / 200, what
     assert counts["delivered"] > 10 * SCHEDULES
 
 
 def test_offsets_put_back_by_bytes_that_nobody_reported_are_put_right_after_a_rejoin() -> None:
     # One process, so that partitions come back to it.
     worlds = [
-        run(seed, cooperative=True, unreported=True, processes=1) for seed in range(2 * SCHEDULES)
+        run(seed, PROTOCOLS[1], unreported=True, processes=1) for seed in range(6 * SCHEDULES)
     ]
     counts = tally(worlds)
     assert counts["rewound"] > 0
@@ -77,9 +77,9 @@ def test_offsets_put_back_by_bytes_that_nobody_reported_are_put_right_after_a_re
 class CommitMachine(RuleBasedStateMachine):
     """The same world, with hypothesis choosing what happens, so that a failure shrinks."""
 
-    @initialize(cooperative=st.booleans())
-    def begin(self, cooperative: bool) -> None:
-        self.world = World(0, partitions=2, processes=2, cooperative=cooperative)
+    @initialize(protocol=st.sampled_from(PROTOCOLS))
+    def begin(self, protocol: str) -> None:
+        self.world = World(0, partitions=2, processes=2, protocol=protocol)
 
     @rule(place=st.integers(0, 1), count=st.integers(1, 4))
     def produce(self, place: int, count: int) -> None:

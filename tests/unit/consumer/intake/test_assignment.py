@@ -68,6 +68,14 @@ def test_a_new_assignment_begins_wherever_the_group_stands() -> None:
     assert taken(assignment, records(A, [2, 3])) == [(A, [2, 3])]
 
 
+def test_an_assignment_without_a_revocation_before_it_begins_anew_as_well() -> None:
+    assignment = Assignment()
+    assignment.assign([A])
+    taken(assignment, records(A, [5, 6]))
+    assignment.assign([A])
+    assert taken(assignment, records(A, [2, 3])) == [(A, [2, 3])]
+
+
 def test_generations_are_never_used_twice() -> None:
     assignment = Assignment()
     assignment.assign([A, B])

@@ -409,3 +409,15 @@ def test_what_nobody_could_say_where_to_begin_of_is_left_until_the_group_is_join
     bench.arrive(1)
     bench.turns()
     assert offsets(bench.pool) == [1]
+
+
+def test_while_no_worker_can_start_nothing_is_taken(bench: Bench) -> None:
+    bench.pool.workers_start = False
+    bench.turns()
+    assert bench.loop.stats().paused == ("workers",)
+    bench.arrive(0)
+    bench.turns()
+    assert bench.kafka.commits == []
+    bench.pool.workers_start = True
+    bench.turns()
+    assert offsets(bench.pool) == [0]

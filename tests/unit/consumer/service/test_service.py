@@ -169,6 +169,14 @@ def test_a_commit_that_is_not_answered_is_given_up_at_ninety_percent(bench: Benc
     assert bench.service.counts["drop:undecided"] == 1
 
 
+def test_a_worker_that_was_killed_is_no_clean_end_though_nothing_is_left(bench: Bench) -> None:
+    def killed() -> None:
+        bench.pool.killed = 1
+
+    bench.script = {5: killed, 6: term}
+    assert bench.run() == EXIT_KILLED
+
+
 def test_a_group_that_cannot_be_left_ends_with_three(bench: Bench) -> None:
     bench.kafka.close_hangs.clear()
     bench.script = {5: term}

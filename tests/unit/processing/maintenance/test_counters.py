@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from feedback.contract.headers import MAX_NAME
 from processing.maintenance import counters as counters_module
 from processing.maintenance.counters import OTHER, Counters
 
@@ -49,3 +50,12 @@ def test_a_long_outage_gives_up_counts_not_memory(monkeypatch: pytest.MonkeyPatc
 
     assert len(counters.take()) == 3
     assert counters.lost == 2
+
+
+def test_any_text_is_counted_as_the_database_takes_it() -> None:
+    counters = Counters()
+    counters.add({("a\0b", "failed", "\ud800"): 1, ("x" * 9000, "failed", "ok"): 1}, 0.0)
+
+    names = {(kind, code) for _, kind, _, code in counters.take()}
+
+    assert names == {("a\ufffdb", "?"), ("x" * MAX_NAME, "ok")}

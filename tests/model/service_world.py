@@ -1,0 +1,433 @@
+"""A whole service: instances with their pools, one journal, and clients that send again.
+
+The group, the broker and late commits are those of `group`, workers and their channels those of
+`pool_world`. Here they meet: what a commit confirms goes into a real pool, bounded by the real flow
+control; what an instance leaves waits in the journal, is claimed under a token and a lease by any
+of them, and fenced by both; and what got lost is sent again under its id.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from consumer.intake.events import Place
+from consumer.intake.flow_control import FlowControl
+from feedback.contract.record import (
+    HEADERS,
+    KEY,
+    NOWHERE,
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    TYPE,
+    Record,
+    claim_of,
+    is_due,
+)
+from feedback.contract.states import MOST_CRASHES, WORKER_DIED
+from processing.ipc.frames import RenewClaims, Suspect, WantRows
+from processing.pool.actions import Action, Tell
+from processing.settings import PoolSettings
+from tests.model import group, happenings, pool_world
+from tests.model.group import BATCH, PROTOCOLS, Process
+from tests.model.pool_world import NO_LIMITS, Violation
+
+BOUND = 30
+"""Requests of one instance that are committed and not finished, at most."""
+KEYS = (None, b"a", b"b", b"c")
+KINDS = ("quick", "quick", "quick", "slow", "hangs", "again")
+LEASE = 60.0
+PATIENCE = 4000
+"""Rounds after the last fault in which everything has to come to its end."""
+
+
+@dataclass(slots=True)
+class Row:
+    """A request in the journal."""
+
+    record: Record
+    state: str
+    """waiting, done, failed or dead."""
+    due: float = 0.0
+    token: tuple[int, int] | None = None
+    """Instance and order of its claim."""
+    lease_until: float = 0.0
+    crashes: int = 0
+
+
+def id_of(record: Record) -> str:
+    """The request's id."""
+    return ((record[HEADERS] or [])[0][1] or b"").decode()
+
+
+class Instance(pool_world.World):
+    """The pool, the workers and the maintenance process of one member of the group."""
+
+    def __init__(self, service: World, number: int) -> None:
+        self.service = service
+        self.number = number
+        super().__init__(service.random.getrandbits(32))
+        self.now = service.now
+        self.flow = FlowControl(BOUND, 1 << 20)
+        self.draining = False
+        self.want: WantRows | None = None
+
+    def settings(self) -> PoolSettings:
+        """A small instance."""
+        return PoolSettings(
+            workers=self.rng.randint(1, 2),
+            max_in_hand=BOUND,
+            max_due=20,
+            instance=f"i{self.number}",
+        )
+
+    # In other words than the pool's world alone
+
+    def name(self, record: Record) -> Hashable:
+        return claim_of(record) if is_due(record) else (record[PARTITION], record[OFFSET])
+
+    def row(self, record: Record) -> tuple[Row | None, bool]:
+        """Its row, and whether that is still this claim's."""
+        row = self.service.rows.get(id_of(record))
+        if not is_due(record) or row is None:
+            return row, False
+        return row, row.state == "waiting" and row.token == (self.number, claim_of(record)[1])
+
+    def has_ended(self, record: Record, suspect: Suspect | None) -> bool:
+        row, ours = self.row(record)
+        return row is not None and not ours
+
+    def end_with(self, record: Record, verdict: str) -> None:
+        row, ours = self.row(record)
+        if row is None or ours:
+            state = "dead" if verdict == WORKER_DIED else "failed"
+            self.service.rows[id_of(record)] = Row(record, state)
+            self.service.happened[f"ended {verdict}"] += 1
+
+    def effect(self, record: Record) -> None:
+        row, ours = self.row(record)
+        if row is not None and not ours:
+            self.service.happened["commits too late"] += 1
+            return  # the primary key, or the token, says no: nothing of it stays
+        if record[TYPE] == "again" and not is_due(record):
+            due = self.service.now + self.rng.uniform(0.0, 20.0)
+            self.service.rows[id_of(record)] = Row(record, "waiting", due)
+            self.service.happened["retries"] += 1
+            return
+        self.service.effect(self, record)
+
+    def gave_up(self, record: Record) -> None:
+        row, ours = self.row(record)
+        if is_due(record):
+            if ours and row is not None:
+                row.token = None
+                self.service.happened["given back"] += 1
+        elif not self.pool.database_up:
+            self.service.happened["refused"] += 1
+        else:
+            self.service.rows.setdefault(id_of(record), Row(record, "waiting", self.service.now))
+            self.service.happened["parked"] += 1
+
+    # What the rest of the instance does
+
+    def once(self, process: Process) -> None:
+        """One turn of the loop, with the group's client."""
+        pool, commit = self.pool, process.commit
+        load = pool.in_hand + commit.held
+        self.flow.look(load, pool.in_hand_bytes + commit.held_size, self.now)
+        process.poll(min(BATCH, self.flow.batch(load, pool.in_hand_bytes + commit.held_size)))
+        process.next(self.flow.room(pool.in_hand, pool.in_hand_bytes).requests)
+        self.tend()
+
+    def tend(self) -> None:
+        """One turn of the pool, and what it says to the maintenance process."""
+        self.now = self.service.now
+        self.turn()
+        if self.draining:
+            self.give_up(self.pool.take_unstarted())
+            for record, suspect in self.pool.take_suspects():
+                self.must_suspect.pop(self.name(record), None)
+                if suspect is None or suspect.verdict is None:
+                    self.gave_up(record)
+                else:
+                    self.end_with(record, suspect.verdict)
+        for action in self.pool.ask(self.now):
+            self.tell(action)
+
+    def tell(self, action: Action) -> None:
+        """Something for the maintenance process."""
+        match action:
+            case Tell(WantRows() as want):
+                self.want = want if want.most else None
+            case Tell(RenewClaims(claims)):
+                for request_id, order in claims:
+                    row = self.service.rows[request_id]
+                    if row.token == (self.number, order) and row.state == "waiting":
+                        row.lease_until = self.service.now + LEASE
+
+    def drain(self) -> None:
+        """The shutdown begins: nothing new is started."""
+        self.draining = True
+        self.pool.claiming = False
+        self.act(self.pool.stop())
+
+    def claim(self) -> None:
+        """The maintenance process claims what is wanted; the answer may be lost."""
+        if self.want is None or (rows := self.service.due(self.want.most)) == []:
+            return
+        order, self.want = self.want.order, None
+        claimed: list[tuple[Record, str | None]] = []
+        for row in rows:
+            row.crashes += row.token is not None
+            row.token, row.lease_until = (self.number, order), self.service.now + LEASE
+            claimed.append((self._record(row, order), _verdict(row)))
+        if self.faults and self.rng.random() < 0.1:
+            self.service.happened["claims without an answer"] += 1
+            self.act(self.pool.new_maintenance())
+            return
+        self.service.happened["claims"] += 1
+        self.pool.claimed(order, claimed, self.now)
+
+    @staticmethod
+    def _record(row: Row, order: int) -> Record:
+        topic, _, _, timestamp, key, value, headers, kind, _ = row.record
+        return (topic, NOWHERE, NOWHERE, timestamp, key, value, headers, kind, order)
+
+    def killed(self) -> None:
+        """The main process is gone, and its workers with it; what they sent may still land."""
+        for worker in self.workers.values():
+            if worker.jobs and self.rng.random() < 0.3:
+                for index in worker.jobs[0].open:
+                    self.effect(worker.jobs[0].frame.records[index])
+        self.workers.clear()
+
+
+def _verdict(row: Row) -> str | None:
+    return WORKER_DIED if row.crashes >= MOST_CRASHES else None
+
+
+class World(group.World):
+    """One schedule."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = pool_world.BEGIN
+        self.log: dict[Place, list[Record]] = {}
+        self.sent: dict[str, Record] = {}
+        self.rows: dict[str, Row] = {}
+        self.effects: Counter[str] = Counter()
+        self.instances: dict[int, Instance] = {}
+        self.last: dict[tuple[int, Hashable], int] = {}
+        protocol = random.Random(seed).choice(PROTOCOLS)
+        super().__init__(seed, partitions=2, processes=2, protocol=protocol)
+        self.log = {place: [] for place in self.places}
+
+    @property
+    def seconds(self) -> float:
+        """Simulated time so far."""
+        return self.now - pool_world.BEGIN
+
+    def start(self) -> Process:
+        process = super().start()
+        self.instances[process.number] = Instance(self, process.number)
+        return process
+
+    def record(self, place: Place, offset: int) -> Record:
+        return self.log[place][offset]
+
+    def on_deliver(self, process: Process, records: list[Record]) -> None:
+        super().on_deliver(process, records)
+        instance = self.instances[process.number]
+        pool = instance.pool
+        pool.submit(records)
+        if instance.faults and pool.in_hand - len(pool.wants) > BOUND:
+            raise Violation(f"{pool.in_hand} in hand of {process.number}")
+
+    def kill(self, process: Process) -> None:
+        if not process.killed:
+            self.instances[process.number].killed()
+        super().kill(process)
+
+    # The journal
+
+    def effect(self, instance: Instance, record: Record) -> None:
+        """Effects are committed with the row: once, and in the order of their keys."""
+        request_id, key = id_of(record), record[KEY]
+        self.effects[request_id] += 1
+        if self.effects[request_id] > 1:
+            raise Violation(f"{request_id} has two effects")
+        self.rows[request_id] = Row(record, "done")
+        where = (record[TOPIC], record[PARTITION])
+        if key is None or is_due(record) or (where, record[OFFSET]) in self.rewound:
+            return
+        before = self.last.get((instance.number, key), -1)
+        if record[OFFSET] < before:
+            raise Violation(f"{record[OFFSET]} of key {key!r} comes after {before}")
+        self.last[instance.number, key] = record[OFFSET]
+
+    def due(self, most: int) -> list[Row]:
+        """Rows that may be claimed now."""
+        rows = [
+            row
+            for row in self.rows.values()
+            if row.state == "waiting" and row.due <= self.now
+            and (row.token is None or row.lease_until <= self.now)
+        ]  # fmt: skip
+        return rows[:most]
+
+    # Producers
+
+    def send(self, request_id: str) -> None:
+        """A request is sent, perhaps again, to the partition of its key."""
+        _, _, _, timestamp, key, value, headers, kind, _ = self.sent[request_id]
+        number = int(request_id[1:]) if key is None else key[0]
+        topic, partition = place = self.places[number % len(self.places)]
+        offset = self.ends[place]
+        self.log[place].append(
+            (topic, partition, offset, timestamp, key, value, headers, kind, None)
+        )
+        self.ends[place] += 1
+
+    def unanswered(self) -> list[str]:
+        """Requests that have no row: to their clients they may be lost."""
+        return [request_id for request_id in self.sent if request_id not in self.rows]
+
+    # Schedules
+
+    def run_through(self, steps: int = 250) -> None:
+        """Runs the schedule, then lets everything come to its end."""
+        for _ in range(steps):
+            self.step()
+        self.settle()
+        self.finish()
+
+    def step(self) -> None:
+        """One thing happens somewhere."""
+        [happen] = self.random.choices(list(HAPPENINGS), list(HAPPENINGS.values()))
+        process = self.random.choice(self.processes)
+        happen(self, process, self.instances[process.number])
+        self.follow()
+
+    def turn(self, process: Process, instance: Instance) -> None:
+        """A main process turns."""
+        if process.runs and not process.fatal:
+            instance.once(process)
+        elif instance.draining and not process.frozen:
+            instance.tend()
+
+    def work(self, process: Process, instance: Instance) -> None:
+        """A worker does one thing."""
+        if instance.workers and not process.frozen:
+            instance.now = self.now
+            instance.work(self.random.choice(list(instance.workers.values())))
+
+    def produce(self, _process: Process, _instance: Instance) -> None:
+        """Requests are sent for the first time."""
+        for _ in range(self.random.choice((1, 2, 5))):
+            request_id, key = f"r{len(self.sent)}", self.random.choice(KEYS)
+            self.sent[request_id] = (
+                "", 0, 0, 0, key, b"{}", [("ce_id", request_id.encode())],
+                self.random.choice(KINDS), None,
+            )  # fmt: skip
+            self.send(request_id)
+
+    def resend(self, _process: Process, _instance: Instance) -> None:
+        """A client does not wait any longer."""
+        if unanswered := self.unanswered():
+            self.say("sent again", "sent again")
+            self.send(self.random.choice(unanswered))
+
+    def claim(self, process: Process, instance: Instance) -> None:
+        """A maintenance process claims; it goes on while main stands still."""
+        if not process.killed:
+            instance.claim()
+
+    def pass_time(self, _process: Process, _instance: Instance) -> None:
+        """Clocks go on, or the machine was asleep."""
+        self.now += self.random.choice((0.01, 0.3, 1.0, 5.0, 20.0, 90.0))
+
+    def shake(self, _process: Process, _instance: Instance) -> None:
+        """Something happens to the group, or to commits on their way."""
+        what = happenings.step(self, but=("_turn", "_produce"))
+        self.say(what, what)
+
+    def strike(self, process: Process, instance: Instance) -> None:
+        """A fault inside one instance."""
+        if not process.runs:
+            return
+        if self.random.random() < 0.5 and instance.workers:
+            self.say("a worker dies", "a worker dies")
+            instance.dies(self.random.choice(list(instance.workers.values())))
+        elif instance.pool.database_up:
+            self.say("the database is away", "the database is away")
+            instance.pool.database(up=False)
+            instance.give_up(instance.pool.take_unstarted())
+
+    def follow(self) -> None:
+        """A member that stops drains."""
+        for process in self.processes:
+            instance = self.instances[process.number]
+            if process.stopping and not instance.draining:
+                instance.drain()
+
+    # The end
+
+    def settle(self) -> None:
+        for instance in self.instances.values():
+            instance.faults = False
+            instance.act(instance.pool.limit(NO_LIMITS))
+        super().settle()
+
+    def _calm_turn(self) -> None:
+        super()._calm_turn()
+        self.follow()
+        self.now += 2.0
+        for process in self.processes:
+            instance = self.instances[process.number]
+            instance.faults = False
+            if process.alive or instance.draining:
+                instance.pool.database(up=True)
+                instance.tend()
+                instance.claim()
+                for worker in list(instance.workers.values()):
+                    instance.work(worker)
+
+    def finish(self) -> None:
+        """Clients send again what nobody answers, until every request has its end."""
+        for round_ in range(PATIENCE):
+            waiting = [i for i, row in self.rows.items() if row.state == "waiting"]
+            unanswered = self.unanswered()
+            if not waiting and not unanswered and not any(self.in_hand()):
+                break
+            if round_ % 100 == 0:
+                for request_id in unanswered:
+                    self.send(request_id)
+            self._calm_turn()
+        else:
+            raise Violation(f"no end of {unanswered}, {waiting}; in hand: {list(self.in_hand())}")
+        for request_id, row in self.rows.items():
+            if (row.state == "done") != (self.effects[request_id] == 1):
+                raise Violation(f"{request_id} is {row.state}, effects: {self.effects}")
+
+    def in_hand(self) -> list[int]:
+        """What living instances have left in hand."""
+        return [
+            self.instances[p.number].pool.in_hand
+            for p in self.processes
+            if (p.alive or self.instances[p.number].draining) and not p.killed
+        ]
+
+
+HAPPENINGS: dict[Callable[[World, Process, Instance], None], float] = {
+    World.turn: 30,
+    World.work: 32,
+    World.produce: 10,
+    World.resend: 2,
+    World.claim: 3,
+    World.strike: 3,
+    World.pass_time: 4,
+    World.shake: 16,
+}
+"""What may happen, and how often of a hundred times."""

@@ -1,0 +1,58 @@
+"""Workers that are replaced, that lose their connection, or that shall give up."""
+
+from __future__ import annotations
+
+import signal
+
+from feedback.contract.record import Record
+from processing.ipc.frames import Report, RunChunk, Stop
+from processing.pool.actions import Action, Send, Signal, Spawn
+from processing.pool.pool import Pool
+from processing.settings import PoolSettings
+
+
+def record(offset: int) -> Record:
+    return ("topic", 0, offset, 0, None, b"{}", [], "quick", None)
+
+
+def pool_with(workers: int) -> Pool:
+    pool = Pool(PoolSettings(workers=workers, instance="i"))
+    pool.costs.observe("quick", 1, 0.0001)
+    for action in pool.plan(0.0):
+        assert isinstance(action, Spawn)
+        pool.ready(action.worker)
+    return pool
+
+
+def takers(actions: list[Action]) -> list[int]:
+    """Workers that get a chunk."""
+    return [a.worker for a in actions if isinstance(a, Send) and isinstance(a.frame, RunChunk)]
+
+
+def test_workers_are_asked_to_give_up_again_until_they_do() -> None:
+    pool = pool_with(1)
+    pool.terminate({}, 2.0)
+    assert pool.tick({}, 2.1) == []
+    assert pool.tick({}, 2.3) == [Signal(0, signal.SIGTERM, "shutdown", again=True)]
+    assert pool.tick({}, 2.4) == []
+
+
+def test_workers_that_want_to_be_replaced_are_so_one_at_a_time() -> None:
+    pool = pool_with(3)
+    pool.submit([record(0), record(1), record(2)])
+    for number in takers(pool.plan(1.0)):
+        report = Report(number, [], [], {}, {}, database_up=True)
+        pool.report(number, report._replace(leaving="requests"))
+    assert pool.plan(2.0) == [Spawn(3)]
+    assert pool.ready(3) == [Send(0, Stop())]
+    assert pool.plan(3.0) == [Spawn(4)]
+
+
+def test_a_lost_connection_holds_up_its_own_worker_alone() -> None:
+    pool = pool_with(2)
+    pool.submit([record(0)])
+    (number,) = takers(pool.plan(1.0))
+    pool.report(number, Report(0, [], [0], {}, {}, database_up=False))
+    pool.submit([record(1), record(2)])
+    assert pool.database_up
+    assert set(takers(pool.plan(2.0))) == {1 - number}

@@ -68,7 +68,8 @@ def test_the_books_balance_after_a_killed_worker_and_a_killed_consumer(folder: P
     assert ledger["done_once"] > 3500
     # Every fault was seen to take effect.
     assert len(ledger["faults"]) == 3
-    assert ledger["lost_in_killed_process"] > 0
+    # What the killed consumer had committed and not finished was read again by its heirs.
+    assert ledger["lost_in_killed_process"] == 0
     assert ledger["resent"] > 0
     assert ledger["answered_from_journal"] > 0
     for reason in ("conflict", "expired", "invalid_payload", "card_declined", "unknown_article"):

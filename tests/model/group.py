@@ -9,27 +9,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
-from consumer.intake.assignment import Assignment
-from consumer.intake.commit import Commit
-from consumer.intake.events import (
-    Action,
-    Answered,
-    Deliver,
-    Drop,
-    EndService,
-    Place,
-    ReadBack,
-    Rejoin,
-    SendCommit,
-)
-from consumer.intake.flow_control import Room
-from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record
+from consumer.intake.events import Answered, Place, SendCommit
+from consumer.intake.low_mark import UnfinishedGap, gap_of, metadata_of
+from consumer.intake.unfinished import MOST_TIMES
+from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record, is_read_again
+from tests.model.member import Process, Request
 
 TOPIC_NAME = "t"
 BATCH = 4
-GONE = ("not ours any more", "put out of the group", "undecided", "fatal error")
 NOT_SENT = ("_WAIT_COORD", "_TIMED_OUT_QUEUE")
 """Errors of the client itself after which nothing of the commit is on its way."""
 PROTOCOLS = ("range", "cooperative-sticky", "consumer")
@@ -39,139 +27,24 @@ def record(place: Place, offset: int) -> Record:
     return (*place, offset, 0, None, b"{}", [], "a", None)
 
 
-@dataclass
-class Request:
-    """An OffsetCommit on its way; a copy stays behind where its connection broke."""
-
-    process: Process
-    member: str
-    generation: int
-    action: SendCommit
-    answered: bool = False
-    """Nobody waits for this copy's answer any more."""
-
-
-@dataclass
-class Process:
-    """One consumer process with its client."""
-
-    number: int
-    world: World
-    alive: bool = True
-    frozen: bool = False
-    killed: bool = False
-    member: str = ""
-    generation: int = 0
-    """What the client knows of the group's generation."""
-    pending: list[tuple[str, tuple[Place, ...]]] = field(default_factory=list)
-    """Rebalance events that the next poll serves."""
-    answers: list[Answered] = field(default_factory=list)
-    breaks: int = 0
-    positions: dict[Place, int] = field(default_factory=dict)
-    assignment: Assignment = field(default_factory=Assignment)
-    leaving: bool = False
-    stopping: bool = False
-    fatal: str = ""
-    now: float = 0.0
-    sent: dict[tuple[Place, int], int] = field(default_factory=dict)
-    """The highest offset sent per place and generation of the assignment."""
-    token: str = ""
-    """The metadata of its last commit: what is dropped undecided went with that."""
-
-    def __post_init__(self) -> None:
-        self.commit = Commit(self.assignment, f"p{self.number}")
-
-    @property
-    def runs(self) -> bool:
-        return self.alive and not self.frozen
-
-    @property
-    def at_rest(self) -> bool:
-        """Nothing waits to be served, decided or repaired."""
-        busy = self.pending or self.answers or self.breaks or self.leaving or self.stopping
-        commit = self.commit
-        return not (busy or commit.held or commit.open_since is not None or commit._repair.pending)
-
-    # What the loop does
-
-    def poll(self, most: int) -> None:
-        """Serves what waits, as one poll does, then takes records."""
-        while self.pending:
-            kind, places = self.pending.pop(0)
-            if kind == "assign":
-                self.act(self.commit.assigned(places))
-                for place in places:
-                    self.positions[place] = self.world.committed.get(place, (0, ""))[0]
-                    self.world.epoch[place] = self.world.epoch.get(place, 0) + 1
-            else:
-                owned = [p for p in places or self.positions if p in self.positions]
-                for place in owned:
-                    del self.positions[place]
-                    if self.world.owners.get(place) == self.member:
-                        del self.world.owners[place]
-                self.act(self.commit.revoked(owned))
-        while self.breaks:
-            self.breaks -= 1
-            self.commit.connection_lost()
-        while self.answers:
-            self.act(self.commit.answered(self.answers.pop(0)))
-        records: list[Record] = []
-        for place, position in list(self.positions.items()):
-            if self.stopping:
-                break
-            upto = min(self.world.ends[place], position + most)
-            records += [self.world.record(place, offset) for offset in range(position, upto)]
-            self.positions[place] = upto
-        self.commit.polled(self.assignment.take(records).runs)
-
-    def next(self, room: int = 1000) -> None:
-        self.now += 2.0
-        self.act(self.commit.next(self.now, Room(room, 1 << 20, idle=True)))
-        if self.leaving and not self.assignment.places and not self.pending:
-            self.leaving = False
-            self.commit.rejoined()
-            self.world.join(self)
-        if self.stopping and self.commit.open_since is None:
-            self.alive = False
-            self.world.leave(self)
-
-    def stop(self) -> None:
-        """A shutdown: takes nothing more, and ends once no commit is open."""
-        self.stopping = True
-        self.act(self.commit.stop())
-
-    def abandon(self) -> None:
-        """The open commit was not decided in time."""
-        self.act(self.commit.abandon())
-
-    def act(self, actions: Iterable[Action]) -> None:
-        for action in actions:
-            match action:
-                case SendCommit():
-                    self.world.on_send(self, action)
-                case ReadBack(places):
-                    found = self.world.read(places)
-                    self.act(self.commit.read_back(found, self.now))
-                case Deliver(records):
-                    self.world.on_deliver(self, records)
-                case Drop(place, count, cause):
-                    if cause in GONE:
-                        self.world.on_dropped(self, place, count)
-                case Rejoin():
-                    self.world.leave(self)
-                    self.leaving = True
-                    self.pending.append(("revoke", ()))  # all of them
-                case EndService(message):
-                    self.fatal = message
-
-
 class World:
     """The broker, the group, and what has happened."""
 
     def __init__(
-        self, seed: int, *, partitions: int = 3, processes: int = 3, protocol: str = PROTOCOLS[1]
+        self,
+        seed: int,
+        *,
+        partitions: int = 3,
+        processes: int = 3,
+        protocol: str = PROTOCOLS[1],
+        read_again: bool = False,
     ) -> None:
         self.random = random.Random(seed)
+        self.read_again = read_again
+        """Marks are told, and what lies between them and the committed offset is read again."""
+        self.finished: set[tuple[Place, int]] = set()
+        self.left_alone: set[tuple[Place, int]] = set()
+        """Read again as often as is allowed."""
         self.protocol = protocol
         self.cooperative = protocol != PROTOCOLS[0]
         self.happened: Counter[str] = Counter()
@@ -339,7 +212,7 @@ class World:
                 before = self.committed.get(place, (0, ""))[0]
                 if offset < before:
                     self.rewound |= {(place, o) for o in range(offset, before)}
-                self.committed[place] = (offset, request.action.metadata)
+                self.committed[place] = (offset, self.metadata(place, request.action))
                 self.landed.add((place, offset, request.action.metadata))
         if not request.answered and answer:
             self._answer(request, error)
@@ -363,6 +236,69 @@ class World:
             else:
                 self.requests.remove(request)
         self._answer(request, code, one=one)
+
+    # Marks
+
+    def metadata(self, place: Place, action: SendCommit) -> str:
+        """What is committed with an offset; its mark must be above nothing that is unfinished."""
+        mark, times = action.marks.get(place, (None, 0))
+        if mark is not None and mark > action.offsets[place]:
+            raise AssertionError(f"the mark {mark} of {place} lies above {action.offsets[place]}")
+        for offset in range(mark or 0):
+            if (place, offset) not in self.finished:
+                # Those that were read again often enough are let go with the mark.
+                assert self._worn_out(place, offset), f"the mark {mark} is above {place} {offset}"
+        return metadata_of(action.metadata, mark, times)
+
+    def _worn_out(self, place: Place, offset: int) -> bool:
+        if (place, offset) not in self.left_alone:
+            gap = self._gap(place)
+            if gap is None or gap.times < MOST_TIMES or not gap.mark <= offset < gap.committed:
+                return False
+            self.left_alone |= {(place, o) for o in range(gap.mark, gap.committed)}
+        return True
+
+    def _gap(self, place: Place) -> UnfinishedGap | None:
+        return gap_of(*self.committed.get(place, (0, "")))
+
+    def gaps(self, places: Iterable[Place]) -> dict[Place, UnfinishedGap]:
+        """What a new owner reads again."""
+        if not self.read_again:
+            return {}
+        found = {place: self._gap(place) for place in places}
+        return {place: gap for place, gap in found.items() if gap is not None}
+
+    def end_some(self, process: Process, most: int) -> None:
+        """What a process has in hand comes to its end."""
+        done = list(process.hand.items())[:most]
+        for key, _ in done:
+            del process.hand[key]
+            self.finished.add(key)
+        process.commit.finished([item for _, item in done])
+
+    def give_up(self, process: Process, places: Iterable[Place]) -> None:
+        """What has not started of these partitions is left to their next owner."""
+        wanted, unstarted = set(places), []
+        for key, item in list(process.hand.items()):
+            if key[0] in wanted and self.random.random() < 0.7:
+                unstarted.append(item)
+                del process.hand[key]
+        process.commit.given_up(unstarted)
+
+    def let_go(self, process: Process, places: list[Place]) -> None:
+        """Partitions are let go in peace: the last commit is not waited for, and may be lost."""
+        if not self.read_again:
+            return
+        self.give_up(process, places)
+        self.end_some(process, self.random.choice((0, 1, 5)))
+        word = process.commit.last_word(places)
+        if word is None:
+            return
+        self.say(f"{process.number} says its last word {word.offsets}, {word.marks}", "last words")
+        request = Request(process, process.member, process.generation, word, answered=True)
+        self.requests.append(request)
+        if self.random.random() < 0.5:
+            self.land(request)
 
     def break_connection(self, request: Request) -> None:
         """The client sends the request again on a new connection; the old bytes stay about."""
@@ -404,7 +340,11 @@ class World:
             ]  # fmt: skip
             assert ours, f"I5: {place} {offset} delivered without a commit of ours"
             key = (place, offset)
-            if key not in self.rewound:
+            if self.read_again:
+                assert key not in process.hand, f"{key} is in hand twice"
+                process.hand[key] = item
+                self.happened["read again"] += is_read_again(item)
+            if key not in self.rewound and not is_read_again(item):
                 assert key not in self.dispatched, f"I4: {key} delivered twice"
             self.dispatched[key] = process.number
             self.maybe_lost.discard(key)
@@ -422,6 +362,7 @@ class World:
 
     def kill(self, process: Process) -> None:
         process.alive, process.killed = False, True
+        process.hand.clear()
         batch = self.batches.get((process.number, process.token), {})
         for place, offsets in batch.items():
             self._lost(place, offsets)
@@ -443,7 +384,7 @@ class World:
 
     def at_rest(self) -> bool:
         """Whether nothing is on its way, and everything that was sent was taken."""
-        if self.requests or self.target is not None:
+        if self.requests or self.target is not None or any(p.hand for p in self.processes):
             return False
         taken = set()
         for process in self.processes:
@@ -459,6 +400,7 @@ class World:
         for request in list(self.requests):
             self.land(request)
         for process in self.processes:
+            self.end_some(process, 1000)
             if process.alive and not process.fatal:
                 self.hear(process)
                 process.poll(BATCH)
@@ -477,6 +419,10 @@ class World:
             for offset in offsets
         }
         produced = {(place, offset) for place, end in self.ends.items() for offset in range(end)}
+        if self.read_again:
+            lost = produced - self.finished - self.left_alone
+            assert not lost, f"never finished: {sorted(lost)}"
+            return
         for key in produced - self.dispatched.keys():
             assert key in self.maybe_lost, f"{key} was never run, and nobody dropped it"
             assert key in carried, f"{key} was lost, though no commit with it landed"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from tests.model.group import BATCH, Process, World
+from tests.model.group import BATCH, World
+from tests.model.member import Process
 
 TRANSIENT = (
     *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
@@ -19,6 +20,8 @@ TRANSIENT = (
 def step(world: World, but: Sequence[str] = ()) -> str:
     """One random thing happens, other than those named; returns what."""
     choices = {what: often for what, often in HAPPENINGS.items() if what.__name__ not in but}
+    if world.read_again:
+        choices[_finish] = 10
     [happen] = world.random.choices(list(choices), list(choices.values()))
     happen(world, world.random, world.random.choice(world.processes))
     return happen.__name__.lstrip("_")
@@ -49,6 +52,11 @@ def _fail(world: World, choose: random.Random, _process: Process) -> None:
         one, landed = choose.random() < 0.5, choose.random() < 0.5
         request = choose.choice(world.requests)
         world.fail(request, choose.choice(TRANSIENT), one=one, landed=landed)
+
+
+def _finish(world: World, choose: random.Random, process: Process) -> None:
+    if process.hand and not process.frozen:
+        world.end_some(process, choose.randint(1, 6))
 
 
 def _hear(world: World, _choose: random.Random, process: Process) -> None:

@@ -32,7 +32,8 @@ from processing.ipc.frames import RenewClaims, Suspect, WantRows
 from processing.pool.actions import Action, Tell
 from processing.settings import PoolSettings
 from tests.model import group, happenings, pool_world
-from tests.model.group import BATCH, PROTOCOLS, Process
+from tests.model.group import BATCH, PROTOCOLS
+from tests.model.member import Process
 from tests.model.pool_world import NO_LIMITS, Violation
 
 BOUND = 30

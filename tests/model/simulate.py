@@ -63,7 +63,7 @@ class Schedule:
         world: group.World | pool_world.World
         if self.kind == "commit":
             protocol = group.PROTOCOLS[self.seed % len(group.PROTOCOLS)]
-            world = group.World(self.seed, protocol=protocol)
+            world = group.World(self.seed, protocol=protocol, read_again=self.seed % 2 == 0)
         elif self.kind == "service":
             world = service_world.World(self.seed)
         else:

@@ -64,6 +64,20 @@ def test_no_schedule_runs_twice_or_loses_without_a_drop_or_commits_backwards(pro
     assert counts["delivered"] > 10 * SCHEDULES
 
 
+def test_whatever_was_delivered_is_finished_by_somebody() -> None:
+    happened: Counter[str] = Counter()
+    for seed in range(SCHEDULES):
+        protocol = PROTOCOLS[seed % len(PROTOCOLS)]
+        world = World(seed, protocol=protocol, read_again=True)
+        try:
+            world.run(STEPS, step)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        happened += world.happened
+    for what in ("read again", "last words", "kill"):
+        assert happened[what] > SCHEDULES / 10, what
+
+
 def test_offsets_put_back_by_bytes_that_nobody_reported_are_put_right_after_a_rejoin() -> None:
     # One process, so that partitions come back to it.
     worlds = [

@@ -67,6 +67,7 @@ class Look:
             "dead_messages": None if journal is None else journal.messages,
             "in_doubt": None if journal is None else journal.in_doubt,
             "lost_at_commit": _sum(types, "lost"),
+            "read_again": _sum(self.instances, "read_again"),
         }
 
 

@@ -27,12 +27,14 @@ app = typer.Typer()
 REFRESH = 2.0
 INSTANCE = (
     "id", "host", "version", "workers", "workers_free", "joined", "assigned", "paused", "in_hand",
-    "queued", "running", "lost_at_commit", "age",
+    "queued", "running", "lost_at_commit", "read_again", "age",
 )  # fmt: skip
 TOPIC = ("topic", "partitions", "waiting")
 TYPE = ("type", "rate", "done_hour", "done_day", "waiting", "due", "oldest", "overdue")
 COUNT = ("type", "state", "code", "n")
-LEAVE_OUT = ("host", "version", "paused", "queued", "joined", "lost_at_commit", "overdue")
+LEAVE_OUT = (
+    "host", "version", "paused", "queued", "joined", "lost_at_commit", "read_again", "overdue",
+)  # fmt: skip
 """Columns that go first where the terminal is narrow; --json has them all."""
 GAP = 2
 WIDE = 10_000

@@ -141,12 +141,17 @@ class Commit:
     ) -> list[Action]:
         """Partitions are ours from now on, in new generations."""
         if self._unfinished is not None:
-            self._unfinished.assigned(places, gaps)
+            self._unfinished.assigned(places, {p: self._alive(gap) for p, gap in gaps.items()})
         # What is buffered of one that we had already would be read again.
         actions = self._drop_buffered(places, "assigned anew")
         self._assignment.assign(places)
         self._repair.assigned(places)
         return actions
+
+    def _alive(self, gap: UnfinishedGap) -> UnfinishedGap:
+        """A gap of this process's own: that time has not ended it."""
+        own = gap.token.startswith(self._token)
+        return gap._replace(times=max(0, gap.times - 1)) if own else gap
 
     def revoked(self, places: Sequence[Place]) -> list[Action]:
         """Partitions are gone. Their share of the open commit stays until that is decided."""

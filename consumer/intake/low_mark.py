@@ -24,6 +24,8 @@ class UnfinishedGap(NamedTuple):
     """The offset behind it."""
     times: int = 0
     """How often it was read again before."""
+    token: str = ""
+    """Of the commit that told the mark."""
 
 
 def metadata_of(token: str, mark: int | None, times: int) -> str:
@@ -46,12 +48,13 @@ def gap_of(committed: int, metadata: str | None) -> UnfinishedGap | None:
 
     Raises ValueError where what is said cannot be.
     """
-    if not metadata or committed < 0 or token_of(metadata) is None:
+    token = token_of(metadata)
+    if not metadata or committed < 0 or token is None:
         return None
     mark, _, times = metadata.split(";", 2)[2].partition(";")
     if not mark:
         return None  # an older version's, or one that reads nothing again
-    gap = UnfinishedGap(_number(mark), committed, _number(times.partition(";")[0] or "0"))
+    gap = UnfinishedGap(_number(mark), committed, _number(times.partition(";")[0] or "0"), token)
     if gap.mark > committed:
         raise ValueError(f"the low mark {mark} lies above the committed offset {committed}")
     return gap if gap.mark < committed else None

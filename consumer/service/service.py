@@ -203,6 +203,7 @@ class Service:
             "stopping": self._phase is not Phase.RUNNING,
             "counts": loop.counts,
             "lost_at_commit": sum(loop.lost.values()),
+            "read_again": loop.counts.get("read again", 0),
         }
 
     # End

@@ -118,5 +118,7 @@ class Book:
     """Ids that an operator retried when they were dead."""
     parked: int = 0
     """Requests that a consumer which stopped left to the waiting queue."""
+    read_again: int = 0
+    """Messages that were taken from a consumer that died or stopped, and had been run before."""
     suspects: int = 0
     """Records that a killed worker had in hand: they were looked up once more."""

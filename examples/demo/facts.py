@@ -22,6 +22,7 @@ class Facts(NamedTuple):
     effects: Counter[str]
     revived: frozenset[str]
     parked: int
+    read_again: int
 
 
 def read(address: str, charges: Path) -> Facts:
@@ -50,6 +51,9 @@ def read(address: str, charges: Path) -> Facts:
         parked = database.execute(
             "SELECT n FROM oncepool.counters WHERE state = 'waiting' AND code = 'parked'"
         ).fetchall()
+        read_again = database.execute(
+            "SELECT n FROM oncepool.counters WHERE code = 'read_again'"
+        ).fetchall()
     began: dict[str, datetime] = dict(orders)
     # Every call but a refused one: a second call for a charge would be a second run of it.
     calls = [call["key"] for call in read_ledger(charges) if call["event"] != "declined"]
@@ -60,6 +64,7 @@ def read(address: str, charges: Path) -> Facts:
         effects=Counter([row[0] for row in effects] + calls),
         revived=frozenset(row[0] for row in revived),
         parked=sum(row[0] for row in parked),
+        read_again=sum(row[0] for row in read_again),
     )
 
 

@@ -47,6 +47,8 @@ class Ledger:
     """Copies in the hand of a consumer that stopped: not run, as their request was parked."""
     queue: QueueLedger = field(default_factory=QueueLedger)
     """What the waiting queue did, in requests."""
+    read_again: int = 0
+    """Answers, not messages: what a consumer that died or stopped had run was taken once more."""
     counted_twice: int = 0
     """Answers, not messages: those that a killed worker had committed and could not report."""
     run_twice: list[str] = field(default_factory=list)
@@ -85,6 +87,7 @@ class Ledger:
             "lost_in_killed_process": self.lost_in_killed,
             "copies_given_up_at_stop": self.given_up,
             "waiting_queue": self.queue.as_json(),
+            "read_again_and_answered": self.read_again,
             "answers_counted_twice": self.counted_twice,
             "accounted": self.accounted,
             "run_twice": sorted(self.run_twice),
@@ -100,6 +103,7 @@ def balance(book: Book) -> Ledger:
         by_kind=Counter(message.kind for message in messages if not message.again),
         resent=sum(message.again for message in messages),
         requests=len({message.id for message in messages if message.id is not None}),
+        read_again=book.read_again,
     )
     untraced = _enter_places(book, ledger)
     _enter_copies(book, ledger, untraced)

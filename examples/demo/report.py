@@ -53,6 +53,7 @@ def _lines(ledger: Ledger) -> list[tuple[str, int, str]]:
         ("settled by a later copy", ledger.settled_later, "the run had failed, or was in doubt"),
         ("lost at commit", ledger.lost_at_commit, "given up while its commit was unclear"),
         ("lost in the killed process", ledger.lost_in_killed, "committed by it, and not finished"),
+        ("read again", ledger.read_again, "by its next owner, and answered: nothing ran twice"),
         ("given up at a stop", ledger.given_up, "copies: their request was parked, or has run"),
         *((f"rejected, {why}", n, "") for why, n in sorted(ledger.rejected.items())),
         *((f"failed, {why}", n, "") for why, n in sorted(ledger.failed.items())),

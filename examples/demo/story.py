@@ -226,5 +226,6 @@ class Story:
             waits=self._producer.waits,
             revived=known.revived,
             parked=known.parked,
+            read_again=known.read_again,
             suspects=sum(consumer.suspects for consumer in self._consumers),
         )

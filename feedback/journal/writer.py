@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record
+from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record, is_read_again
 from feedback.contract.states import State
 from feedback.contract.times import moment
 from feedback.journal import done_rows
@@ -181,7 +181,8 @@ class JournalWriter:
         """
         self.lock(cursor, copies)
         places = {name: place_text(record) for name, record in copies.items()}
-        values = {"ids": sorted(places), "places": Jsonb(places)}
+        again = [name for name, record in copies.items() if is_read_again(record)]
+        values = {"ids": sorted(places), "places": Jsonb(places), "again": again}
         cursor.execute(self._text("add_resends"), values, prepare=False)
 
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: DeadLetter) -> None:

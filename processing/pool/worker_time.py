@@ -8,7 +8,7 @@ debt.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -30,6 +30,9 @@ WEIGHT: Final = 0.3
 OVERHEAD: Final = 0.002
 """Seconds that a chunk costs besides its handlers."""
 
+ANSWERED: Final = 0.0005
+"""Seconds that a request of a kind is taken to need of which only copies were seen."""
+
 MOST_REMEMBERED: Final = 1000
 """Shares whose clocks are kept."""
 
@@ -38,7 +41,9 @@ class Costs:
     """Mean seconds per request and kind, recent measurements weighing most.
 
     A request for which no handler runs, as a copy that is answered or a message that cannot be
-    read, takes none: it counts as well, or its kind would never be known.
+    read, says nothing of what the others take. A kind of which nothing else is known is taken for
+    a quick one, or they would go one by one; but not for one that takes no time, or what runs after
+    them would go in chunks of seconds.
     """
 
     def __init__(self) -> None:
@@ -47,11 +52,11 @@ class Costs:
         """Raised whenever a kind that went alone may share chunks from now on."""
 
     def observe(self, kind: str, count: int, seconds: float) -> None:
-        """Takes a measurement: `count` requests of a kind took `seconds` together."""
-        if count <= 0:
-            return
-        mean = seconds / count
+        """Takes a measurement: `count` requests of a kind took `seconds` together; 0: none ran."""
         known = self._means.get(kind)
+        if count <= 0 and known is not None:
+            return
+        mean = seconds / count if count > 0 else ANSWERED
         alone = known is None or known > CHUNK_SECONDS
         if known is not None:
             weight = 1.0 - (1.0 - WEIGHT) ** count
@@ -76,11 +81,9 @@ class Costs:
 def done_by_kind(
     records: Iterable[Record], times: Mapping[str, tuple[int, float]]
 ) -> Iterable[tuple[str, int, float]]:
-    """(kind, requests, seconds) of records that ended; `times` is what their handlers took."""
-    counts = Counter(map(kind_of, records))
-    for kind in counts.keys() | times.keys():
-        ran, seconds = times.get(kind, (0, 0.0))
-        yield kind, max(counts[kind], ran), seconds
+    """(kind, requests that ran, seconds) of records that ended; `times`: what handlers took."""
+    for kind in {*map(kind_of, records), *times}:
+        yield kind, *times.get(kind, (0, 0.0))
 
 
 class TimeShares(Generic[Key]):

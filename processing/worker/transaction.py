@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from feedback.contract.counts import Count, NotRun
+from feedback.contract.record import is_read_again
 from feedback.contract.states import DUPLICATE, READ_AGAIN, DeadLetterReason, State
 from feedback.journal.coalescing import Arrival, Coalescing
 from feedback.journal.rows import RequestRow, StoredRequest
@@ -179,7 +180,7 @@ class Transaction:
         for task in fate.answered:
             writes += self._standing(task, now)
             if task.stored is not None:
-                code = READ_AGAIN if made_by(task, task.stored) else DUPLICATE
+                code = READ_AGAIN if is_read_again(task.record) else DUPLICATE
                 chunk.counts[Count(task.envelope.type, State(task.stored.state), code)] += 1
         for task in fate.conflicts:
             # Its own status may have expired: whoever sent another payload sees what stands there.

@@ -239,10 +239,8 @@ class Group:
             verdict.zero("out of key order", disorder)
         twice = sum(n - 1 for n in entries.values() if n > 1)
         verdict.facts["entered twice"] = twice
-        verdict.facts["read again"] = sum(
-            int(part.split("'read again': ")[1].split(",")[0].rstrip("}\n"))
-            for part in self.log.splitlines()
-            if " ended " in part and "'read again': " in part
+        verdict.facts["read again and answered"] = sum(
+            row[0] for row in self.rows("SELECT n FROM {s}.counters WHERE code = 'read_again'")
         )
         if not killed and twice > ENTERED_TWICE * max(1, len(load.sent)):
             verdict.wrong.append(f"entered twice: {twice} of {len(load.sent)}")

@@ -131,9 +131,7 @@ def test_what_left_a_trace_is_answered_and_what_left_none_runs(bench: Bench, ste
     for kind in ("step", "once", "charge", "sum"):
         steps.send(kind, kind, "k", 1)
     bench.client.flush()
-    ends = {p: end for p, end in _ends(bench).items() if end}
-    gap = {p: (end, "1;dead-1;0") for p, end in ends.items()}
-    commit(bench, gap)
+    commit(bench, {p: (end, "1;dead-1;0") for p, end in _ends(bench).items() if end})
 
     first = bench.start(**steps.settings)
     expected = {"step": "done", "once": "failed", "charge": "done", "sum": "done"}
@@ -141,11 +139,15 @@ def test_what_left_a_trace_is_answered_and_what_left_none_runs(bench: Bench, ste
     once = bench.client.status("once")
     assert once is not None
     assert once.code == "instance_died"
+    for _ in range(2):
+        steps.send("step", "step", "k", 1)
+    resends = f"SELECT resends FROM {bench.schema}.requests WHERE id = 'step'"
+    eventually(lambda: bench.query(resends) == [(2,)], WAIT, lambda: first.log)
     assert first.stop() == 0
     assert steps.entries == {"step": 1, "charge": 1, "sum": 1}
 
     # Nothing of it is lost with the next instance, nothing but pure computation runs again.
-    commit(bench, gap)
+    commit(bench, {p: (end, "1;dead-1;0") for p, end in _ends(bench).items() if end})
     second = bench.start(**steps.settings)
     eventually(lambda: steps.entries["sum"] == 2, WAIT, lambda: second.log)
     steps.send("step", "last", "k", 2)  # of the same key, so behind all of them
@@ -153,7 +155,7 @@ def test_what_left_a_trace_is_answered_and_what_left_none_runs(bench: Bench, ste
     assert steps.entries == {"step": 1, "charge": 1, "sum": 2, "last": 1}
     rows = dict(_pairs(bench, "SELECT id, state || '/' || code || ' ' || run || ' ' || resends"))
     assert {name: rows[name] for name in ("step", "once", "charge")} == {
-        "step": "done/ok 1 0", "once": "failed/instance_died 1 0", "charge": "done/ok 1 0",
+        "step": "done/ok 1 2", "once": "failed/instance_died 1 0", "charge": "done/ok 1 0",
     }  # fmt: skip
     # A message of the same id at another place is a resend, of what has failed, too.
     steps.send("once", "once", "k", 1)

@@ -24,8 +24,9 @@ SELECT type,
        coalesce(sum(n) FILTER (WHERE state = 'lost'), 0)::bigint AS lost
 FROM {schema}.counters,
      LATERAL (SELECT date_trunc('minute', now()) - interval '1 minute' AS since) AS s,
-     LATERAL (SELECT state = 'done' AND code <> 'duplicate' AS done,
-                     state = ANY (%(ended)s) AND code <> 'duplicate' AS ended) AS e
+     LATERAL (SELECT state = 'done' AND code NOT IN ('duplicate', 'read_again') AS done,
+                     state = ANY (%(ended)s) AND code NOT IN ('duplicate', 'read_again')
+                         AS ended) AS e
 WHERE minute > now() - interval '1 day' GROUP BY type, s.since ORDER BY type
 
 -- name: stats

@@ -79,10 +79,19 @@ ON CONFLICT DO NOTHING
 SELECT FROM {schema}.requests WHERE id = ANY (%s) ORDER BY id FOR UPDATE
 
 -- name: add_resends
--- Each message once: not the one that was counted last, nor the one that the row is of.
+-- Each message once: not the one that was counted last, nor the one that the row is of, nor one that
+-- is read again and lies before the one that was counted last.
 UPDATE {schema}.requests SET resends = resends + 1, resent_from = %(places)s::jsonb ->> id
 WHERE id = ANY (%(ids)s) AND resent_from IS DISTINCT FROM %(places)s::jsonb ->> id
   AND concat_ws('/', topic, partition, kafka_offset) <> %(places)s::jsonb ->> id
+  AND NOT (
+      id = ANY (%(again)s)
+      AND resent_from IS NOT NULL
+      AND split_part(resent_from, '/', 1) = split_part(%(places)s::jsonb ->> id, '/', 1)
+      AND split_part(resent_from, '/', 2) = split_part(%(places)s::jsonb ->> id, '/', 2)
+      AND split_part(resent_from, '/', 3)::bigint
+          > split_part(%(places)s::jsonb ->> id, '/', 3)::bigint
+  )
 
 -- name: add_letter
 -- A conflict that is sent again and again is one dead letter.

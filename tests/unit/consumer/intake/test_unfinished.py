@@ -19,9 +19,9 @@ TOKEN = "1;me-1;"
 @pytest.mark.parametrize(
     "metadata, gap",
     [
-        (metadata_of(TOKEN, 7, 0), UnfinishedGap(7, 10)),
-        (metadata_of(TOKEN, 7, 2), UnfinishedGap(7, 10, 2)),
-        ("1;me-1;7;2;of later versions", UnfinishedGap(7, 10, 2)),
+        (metadata_of(TOKEN, 7, 0), UnfinishedGap(7, 10, 0, TOKEN)),
+        (metadata_of(TOKEN, 7, 2), UnfinishedGap(7, 10, 2, TOKEN)),
+        ("1;me-1;7;2;of later versions", UnfinishedGap(7, 10, 2, TOKEN)),
         (metadata_of(TOKEN, 10, 0), None),  # all is finished
         (metadata_of(TOKEN, None, 0), None),  # written by an older version
         ("", None),  # an operator has set the offset

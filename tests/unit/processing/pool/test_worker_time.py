@@ -12,7 +12,7 @@ from feedback.contract.record import TYPE, Record
 from processing.ipc.frames import Report, RunChunk
 from processing.pool.actions import Send, Spawn
 from processing.pool.pool import Pool
-from processing.pool.worker_time import TimeShares
+from processing.pool.worker_time import ANSWERED, CHUNK_SECONDS, Costs, TimeShares, done_by_kind
 from processing.settings import PoolSettings
 
 # Many steps of pure code, three times slower where its branches are measured.
@@ -106,7 +106,7 @@ def test_what_no_handler_runs_for_goes_in_company_after_the_first() -> None:
     pool.submit([record(n, "resent") for n in range(200)])
     assert [len(c.records) for _, c in chunks(pool.plan(1.0))] == [1]
     pool.report(0, done(0))
-    assert [len(c.records) for _, c in chunks(pool.plan(1.1))] == [199]
+    assert [len(c.records) for _, c in chunks(pool.plan(1.1))] == [round(CHUNK_SECONDS / ANSWERED)]
 
 
 def test_what_goes_alone_is_not_kept_waiting_by_a_backlog_of_quick_ones() -> None:
@@ -121,4 +121,17 @@ def test_what_goes_alone_is_not_kept_waiting_by_a_backlog_of_quick_ones() -> Non
             break
         pool.report(0, done(pool.workers[0].chunks[0].number, quick=(500, 0.05)))
     assert ran == 200
-    assert pool.in_hand > 100
+    assert pool.in_hand > 50
+
+
+def test_what_no_handler_runs_for_says_nothing_of_what_others_take() -> None:
+    costs = Costs()
+    costs.observe("a", 1, 0.01)
+    records = [record(n, "a") for n in range(500)]
+    for measured in done_by_kind(records, {}):
+        costs.observe(*measured)
+    assert costs.of("a") == 0.01
+    # One of five hundred ran.
+    for measured in done_by_kind(records, {"a": (1, 0.01)}):
+        costs.observe(*measured)
+    assert costs.of("a") == pytest.approx(0.01)

@@ -221,6 +221,11 @@ def letter_missing(facts: Facts) -> None:
     facts.letters.clear()
 
 
+def first_copy_without_a_trace(facts: Facts) -> None:
+    facts.ledger.items["c"] = Item("c", Kind.REQUEST, "move", b"k", b"{}", [], 3)
+    facts.ledger.copies.append(Copy("c", Kind.REQUEST, 0, 0, 0, 0.0))
+
+
 def copy_without_a_trace(facts: Facts) -> None:
     facts.ledger.copies.append(Copy("a", Kind.REQUEST, 1, 0, 0, 0.0))
 
@@ -259,7 +264,9 @@ def test_each_check_sees_what_is_wrong(check: str, spoil: Callable[[Facts], None
     assert CHECKS[check](facts) != []
 
 
-@pytest.mark.parametrize("spoil", [letter_missing, copy_without_a_trace])
+@pytest.mark.parametrize(
+    "spoil", [letter_missing, first_copy_without_a_trace, copy_without_a_trace]
+)
 def test_a_message_without_a_trace_is_unexplained_unless_its_taker_was_killed(
     spoil: Callable[[Facts], None],
 ) -> None:
@@ -270,7 +277,19 @@ def test_a_message_without_a_trace_is_unexplained_unless_its_taker_was_killed(
     facts.how["me"] = "killed"
     books = balance(facts)
     assert books.unexplained == []
-    assert (books.lost + books.lost_bad)["main process killed"] == 1
+    assert bool(CHECKS["kills and stops lose nothing"](facts)) == (
+        spoil is not copy_without_a_trace
+    )
+    assert (books.lost_later + books.lost + books.lost_bad)["main process killed"] == 1
+
+
+def test_a_copy_that_was_read_again_needs_no_other_trace_where_its_id_has_a_row() -> None:
+    facts = right()
+    facts.how["me"] = "alive"
+    copy_without_a_trace(facts)
+    facts.read_again.append((0, 0, 4))
+    assert balance(facts).answered_again == 1
+    assert CHECKS["every copy is accounted for"](facts) == []
 
 
 def test_order_across_two_instances_is_counted_apart() -> None:

@@ -16,7 +16,8 @@ CAUSES = {"killed": "main process killed", "stopped": "instance stopped"}
 REFUSED = "refused while the database was away, or at a stop"
 UNKNOWN = "no cause is known"
 IN_HAND, COMING_BACK = 10.0, 5.0
-"""Seconds that a message may wait in an instance, and that a database takes to be used again."""
+"""Seconds that a message waits in an instance at least, and that a database takes to be used
+again."""
 
 
 @dataclass
@@ -29,9 +30,13 @@ class Books:
     """From the journal: nothing ran."""
     settled: int = 0
     """Copies that had a call outside looked for, and so settled a doubt: no entry, no resend."""
+    answered_again: int = 0
+    """Copies that were read again when another copy of their id had run; not counted as resends."""
     letters: int = 0
     lost: Counter[str] = field(default_factory=Counter)
-    """Copies without a trace, by the cause that is known of the place where they lay."""
+    """First copies without a trace, by the cause that is known of the place where they lay."""
+    lost_later: Counter[str] = field(default_factory=Counter)
+    """The same of copies that were sent when nothing had been heard of the first one."""
     lost_bad: Counter[str] = field(default_factory=Counter)
     """The same of messages that nobody sends again."""
     unexplained: list[str] = field(default_factory=list)
@@ -43,6 +48,9 @@ def balance(facts: Facts) -> Books:
     takers = Takers(facts)
     for name, copies in _without_a_trace(facts, books, takers).items():
         row = facts.rows.get(name)
+        again = [c for c in copies if row is not None and _was_read_again(facts, c)]
+        books.answered_again += len(again)
+        copies = [c for c in copies if c not in again]  # noqa: PLW2901 - what is left of them
         answered = min(len(copies), row.resends if row is not None else 0)
         books.answered += answered
         # Those that have a known cause of loss count as lost first.
@@ -53,7 +61,7 @@ def balance(facts: Facts) -> Books:
             left.pop()
         for copy in left:
             cause = _cause(facts, takers, copy)
-            books.lost[cause or UNKNOWN] += 1
+            (books.lost_later if copy.number else books.lost)[cause or UNKNOWN] += 1
             if not cause:
                 books.unexplained.append(f"{name} at {copy.partition}/{copy.offset}")
     return books
@@ -70,7 +78,8 @@ def _without_a_trace(facts: Facts, books: Books, takers: Takers) -> dict[str, li
         if spot in letters:
             books.letters += 1
         elif copy.kind is not Kind.REQUEST:
-            cause = takers.cause(spot)
+            conflict = copy.kind is Kind.CONFLICT
+            cause = _cause(facts, takers, copy) if conflict else takers.cause(spot)
             books.lost_bad[cause or UNKNOWN] += 1
             if not cause:
                 books.unexplained.append(f"{copy.kind} {copy.id} at {spot}")
@@ -81,11 +90,20 @@ def _without_a_trace(facts: Facts, books: Books, takers: Takers) -> dict[str, li
     return untraced
 
 
+def _was_read_again(facts: Facts, copy: Copy) -> bool:
+    return any(
+        partition == copy.partition and mark <= copy.offset < committed
+        for partition, mark, committed in facts.read_again
+    )
+
+
 def _cause(facts: Facts, takers: Takers, copy: Copy) -> str:
-    if cause := takers.cause((copy.partition, copy.offset)):
-        return cause
-    refused = any(name == copy.id for _, name, _ in facts.ledger.refusals)
-    return REFUSED if refused or database_was_away(facts, copy.at) else ""
+    """What is told comes first: what was refused is not lost at a kill."""
+    if any(name == copy.id for _, name, _ in facts.ledger.refusals):
+        return REFUSED
+    if database_was_away(facts, copy.at):
+        return REFUSED
+    return takers.cause((copy.partition, copy.offset))
 
 
 def database_was_away(facts: Facts, sent: float) -> bool:
@@ -93,8 +111,10 @@ def database_was_away(facts: Facts, sent: float) -> bool:
 
     A copy of what is done is refused without a trace: the status that says so changes nothing.
     """
+    latency = sorted(answered - first for first, answered in facts.ledger.answered)
+    longest = max(IN_HAND, latency[int(0.99 * len(latency))] if latency else 0.0)
     return any(
-        s.kind.startswith("database") and s.began - IN_HAND < sent < s.ended + COMING_BACK
+        s.kind.startswith("database") and s.began - longest < sent < s.ended + COMING_BACK
         for s in facts.struck
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
-from tests.chaos.real.books import IN_HAND, balance
+from tests.chaos.real.books import CAUSES, IN_HAND, balance
 from tests.chaos.real.facts import Facts
 from tests.chaos.real.traffic import EFFECTS, Item, Kind
 from tests.support.storm import instance_of
@@ -162,6 +162,17 @@ def bad_input_never_runs(facts: Facts) -> list[str]:
     return wrong
 
 
+def kills_lose_nothing(facts: Facts) -> list[str]:
+    """What an instance had committed and not finished when it ended is run by the next one."""
+    books = balance(facts)
+    return [
+        f"{n} {what} lost: {cause}"
+        for what, lost in (("requests", books.lost), ("bad messages", books.lost_bad))
+        for cause, n in lost.items()
+        if cause in CAUSES.values()
+    ]
+
+
 def nothing_left(facts: Facts) -> list[str]:
     """I10: no process and no open transaction after the end; nobody ended by itself."""
     return [*facts.left, *facts.ended_by_itself]
@@ -199,5 +210,6 @@ CHECKS: dict[str, Callable[[Facts], list[str]]] = {
     "bad input never runs": bad_input_never_runs,
     "nothing left behind": nothing_left,
     "one lost connection refuses nobody": one_connection_is_no_outage,
+    "kills and stops lose nothing": kills_lose_nothing,
     "every copy is accounted for": lambda facts: balance(facts).unexplained,
 }

@@ -212,6 +212,8 @@ class Episode:
         facts.entries = entries_of(self._entries)
         facts.commits = commits_of(place, name)
         facts.statuses = statuses_of(place, name, list(facts.ledger.items))
+        members.all_said()
+        facts.read_again = [gap for member in members.all for gap in member.read_again]
         facts.names = {m.pid: m.name for m in members.all}
 
     def _left(self) -> list[str]:

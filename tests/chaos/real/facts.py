@@ -70,6 +70,8 @@ class Facts:
     """Of instances, by the pid of their main process."""
     how: dict[str, str]
     """How each instance ended under faults, by its name: killed, stopped, or "" where it lived."""
+    read_again: list[tuple[int, int, int]] = field(default_factory=list)
+    """Partition, first offset and the one behind the last of what was read again, as logs say."""
     struck: list[Struck] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Processes and transactions that were there after the end."""

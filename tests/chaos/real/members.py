@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).parents[3]
+READ_AGAIN = "reading again what was not finished"
 CODES = {0, 3}
 """Exit codes of an instance that was told to stop; 3: something had to be killed."""
 
@@ -35,6 +36,7 @@ class ChaosMember:
         self._said, self._lock = Counter[str](), threading.Lock()
         self.last: deque[dict[str, Any]] = deque(maxlen=5)
         """Lines of its log, once something was asked of it."""
+        self.read_again: list[tuple[int, int, int]] = []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.chaos.real.instance"],
@@ -60,6 +62,9 @@ class ChaosMember:
                     said = dict(json.loads(line))
                     self._said[said.get("message", "")] += 1
                     self.last.append(said)
+                    if said.get("message") == READ_AGAIN:
+                        gap = (said["partition"], said["mark"], said["committed"])
+                        self.read_again.append(gap)
                     self._name = self._name or said.get("instance", "")
 
     def said(self, message: str) -> int:

@@ -342,6 +342,7 @@ class World:
             key = (place, offset)
             if self.read_again:
                 assert key not in process.hand, f"{key} is in hand twice"
+                assert place in process.assignment, f"{key} is delivered to who does not own it"
                 process.hand[key] = item
                 self.happened["read again"] += is_read_again(item)
             if key not in self.rewound and not is_read_again(item):
@@ -419,6 +420,8 @@ class World:
             for offset in offsets
         }
         produced = {(place, offset) for place, end in self.ends.items() for offset in range(end)}
+        if self.breaks_reported:
+            assert not self.rewound, f"offsets were put back: {self.rewound}"
         if self.read_again:
             lost = produced - self.finished - self.left_alone
             assert not lost, f"never finished: {sorted(lost)}"
@@ -426,5 +429,3 @@ class World:
         for key in produced - self.dispatched.keys():
             assert key in self.maybe_lost, f"{key} was never run, and nobody dropped it"
             assert key in carried, f"{key} was lost, though no commit with it landed"
-        if self.breaks_reported:
-            assert not self.rewound, f"offsets were put back: {self.rewound}"

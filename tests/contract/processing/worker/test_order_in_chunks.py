@@ -131,3 +131,11 @@ def test_types_of_one_partition_keep_its_order_where_that_is_what_is_ordered(
     bench.executor = bench.another(bench.url, ordering=ordering)
     bench.run(*(bench.record(str(n), k, {}) for n, k in enumerate(("plain", "one", "plain"))))
     assert ran == (["0", "1", "2"] if ordering == "partition" else ["1", "0", "2"])
+
+
+def test_keys_of_a_chunk_are_locked_in_one_order_and_each_keeps_its_own(
+    bench: Bench, ran: list[str]
+) -> None:
+    keys = {"1": b"b", "2": b"a", "3": b"b", "4": b"a"}
+    bench.run(*[bench.record(name, "one", {}, key) for name, key in keys.items()])
+    assert ran == ["2", "4", "1", "3"]

@@ -1,0 +1,195 @@
+"""Plants one bug after the other in a copy of the project, and sees which test finds it.
+
+    scripts/mutants                  all of them; those of the journal want PostgreSQL and Valkey
+    scripts/mutants --pure           those that pure tests find; --stack: the others
+    scripts/mutants --only recall    those whose names have this in them
+
+Each bug of `mutants.toml` breaks one rule. It has to die: one of the tests that it names has to
+fail with it, and all of them have to pass without it. The last line is the verdict; exit code 1
+where a bug lives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from queue import SimpleQueue
+
+from tests.support import run
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST = Path(__file__).with_name("mutants.toml")
+PURE = ("tests/unit/", "tests/model/")
+TIMEOUT = 120
+"""Seconds that a test may take: a bug may make it wait for ever."""
+
+_times = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One rule of the product, broken."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    killers: tuple[str, ...]
+    """Tests that have to find it, as pytest takes them."""
+
+    @property
+    def pure(self) -> bool:
+        """No service is needed to find it."""
+        return all(killer.startswith(PURE) for killer in self.killers)
+
+    def found(self, root: Path) -> int:
+        """How often its place is there; it can be planted where that is once."""
+        return (root / self.file).read_text().count(self.old)
+
+
+def mutants() -> list[Mutant]:
+    """All of the list."""
+    data = tomllib.loads(LIST.read_text())
+    return [Mutant(**{**entry, "killers": tuple(entry["killers"])}) for entry in data["mutant"]]
+
+
+class Tree:
+    """A copy of the project in which bugs are planted."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        files = _output(["git", "ls-files", "-co", "--exclude-standard"], ROOT).splitlines()
+        for name in files:
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+
+    @contextmanager
+    def planted(self, mutant: Mutant) -> Iterator[None]:
+        """With the bug, and without it afterwards."""
+        path = self._folder / mutant.file
+        sound = path.read_text()
+        self._write(path, sound.replace(mutant.old, mutant.new))
+        try:
+            yield
+        finally:
+            self._write(path, sound)
+
+    def test(self, tests: Sequence[str]) -> tuple[int, str]:
+        """pytest's exit code, and the first test that failed."""
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider",
+                   "-p", "no:randomly", f"--timeout={TIMEOUT}", *tests]  # fmt: skip
+        environ = {**os.environ, "PYTHONPATH": str(self._folder)}
+        done = subprocess.run(
+            command, cwd=self._folder, env=environ, capture_output=True, text=True, check=False
+        )
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+        return done.returncode, failed[1] if failed else done.stdout[-2000:] + done.stderr[-500:]
+
+    def _write(self, path: Path, text: str) -> None:
+        path.write_text(text)
+        # Compiled files go by seconds: no two versions have the same.
+        moment = time.time() + 2 * next(_times)
+        os.utime(path, (moment, moment))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of a planted bug."""
+
+    mutant: Mutant
+    killed: bool
+    said: str
+    """The test that found it, or what happened instead."""
+    seconds: float
+
+
+def tried(tree: Tree, mutant: Mutant) -> Trial:
+    """Plants a bug, and runs the tests that have to find it."""
+    began = time.monotonic()
+    if mutant.found(ROOT) != 1:
+        return Trial(mutant, killed=False, said="its place is not in the code", seconds=0.0)
+    with tree.planted(mutant):
+        code, said = tree.test(mutant.killers)
+    if code == 0:
+        said = "no test found it"
+    elif code != 1:
+        said = f"pytest ended with {code}: {said}"
+    return Trial(mutant, killed=code == 1, said=said, seconds=time.monotonic() - began)
+
+
+def hunt(chosen: Sequence[Mutant], jobs: int) -> Iterator[Trial]:
+    """Tries bugs, `jobs` at a time, each in a copy of its own."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        trees: SimpleQueue[Tree] = SimpleQueue()
+        for number in range(jobs):
+            trees.put(Tree(Path(folder, str(number))))
+
+        def trial(mutant: Mutant) -> Trial:
+            tree = trees.get()
+            try:
+                return tried(tree, mutant)
+            finally:
+                trees.put(tree)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            yield from pool.map(trial, chosen)
+
+
+def _output(command: Sequence[str], folder: Path) -> str:
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pure", action="store_true", help="those that need no service")
+    parser.add_argument("--stack", action="store_true", help="those that do need some")
+    parser.add_argument("--only", default="", help="those with this in their names")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
+    options = parser.parse_args()
+    chosen = [m for m in mutants() if options.only in m.name]
+    if options.pure or options.stack:
+        chosen = [m for m in chosen if m.pure == options.pure]
+    began, living = time.monotonic(), 0
+    run.begin()  # one stack for all of them
+    try:
+        with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+            tests = sorted({killer for mutant in chosen for killer in mutant.killers})
+            tree = Tree(Path(folder))
+            code, said = tree.test(tests)
+            if code:  # once more, as the machine may have been too busy for somebody's patience
+                code, said = tree.test(tests)
+        if code:
+            _say(f"{said}\nnot tried: these tests fail without any bug")
+            return 2
+        for trial in hunt(chosen, options.jobs):
+            living += not trial.killed
+            verdict = "killed by" if trial.killed else "LIVES:"
+            _say(f"{trial.mutant.name}: {verdict} {trial.said} ({trial.seconds:.0f} s)")
+    finally:
+        run.end()
+    took = f"{time.monotonic() - began:.0f} s"
+    _say(f"{len(chosen)} planted bugs, {took}: {f'{living} LIVE' if living else 'all found'}")
+    return int(living > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -69,6 +69,9 @@ def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, An
         ),
         "dead, retried by the operator": sum(o.operator_retries for o in outcomes),
         "out of order across instances": sum(kept_order(o.facts)[1] for o in outcomes),
+        "gaps read again after a hand-over or a death": sum(
+            len(o.facts.read_again) for o in outcomes
+        ),
         "handlers entered again": sum(entered_again(o) for o in outcomes),
         "commits": sum(len(o.facts.commits) for o in outcomes),
         "assignments": sum(o.said.get("partitions assigned", 0) for o in outcomes),

@@ -287,7 +287,7 @@ class World:
 
     def let_go(self, process: Process, places: list[Place]) -> None:
         """Partitions are let go in peace: the last commit is not waited for, and may be lost."""
-        if not self.read_again:
+        if not self.read_again or process.abandoned:
             return
         self.give_up(process, places)
         self.end_some(process, self.random.choice((0, 1, 5)))

@@ -71,6 +71,8 @@ class Process:
     hand: dict[tuple[Place, int], Record] = field(default_factory=dict)
     """What was delivered and is not finished, where marks are told."""
     last_told: bool = False
+    abandoned: bool = False
+    """It gave up an open commit: it leaves at once, and says no last word."""
 
     def __post_init__(self) -> None:
         unfinished = Unfinished() if self.world.read_again else None
@@ -149,7 +151,7 @@ class Process:
 
     def abandon(self) -> None:
         """The open commit was not decided in time."""
-        self.last_told = True
+        self.last_told = self.abandoned = True
         self.act(self.commit.abandon())
 
     def act(self, actions: Iterable[Action]) -> None:

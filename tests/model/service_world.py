@@ -76,6 +76,11 @@ class Instance(pool_world.World):
         self.draining = False
         self.want: WantRows | None = None
 
+    @property
+    def hopeless(self) -> bool:
+        """None of its workers could start."""
+        return self.pool.crew.respawn.hopeless is not None
+
     def settings(self) -> PoolSettings:
         """A small instance."""
         return PoolSettings(
@@ -367,9 +372,12 @@ class World(group.World):
             instance.give_up(instance.pool.take_unstarted())
 
     def follow(self) -> None:
-        """A member that stops drains."""
+        """A member that stops drains; one whose workers never start ends."""
         for process in self.processes:
             instance = self.instances[process.number]
+            if instance.hopeless and process.alive:
+                self.say("no worker starts", "no worker starts")
+                self.kill(process)
             if process.stopping and not instance.draining:
                 instance.drain()
 

@@ -6,18 +6,12 @@ need. `records` says the same of them, which a test holds against this.
 
 from __future__ import annotations
 
-from binascii import hexlify
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
 from time import time
 
-import orjson
-
-from feedback.contract.states import OK, RANK, State
 from feedback.contract.times import moment
 from feedback.journal.done_rows import done_row
-from feedback.status.status import StatusFields, StatusWrite
+from feedback.status.status import StatusWrite
 from processing.worker.calls import DONE
 from processing.worker.task import Task
 
@@ -60,18 +54,10 @@ def _row(task: Task, now: float) -> bytes:
 
 def _status(task: Task) -> StatusWrite:
     e = task.envelope
-    seconds, part = divmod(_ended_at(task), _SECOND)
-    told, result = task.told_fingerprint, task.result
-    value = b"%b%b%b%b%b%b%b}" % (
-        _START,
-        orjson.dumps(e.id),
-        _middle(e.type),
-        _second(seconds),
-        b'.%06dZ"' % part if part else b'Z"',
-        b"" if told is None else b',"fingerprint":"%b"' % hexlify(told),
-        b"" if result is None else b',"result":%b' % result,
-    )
-    return StatusWrite(e.id, value, task.status_ttl, reply_to=e.reply_to, final=True)
+    return StatusWrite.of_done(
+        e.id, e.type, at=_ended_at(task), fingerprint=task.told_fingerprint, result=task.result,
+        ttl=task.status_ttl, reply_to=e.reply_to,
+    )  # fmt: skip
 
 
 def _ended_at(task: Task) -> int:
@@ -91,17 +77,3 @@ def _id_of(task: Task) -> str:
 
 
 _LAST = 32_503_680_000.0  # the year 3000
-_START = b'{"v":"%05d%d","id":' % (1, RANK[State.DONE])
-
-
-@lru_cache(maxsize=1024)
-def _middle(type: str) -> bytes:
-    """What stands between id and time in all statuses of a type."""
-    whole = StatusFields("", type, State.DONE, 1, code=OK, attempt=1, at=datetime.now(UTC)).encode()
-    start, end = whole.index(b',"type":'), whole.index(b'"at":"') + len(b'"at":"')
-    return whole[start:end]
-
-
-@lru_cache(maxsize=64)
-def _second(seconds: int) -> bytes:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()

@@ -153,6 +153,7 @@ def test_an_open_commit_is_settled_before_the_group_is_left(bench: Bench) -> Non
         from consumer.intake.events import Answered
 
         bench.kafka.events.append(Answered(bench.kafka.commits[0][1], None, {}))
+        bench.kafka.silent = False  # nor does the one that tells the mark go without an answer
 
     bench.script = {5: lambda: bench.arrive(0), 12: term, 30: answer}
     assert bench.run(grace=30) == EXIT_CLEAN

@@ -108,8 +108,9 @@ def test_a_connection_made_within_the_chunk_is_ended_with_its_worker(make: Make)
     workers = make()
     workers.start()
     workers.warm()
-    ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-    assert workers.query(f"{ended} WHERE application_name = 'oncepool worker'") == [(True,)]
+    [worker] = workers.supervisor._pool.workers.values()
+    [(pid, _)] = worker.backends
+    assert workers.query(f"SELECT pg_terminate_backend({pid}, 10000)") == [(True,)]
     workers.submit("late", do="SELECT pg_sleep(99)")
     workers.finish()
     at_work = "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(99)'"

@@ -1,16 +1,38 @@
-"""``python -m consumer`` is ``oncepool``."""
+"""``python -m consumer`` is ``oncepool``, the program: what has to be so before it is imported."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
 from consumer.config.packages import hidden_package
 
+
+def main() -> None:
+    """The console script."""
+    if sys.argv[1:2] == ["run"]:
+        _end_at_once()
+    from consumer.cli import main
+
+    main()
+
+
+def _end_at_once() -> None:
+    """Until the service takes signals itself there is nothing to be drained.
+
+    As PID 1 of a container it would not end at all without a handler, and otherwise with a signal's
+    exit code, which says that something went wrong.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            # Not by an exception: whatever is imported at the moment might catch it.
+            signal.signal(number, lambda *_: os._exit(0))
+
+
 if __name__ == "__main__":
     # Before the command line, which could not be imported then.
     if hidden := hidden_package(Path.cwd()):
         sys.exit(f"oncepool: {hidden}")
-    from consumer.cli import main
-
     main()

@@ -104,7 +104,7 @@ def oncepool(
 
 
 def main() -> None:
-    """The console script."""
+    """The program, once this is imported."""
     # Libraries' chatter is of no use to who waits for a command; `run` sets up logging of its own.
     logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
     app(prog_name="oncepool")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,7 +32,7 @@ BROKEN = {
     "attribute": (APP.replace("app =", "application ="), "did you mean 'application'"),
 }
 
-CONSOLE_SCRIPT = "import sys; sys.path.pop(0); from consumer.cli import main; main()"
+CONSOLE_SCRIPT = "import sys; sys.path.pop(0); from consumer.__main__ import main; main()"
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -184,3 +185,20 @@ def test_an_instance_that_never_reached_its_database_takes_nothing_from_others(
         assert bench.outcome("effect", {"table": bench.table}).state == "done"
     assert "partitions revoked" not in good.log
     assert bad.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_while_it_is_imported_ends_it_in_peace(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    importing = tmp_path / "importing"
+    slow = f"import pathlib, time; pathlib.Path({str(importing)!r}).touch(); time.sleep(60)\n"
+    (tmp_path / "typer.py").write_text(slow)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "consumer", "run"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    eventually(importing.exists, WAIT)
+    process.send_signal(number)
+    assert process.wait(WAIT) == 0

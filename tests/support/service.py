@@ -187,6 +187,12 @@ class Bench:
         with contextlib.closing(connect(self.environment["ONCEPOOL_REDIS_URL"])) as client:
             return [told for told in instances(client, prefix) if "workers" in told]
 
+    def said(self) -> dict[str, Any]:
+        """The first one's; an AssertionError, which `eventually` waits out, before there is one."""
+        found = self.facts()
+        assert found, "no instance has said anything of itself yet"
+        return found[0]
+
     def waiting(self) -> int:
         """Messages that the group has not committed."""
         settings: dict[str, Any] = {

@@ -94,8 +94,8 @@ def test_a_database_that_takes_no_writes_is_away(
     for request in ids[1:]:
         bench.client.submit("noted", payload, request_id=request)
     bench.client.flush()
-    eventually(lambda: "database" in bench.facts()[0]["paused"], WAIT, lambda: instance.log)
-    eventually(lambda: bench.facts()[0]["in_hand"] <= 10, WAIT, lambda: str(bench.facts()))
+    eventually(lambda: "database" in bench.said()["paused"], WAIT, lambda: instance.log)
+    eventually(lambda: bench.said()["in_hand"] <= 10, WAIT, lambda: str(bench.facts()))
     assert instance.health("/readyz")[1]["database"] is False
     # Nothing but a row makes a request wait, and nothing was wrong with any handler.
     found = [status for status in bench.client.statuses(ids[1:]) if status is not None]

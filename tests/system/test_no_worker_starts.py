@@ -47,7 +47,7 @@ def test_intake_is_closed_and_the_instance_not_ready_until_a_worker_starts(bench
     status, checks = instance.health("/readyz")
     assert (status, [name for name, ok in checks.items() if not ok]) == (503, ["workers"])
     assert instance.health("/livez")[0] == 200
-    eventually(lambda: bench.facts()[0]["paused"] == ["workers"], WAIT)
+    eventually(lambda: bench.said()["paused"] == ["workers"], WAIT)
 
     late = submit(bench, 3 * BOUND)
     # Two more tries, which take longer than a poll and a commit would.
@@ -55,7 +55,7 @@ def test_intake_is_closed_and_the_instance_not_ready_until_a_worker_starts(bench
         "the licence server refused", instance.log.count("the licence server refused") + 2
     )
     assert bench.waiting() == len(late), "offsets were committed of what nobody can run"
-    assert bench.facts()[0]["in_hand"] == 0
+    assert bench.said()["in_hand"] == 0
     assert instance.alive
 
     Path(bench.environment["NO_START"]).unlink()

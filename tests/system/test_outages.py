@@ -45,8 +45,8 @@ def test_the_database_goes_and_comes_back(bench: Bench, own_stack: Stack, kill: 
 
     own_stack.stop_database(kill=kill)
     # What was in hand is answered, or kept where a COMMIT may have landed: one chunk a worker.
-    eventually(lambda: "database" in bench.facts()[0]["paused"], WAIT, lambda: instance.log)
-    eventually(lambda: bench.facts()[0]["in_hand"] <= 10, WAIT, lambda: str(bench.facts()))
+    eventually(lambda: "database" in bench.said()["paused"], WAIT, lambda: instance.log)
+    eventually(lambda: bench.said()["in_hand"] <= 10, WAIT, lambda: str(bench.facts()))
     answered = bench.client.statuses(ids)
     refused = [s for s in answered if s is not None and s.state == "failed"]
     assert refused
@@ -58,7 +58,7 @@ def test_the_database_goes_and_comes_back(bench: Bench, own_stack: Stack, kill: 
     waiting = bench.waiting()
     assert waiting > 0
     eventually(lambda: bench.waiting() > waiting, WAIT)
-    assert bench.facts()[0]["in_hand"] <= 10
+    assert bench.said()["in_hand"] <= 10
 
     own_stack.start_database()
     instance.says("intake opens")

@@ -229,14 +229,20 @@ def test_a_worker_that_cannot_be_started_for_lack_of_descriptors_is_tried_again(
     workers.warm()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     workers.submit(*names("id"))
+    # The limit is one of numbers, and there may be free ones below: they are taken first.
+    last = max(int(open_.name) for open_ in Path("/proc/self/fd").iterdir())
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] <= last:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
     # None but those that are open: a pair of sockets is too much.
-    used = len(list(Path("/proc/self/fd").iterdir())) - 1
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1], hard))
     try:
         os.kill(workers.pids[0], signal.SIGKILL)
         workers.until(lambda: not workers.supervisor.workers_start)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in taken:
+            os.close(descriptor)
     assert workers.supervisor.fatal is None
     workers.finish()
     assert workers.states() == dict.fromkeys(names("id"), ("done", "ok"))

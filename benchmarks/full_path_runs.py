@@ -160,19 +160,21 @@ def fill_topic(where: RunNames, handler: str, count: int) -> None:
 
 
 def wait_for_rows(
-    where: RunNames, table: str, count: int, process: subprocess.Popen[bytes]
-) -> None:
-    """Returns when `count` requests have a row. Raises where that does not come about."""
+    where: RunNames, table: str, count: float, *processes: subprocess.Popen[bytes]
+) -> int:
+    """Returns when `count` requests have a row: how many do. Raises where that does not come about.
+
+    Nor while one of the processes has ended.
+    """
     end = time.monotonic() + LONGEST
-    # A count would read what is being measured: the last rows are looked for by their number.
-    query = sql.SQL("SELECT count(*) >= %s FROM {}").format(sql.Identifier(where.name, table))
+    query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(where.name, table))
     pause = POLL
     with psycopg.connect(where.stack.database, autocommit=True) as connection:
         while True:
-            row = connection.execute(query, (count,)).fetchone()
-            if row is not None and row[0]:
-                return
-            if process.poll() is not None or time.monotonic() > end:
+            row = connection.execute(query).fetchone()
+            if row is not None and row[0] >= count:
+                return int(row[0])
+            if any(p.poll() is not None for p in processes) or time.monotonic() > end:
                 raise RuntimeError(f"{table}: {count} requests were not finished")
             time.sleep(pause)
             pause = min(pause * 1.5, 1.0)

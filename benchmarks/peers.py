@@ -15,25 +15,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
-from psycopg import sql
-
 from benchmarks.cpu import used
 from benchmarks.full_path_runs import (
-    LONGEST,
-    POLL,
     ROOT,
     RunNames,
     fill_topic,
     place,
     rate,
     running,
+    wait_for_rows,
 )
 from benchmarks.machine import facts
 from benchmarks.report import print_table, say, write_json
@@ -103,16 +98,8 @@ def _look(
     where: RunNames, table: str, count: float, started: Sequence[subprocess.Popen[bytes]]
 ) -> tuple[dict[str, float], int]:
     """Waits for so many rows; CPU used by then, and the rows."""
-    end = time.monotonic() + LONGEST
-    query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(where.name, table))
-    with psycopg.connect(where.stack.database, autocommit=True) as connection:
-        while True:
-            row = connection.execute(query).fetchone()
-            if row is not None and row[0] >= count:
-                return used([p.pid for p in started], where.stack.data), row[0]
-            if any(p.poll() is not None for p in started) or time.monotonic() > end:
-                raise RuntimeError(f"{table}: {count} requests were not finished")
-            time.sleep(POLL)
+    rows = wait_for_rows(where, table, count, *started)
+    return used([p.pid for p in started], where.stack.data), rows
 
 
 @contextmanager

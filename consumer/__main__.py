@@ -25,10 +25,11 @@ def _end_at_once() -> None:
     As PID 1 of a container it would not end at all without a handler, and otherwise with a signal's
     exit code, which says that something went wrong.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            # Not by an exception: whatever is imported at the moment might catch it.
-            signal.signal(number, lambda *_: os._exit(0))
+    from consumer.service.signal_pipe import handled
+
+    for number in handled():
+        # Not by an exception: whatever is imported at the moment might catch it.
+        signal.signal(number, lambda *_: os._exit(0))
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ def _enter_copies(book: Book, ledger: Ledger, untraced: dict[str, list[Confirmed
         ledger.answered += answered
         ledger.settled_later += settled
         as_copies = sum(m.id == row.id for m in given_up)
-        ledger.counted_twice += row.resends - answered - min(as_copies, row.resends - answered)
+        ledger.counted_twice += max(0, row.resends - answered - as_copies)
         untraced[row.id] = copies[answered + settled :]
     if ledger.counted_twice > book.suspects:
         ledger.unexplained.append(

@@ -20,3 +20,8 @@ def moment(seconds: float) -> datetime:
     if not seconds > 0:
         return EARLIEST
     return LATEST if seconds >= _LATEST_SECONDS else datetime.fromtimestamp(seconds, UTC)
+
+
+def microseconds(seconds: float) -> int:
+    """As `moment`, in whole microseconds after the epoch."""
+    return round(min(seconds, _LATEST_SECONDS) * 1_000_000) if seconds > 0 else 0

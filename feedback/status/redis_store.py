@@ -98,7 +98,8 @@ class RedisStatusStore:
         self._pool.disconnect()
 
     def _write_slice(self, writes: Sequence[StatusWrite]) -> None:
-        commands = status_commands(writes, self._key_prefix, together=self._together)
+        together = self._together
+        commands = status_commands(writes, self._key_prefix, together=together)
         hints = hint_commands(writes)
         refused: list[tuple[redis.ResponseError, int]] = []
         with self._connection() as connection:
@@ -112,7 +113,7 @@ class RedisStatusStore:
                 # Refused: a channel that this user may not publish to. Its producer sweeps.
                 with suppress(redis.ResponseError):
                     connection.read_response()
-            if refused and not (self._together and _is_unknown(refused)):
+            if refused and not (together and _is_unknown(refused)):
                 # Inside, so that the next try connects anew: after a failover this may be the old
                 # primary, which refuses every write for as long as one stays with it.
                 first, lost = refused[0][0], sum(count for _, count in refused)

@@ -126,14 +126,18 @@ class LaneOrder:
     def take_out(self, goes: Callable[[Record], bool]) -> Iterator[tuple[int, list[Record]]]:
         """Takes out of every lane what is no suspect and goes: (lane, records)."""
         for lane, held in list(self.held.items()):
-            leaving = [h for h in held if h.suspect is None and goes(h.record)]
-            gone = set(map(id, leaving))
-            self.held[lane] = deque(h for h in held if id(h) not in gone)
+            leaving: list[Record] = []
+            stay = self.held[lane] = deque()
+            for h in held:
+                if h.suspect is None and goes(h.record):
+                    leaving.append(h.record)
+                else:
+                    stay.append(h)
             chunk = self.chunk_of(lane)
             if chunk is not None and not self.held[lane]:
                 del self.held[lane]
                 del chunk.blocked[lane]
-            yield lane, [h.record for h in leaving]
+            yield lane, leaving
 
     def clear(self) -> list[Held]:
         """Empties every lane, where nothing is in flight."""

@@ -251,8 +251,9 @@ class Lanes:
             if self._table.chunk_of(lane) is None:
                 self._queues.put_lane(lane)
         for fresh in self._fresh:
-            stay = [record for record in fresh if not goes(record)]
-            records += filter(goes, fresh)
+            stay: list[Record] = []
+            for record in fresh:
+                (records if goes(record) else stay).append(record)
             fresh.clear()
             fresh.extend(stay)
         self._count -= len(records)

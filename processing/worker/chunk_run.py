@@ -214,11 +214,8 @@ class ChunkRun:
 
     def settle_done(self, tasks: Sequence[Task]) -> None:
         """These are done: counts and measures them by their types."""
-        by_type: dict[str, list[Task]] = {}
-        for task in tasks:
-            by_type.setdefault(task.envelope.type, []).append(task)
-        for kind, done in by_type.items():
-            self.counts[Count(kind, State.DONE, OK)] += len(done)
+        for kind, number in Counter(task.envelope.type for task in tasks).items():
+            self.counts[Count(kind, State.DONE, OK)] += number
         for task in tasks:
             self._measure(task)
         self.settled.update([task.index for task in tasks])

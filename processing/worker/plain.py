@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import time
 
-from feedback.contract.times import moment
+from feedback.contract.times import microseconds
 from feedback.journal.done_rows import done_row
 from feedback.status.status import StatusWrite
 from processing.worker.calls import DONE
 from processing.worker.task import Task
-
-_SECOND = 1_000_000
 
 
 def is_plain(task: Task) -> bool:
@@ -48,7 +46,7 @@ def _row(task: Task, now: float) -> bytes:
     return done_row(
         e.id, e.type, fingerprint=task.fingerprint, result=task.result, key=e.key,
         topic=e.topic, partition=e.partition, offset=e.offset,
-        produced_at=_microseconds(min(e.time, now)), finished_at=_ended_at(task),
+        produced_at=microseconds(min(e.time, now)), finished_at=_ended_at(task),
     )  # fmt: skip
 
 
@@ -62,18 +60,8 @@ def _status(task: Task) -> StatusWrite:
 
 def _ended_at(task: Task) -> int:
     """Microseconds since 1970."""
-    return _microseconds((task.started or 0.0) + task.seconds)
-
-
-def _microseconds(seconds: float) -> int:
-    """Since 1970; what `moment` makes safe is one of few."""
-    if 0 < seconds < _LAST:
-        return round(seconds * _SECOND)
-    return round(moment(seconds).timestamp() * _SECOND)
+    return microseconds((task.started or 0.0) + task.seconds)
 
 
 def _id_of(task: Task) -> str:
     return task.envelope.id
-
-
-_LAST = 32_503_680_000.0  # the year 3000

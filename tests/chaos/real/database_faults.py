@@ -7,7 +7,7 @@ import time
 
 import psycopg
 
-from tests.chaos.real.faults import Lane, Scene, fault
+from tests.chaos.real.faults import Lane, Scene, fault, paused_for
 from tests.chaos.real.gate import says_commit
 from tests.chaos.real.members import until
 from tests.chaos.real.place import Place
@@ -71,11 +71,7 @@ def database_crashed(scene: Scene, chance: random.Random) -> str:
 
 @fault(Lane.SERVICE)
 def database_paused(scene: Scene, chance: random.Random) -> str:
-    scene.place.stack.pause_database()
-    state = next(s.state for s in scene.place.stack.status() if s.role == "database")
-    time.sleep(chance.uniform(0.5, 4))  # how long
-    scene.place.stack.resume_database()
-    return "held" if state == "paused" else ""
+    return paused_for(scene, "database", chance.uniform(0.5, 4))
 
 
 @fault(Lane.SERVICE, 2)

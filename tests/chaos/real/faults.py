@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from tests.chaos.real.clock import JumpingClock
 from tests.chaos.real.members import Members
@@ -82,6 +83,20 @@ def fault(
         return strike
 
     return register
+
+
+def paused_for(scene: Scene, role: Literal["database", "redis"], seconds: float) -> str:
+    """Pauses a service's processes for a while."""
+    stack = scene.place.stack
+    pause, resume = {
+        "database": (stack.pause_database, stack.resume_database),
+        "redis": (stack.pause_redis, stack.resume_redis),
+    }[role]
+    pause()
+    state = next(s.state for s in stack.status() if s.role == role)
+    time.sleep(seconds)
+    resume()
+    return "held" if state == "paused" else ""
 
 
 class LaneRunner:

@@ -7,7 +7,7 @@ import time
 
 import redis
 
-from tests.chaos.real.faults import Lane, Scene, fault
+from tests.chaos.real.faults import Lane, Scene, fault, paused_for
 
 
 @fault(Lane.SERVICE)
@@ -31,11 +31,7 @@ def redis_flushed(scene: Scene, chance: random.Random) -> str:
 
 @fault(Lane.SERVICE)
 def redis_paused(scene: Scene, chance: random.Random) -> str:
-    scene.place.stack.pause_redis()
-    state = next(s.state for s in scene.place.stack.status() if s.role == "redis")
-    time.sleep(chance.uniform(0.5, 4))  # how long
-    scene.place.stack.resume_redis()
-    return "held" if state == "paused" else ""
+    return paused_for(scene, "redis", chance.uniform(0.5, 4))
 
 
 @fault(Lane.SERVICE)

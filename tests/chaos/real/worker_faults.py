@@ -7,7 +7,7 @@ import random
 import signal
 import time
 
-from tests.chaos.real.faults import Lane, Scene, fault
+from tests.chaos.real.faults import FAULTS, Fault, Lane, Scene, fault
 from tests.chaos.real.members import until
 from tests.support.service import runs
 
@@ -37,46 +37,22 @@ def worker_killed(scene: Scene, chance: random.Random) -> str:
     return f"pid {pid}" if gone else ""
 
 
-@fault(Lane.PROCESS, 2)
-def worker_killed_before_lookup(scene: Scene, chance: random.Random) -> str:
-    return ordered(scene, "before_lookup", "kill")
+def ordered_fault(
+    kind: str, point: str, harm: str, weight: float = 1.0, *, dies: bool = True
+) -> None:
+    """Registers harm at a point as a kind of fault."""
+    FAULTS[kind] = Fault(
+        kind, Lane.PROCESS, lambda scene, _: ordered(scene, point, harm, dies=dies), weight
+    )
 
 
-@fault(Lane.PROCESS, 2)
-def worker_killed_in_handler(scene: Scene, chance: random.Random) -> str:
-    return ordered(scene, "in_handler", "kill")
-
-
-@fault(Lane.PROCESS, 2)
-def worker_killed_before_commit(scene: Scene, chance: random.Random) -> str:
-    return ordered(scene, "before_commit", "kill")
-
-
-@fault(Lane.PROCESS, 2)
-def worker_killed_after_commit(scene: Scene, chance: random.Random) -> str:
-    return ordered(scene, "after_commit", "kill")
-
-
-@fault(Lane.PROCESS, 2)
-def worker_killed_before_report(scene: Scene, chance: random.Random) -> str:
-    return ordered(scene, "before_report", "kill")
-
-
-@fault(Lane.PROCESS)
-def worker_segfault(scene: Scene, chance: random.Random) -> str:
-    return ordered(scene, "in_handler", "segfault")
-
-
-@fault(Lane.PROCESS)
-def worker_out_of_memory(scene: Scene, chance: random.Random) -> str:
-    """The handler gets a MemoryError at the limit of the worker's address space."""
-    return ordered(scene, "in_handler", "eat", dies=False)
-
-
-@fault(Lane.PROCESS, 0.5)
-def worker_handler_hangs(scene: Scene, chance: random.Random) -> str:
-    """Ended at its timeout."""
-    return ordered(scene, "in_handler", "hang")
+for at in ("before_lookup", "in_handler", "before_commit", "after_commit", "before_report"):
+    ordered_fault(f"worker_killed_{at}", at, "kill", 2)
+ordered_fault("worker_segfault", "in_handler", "segfault")
+# The handler gets a MemoryError at the limit of the worker's address space.
+ordered_fault("worker_out_of_memory", "in_handler", "eat", dies=False)
+# Ended at its timeout.
+ordered_fault("worker_handler_hangs", "in_handler", "hang", 0.5)
 
 
 @fault(Lane.PROCESS)

@@ -16,7 +16,7 @@ from consumer.admin.running import unanswered
 from consumer.config.settings import Settings
 from feedback.contract.states import CANCELLED, State
 from feedback.operations.explanations import Refusal
-from feedback.operations.requests import Row
+from feedback.operations.request_reads import Row
 from feedback.status.status import Status
 from processing.cluster.cancellations import Cancellations
 from processing.cluster.instances import connect

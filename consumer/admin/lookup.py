@@ -8,7 +8,7 @@ from consumer.admin.journal import connect
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
 from feedback.errors import StoreUnavailable
-from feedback.operations import requests as operators
+from feedback.operations.request_reads import get_status
 from feedback.status.opening import open_store
 from feedback.status.status import Status
 
@@ -41,7 +41,7 @@ def look_up(
     if open_ids and settings.database_url:
         with connect(settings) as connection:
             for name in open_ids:
-                if (status := operators.get_status(connection, name, schema=schema)) is not None:
+                if (status := get_status(connection, name, schema=schema)) is not None:
                     found[name] = status
     return [found.get(name) for name in ids]
 

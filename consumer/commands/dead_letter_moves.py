@@ -39,7 +39,7 @@ from consumer.commands.resending import Resender
 from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.journal.connections import Connection
-from feedback.operations import transitions
+from feedback.operations import request_actions as actions
 from feedback.operations.dead_letters import (
     DEAD_LETTER,
     DeadLetterRef,
@@ -49,8 +49,8 @@ from feedback.operations.dead_letters import (
     select_dead,
 )
 from feedback.operations.explanations import Refusal
-from feedback.operations.requests import Row
-from feedback.operations.transitions import By
+from feedback.operations.request_actions import By
+from feedback.operations.request_reads import Row
 
 Names = Annotated[
     list[str] | None,
@@ -223,13 +223,13 @@ class _DeadLetterSession:
 
     def retry_requests(self, ids: Sequence[str]) -> None:
         """Dead ones wait again."""
-        self._move(ids, "retry", lambda batch: transitions.retry(
+        self._move(ids, "retry", lambda batch: actions.retry(
             self._connection, batch, self._by, states=(State.DEAD,), schema=self._schema
         ))  # fmt: skip
 
     def drop_requests(self, ids: Sequence[str]) -> None:
         """Dead ones are cancelled."""
-        self._move(ids, "drop", lambda batch: transitions.drop(
+        self._move(ids, "drop", lambda batch: actions.drop(
             self._connection, batch, self._by, schema=self._schema, results=self._results
         ))  # fmt: skip
 

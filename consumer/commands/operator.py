@@ -25,8 +25,8 @@ from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.operations.explanations import Refusal
-from feedback.operations.requests import Row
-from feedback.operations.transitions import AT_ONCE, By, Moved, TransitionOutcome
+from feedback.operations.request_actions import AT_ONCE, By, Moved, TransitionOutcome
+from feedback.operations.request_reads import Row
 from feedback.status.opening import open_store
 from feedback.status.status import StatusWrite
 from feedback.status.store import StatusStore

@@ -11,10 +11,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 
-from consumer.config.fields import meaning
 from consumer.config.groups import group_of
 from consumer.config.loader import load_settings
-from consumer.config.settings import Settings, variable
+from consumer.config.settings import Settings, meaning, variable
 
 Result = TypeVar("Result")
 

@@ -31,10 +31,10 @@ from consumer.config.settings import Settings
 from feedback.contract.states import FINAL, State
 from feedback.errors import StoreUnavailable
 from feedback.journal.connections import Connection
-from feedback.operations import transitions
+from feedback.operations import request_actions as actions
 from feedback.operations.explanations import Refusal
-from feedback.operations.requests import Row, select_ids
-from feedback.operations.transitions import RETRYABLE, ResultRefused, TransitionOutcome
+from feedback.operations.request_actions import RETRYABLE, ResultRefused, TransitionOutcome
+from feedback.operations.request_reads import Row, select_ids
 
 Transition = Callable[[Connection, Sequence[str]], TransitionOutcome]
 Mover = Callable[[Sequence[str]], tuple[list[Row], list[Refusal]]]
@@ -95,9 +95,7 @@ def retry(
     if not one_of(ids or (), filters):
         filters["state"] = state or "dead"
         states = (State(filters["state"]),)
-    move = partial(
-        transitions.retry, by=by(who, why), states=states, schema=settings.database_schema
-    )
+    move = partial(actions.retry, by=by(who, why), states=states, schema=settings.database_schema)
     _move(settings, ids, filters, move, "retry", yes=yes, json=json)
 
 
@@ -134,7 +132,7 @@ def cancel(
     by_ids = one_of(ids or (), filters)
     operator = by(who, why)
     move = partial(
-        transitions.cancel,
+        actions.cancel,
         by=operator,
         schema=settings.database_schema,
         results=wants_results(settings),
@@ -174,7 +172,7 @@ def resolve(
     if result is not None and as_ != "done":
         raise typer.BadParameter("--result goes with --as done")
     move = partial(
-        transitions.resolve,
+        actions.resolve,
         resolution=as_,
         by=by(who, why),
         result=None if result is None else result.encode(),

@@ -22,8 +22,8 @@ from consumer.commands.output import (
 from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
-from feedback.operations import requests as operators
-from feedback.operations.requests import Row
+from feedback.operations import request_reads
+from feedback.operations.request_reads import Row
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -95,7 +95,7 @@ def list_(
         "reference": reference,
     }
     with connect(settings) as connection:
-        rows = operators.list_requests(
+        rows = request_reads.list_requests(
             connection, filters, limit + 1, schema=settings.database_schema
         )
     if state is State.RUNNING:
@@ -123,7 +123,7 @@ def show(
     """
     with connect(settings) as connection:
         found = {
-            name: operators.show_request(connection, name, schema=settings.database_schema)
+            name: request_reads.show_request(connection, name, schema=settings.database_schema)
             for name in ids
         }
     rows = [as_shown(row) for row in found.values() if row is not None]

@@ -13,11 +13,10 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
-from consumer.config.fields import meaning
 from consumer.config.groups import GROUPS, group_of
 from consumer.config.librdkafka import CLASSIC_ONLY, CONSUMER_ONLY, FORBIDDEN
 from consumer.config.loader import OTHER_VARIABLES
-from consumer.config.settings import Settings, variable
+from consumer.config.settings import Settings, meaning, variable
 
 INTRODUCTION = """\
 # Configuration

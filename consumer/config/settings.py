@@ -1,29 +1,194 @@
-"""The settings of one instance: arguments > environment > oncepool.toml > defaults.
+"""Every setting: its name, type, default and meaning, and what it must be by itself.
 
 `Settings(...)` itself reads nothing, so that code and tests can make one from values alone;
-`loader.load_settings` reads the three sources and remembers where each value came from.
+`loader.load_settings` reads arguments > environment > oncepool.toml > defaults and remembers where
+each value came from.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import PrivateAttr, model_validator
+from pydantic import ByteSize, Field, PrivateAttr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from consumer.config.fields import SettingFields
 from consumer.config.masking import mask
+from consumer.config.setting_types import Names, Properties, Seconds, SecondsOrZero
 from consumer.config.validation import wrong_combinations
 from consumer.errors import ConfigError
+from feedback.status.opening import check_url
 
+MIB = 1024 * 1024
 PREFIX = "ONCEPOOL_"
 DEFAULT = "default"
 
 
-class Settings(SettingFields):
-    """Settings that are right one by one and together. `fields.py` says what each means."""
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+class Settings(BaseSettings):
+    """Settings that are right one by one and together.
+
+    Their names are those that the environment and the file use too.
+    """
+
+    # The docstring below a field is its description in help texts and docs/configuration.md.
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", validate_default=False, use_attribute_docstrings=True
+    )
+
+    app: str = Field("")
+    """The App with the handlers, as module:attribute."""
+    workers: int = Field(default_factory=_processors, ge=1, le=1024)
+    """Worker processes; without it as many as this process may use CPUs."""
+    ordering: Literal["key", "partition", "none"] = Field("key")
+    """What never runs side by side: requests with one key, of one partition, or nothing."""
+    max_in_hand: int = Field(10_000, ge=1)
+    """Requests that are committed and not finished, at most."""
+    max_in_hand_bytes: ByteSize = Field(ByteSize(64 * MIB), ge=1)
+    """The same bound in bytes of keys, values and headers."""
+    max_payload: ByteSize = Field(ByteSize(MIB), ge=1)
+    """Larger payloads are rejected/invalid_payload without being read."""
+    request_timeout: Seconds = Field(300.0)
+    """Seconds one run may take where its handler names no timeout."""
+    grace: Seconds = Field(30.0)
+    """Seconds from the signal to the end; at 90 % of them what has not started is answered, then
+    workers are ended."""
+
+    kafka_bootstrap_servers: str = Field("")
+    """Kafka brokers, host:port, comma separated."""
+    kafka_topics: Names = Field(default_factory=list)
+    """Topics to consume, comma separated."""
+    kafka_topic: str = Field("")
+    """Topic that requests are sent to; without it the first of kafka_topics."""
+    kafka_group: str = Field("oncepool", min_length=1)
+    """Consumer group."""
+    kafka_results_topic: str = Field("")
+    """Topic that gets a record of each settled request; without it none are kept."""
+    kafka_protocol: Literal["auto", "consumer", "classic"] = Field("auto")
+    """Group protocol: consumer is KIP-848; auto takes it where the broker has it."""
+    kafka_assignor: Literal["range", "cooperative-sticky"] = Field("cooperative-sticky")
+    """How the classic protocol spreads partitions."""
+    kafka_session_timeout: Seconds = Field(45.0)
+    """Seconds without a heartbeat after which the classic protocol takes a member for dead; with
+    KIP-848 the broker decides."""
+    kafka_max_poll_interval: Seconds = Field(300.0)
+    """Seconds without a poll after which a member leaves the group by itself."""
+    kafka_properties: Properties = Field(default_factory=dict)
+    """Further librdkafka properties: table kafka.properties, or a JSON object, which takes the
+    place of the whole table."""
+    auto_offset_reset: Literal["earliest", "latest", "error"] = Field("earliest")
+    """Where a group without a committed offset begins; latest loses what was sent before, error
+    stops the instance."""
+    read_again: bool = Field(True)
+    """What an instance that died or left had committed and not finished is read again by the next
+    owner of the partition; off: it is lost, or parked in the journal."""
+    topic_partitions: int = Field(12, ge=1, le=10_000)
+    """Partitions of topics that `oncepool topics create` makes."""
+    topic_replication: int = Field(-1, ge=-1, le=100)
+    """Replicas of such topics; -1 is the broker's default."""
+
+    database_url: str = Field("")
+    """PostgreSQL of the journal, postgresql://..."""
+    database_schema: str = Field("oncepool", pattern="^[a-z_][a-z0-9_]{0,62}$")
+    """Schema of the journal's tables."""
+    database_prepare: bool = Field(True)
+    """Prepared statements; turn off behind a proxy that pools transactions."""
+    database_lock_timeout: Seconds = Field(10.0)
+    """Seconds a worker's statement waits for another transaction's lock."""
+    database_statement_timeout: SecondsOrZero = Field(0.0)
+    """Seconds one statement may take; 0 leaves it to the request's deadline."""
+    lease: Seconds = Field(60.0, ge=3)
+    """Seconds a claim of a request with external effects lives without renewal, which comes after a
+    third of them, at most 15 s; then the request is in_doubt."""
+    sweep_interval: Seconds = Field(10.0)
+    """Seconds between two looks for claims whose lease has run out."""
+    migrate_on_start: bool = Field(False)
+    """Create or upgrade the journal when an instance starts."""
+
+    results_duplicates: bool = Field(False)
+    """A result record, with code duplicate, also for each answered resend."""
+
+    redis_url: str = Field("")
+    """Redis or Valkey of the statuses, redis://..."""
+    redis_prefix: str = Field("oncepool", pattern=r"^[^\s]{1,100}$")
+    """What every key and channel begins with, before a colon."""
+
+    worker_max_requests: int = Field(0, ge=0)
+    """Requests after which a worker is replaced; 0 never."""
+    worker_max_rss: ByteSize = Field(ByteSize(0))
+    """Resident memory above which a worker is replaced; 0 never."""
+    worker_memory_limit: ByteSize = Field(ByteSize(0))
+    """Data a worker may allocate before MemoryError; 0 no limit."""
+
+    health_host: str = Field("127.0.0.1")
+    """Address of /livez and /readyz."""
+    health_port: int | None = Field(None, ge=0, le=65535)
+    """Port of /livez and /readyz; without it they are off."""
+    log_format: Literal["auto", "console", "json"] = Field("auto")
+    """Log lines: auto is console in a terminal and json otherwise."""
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info")
+    """Lowest level that is logged."""
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only the given values: `load_settings` reads the other sources."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+    @field_validator("log_level", "log_format", "ordering", "kafka_protocol", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("app")
+    @classmethod
+    def _is_attribute(cls, value: str) -> str:
+        module, _, attribute = value.partition(":")
+        if value and not (module and attribute):
+            raise ValueError(f"add the App's name to the module, as {module or 'module'}:app")
+        if ":" in attribute or any(map(str.isspace, value)):
+            raise ValueError(f"this is not module:attribute, as {module.strip()}:app")
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgresql(cls, value: str) -> str:
+        if value and not value.startswith(("postgresql://", "postgres://")) and "=" not in value:
+            raise ValueError("this is neither postgresql://... nor a libpq string (host=... ...)")
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_status_store(cls, value: str) -> str:
+        if value:
+            check_url(value)
+        return value
+
+    @property
+    def send_topic(self) -> str:
+        """The topic that requests are sent to; empty where none is configured."""
+        return self.kafka_topic or (self.kafka_topics[0] if self.kafka_topics else "")
+
+    @property
+    def all_topics(self) -> list[str]:
+        """The topics of requests and, where one is configured, that of result records."""
+        results = [self.kafka_results_topic] if self.kafka_results_topic else []
+        return self.kafka_topics + results
 
     @model_validator(mode="after")
     def _combinations(self) -> Settings:
@@ -61,3 +226,8 @@ class Settings(SettingFields):
 def variable(name: str) -> str:
     """The environment variable of a setting."""
     return PREFIX + name.upper()
+
+
+def meaning(name: str) -> str:
+    """What a setting means, in one line."""
+    return " ".join((Settings.model_fields[name].description or "").split())

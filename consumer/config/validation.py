@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from consumer.config.fields import SettingFields
+from typing import TYPE_CHECKING
+
 from consumer.config.librdkafka import refused
+
+if TYPE_CHECKING:
+    from consumer.config.settings import Settings
 
 LEAST_MEMORY_LIMIT = 128 * 1024 * 1024
 """Below this a worker can hardly load its libraries and start its threads."""
 
 
-def wrong_combinations(s: SettingFields) -> list[str]:
+def wrong_combinations(s: Settings) -> list[str]:
     """What does not go together, each with the reason and the way out."""
     given = s.model_fields_set
     problems = [

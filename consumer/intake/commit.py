@@ -42,7 +42,7 @@ from consumer.intake.events import (
     SendCommit,
 )
 from consumer.intake.flow_control import Room
-from consumer.intake.low_mark import VERSION, UnfinishedGap, token_of
+from consumer.intake.offset_metadata import VERSION, UnfinishedGap, token_of
 from consumer.intake.offset_repair import UNREAD_PAUSES, OffsetRepair
 from consumer.intake.unfinished import Unfinished
 from feedback.backoff import Backoff

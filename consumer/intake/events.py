@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from consumer.intake.low_mark import UnfinishedGap
+from consumer.intake.offset_metadata import UnfinishedGap
 from feedback.contract.record import Record
 
 Place: TypeAlias = tuple[str, int]

@@ -37,7 +37,7 @@ from consumer.intake.events import (
 from consumer.intake.kafka_log import ClientLog, librdkafka_logger
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
 from consumer.intake.kafka_records import records_of
-from consumer.intake.low_mark import metadata_of, token_of
+from consumer.intake.offset_metadata import metadata_of, token_of
 from consumer.intake.starting_points import starting_points
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
 from processing.logs import BoundLogger

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from consumer.intake.events import Place
-from consumer.intake.low_mark import UnfinishedGap, gap_of
+from consumer.intake.offset_metadata import UnfinishedGap, gap_of
 from processing.logs import BoundLogger
 
 ASK_TIMEOUT: Final = 1.0

@@ -17,7 +17,7 @@ from typing import Final
 
 from consumer.intake.assignment import Run
 from consumer.intake.events import Place
-from consumer.intake.low_mark import UnfinishedGap
+from consumer.intake.offset_metadata import UnfinishedGap
 from feedback.contract.record import OFFSET, Record, read_again
 
 MOST_TIMES: Final = 5

@@ -10,9 +10,10 @@ from typing import Any, Final, TypedDict, Unpack
 
 from feedback.client.pending import ResultAdapter, Submission
 from feedback.client.send_clock import SendClock
+from feedback.contract.fingerprint import parse_and_fingerprint
 from feedback.contract.headers import LONGEST_DELAY, headers_for
 from feedback.contract.ids import uuid7
-from feedback.contract.payloads import encode_payload, parse_and_fingerprint
+from feedback.contract.payloads import encode_payload
 from feedback.contract.unwritable import check_text
 
 _JSON: Final = "application/json"

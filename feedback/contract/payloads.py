@@ -1,12 +1,7 @@
-"""Payloads: JSON with exact integers, what a producer hands over, and the fingerprint.
+"""Payloads: JSON with exact integers, and what a producer hands over.
 
 orjson makes floats of integers beyond 64 bits, which would give two payloads one fingerprint and a
 handler a changed amount: what may hold such an integer is parsed and written by Python's json.
-
-The fingerprint tells payloads apart: same id and same fingerprint = a resend. Its canonical form is
-version 1, what `canonical` writes. Stored fingerprints and those of producers do not say which
-version made them: a change makes strangers of them all, so it needs a version of the contract,
-never a silent edit. The vectors in docs/contract.md pin the form.
 """
 
 from __future__ import annotations
@@ -16,15 +11,12 @@ import json
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from functools import lru_cache
-from hashlib import blake2b
 from typing import Any, Final, NoReturn
 
 import orjson
 
 from feedback.contract.unwritable import refuse_unwritable
 
-SIZE: Final = 16  # bytes
 # 18 digits always fit in 64 bits.
 _SUSPECT_RUN: Final = b"0" * 19
 _DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
@@ -50,23 +42,32 @@ def parse_json(data: bytes) -> Any:
     return orjson.loads(data)
 
 
-def canonical(value: Any) -> bytes:
-    """The one form that equal JSON values share: sorted keys, no spaces, integers exact.
-
-    It depends on the value alone. Raises ValueError for what JSON cannot hold.
-    """
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # an integer beyond 64 bits, or nested deeper than orjson writes
-        return _write_exactly(value, sort_keys=True)
-
-
 def write_json(value: Any) -> bytes:
-    """JSON with exact integers and keys in their own order. Raises ValueError as canonical."""
+    """JSON with exact integers and keys in their own order. Raises ValueError for what it can't."""
     try:
         return orjson.dumps(value)
     except TypeError:
-        return _write_exactly(value)
+        return write_exactly(value)
+
+
+def write_exactly(
+    value: Any, *, sort_keys: bool = False, default: Callable[[Any], Any] | None = None
+) -> bytes:
+    """As write_json, by Python's json: slower, and for integers of any size. Raises ValueError."""
+    try:
+        text = json.dumps(
+            value,
+            sort_keys=sort_keys,
+            default=default,
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except TypeError as error:
+        raise ValueError(f"cannot be written as JSON: {error}") from None
+    return text.encode()
 
 
 def encode_payload(payload: Any, content_type: str) -> bytes:
@@ -88,38 +89,6 @@ def encode_payload(payload: Any, content_type: str) -> bytes:
     )
 
 
-def digest_bytes(type: str, data: bytes) -> bytes:
-    """The fingerprint of bytes that are canonical already, or are not JSON."""
-    begun = _begun(type).copy()
-    begun.update(data)
-    return begun.digest()
-
-
-@lru_cache(maxsize=1024)
-def _begun(type: str) -> blake2b:
-    """The digest of all that stands before the data."""
-    return blake2b(b"%b\0" % type.encode(), digest_size=SIZE)
-
-
-def parse_and_fingerprint(type: str, payload: bytes, content_type: str) -> tuple[Any, bytes]:
-    """(parsed payload, fingerprint), parsed once; the bytes themselves where it is not JSON.
-
-    Raises ValueError where it should be JSON and is not: fingerprint() has one even then.
-    """
-    if not is_json(content_type):
-        return payload, digest_bytes(type, payload)
-    value = parse_json(payload)
-    return value, digest_bytes(type, canonical(value))
-
-
-def fingerprint(type: str, payload: bytes, content_type: str = "application/json") -> bytes:
-    """The fingerprint, SIZE bytes; of the bytes as they are where they are not JSON."""
-    try:
-        return parse_and_fingerprint(type, payload, content_type)[1]
-    except ValueError:
-        return digest_bytes(type, payload)
-
-
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
@@ -136,29 +105,10 @@ def _parse_exactly(data: bytes) -> Any:
         value = json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite)
         # Python's json lets half a surrogate pair through, orjson does not.
         if b"\\u" in data:
-            canonical(value)
+            write_json(value)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return value
-
-
-def _write_exactly(
-    value: Any, *, sort_keys: bool = False, default: Callable[[Any], Any] | None = None
-) -> bytes:
-    try:
-        text = json.dumps(
-            value,
-            sort_keys=sort_keys,
-            default=default,
-            separators=(",", ":"),
-            ensure_ascii=False,
-            allow_nan=False,
-        )
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    except TypeError as error:
-        raise ValueError(f"cannot be written as JSON: {error}") from None
-    return text.encode()
 
 
 def _to_json(payload: Any) -> bytes:
@@ -166,7 +116,7 @@ def _to_json(payload: Any) -> bytes:
         data = orjson.dumps(payload, default=_plain)
     except TypeError:  # among other things for integers beyond 64 bits
         try:
-            data = _write_exactly(payload, default=_plainer)
+            data = write_exactly(payload, default=_plainer)
         except (ValueError, TypeError) as error:
             refuse_unwritable(payload)  # says where it is, where it can
             raise ValueError(f"the payload cannot be written as JSON: {error}") from None

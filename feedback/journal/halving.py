@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from feedback.journal.failures import outage_of
+from feedback.journal.database_errors import outage_of
 
 Item = TypeVar("Item")
 

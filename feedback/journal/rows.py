@@ -1,4 +1,4 @@
-"""Shapes of what stands in the journal: a request's row, a run that failed, a dead letter."""
+"""Shapes of what stands in the journal: a request's row, and a run that failed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from feedback.contract.counts import Count, NotRun
-from feedback.contract.record import TYPE, Headers, Record
-from feedback.contract.states import DeadLetterReason, State
-from feedback.status.status import StatusFields, StatusWrite
+from feedback.contract.record import Headers
+from feedback.contract.states import State
+from feedback.status.status import StatusFields
 
 
 class StoredRequest(NamedTuple):
@@ -126,30 +125,6 @@ class FailedRun(NamedTuple):
     error: str | None
     started_at: datetime
     ended_at: datetime
-
-
-class DeadLetter(NamedTuple):
-    """A message that can't become a request, or conflicts with a stored one."""
-
-    request_id: str | None
-    reason: DeadLetterReason
-    error: str
-    record: Record
-
-    @property
-    def counted_as(self) -> Count:
-        """What it is counted as once it is stored."""
-        return Count(self.record[TYPE] or "", NotRun.DEAD_LETTER, self.reason)
-
-    def failed_status(self, at: datetime, *, ttl: int | None = None) -> list[StatusWrite]:
-        """`failed/<reason>` for a message that is no request and whose id at least is valid."""
-        if self.request_id is None:
-            return []
-        status = StatusFields(
-            self.request_id, self.record[TYPE] or "", State.FAILED, 1, code=self.reason, attempt=1,
-            at=at, reason=self.error,
-        )  # fmt: skip
-        return [StatusWrite.of(status, ttl=ttl, bump=True)]
 
 
 def headers_json(headers: Headers | None) -> bytes:

@@ -17,12 +17,12 @@ from psycopg.types.json import Jsonb
 
 from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record, is_read_again
 from feedback.contract.states import State
-from feedback.contract.times import moment
 from feedback.journal import done_rows
+from feedback.journal.database_errors import Overtaken
+from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.done_rows import copied
 from feedback.journal.queries import query
-from feedback.journal.races import Overtaken
-from feedback.journal.rows import DeadLetter, FailedRun, RequestRow, StoredRequest, headers_json
+from feedback.journal.rows import FailedRun, RequestRow, StoredRequest
 
 COLUMNS = (
     "id", "type", "state", "code", "attempt", "run", "crashes", "fingerprint", "result", "error",
@@ -187,16 +187,9 @@ class JournalWriter:
 
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: DeadLetter) -> None:
         """Keeps a dead letter; the same message a second time, or conflict, changes nothing."""
-        topic, partition, offset, timestamp, key, value, headers, *_ = letter.record
-        produced = moment(timestamp / 1000)
-        cursor.execute(
-            self._text("add_letter"),
-            {
-                "id": letter.request_id, "reason": letter.reason, "detail": letter.error,
-                "topic": topic, "partition": partition, "offset": offset, "produced": produced,
-                "key": key, "headers": _jsonb(headers_json(headers)), "payload": value,
-            },
-        )  # fmt: skip
+        columns = letter.columns()
+        columns["headers"] = _jsonb(columns["headers"])
+        cursor.execute(self._text("add_letter"), columns)
 
     def claim(
         self,

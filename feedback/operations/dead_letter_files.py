@@ -29,7 +29,7 @@ from feedback.contract.states import DeadLetterReason
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.dead_letters import DeadLetterRef
-from feedback.operations.requests import SCHEMA, Row
+from feedback.operations.request_reads import SCHEMA, Row
 
 AT_ONCE: Final = 100  # entries that are in memory together
 _BYTES: Final = ("key", "payload", "fingerprint")

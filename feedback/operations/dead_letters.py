@@ -24,8 +24,8 @@ from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import headers_json, stored_headers
 from feedback.operations.explanations import Refusal
-from feedback.operations.requests import SCHEMA, Row, pattern, show_request
-from feedback.operations.transitions import By, Moved
+from feedback.operations.request_actions import By, Moved
+from feedback.operations.request_reads import SCHEMA, Row, pattern, show_request
 
 Kind = Literal["message", "request"]
 DEAD_LETTER: Final = "dead_letter"

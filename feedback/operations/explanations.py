@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 from feedback.contract.states import State
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
-from feedback.operations.requests import SCHEMA
+from feedback.operations.request_reads import SCHEMA
 
 
 class Refusal(NamedTuple):

@@ -17,7 +17,7 @@ from psycopg import sql
 from feedback.contract.states import PRUNABLE
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
-from feedback.operations.requests import SCHEMA
+from feedback.operations.request_reads import SCHEMA
 
 PAGES: Final = 200
 """Pages of a step: 1.6 MB of a table."""

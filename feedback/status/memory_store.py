@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from feedback.errors import StoreUnavailable
+from feedback.status.replacement import replacement
 from feedback.status.status import Status, StatusWrite, hint_messages
-from feedback.status.store import decode_or_none, replacement
+from feedback.status.store import decode_or_none
 
 
 class MemoryStatusStore:

@@ -12,7 +12,7 @@ from typing import Final
 
 from feedback.status.status import StatusWrite, hint_messages
 
-# store.replacement() in Lua. KEYS[1] status key; ARGV: value, ttl in seconds, 1 for a bump.
+# replacement.replacement() in Lua. KEYS[1] status key; ARGV: value, ttl in seconds, 1 for a bump.
 # Bytes 6 to 11 of a value are its v: run number and rank.
 SCRIPT: Final = b"""\
 local new, bump = ARGV[1], ARGV[3] == '1'

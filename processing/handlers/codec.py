@@ -11,13 +11,8 @@ import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from feedback.contract.payloads import (
-    canonical,
-    digest_bytes,
-    fingerprint,
-    is_json,
-    parse_and_fingerprint,
-)
+from feedback.contract.fingerprint import canonical, digest_bytes, fingerprint
+from feedback.contract.payloads import is_json, parse_json
 from processing.handlers.annotations import Shape, explain
 from processing.handlers.errors import InvalidPayload, InvalidResult
 from processing.handlers.plain_values import plain
@@ -102,7 +97,8 @@ def _json(type: str, payload: bytes | None, content_type: str, shape: Shape) -> 
             digest_bytes(type, payload),
         )
     try:
-        return parse_and_fingerprint(type, payload, content_type)
+        value = parse_json(payload)
+        return value, digest_bytes(type, canonical(value))
     except ValueError as error:
         raise InvalidPayload(
             f"the payload is not JSON: {error}", digest_bytes(type, payload)

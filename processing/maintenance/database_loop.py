@@ -15,7 +15,7 @@ import psycopg
 
 from feedback.backoff import Breaker
 from feedback.contract.counts import AnyCounts, Count
-from feedback.journal.failures import Outage, outage_of
+from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.housekeeping import (
     add_counters,
     in_doubt_records,

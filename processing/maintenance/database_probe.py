@@ -9,7 +9,7 @@ import psycopg
 
 from feedback.errors import OncepoolError, SchemaTooNew
 from feedback.journal.connections import Connection
-from feedback.journal.failures import outage_of
+from feedback.journal.database_errors import outage_of
 from feedback.journal.migrations import check_schema, migrate
 from feedback.journal.probe import takes_writes
 from processing.ipc.channel import ChannelClosed

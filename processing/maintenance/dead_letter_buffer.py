@@ -12,8 +12,8 @@ import psycopg
 
 from feedback.contract.counts import Count
 from feedback.contract.record import OFFSET, PARTITION, TOPIC
+from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.halving import write_in_halves
-from feedback.journal.rows import DeadLetter
 from feedback.journal.writer import JournalWriter
 from processing.logs import BoundLogger
 

@@ -23,8 +23,9 @@ from feedback.contract.states import DATABASE_UNAVAILABLE, SHUTDOWN, DeadLetterR
 from feedback.contract.times import moment
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Superseded
+from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.parking import ParkedRequest
-from feedback.journal.rows import DeadLetter, headers_json
+from feedback.journal.rows import headers_json
 from feedback.status.status import StatusFields, StatusWrite
 
 _REFUSED = {

@@ -16,7 +16,7 @@ from feedback.contract.record import Record
 from feedback.contract.states import DUPLICATE, PARKED, SHUTDOWN, State
 from feedback.journal.backends import end_backends
 from feedback.journal.connections import Connection
-from feedback.journal.failures import outage_of
+from feedback.journal.database_errors import outage_of
 from feedback.journal.parking import ParkResult, park
 from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.writer import JournalWriter

@@ -24,11 +24,11 @@ from processing.ipc.progress import Running
 from processing.pool.actions import Action, Died, Replaced, Send, Tell
 from processing.pool.chunk import CHUNK_REQUESTS, Chunk
 from processing.pool.demand import Demand
-from processing.pool.departures import Departures
+from processing.pool.departed_records import Departures
 from processing.pool.lanes import Lanes
 from processing.pool.limits import TypeLimits
-from processing.pool.suspicion import culprit_of, suspect_again, suspects_of_death
 from processing.pool.waiting_queue import WaitingQueue
+from processing.pool.worker_deaths import culprit_of, suspect_again, suspects_of_death
 from processing.pool.worker_state import Worker
 from processing.pool.worker_time import Costs, TimeShares, done_by_kind
 from processing.pool.workers import Workers

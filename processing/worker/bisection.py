@@ -18,7 +18,7 @@ import psycopg
 
 from feedback.backoff import Backoff
 from feedback.contract.states import RETRY, State
-from feedback.journal.races import Overtaken, is_lock_race, is_race
+from feedback.journal.database_errors import Overtaken, is_lock_race, is_race
 from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import Outcome, Retry, describe, outcome_of, safe_text
 from processing.logs import BoundLogger

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import psycopg
 
 from feedback.contract.record import OFFSET, PARTITION, TOPIC
-from feedback.journal.races import is_lock_race
-from feedback.journal.rows import DeadLetter
+from feedback.journal.database_errors import is_lock_race
+from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import describe

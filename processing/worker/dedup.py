@@ -11,11 +11,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from feedback.contract.envelope import JSON
-from feedback.contract.payloads import fingerprint
+from feedback.contract.fingerprint import fingerprint
 from feedback.contract.record import KEY, PARTITION, TOPIC, is_due, is_read_again
 from feedback.contract.states import FINAL, INSTANCE_DIED, DeadLetterReason, State
 from feedback.journal.coalescing import Superseded
-from feedback.journal.rows import DeadLetter, RequestRow, StoredRequest, headers_of
+from feedback.journal.dead_letters import DeadLetter
+from feedback.journal.rows import RequestRow, StoredRequest, headers_of
 from processing.handlers.errors import InvalidPayload
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome, safe_text

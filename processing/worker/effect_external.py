@@ -18,8 +18,7 @@ import psycopg
 
 from feedback.backoff import Backoff
 from feedback.contract.states import HANDLER_ERROR, OK, State
-from feedback.journal.failures import outage_of
-from feedback.journal.races import Overtaken, is_lock_race
+from feedback.journal.database_errors import Overtaken, is_lock_race, outage_of
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite

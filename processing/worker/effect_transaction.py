@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import psycopg
 
 from feedback.contract.states import TRANSACTION_ENDED, State
-from feedback.journal.failures import outage_of
-from feedback.journal.races import is_lock_race
+from feedback.journal.database_errors import is_lock_race, outage_of
 from processing.handlers.outcomes import Outcome, outcome_of
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun

@@ -19,7 +19,7 @@ from feedback.contract.record import TYPE, Record
 from feedback.contract.states import DeadLetterReason
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Coalescing
-from feedback.journal.rows import DeadLetter
+from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
 from processing.handlers.app import App

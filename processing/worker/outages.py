@@ -1,6 +1,6 @@
 """What a worker does about a database that fails: connects again, asks whether it is away for all.
 
-Whether an error says so at all is decided in feedback.journal.failures.
+Whether an error says so at all is decided in feedback.journal.database_errors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 import psycopg
 
 from feedback.backoff import Backoff
-from feedback.journal.failures import Outage, outage_of
+from feedback.journal.database_errors import Outage, outage_of
 from processing.handlers.outcomes import safe_text
 from processing.logs import BoundLogger
 from processing.worker.session import Session

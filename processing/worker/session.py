@@ -17,7 +17,7 @@ from psycopg.rows import tuple_row
 
 from feedback.journal.backends import end_backends
 from feedback.journal.connections import open_connection
-from feedback.journal.failures import Outage, outage_of
+from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
 from processing.ipc.frames import Backend
 from processing.worker.guarded_cursor import Failures, GuardedCursor

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from feedback.contract.envelope import Envelope, read
+from feedback.contract.fingerprint import fingerprint
 from feedback.contract.headers import check_name
-from feedback.contract.payloads import fingerprint
 from feedback.contract.record import CLAIM, TOPIC, Record, claim_token, is_due, kind_of
 from feedback.contract.states import (
     COALESCING,

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from consumer.intake.events import Answered, Place, SendCommit
-from consumer.intake.low_mark import UnfinishedGap, gap_of, metadata_of
+from consumer.intake.offset_metadata import UnfinishedGap, gap_of, metadata_of
 from consumer.intake.unfinished import MOST_TIMES
 from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record, is_read_again
 from tests.model.member import Process, Request

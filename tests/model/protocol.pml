@@ -6,9 +6,9 @@
  *
  * What stands for which code:
  *   polls, commits, hears, reads back, again   consumer/intake/commit.py, commit_errors.py
- *   marks, what is unfinished, in hand         consumer/intake/unfinished.py, low_mark.py
+ *   marks, what is unfinished, in hand         consumer/intake/unfinished.py, offset_metadata.py
  *   asks where to begin                        consumer/intake/starting_points.py
- *   is asked to give up, says its last word    consumer/intake/letting_go.py, processing/pool/departures.py
+ *   is asked to give up, says its last word    consumer/intake/letting_go.py, processing/pool/departed_records.py
  *   assigned, leaves, joins                    consumer/intake/assignment.py, loop.py
  *   starts, commits a transaction              processing/worker/dedup.py, effect_transaction.py
  *   claims, makes, journals a call             processing/worker/effect_external.py

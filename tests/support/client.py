@@ -19,7 +19,7 @@ from feedback.client.message import KafkaMessage, draft
 from feedback.client.pending import Submission
 from feedback.client.send_clock import SendClock
 from feedback.contract.envelope import Envelope, read
-from feedback.contract.payloads import fingerprint
+from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields, StatusWrite

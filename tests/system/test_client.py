@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError
 
 from feedback import Client, Conflict, DeliveryFailed, StoreUnavailable, WaitTimeout
 from feedback.contract.envelope import Envelope, read
-from feedback.contract.payloads import fingerprint
+from feedback.contract.fingerprint import fingerprint
 from feedback.contract.record import Record
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from feedback.contract.fingerprint import fingerprint
 from feedback.contract.headers import OURS
-from feedback.contract.payloads import fingerprint
 from feedback.contract.states import RANK, SETTLED
 from tests.support import bare_producer
 from tests.support.service import ROOT, WAIT, Bench

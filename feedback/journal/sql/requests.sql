@@ -1,4 +1,4 @@
--- What operators read of requests, for feedback/operations/requests.py.
+-- What operators read of requests, for feedback/operations/request_reads.py.
 -- {schema} is the quoted name of the journal's schema.
 
 -- name: list_requests

@@ -1,4 +1,4 @@
--- What operators move: feedback/operations/transitions.py. Each statement locks the rows in the order of their
+-- What operators move: feedback/operations/request_actions.py. Each statement locks the rows in the order of their
 -- ids, as all do that lock several, and moves those that still stand where it expects them. `run` is
 -- raised, so that whoever holds the old one misses; `kept` saves the run whose error is cleared.
 -- A coalescing row is looked for in both partial indexes, so two branches.

@@ -12,7 +12,7 @@ import pytest
 from feedback.journal.claims import ClaimRequest, claim
 from feedback.journal.migrations import migrate
 from feedback.journal.releases import give_back
-from feedback.operations.transitions import By, cancel
+from feedback.operations.request_actions import By, cancel
 from tests.support.journal import Journal
 from tests.support.own_database import OwnDatabase
 from tests.support.queue import Queue, queue_app

@@ -24,7 +24,7 @@ from feedback.operations.dead_letters import (
     show_dead,
 )
 from feedback.operations.explanations import Refusal
-from feedback.operations.transitions import By, Moved
+from feedback.operations.request_actions import By, Moved
 from tests.support.journal import Journal
 
 BY = By("ann", "header repaired")

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from pydantic import BaseModel, field_validator
 
-from feedback.journal.races import Overtaken
+from feedback.journal.database_errors import Overtaken
 from feedback.journal.writer import JournalWriter
 from processing import App, Done, Reject, Request
 from processing.handlers.decoder import Message

@@ -10,7 +10,7 @@ import pytest
 from consumer.commands.operator import StatusPublisher, move_all
 from consumer.config.settings import Settings
 from feedback.operations.explanations import Refusal
-from feedback.operations.transitions import AT_ONCE, Moved, TransitionOutcome
+from feedback.operations.request_actions import AT_ONCE, Moved, TransitionOutcome
 from feedback.status.status import StatusWrite
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.intake.assignment import Run
-from consumer.intake.low_mark import UnfinishedGap, gap_of, metadata_of, token_of
+from consumer.intake.offset_metadata import UnfinishedGap, gap_of, metadata_of, token_of
 from consumer.intake.unfinished import MOST_TIMES, Unfinished
 from feedback.contract.record import OFFSET, Record, is_read_again
 from tests.support.consumer_records import records

@@ -12,7 +12,7 @@ import pytest
 
 from feedback.client.pending import Submission
 from feedback.contract.envelope import read
-from feedback.contract.payloads import fingerprint
+from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
 from feedback.errors import ResultMismatch
 from feedback.status.status import Status

@@ -15,7 +15,7 @@ from feedback import (
     StoreUnavailable,
     WaitTimeout,
 )
-from feedback.contract.payloads import fingerprint
+from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually

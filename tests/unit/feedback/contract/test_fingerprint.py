@@ -9,16 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from feedback.contract.payloads import (
-    SIZE,
-    canonical,
-    fingerprint,
-    has_long_number,
-    is_json,
-    parse_and_fingerprint,
-    parse_json,
-    write_json,
-)
+from feedback.contract.fingerprint import SIZE, canonical, fingerprint, parse_and_fingerprint
+from feedback.contract.payloads import has_long_number, is_json, parse_json, write_json
 
 scalars = (
     st.none()

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 from typing_extensions import TypedDict
 
-from feedback.contract.payloads import fingerprint, has_long_number, parse_json
+from feedback.contract.fingerprint import fingerprint
+from feedback.contract.payloads import has_long_number, parse_json
 from processing import App, InvalidPayload
 from processing.handlers.handler import Handler
 

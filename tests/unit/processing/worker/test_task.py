@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, field_validator
 
-from feedback.contract.payloads import fingerprint
+from feedback.contract.fingerprint import fingerprint
 from feedback.contract.record import Record
 from feedback.contract.states import INVALID_PAYLOAD, State
 from processing import App

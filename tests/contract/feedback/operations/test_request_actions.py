@@ -11,8 +11,7 @@ import psycopg
 import pytest
 
 from feedback.contract.states import State
-from feedback.operations.requests import select_ids, show_request
-from feedback.operations.transitions import (
+from feedback.operations.request_actions import (
     By,
     Moved,
     Resolution,
@@ -23,6 +22,7 @@ from feedback.operations.transitions import (
     resolve,
     retry,
 )
+from feedback.operations.request_reads import select_ids, show_request
 from feedback.status.status import Status
 from tests.support.journal import Journal
 

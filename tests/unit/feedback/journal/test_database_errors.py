@@ -4,8 +4,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from feedback.journal.failures import Outage, outage_of
-from feedback.journal.races import Overtaken, is_lock_race, is_race
+from feedback.journal.database_errors import Outage, Overtaken, is_lock_race, is_race, outage_of
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""What a statement that failed says of the database: the one place that says it is away. Pure.
+"""What an error of a statement says: the database is away, or another transaction was in the way.
 
-Decided by the state of the connection and by the error's SQLSTATE, never by its class: a COMMIT
-whose answer was cut is a plain DatabaseError without SQLSTATE, a full disk an OperationalError, a
-read-only server an InternalError. What is a race with others is decided in `races`.
+The one place that tells them apart. Pure. That the database is away is decided by the state of the
+connection and by the error's SQLSTATE, never by its class: a COMMIT whose answer was cut is a plain
+DatabaseError without SQLSTATE, a full disk an OperationalError, a read-only server an
+InternalError. What is neither an outage nor a race is about the statement alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from enum import Enum, auto
 from typing import Final
 
 import psycopg
+from psycopg import errors
 
 READ_ONLY: Final = "25006"
 _CLASSES: Final = (
@@ -18,6 +20,13 @@ _CLASSES: Final = (
     "53",  # insufficient resources: disk full, out of memory, too many connections
     "57P",  # shut down, crashed, cannot connect now, idle session ended
 )
+_LOCKS: Final = (
+    errors.DeadlockDetected,  # 40P01
+    errors.SerializationFailure,  # 40001
+    errors.LockNotAvailable,  # 55P03
+)
+_KEYS: Final = frozenset({"requests_pkey", "requests_coalescing"})
+"""Of an id that somebody else wrote since the look-up, and of a reference that is taken."""
 
 
 class Outage(Enum):
@@ -47,3 +56,21 @@ def outage_of(error: BaseException, *, connected: bool, committing: bool = False
     if state is not None and (state == READ_ONLY or state.startswith(_CLASSES)):
         return Outage.AWAY
     return None
+
+
+class Overtaken(Exception):
+    """A guarded UPDATE missed its row: another copy of the request moved it meanwhile."""
+
+
+def is_race(error: BaseException, schema: str) -> bool:
+    """Whether it is nobody's fault and may go well the next time. `schema` is the journal's."""
+    if isinstance(error, errors.UniqueViolation):
+        diag = error.diag
+        mine = (diag.schema_name, diag.table_name) == (schema, "requests")
+        return mine and diag.constraint_name in _KEYS
+    return isinstance(error, (Overtaken, *_LOCKS))
+
+
+def is_lock_race(error: BaseException) -> bool:
+    """Whether it is a race for locks, which any statement may lose, a handler's too."""
+    return isinstance(error, _LOCKS)

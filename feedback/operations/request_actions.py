@@ -21,7 +21,7 @@ from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import stored_headers
 from feedback.operations.explanations import Refusal, explain
-from feedback.operations.requests import SCHEMA
+from feedback.operations.request_reads import SCHEMA
 from feedback.status.status import StatusFields, StatusWrite
 
 RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)

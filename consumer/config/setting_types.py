@@ -1,0 +1,44 @@
+"""Types of settings: how their text is read, and what a value must be."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def _each_once(values: list[str]) -> list[str]:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{value} is named twice")
+    return values
+
+
+def _plain_values(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError('this is not JSON; write {"client.id": "shop"}') from None
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if not isinstance(inner, str | bool | int | float):
+                # Not a TypeError, which pydantic lets through.
+                raise ValueError(f"{name} has to be text, a number or a boolean")  # noqa: TRY004
+    return value
+
+
+Names = Annotated[list[str], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Properties = Annotated[
+    dict[str, str | bool | int | float], NoDecode, BeforeValidator(_plain_values)
+]
+SecondsOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]

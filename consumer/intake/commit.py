@@ -425,7 +425,7 @@ class Commit:
             if self._unfinished is None:
                 self._skip(place, offset)
             else:
-                self._unfinished.raise_floor(place, offset)
+                self._unfinished.raise_floor(place, offset, found[place][0])
             pieces[place] = Piece(self._generation(place), offset, [], 0)
         return [self._send(pieces, now)]
 

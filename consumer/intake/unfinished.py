@@ -6,7 +6,8 @@ committed offset (the *gap*) may have been run: such records are marked, and the
 them. Memory is bounded by what is in hand.
 
 Records that this process still has in hand from an earlier assignment of a partition (`left`) are
-not taken again; they hold the mark down like any other.
+not taken again; they hold the mark down like any other. A topic that was deleted and made anew has
+other records at the same offsets: a record is known by its timestamp, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 from consumer.intake.assignment import Run
 from consumer.intake.events import Place
 from consumer.intake.offset_metadata import UnfinishedGap
-from feedback.contract.record import OFFSET, Record, read_again
+from feedback.contract.record import OFFSET, TIMESTAMP, Record, read_again
 
 MOST_TIMES: Final = 5
 """How often a gap is read again while its mark does not move. The last time nothing more is told of
@@ -47,10 +48,10 @@ class Unfinished:
     """Owned by the loop's thread."""
 
     def __init__(self) -> None:
-        self._hand: dict[Place, dict[int, None]] = {}
-        """Offsets in hand of the present assignment, rising."""
-        self._left: dict[Place, set[int]] = {}
-        """The same of earlier ones; never empty."""
+        self._hand: dict[Place, dict[int, int]] = {}
+        """Offsets in hand of the present assignment, rising, and their timestamps."""
+        self._left: dict[Place, dict[int, int]] = {}
+        """The same of earlier ones, in any order; never empty."""
         self._read: dict[Place, _Reading] = {}
 
     # Partitions
@@ -59,7 +60,7 @@ class Unfinished:
         """Partitions are ours from now on, with what has to be read again."""
         for place in places:
             if hand := self._hand.pop(place, None):
-                self._left.setdefault(place, set()).update(hand)
+                self._left.setdefault(place, {}).update(hand)
             reading = self._read[place] = _Reading()
             if (gap := gaps.get(place)) is not None:
                 reading.next, reading.floor, reading.gap = gap.mark, gap.committed, gap
@@ -87,7 +88,9 @@ class Unfinished:
             reading, left = self._read[place], self._left.get(place)
             if reading.next is None:
                 reading.next = records[0][OFFSET]
-            new = records if left is None else [r for r in records if r[OFFSET] not in left]
+            new = records
+            if left is not None:
+                new = [r for r in records if left.get(r[OFFSET]) != r[TIMESTAMP]]
             if new:
                 found.append(Run(place, new))
         return found
@@ -104,24 +107,26 @@ class Unfinished:
         reading = self._read.get(place)
         return 0 if reading is None else reading.floor
 
-    def raise_floor(self, place: Place, offset: int) -> None:
-        """What lies below `offset` may have been run."""
+    def raise_floor(self, place: Place, offset: int, read_from: int) -> None:
+        """What lies below `offset` may have been run, and may yet be read from `read_from` on."""
         reading = self._read[place]
         reading.floor = max(reading.floor, offset)
+        if reading.next is None:
+            reading.next = read_from
 
     def delivered(self, place: Place, records: Sequence[Record]) -> None:
         """Records of the present assignment are in hand, in order."""
-        offsets = [record[OFFSET] for record in records]
-        self._hand.setdefault(place, {}).update(dict.fromkeys(offsets))
-        self._read[place].next = offsets[-1] + 1
+        new = {record[OFFSET]: record[TIMESTAMP] for record in records}
+        self._hand.setdefault(place, {}).update(new)
+        self._read[place].next = records[-1][OFFSET] + 1
 
     def finished(self, records: Iterable[Record]) -> None:
         """Records are done, or answered for; claimed rows among them are nobody's."""
         hand, left = self._hand, self._left
         for record in records:
             held = hand.get(record[:2])
-            if held is not None:
-                held.pop(record[OFFSET], None)
+            if held is not None and held.get(record[OFFSET]) == record[TIMESTAMP]:
+                del held[record[OFFSET]]
         if left:
             self._leave(records)
 
@@ -138,8 +143,8 @@ class Unfinished:
     def _leave(self, records: Iterable[Record]) -> None:
         for record in records:
             left = self._left.get(record[:2])
-            if left is not None:
-                left.discard(record[OFFSET])
+            if left is not None and left.get(record[OFFSET]) == record[TIMESTAMP]:
+                del left[record[OFFSET]]
                 if not left:
                     del self._left[record[:2]]
 

@@ -9,8 +9,10 @@ from consumer.intake.events import Place
 from feedback.contract.record import Record
 
 
-def records(place: Place, offsets: Iterable[int], value: bytes = b"{}") -> list[Record]:
-    return [(*place, offset, 0, None, value, [], "a.b", None) for offset in offsets]
+def records(
+    place: Place, offsets: Iterable[int], value: bytes = b"{}", *, timestamp: int = 0
+) -> list[Record]:
+    return [(*place, offset, timestamp, None, value, [], "a.b", None) for offset in offsets]
 
 
 def run_of(place: Place, offsets: Iterable[int], value: bytes = b"{}") -> Run:

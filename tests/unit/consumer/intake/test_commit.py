@@ -21,6 +21,7 @@ from consumer.intake.events import (
     SendCommit,
 )
 from consumer.intake.flow_control import NO_ROOM, Room
+from consumer.intake.unfinished import Unfinished
 from feedback.contract.record import OFFSET
 from tests.support.consumer_records import records
 
@@ -343,6 +344,24 @@ def test_an_offset_that_was_put_back_is_committed_again_at_once_and_not_run_agai
     assert bench.next() == [SendCommit({A: 3}, "1;me-3;")]
     bench.poll(B, 4, 5, 6)
     assert bench.commit.held == 2
+
+
+def test_an_offset_that_was_put_back_is_told_with_what_is_to_be_read_before_it() -> None:
+    bench = Bench()
+    bench.commit = Commit(bench.assignment, "me", Unfinished())
+    bench.commit.assigned([A])
+    bench.poll(A, 0, 1)
+    bench.next()
+    bench.commit.connection_lost()
+    assert delivered(bench.answer()) == [(0, 0), (0, 1)]
+    bench.commit.given_up(records(A, [0, 1]))
+    bench.commit.revoked([A])
+    bench.commit.rejoined()
+    # Late bytes have put the offset back to where all was finished, so there is no gap.
+    bench.commit.assigned([A])
+    assert bench.next() == [ReadBack((A,))]
+    [sent] = bench.found({A: (0, "1;me-0;0")})
+    assert sent == SendCommit({A: 2}, "1;me-2;", {A: (0, 0)})
 
 
 @pytest.mark.parametrize("found", [(0, "1;other-9;"), (0, ""), (0, None), (-1001, ""), (9, "x")])

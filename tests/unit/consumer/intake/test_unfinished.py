@@ -60,9 +60,9 @@ class Reader:
     def assign(self, gap: UnfinishedGap | None = None) -> None:
         self.unfinished.assigned([A], {} if gap is None else {A: gap})
 
-    def read(self, *offsets: int) -> list[Record]:
+    def read(self, *offsets: int, timestamp: int = 0) -> list[Record]:
         """Polled, committed, confirmed; returns what is delivered."""
-        found = self.unfinished.polled([Run(A, records(A, offsets))])
+        found = self.unfinished.polled([Run(A, records(A, offsets, timestamp=timestamp))])
         if not found:
             return []
         delivered = self.unfinished.marked(A, found[0].records)
@@ -145,6 +145,27 @@ def test_another_log_has_offsets_of_its_own() -> None:
     reader.unfinished.restarted([A])
     assert [is_read_again(r) for r in reader.read(0, 1)] == [False, False]
     assert (reader.unfinished.floor(A), reader.mark(2)) == (0, (0, 0))
+
+
+def test_a_topic_made_anew_has_other_records_at_the_same_offsets() -> None:
+    reader = Reader()
+    reader.read(0, 1, 2, timestamp=1)
+    reader.unfinished.revoked([A])  # the topic is deleted while they run, and made anew
+    reader.assign()
+    assert [r[OFFSET] for r in reader.read(0, 1, timestamp=2)] == [0, 1]
+    reader.unfinished.finished(records(A, [0, 1, 2], timestamp=1))
+    assert reader.mark(2) == (0, 0)
+    reader.unfinished.finished(records(A, [0, 1], timestamp=2))
+    assert reader.mark(2) == (2, 0)
+
+
+def test_the_end_of_a_record_says_nothing_of_the_log_that_came_in_its_place() -> None:
+    reader = Reader()
+    reader.read(0, 1, timestamp=1)
+    reader.unfinished.restarted([A])
+    reader.read(0, 1, timestamp=2)
+    reader.unfinished.finished(records(A, [0, 1], timestamp=1))
+    assert reader.mark(2) == (0, 0)
 
 
 def test_marks_are_told_anew_once_they_have_risen() -> None:

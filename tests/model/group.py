@@ -274,7 +274,7 @@ class World:
         for key, _ in done:
             del process.hand[key]
             self.finished.add(key)
-        process.commit.finished([item for _, item in done])
+        process.commit.marks.finished([item for _, item in done])
 
     def give_up(self, process: Process, places: Iterable[Place]) -> None:
         """What has not started of these partitions is left to their next owner."""
@@ -283,7 +283,7 @@ class World:
             if key[0] in wanted and self.random.random() < 0.7:
                 unstarted.append(item)
                 del process.hand[key]
-        process.commit.given_up(unstarted)
+        process.commit.marks.given_up(unstarted)
 
     def let_go(self, process: Process, places: list[Place]) -> None:
         """Partitions are let go in peace: the last commit is not waited for, and may be lost."""

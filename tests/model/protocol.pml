@@ -5,7 +5,7 @@
  * variants with one rule broken (-DNO_TOKEN and so on), each of which must fail.
  *
  * What stands for which code:
- *   polls, commits, hears, reads back, again   consumer/intake/commit.py, commit_errors.py
+ *   polls, commits, hears, reads back, again   consumer/intake/commit.py, open_commit.py, settlement.py
  *   marks, what is unfinished, in hand         consumer/intake/unfinished.py, offset_metadata.py
  *   asks where to begin                        consumer/intake/starting_points.py
  *   is asked to give up, says its last word    consumer/intake/letting_go.py, processing/pool/departed_records.py

@@ -19,6 +19,9 @@ FLOOR = 90.0
 
 MODULES = (
     "consumer/intake/commit.py",
+    "consumer/intake/open_commit.py",
+    "consumer/intake/settlement.py",
+    "consumer/intake/marks.py",
     "consumer/intake/assignment.py",
     "consumer/intake/flow_control.py",
     "processing/pool/lanes.py",

@@ -354,7 +354,7 @@ def test_an_offset_that_was_put_back_is_told_with_what_is_to_be_read_before_it()
     bench.next()
     bench.commit.connection_lost()
     assert delivered(bench.answer()) == [(0, 0), (0, 1)]
-    bench.commit.given_up(records(A, [0, 1]))
+    bench.commit.marks.given_up(records(A, [0, 1]))
     bench.commit.revoked([A])
     bench.commit.rejoined()
     # Late bytes have put the offset back to where all was finished, so there is no gap.

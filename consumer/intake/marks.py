@@ -1,0 +1,113 @@
+"""The low marks that commits tell: when, and as a last word before partitions are let go. Pure.
+
+With nothing read again (`read_again` off) there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from consumer.intake.assignment import Run
+from consumer.intake.events import Place
+from consumer.intake.offset_metadata import UnfinishedGap
+from consumer.intake.open_commit import Piece
+from consumer.intake.unfinished import Unfinished
+from feedback.contract.record import Record
+
+TELL_PAUSE: Final = 1.0
+"""Seconds between two commits that only tell low marks."""
+
+
+class Marks:
+    """What commits tell of what is not finished. `unfinished`: None where nothing is read again."""
+
+    def __init__(self, unfinished: Unfinished | None, token: str) -> None:
+        """`token`: what every token of this process's begins with."""
+        self.unfinished = unfinished
+        self._token = token
+        self._tell_at = 0.0
+        self._going = False
+        """The group is about to be left in peace."""
+
+    # What happens to partitions and records
+
+    def assigned(self, places: Sequence[Place], gaps: Mapping[Place, UnfinishedGap]) -> None:
+        """Partitions are ours from now on, with what has to be read again."""
+        if self.unfinished is not None:
+            self.unfinished.assigned(places, {p: self._alive(gap) for p, gap in gaps.items()})
+
+    def _alive(self, gap: UnfinishedGap) -> UnfinishedGap:
+        """A gap of this process's own: that time has not ended it."""
+        own = gap.token.startswith(self._token)
+        return gap._replace(times=max(0, gap.times - 1)) if own else gap
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        """Partitions are gone."""
+        if self.unfinished is not None:
+            self.unfinished.revoked(places)
+
+    def restarted(self, places: Sequence[Place]) -> None:
+        """Partitions have another log."""
+        if self.unfinished is not None:
+            self.unfinished.restarted(places)
+
+    def polled(self, runs: Iterable[Run]) -> Iterable[Run]:
+        """What was read, without what is in hand from an earlier assignment."""
+        return runs if self.unfinished is None else self.unfinished.polled(runs)
+
+    def finished(self, records: Iterable[Record]) -> None:
+        """Records are done, or answered for."""
+        if self.unfinished is not None:
+            self.unfinished.finished(records)
+
+    def given_up(self, records: Iterable[Record]) -> None:
+        """Delivered records will not start here: the next owner of their partition has them."""
+        if self.unfinished is not None:
+            self.unfinished.given_up(records)
+
+    # What is told
+
+    def of(self, pieces: Mapping[Place, Piece]) -> dict[Place, tuple[int, int]]:
+        """The marks to tell with a commit of these shares, which are noted on them."""
+        unfinished, marks = self.unfinished, {}
+        if unfinished is not None:
+            for place, piece in pieces.items():
+                mark = unfinished.mark(place, piece.offset, going=self._going)
+                marks[place] = piece.mark = mark
+        return marks
+
+    def least(self, place: Place, offset: int) -> int:
+        """The offset to commit: none of a partition's may lie below where its gap ends."""
+        return offset if self.unfinished is None else max(offset, self.unfinished.floor(place))
+
+    def risen(self, now: float) -> dict[Place, int]:
+        """Partitions whose mark is worth a commit of its own, and the offset of that."""
+        if self.unfinished is None or now < self._tell_at:
+            return {}
+        self._tell_at = now + TELL_PAUSE
+        return self.unfinished.risen(going=self._going)
+
+    def going(self, now: float) -> None:
+        """The group is about to be left in peace: what has risen may be told at once."""
+        self._going, self._tell_at = True, now
+
+    def last_words(
+        self, places: Iterable[Place], open_offsets: Mapping[Place, int]
+    ) -> tuple[dict[Place, int], dict[Place, tuple[int, int]]]:
+        """(offsets, marks) of the commit before partitions are let go.
+
+        `open_offsets`: of the open commit's shares of them, as far as those are still ours.
+        """
+        offsets: dict[Place, int] = {}
+        marks: dict[Place, tuple[int, int]] = {}
+        unfinished = self.unfinished
+        if unfinished is None:
+            return offsets, marks
+        for place in places:
+            # The open one may have landed, and no commit goes backwards.
+            offset = open_offsets.get(place, unfinished.committed(place))
+            if offset is not None:
+                offsets[place] = offset
+                marks[place] = unfinished.mark(place, offset, going=True)
+        return offsets, marks

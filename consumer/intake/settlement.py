@@ -1,0 +1,122 @@
+"""What becomes of records once their commit is decided: delivered, dropped or lost. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from consumer.intake.assignment import Assignment, Buffer
+from consumer.intake.commit_errors import Verdict
+from consumer.intake.events import Action, Deliver, Drop, Place
+from consumer.intake.offset_repair import OffsetRepair
+from consumer.intake.open_commit import OpenCommit, Piece
+from consumer.intake.unfinished import Unfinished
+from feedback.contract.record import Record, is_read_again, kind_of
+
+
+class Settlement:
+    """Takes shares out of the open commit, and records out of the buffer."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        buffer: Buffer,
+        repair: OffsetRepair,
+        unfinished: Unfinished | None,
+    ) -> None:
+        """`unfinished`: None where nothing is read again."""
+        self._assignment = assignment
+        self._buffer = buffer
+        self._repair = repair
+        self._unfinished = unfinished
+        self.counts: Counter[str] = Counter()
+        """Records by outcome: "confirmed", "read again", "drop:<cause>"."""
+        self.lost: Counter[str] = Counter()
+        """Kind -> records dropped although their commit may have landed: then nobody runs them."""
+
+    def landed(self, commit: OpenCommit, places: Sequence[Place]) -> list[Action]:
+        """These shares are the group's offsets, with our token."""
+        if self._unfinished is not None:
+            return self._deliver_owned(commit, places, self._unfinished)
+        records: list[Record] = []
+        for place in places:
+            piece = commit.pieces.pop(place)
+            records += piece.records
+            generation = self._assignment.generation(place)
+            came_back = generation not in (None, piece.generation)
+            if generation is None or (came_back and self._assignment.restarted(place)):
+                continue  # another's now, or an offset of a log that is gone
+            self._repair.committed(place, piece.offset)
+            if came_back:  # while this was unclear: what it reads again is delivered here
+                self._skip(place, piece.offset)
+        self.counts["confirmed"] += len(records)
+        return [Deliver(records)] if records else []
+
+    def _deliver_owned(
+        self, commit: OpenCommit, places: Sequence[Place], unfinished: Unfinished
+    ) -> list[Action]:
+        """What is not ours any more, or was assigned anew, is read from its low mark."""
+        actions: list[Action] = []
+        records: list[Record] = []
+        for place in places:
+            piece = commit.pieces.pop(place)
+            if self._assignment.generation(place) != piece.generation:
+                actions += self.dropped(place, len(piece.records), "read again by its next owner")
+                continue
+            self._repair.committed(place, piece.offset)
+            if piece.mark is not None:
+                unfinished.told(place, piece.offset, piece.mark)
+            if piece.records:
+                marked = unfinished.marked(place, piece.records)
+                self.counts["read again"] += sum(map(is_read_again, marked))
+                unfinished.delivered(place, marked)
+                records += marked
+        self.counts["confirmed"] += len(records)
+        return [*actions, Deliver(records)] if records else actions
+
+    def not_landed(self, commit: OpenCommit, place: Place, *, read_again: bool) -> list[Action]:
+        """A share that is not the group's offset stays only to be sent again."""
+        piece = commit.pieces[place]
+        if self._assignment.generation(place) != piece.generation:
+            cause = "not ours any more"
+        elif commit.verdict is Verdict.AGAIN:
+            return []
+        else:
+            cause = "fatal error" if commit.verdict is Verdict.FATAL else "put out of the group"
+        del commit.pieces[place]
+        if not read_again:
+            return self._lose(place, piece, cause)
+        return self.dropped(place, len(piece.records), cause)
+
+    def undecided(self, commit: OpenCommit) -> list[Action]:
+        """The outcome of what is left of a commit did not become known in time."""
+        pieces = commit.pieces.items()
+        return [a for place, piece in pieces for a in self._lose(place, piece, "undecided")]
+
+    def put_back(self, place: Place, offset: int, read_from: int) -> None:
+        """Records below `offset` were taken before, and are read from `read_from` on once more."""
+        if self._unfinished is None:
+            self._skip(place, offset)
+        else:
+            self._unfinished.raise_floor(place, offset, read_from)
+
+    def _skip(self, place: Place, offset: int) -> None:
+        """What is delivered here already is not taken again."""
+        self._assignment.raise_watermark(place, offset - 1)
+        self.counts["drop:taken before"] += self._buffer.drop_below(place, offset)
+
+    def drop_buffered(self, places: Iterable[Place], cause: str) -> list[Action]:
+        """What was not committed of these partitions is left to whoever owns them next."""
+        return [a for place in places for a in self.dropped(place, self._buffer.drop(place), cause)]
+
+    def dropped(self, place: Place, count: int, cause: str) -> list[Action]:
+        """So many records of a partition won't run here."""
+        if not count:
+            return []
+        self.counts[f"drop:{cause}"] += count
+        return [Drop(place, count, cause)]
+
+    def _lose(self, place: Place, piece: Piece, cause: str) -> list[Action]:
+        if self._unfinished is None:  # else the next owner reads it, or reads it again
+            self.lost.update(map(kind_of, piece.records))
+        return self.dropped(place, len(piece.records), cause)

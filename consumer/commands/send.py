@@ -146,14 +146,14 @@ def _payload(text: str | None) -> bytes:
     if text is None:
         return EMPTY
     data = sys.stdin.buffer.read() if text == "-" else text.encode()
-    return _checked(data, "PAYLOAD")
+    return _checked(data, "PAYLOAD", EXIT_USAGE)
 
 
-def _checked(data: bytes, place: str) -> bytes:
+def _checked(data: bytes, place: str, code: int) -> bytes:
     try:
         parse_json(data)
     except ValueError as error:
-        fail(f"{place} is not JSON: {error}")
+        fail(f"{place} is not JSON: {error}", code)
     return data
 
 
@@ -165,7 +165,9 @@ def _lines(file: str, id: str | None, common: dict[str, Any]) -> Iterator[Reques
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             own = {} if id is None else {"request_id": f"{id}-{number}"}
-            yield RequestToSend(_checked(line, f"line {number} of {file}"), common | own)
+            yield RequestToSend(
+                _checked(line, f"line {number} of {file}", EXIT_FAILED), common | own
+            )
 
 
 def _track(lines: Sequence[RequestToSend]) -> Iterable[RequestToSend]:

@@ -212,9 +212,7 @@ class Service:
         """Goes through the phases until nothing is left, or nothing more may be waited for."""
         self._fatal = self._fatal or self._pool.fatal or self._loop.fatal
         if self._fatal:
-            *details, reason = self._fatal.splitlines()
-            more = {"details": "\n".join(details)} if details and self._json_logs else {}
-            self._log.error("ending", reason=reason, **more)
+            self._log.error("ending", **self._why())
         if self._phase is Phase.RUNNING:
             self._shutdown.signal(time.monotonic())
         if self._pool.fatal:
@@ -232,6 +230,15 @@ class Service:
                 # Whatever is wrong with the rest: what runs may come to its end.
                 self._pool.step(START_WAIT)
                 self._on_signal()
+
+    def _why(self) -> dict[str, str]:
+        """What the line "ending" says of the reason: nothing where that is about to be printed."""
+        *details, reason = (self._fatal or "").splitlines()
+        if self._json_logs:
+            return (
+                {"reason": reason, "details": "\n".join(details)} if details else {"reason": reason}
+            )
+        return {"reason": reason} if self._pool.in_hand else {}
 
     def _broke(self, error: Exception) -> None:
         """Nobody foresaw this: a bug, or a system that is out of threads or memory."""

@@ -83,7 +83,9 @@ class Child:
         if code is None:
             return "runs"
         if code < 0:
-            return f"signal {signal.Signals(-code).name}"
+            # Real-time signals have no names.
+            known = -code in set(signal.Signals)
+            return f"signal {signal.Signals(-code).name if known else -code}"
         return f"exit code {code}"
 
     def close(self) -> None:

@@ -54,10 +54,9 @@ def at_work(
 
 def request_id(record: Record) -> str | None:
     """The id in a record's headers, where there is one that can be read."""
-    for name, value in record[HEADERS] or ():
-        if name == "ce_id" and value is not None:
-            return value.decode("utf-8", "replace")
-    return None
+    # Of two headers of one name the last one counts, as in the envelope.
+    value = dict(record[HEADERS] or ()).get("ce_id")
+    return None if value is None else value.decode("utf-8", "replace")
 
 
 def facts_of(record: Record | None) -> dict[str, Any]:

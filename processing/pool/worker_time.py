@@ -36,6 +36,9 @@ ANSWERED: Final = 0.0005
 MOST_REMEMBERED: Final = 1000
 """Shares whose clocks are kept."""
 
+MOST_KINDS: Final = 10_000
+"""Kinds whose seconds are known at once: anybody can make up types."""
+
 
 class Costs:
     """Mean seconds per request and kind, recent measurements weighing most.
@@ -61,7 +64,10 @@ class Costs:
         if known is not None:
             weight = 1.0 - (1.0 - WEIGHT) ** count
             mean = known + weight * (mean - known)
+        self._means.pop(kind, None)
         self._means[kind] = mean
+        if len(self._means) > MOST_KINDS:
+            del self._means[next(iter(self._means))]  # was measured longest ago
         if alone and mean <= CHUNK_SECONDS:
             self.version += 1
 

@@ -71,6 +71,7 @@ def test_the_cause_is_told_once_and_last(run: Run, tmp_path: Path, name: str) ->
     lines = done.stderr.splitlines()
     assert lines[-1].startswith("oncepool: ")
     assert cause in lines[-1]
+    assert done.stderr.count(cause) == 1
     assert "Traceback" not in done.stderr
     assert "processing/" not in done.stderr  # frames of ours help nobody
     messages = [orjson.loads(line)["message"] for line in lines if line.startswith("{")]

@@ -328,21 +328,21 @@ def test_send_a_request_a_line(client: FakeClient, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments,message",
+    "arguments,message,code",
     [
-        (("{oops",), "PAYLOAD is not JSON"),
-        (("--file", "bad.jsonl"), "line 2 of bad.jsonl is not JSON"),
-        (("--file", "missing"), "missing can't be read"),
+        (("{oops",), "PAYLOAD is not JSON", 2),
+        (("--file", "bad.jsonl"), "line 2 of bad.jsonl is not JSON", 1),
+        (("--file", "missing"), "missing can't be read", 1),
     ],
 )
 def test_send_refuses_what_is_not_json_before_anything_is_sent(
-    client: FakeClient, tmp_path: Path, arguments: tuple[str, ...], message: str
+    client: FakeClient, tmp_path: Path, arguments: tuple[str, ...], message: str, code: int
 ) -> None:
     (tmp_path / "bad.jsonl").write_text("{}\nno\n")
 
     result = oncepool("send", "a", *arguments)
 
-    assert result.exit_code == 1
+    assert result.exit_code == code
     assert message in result.stderr
     assert client.sent == []
 

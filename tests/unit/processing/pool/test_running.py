@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from feedback.contract.record import Record
 from processing.ipc.progress import Running
-from processing.pool.running import running_requests
+from processing.pool.running import request_id, running_requests
 
 
 def record(offset: int) -> Record:
@@ -26,6 +26,11 @@ def test_the_request_under_the_slot_is_named() -> None:
     assert (row["request_id"], row["worker"]) == ("r1", 0)
     assert row["since"] == "2030-05-17T12:29:50.000Z"
     assert row["record"].endswith("/1")
+
+
+def test_of_two_ids_the_last_one_counts_as_in_the_envelope() -> None:
+    headers = [("ce_id", b"first"), ("ce_id", b"last")]
+    assert request_id(("t", 0, 1, 0, None, b"{}", headers, "a.b", None)) == "last"
 
 
 def test_a_chunk_that_is_gone_by_now_is_left_out() -> None:

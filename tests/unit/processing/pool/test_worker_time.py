@@ -12,7 +12,14 @@ from feedback.contract.record import TYPE, Record
 from processing.ipc.frames import Report, RunChunk
 from processing.pool.actions import Send, Spawn
 from processing.pool.pool import Pool
-from processing.pool.worker_time import ANSWERED, CHUNK_SECONDS, Costs, TimeShares, done_by_kind
+from processing.pool.worker_time import (
+    ANSWERED,
+    CHUNK_SECONDS,
+    MOST_KINDS,
+    Costs,
+    TimeShares,
+    done_by_kind,
+)
 from processing.settings import PoolSettings
 
 # Many steps of pure code, three times slower where its branches are measured.
@@ -99,6 +106,17 @@ def worked(*kinds: str, until: float = 400.0) -> dict[str, float]:
 def test_kinds_share_the_workers_time_not_their_turns(kinds: tuple[str, str]) -> None:
     got = worked(*kinds)
     assert 0.4 < got[kinds[0]] / sum(got.values()) < 0.6, got
+
+
+def test_types_that_somebody_makes_up_do_not_fill_the_memory() -> None:
+    costs = Costs()
+    costs.observe("pay", 1, 0.001)
+    for n in range(MOST_KINDS + 100):
+        costs.observe(f"made up {n}", 0, 0.0)
+        costs.observe("pay", 1, 0.001)
+    assert len(costs._means) == MOST_KINDS
+    assert costs.of("pay") == pytest.approx(0.001)
+    assert costs.of("made up 0") is None
 
 
 def test_what_no_handler_runs_for_goes_in_company_after_the_first() -> None:

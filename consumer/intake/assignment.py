@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from consumer.intake.events import Place
 from consumer.intake.flow_control import Room
-from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record, record_size
+from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record, record_size, size_of
 
 _place_of = itemgetter(TOPIC, PARTITION)
 _offset_of = itemgetter(OFFSET)
@@ -170,7 +170,7 @@ class Buffer:
         """Appends records and returns their size in bytes."""
         total = 0
         for place, records in runs:
-            size = sum(map(record_size, records))
+            size = size_of(records)
             queue = self._queues.setdefault(place, _Queue())
             queue.records += records
             queue.size += size

@@ -126,6 +126,8 @@ class Deliver:
     """These records are ours to run: their offsets are committed with our token."""
 
     records: list[Record]
+    size: int
+    """Bytes of them."""
 
 
 @dataclass(frozen=True, slots=True)

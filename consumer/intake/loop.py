@@ -247,8 +247,8 @@ class Loop:
     def _act(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case Deliver(records):
-                    self._pool.submit(records)
+                case Deliver(records, size):
+                    self._pool.submit(records, size)
                 case SendCommit(offsets, metadata, marks):
                     refused = self._kafka.commit(offsets, metadata, marks)
                     if refused is not None:

@@ -83,8 +83,8 @@ class WorkerPool(Protocol):
     def workers_start(self) -> bool:
         """False while nobody is there and the last worker that was started failed."""
 
-    def submit(self, records: Sequence[Record]) -> None:
-        """Takes records whose offsets are committed, each partition's in order."""
+    def submit(self, records: Sequence[Record], size: int) -> None:
+        """Takes records whose offsets are committed, each partition's in order; bytes of them."""
 
     def take_departed(self) -> tuple[list[Record], list[Record]]:
         """What is done or answered for, and what was given up, since it was asked last."""

@@ -39,9 +39,11 @@ class Settlement:
         if self._unfinished is not None:
             return self._deliver_owned(commit, places, self._unfinished)
         records: list[Record] = []
+        size = 0
         for place in places:
             piece = commit.pieces.pop(place)
             records += piece.records
+            size += piece.size
             generation = self._assignment.generation(place)
             came_back = generation not in (None, piece.generation)
             if generation is None or (came_back and self._assignment.restarted(place)):
@@ -50,7 +52,7 @@ class Settlement:
             if came_back:  # while this was unclear: what it reads again is delivered here
                 self._skip(place, piece.offset)
         self.counts["confirmed"] += len(records)
-        return [Deliver(records)] if records else []
+        return [Deliver(records, size)] if records else []
 
     def _deliver_owned(
         self, commit: OpenCommit, places: Sequence[Place], unfinished: Unfinished
@@ -58,6 +60,7 @@ class Settlement:
         """What is not ours any more, or was assigned anew, is read from its low mark."""
         actions: list[Action] = []
         records: list[Record] = []
+        size = 0
         for place in places:
             piece = commit.pieces.pop(place)
             if self._assignment.generation(place) != piece.generation:
@@ -71,8 +74,9 @@ class Settlement:
                 self.counts["read again"] += sum(map(is_read_again, marked))
                 unfinished.delivered(place, marked)
                 records += marked
+                size += piece.size
         self.counts["confirmed"] += len(records)
-        return [*actions, Deliver(records)] if records else actions
+        return [*actions, Deliver(records, size)] if records else actions
 
     def not_landed(self, commit: OpenCommit, place: Place, *, read_again: bool) -> list[Action]:
         """A share that is not the group's offset stays only to be sent again."""

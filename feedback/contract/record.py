@@ -10,6 +10,7 @@ partition and offset are NOWHERE: its message's place stands in the row.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
@@ -59,6 +60,11 @@ def record_size(record: Record) -> int:
             if content is not None:
                 size += len(content)
     return size
+
+
+def size_of(records: Iterable[Record]) -> int:
+    """The same of several."""
+    return sum(map(record_size, records))
 
 
 def kind_of(record: Record) -> str:

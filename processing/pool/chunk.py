@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from feedback.contract.record import Record, kind_of, record_size
@@ -47,7 +47,7 @@ class Chunk:
 
     __slots__ = (
         "alone", "blocked", "due", "first_sent", "gone", "limited", "number", "records", "seconds",
-        "suspect", "worker",
+        "size", "suspect", "worker",
     )  # fmt: skip
 
     def __init__(self, number: int, worker: int) -> None:
@@ -68,6 +68,8 @@ class Chunk:
         """How many of its records come from the waiting queue."""
         self.seconds = 0.0
         """What it is expected to take."""
+        self.size = 0
+        """Bytes of its records."""
         self.first_sent: dict[int, Turn] = {}
         """Index -> where that record was first sent, where this is not the first time."""
 
@@ -79,6 +81,12 @@ class Chunk:
         """The records that are still this chunk's, with their indices."""
         gone = self.gone
         return ((i, r) for i, r in enumerate(self.records) if i not in gone)
+
+    def take_done(self, back: Collection[int]) -> list[Record]:
+        """Takes out what it is done with: all but those that came or come `back`."""
+        done = {i: r for i, r in self.remaining() if i not in back}
+        self.gone.update(done)
+        return list(done.values())
 
     def add(self, held: Held) -> None:
         """Adds a record that has waited."""
@@ -95,7 +103,7 @@ class Chunk:
 class Filling:
     """What a chunk may still take, and where it takes it from."""
 
-    __slots__ = ("_chunk", "_costs", "_full", "_limit", "_limited", "_queues", "_size", "_table")
+    __slots__ = ("_chunk", "_costs", "_full", "_limit", "_limited", "_queues", "_table")
 
     def __init__(
         self, chunk: Chunk, limit: int, table: LaneOrder, queues: Queues, costs: Costs
@@ -106,7 +114,6 @@ class Filling:
         self._queues = queues
         self._limited = queues.limited
         self._costs = costs
-        self._size = 0
         self._full = self._limit <= 0
         chunk.seconds = OVERHEAD
 
@@ -200,11 +207,12 @@ class Filling:
 
     def _fits(self, record: Record, cost: float) -> bool:
         """Whether a record of that cost fits; it counts then. The chunk is full where not."""
-        chunk, size = self._chunk, self._size + record_size(record)
+        chunk = self._chunk
+        size = chunk.size + record_size(record)
         if size > CHUNK_BYTES and chunk.records:
             self._full = True
             return False
-        self._size = size
+        chunk.size = size
         chunk.seconds += cost
         count = len(chunk.records) + 1
         self._full = count >= self._limit or chunk.seconds >= CHUNK_SECONDS + OVERHEAD

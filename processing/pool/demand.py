@@ -95,10 +95,11 @@ class Demand:
         """A new maintenance process knows nothing of what was wanted of the old one."""
         self._open = None
 
-    def came(self, order: int, records: Sequence[Record], now: float) -> None:
-        """The maintenance process brought rows."""
+    def came(self, order: int, records: Sequence[Record], now: float) -> int:
+        """The maintenance process brought rows; bytes of them."""
         if order == self._open:
             self._open = None
+        before = self._bytes
         for record in records:
             size = record_size(record)
             self.hand[claim_of(record)] = size
@@ -106,6 +107,7 @@ class Demand:
             # Growth counts at once: the next rows must not be as many of a size that is the past.
             self._mean = max(size, self._mean + 0.02 * (size - self._mean))
         self._filled, self._done = now, 0
+        return self._bytes - before
 
     def went(self, records: Iterable[Record]) -> None:
         """Records are no longer in hand."""

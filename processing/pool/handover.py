@@ -9,7 +9,7 @@ from feedback.contract.record import (
     Record,
     claim_of,
     is_due,
-    record_size,
+    size_of,
 )
 from feedback.contract.states import (
     CANCELLED,
@@ -47,8 +47,7 @@ class Handover:
     @property
     def size(self) -> int:
         """The same in bytes."""
-        kept = sum(map(record_size, self._kept)) if self._kept else 0
-        return self._maintenance.refusing_bytes + kept
+        return self._maintenance.refusing_bytes + size_of(self._kept)
 
     @property
     def records(self) -> list[Record]:
@@ -57,7 +56,7 @@ class Handover:
 
     def database_back(self) -> None:
         """The database can be reached: what was kept for it may run."""
-        self._pool.submit(self._kept)
+        self._pool.submit(self._kept, size_of(self._kept))
         self._kept.clear()
 
     def refuse_unstarted(self, code: str) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from feedback.contract.record import Record, is_due, kind_of
+from feedback.contract.record import Record, is_due, kind_of, record_size
 from processing.ipc.frames import Suspect
 from processing.pool.chunk import Chunk, Filling, Held
 from processing.pool.lane_order import BEFORE_ALL, LaneOrder
@@ -154,6 +154,7 @@ class Lanes:
         if not room:
             return False
         chunk.add(held)
+        chunk.size = record_size(held.record)
         chunk.suspect = held.suspect
         chunk.alone = True
         chunk.seconds = self._costs.expected(kind)

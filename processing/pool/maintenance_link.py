@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from feedback.contract.record import Record, record_size
+from feedback.contract.record import Record, size_of
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
 from processing.ipc.frames import (
@@ -183,7 +183,7 @@ class MaintenanceLink:
 
     def _hand_over(self, part: _Part) -> None:
         part.left = len(part.frame.records)
-        part.size = sum(map(record_size, part.frame.records))
+        part.size = size_of(part.frame.records)
         self.send(part.frame)
 
     def _answered(self, number: int, count: int) -> None:

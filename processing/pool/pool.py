@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from feedback.contract.record import Record, is_due, kind_of, record_size
+from feedback.contract.record import Record, is_due, kind_of, size_of
 from processing.ipc.frames import (
     CountKey,
     LimitsFound,
@@ -78,10 +78,13 @@ class Pool:
 
     # Work
 
-    def submit(self, records: Sequence[Record]) -> None:
-        """Takes records whose offsets are committed, each partition's in order."""
+    def submit(self, records: Sequence[Record], size: int | None = None) -> None:
+        """Takes records whose offsets are committed, each partition's in order.
+
+        `size` is bytes of them, None where nobody has counted.
+        """
         self.in_hand += len(records)
-        self.in_hand_bytes += sum(map(record_size, records))
+        self.in_hand_bytes += size_of(records) if size is None else size
         if elsewhere := self.caps.elsewhere:
             self._elsewhere += [r for r in records if kind_of(r) in elsewhere]
             records = [r for r in records if kind_of(r) not in elsewhere]
@@ -132,15 +135,13 @@ class Pool:
 
     def claimed(self, order: int, rows: Sequence[tuple[Record, str | None]], now: float) -> None:
         """Rows were claimed: (record, verdict), those that are due first first."""
-        self.wants.came(order, [record for record, _ in rows], now)
-        self.submit([record for record, verdict in rows if verdict is None])
+        size = self.wants.came(order, [record for record, _ in rows], now)
+        self.submit([record for record, verdict in rows if verdict is None], size)
         for record, verdict in rows:
-            if verdict is None:
-                continue
-            self.in_hand += 1
-            self.in_hand_bytes += record_size(record)
-            # The row itself says how often it crashed.
-            self.lanes.submit_suspect(record, Suspect(verdict, (), ()))
+            if verdict is not None:
+                self.in_hand += 1
+                # The row itself says how often it crashed.
+                self.lanes.submit_suspect(record, Suspect(verdict, (), ()))
 
     def new_maintenance(self) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand."""
@@ -233,15 +234,18 @@ class Pool:
         back = {*report.returned, *unclear}
         worker.returns += bool(back)
         del worker.backends[:-1]  # what the next chunk may have to do with
-        done = {i: r for i, r in chunk.remaining() if i not in back}
-        for kind, count, seconds in done_by_kind(done.values(), report.times):
+        whole = not back and not chunk.gone  # as nearly always
+        done = chunk.records if whole else chunk.take_done(back)
+        for kind, count, seconds in done_by_kind(done, report.times):
             self.costs.observe(kind, count, seconds)
         self.counts.update(report.counts)
-        self._forget(list(done.values()))
-        self.departures.done(done.values())
-        chunk.gone.update(done)
-        # Whose connection broke goes alone: it may be what broke it.
-        self.lanes.put_back(chunk, unclear, alone=not report.database_up)
+        self._forget(done, chunk.size if whole else None)
+        self.departures.done(done)
+        if whole:
+            self.lanes.release(chunk)
+        else:
+            # Whose connection broke goes alone: it may be what broke it.
+            self.lanes.put_back(chunk, unclear, alone=not report.database_up)
         actions: list[Action] = []
         if report.due_in is not None:
             actions.append(Tell(RowDueIn(report.due_in)))
@@ -263,9 +267,9 @@ class Pool:
         """A worker waits to hear whether the database can be reached."""
         return any(worker.suspended for worker in self.workers.values())
 
-    def _forget(self, records: Sequence[Record]) -> None:
+    def _forget(self, records: Sequence[Record], size: int | None = None) -> None:
         self.in_hand -= len(records)
-        self.in_hand_bytes -= sum(map(record_size, records))
+        self.in_hand_bytes -= size_of(records) if size is None else size
         if self.wants.hand:
             self.wants.went(records)
 

@@ -158,9 +158,9 @@ class Supervisor:
         self._pool.database(up=self.maintenance.database_up)
         self._working = True
 
-    def submit(self, records: Sequence[Record]) -> None:
-        """Takes records whose offsets are committed, each partition's in order."""
-        self._pool.submit(records)
+    def submit(self, records: Sequence[Record], size: int | None = None) -> None:
+        """Takes committed records, each partition's in order; `size`: bytes, None: to be counted."""
+        self._pool.submit(records, size)
 
     def stats(self) -> PoolStats:
         """A frozen look at the pool."""

@@ -9,10 +9,13 @@ debt.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from feedback.contract.record import Record, is_due, kind_of
+from feedback.contract.record import TYPE, Record, is_due, kind_of
+
+_type_of: Final = itemgetter(TYPE)
 
 Key = TypeVar("Key", bound=Hashable)
 Place = TypeVar("Place")
@@ -85,10 +88,13 @@ class Costs:
 
 
 def done_by_kind(
-    records: Iterable[Record], times: Mapping[str, tuple[int, float]]
+    records: Collection[Record], times: Mapping[str, tuple[int, float]]
 ) -> Iterable[tuple[str, int, float]]:
     """(kind, requests that ran, seconds) of records that ended; `times`: what handlers took."""
-    for kind in {*map(kind_of, records), *times}:
+    kinds = set(map(_type_of, records))
+    if not all(kinds):
+        kinds = set(map(kind_of, records))
+    for kind in kinds | times.keys():
         yield kind, *times.get(kind, (0, 0.0))
 
 

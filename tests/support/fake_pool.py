@@ -53,13 +53,13 @@ class FakePool:
     def pending(self) -> bool:
         return bool(self.queue)
 
-    def submit(self, records: Sequence[Record]) -> None:
+    def submit(self, records: Sequence[Record], size: int) -> None:
         if self._on_submit is not None:
             self._on_submit(records)
         if self.keep:
             self.submitted.extend(records)
         self.queue.extend(records)
-        self.in_hand_bytes += sum(map(record_size, records))
+        self.in_hand_bytes += size
         self.most_in_hand = max(self.most_in_hand, len(self.queue))
 
     def take_departed(self) -> tuple[list[Record], list[Record]]:
@@ -150,10 +150,10 @@ class FakeSupervisor(FakePool):
             database_up=self.database_up,
         )
 
-    def submit(self, records: Sequence[Record]) -> None:
+    def submit(self, records: Sequence[Record], size: int) -> None:
         if "submit" not in self.calls:
             self.calls.append("submit")
-        super().submit(records)
+        super().submit(records, size)
 
     def step(self, timeout: float) -> None:
         for key, _ in self._selector.select(0):

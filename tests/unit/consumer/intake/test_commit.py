@@ -22,7 +22,7 @@ from consumer.intake.events import (
 )
 from consumer.intake.flow_control import NO_ROOM, Room
 from consumer.intake.unfinished import Unfinished
-from feedback.contract.record import OFFSET
+from feedback.contract.record import OFFSET, size_of
 from tests.support.consumer_records import records
 
 A, B = ("t", 0), ("t", 1)
@@ -169,7 +169,8 @@ def test_what_landed_is_delivered_and_only_the_rest_sent_again(bench: Bench) -> 
 def test_a_read_back_that_fails_is_asked_again(bench: Bench) -> None:
     bench.open()
     bench.answer("_WAIT_COORD")
-    assert bench.found({A: (2, METADATA)}) == [Deliver(records(A, [0, 1]))]
+    both = records(A, [0, 1])
+    assert bench.found({A: (2, METADATA)}) == [Deliver(both, size_of(both))]
     assert bench.next() == []
     assert bench.later() == [ReadBack((B,))]
     assert bench.later() == [], "the answer to that is awaited"

@@ -159,7 +159,7 @@ class Supervisor:
         self._working = True
 
     def submit(self, records: Sequence[Record], size: int | None = None) -> None:
-        """Takes committed records, each partition's in order; `size`: bytes, None: to be counted."""
+        """Takes committed records, each partition's in order; `size`: bytes; None: count them."""
         self._pool.submit(records, size)
 
     def stats(self) -> PoolStats:

@@ -77,7 +77,7 @@ def sort_out(
     """
     result = Dedup()
     for task in tasks:
-        task.stored = found.get(task.envelope.id)
+        before, task.stored = task.stored, found.get(task.envelope.id)
         if task.fingerprint is None and task.claim is None:
             # Nobody could read its payload here: what its row says of it goes on.
             task.reference = None if task.stored is None else task.stored.coalesce_key
@@ -91,7 +91,9 @@ def sort_out(
         elif task.stored is not None and conflicts(task, task.stored, reading):
             result.conflicts.append(task)
             continue
-        elif task.stored is not None and _stands(task, task.stored):
+        elif task.stored is not None and (
+            _stands(task, task.stored) or _ended_meanwhile(task, task.stored, before)
+        ):
             result.answered.append(task)
             continue
         if task.index in decided or _ended_before(task) or not_again(task):
@@ -175,6 +177,16 @@ def _stands(task: Task, stored: StoredRequest) -> bool:
     if stored.state == State.IN_DOUBT:
         return task.handler is None or task.handler.check is None or _ended_before(task)
     return stored.state in FINAL or stored.state in (State.RUNNING, State.WAITING)
+
+
+def _ended_meanwhile(task: Task, stored: StoredRequest, before: StoredRequest | None) -> bool:
+    """Others ended it while its handler ran here, which must not be entered twice.
+
+    They were given its partition, and what it did here is undone: their row is its answer.
+    """
+    if task.started is None or task.handler is None or task.handler.redelivery:
+        return False
+    return before is None or before.run != stored.run
 
 
 def not_again(task: Task) -> bool:

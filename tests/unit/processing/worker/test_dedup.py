@@ -1,0 +1,92 @@
+"""What a look-up says of requests that were looked up, and run, before."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import UTC, datetime
+
+import pytest
+
+from feedback.contract.record import Record
+from feedback.contract.states import HANDLER_ERROR, INSTANCE_DIED, State
+from feedback.journal.rows import StoredRequest
+from processing import App
+from processing.worker.calls import DONE
+from processing.worker.dedup import Dedup, sort_out
+from processing.worker.task import Limits, Task, read_task
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+TYPES = ("once", "often")
+
+
+@pytest.fixture
+def app() -> App:
+    app = App()
+
+    def handle(payload: int) -> None: ...
+
+    app.handler("once", redelivery=False)(handle)
+    app.handler("often")(handle)
+    app.start_worker({})
+    return app
+
+
+def read(app: App, kind: str) -> Task:
+    pairs: list[tuple[str, bytes | None]] = [("ce_id", b"a"), ("ce_type", kind.encode())]
+    record: Record = ("topic", 0, 7, 1_700_000_000_000, None, b"1", pairs, kind, None)
+    task = read_task(app, 0, record, Limits(default_timeout=60, max_payload=100))
+    assert isinstance(task, Task)
+    return task
+
+
+def failed(task: Task, code: str, offset: int, run: int) -> StoredRequest:
+    return StoredRequest(
+        "a", task.envelope.type, State.FAILED, code, 1, run, 0, task.fingerprint, None, None, None,
+        None, None, "topic", 0, offset, 1, None, None, None, NOW, None, NOW, NOW, None, None, False,
+    )  # fmt: skip
+
+
+def look_up(task: Task, row: StoredRequest | None) -> Dedup:
+    found = {} if row is None else {"a": row}
+    return sort_out([task], found, set(), lambda _: nullcontext())
+
+
+def run(task: Task) -> None:
+    """Its handler returned, and its row could not be written."""
+    task.started = 1_700_000_000.0
+    task.end(DONE)
+
+
+@pytest.mark.parametrize("code, offset", [(INSTANCE_DIED, 7), (HANDLER_ERROR, 9)])
+def test_what_others_ended_while_it_ran_is_not_entered_again(
+    app: App, code: str, offset: int
+) -> None:
+    """The next owner of its partition, which ran a resend as well, or not."""
+    task = read(app, "once")
+    assert look_up(task, None).fresh == [task]
+    run(task)
+    assert look_up(task, failed(task, code, offset, run=1)).answered == [task]
+
+
+def test_what_others_ended_after_an_earlier_failure_is_not_entered_again(app: App) -> None:
+    task = read(app, "once")
+    assert look_up(task, failed(task, HANDLER_ERROR, 3, run=1)).fresh == [task]
+    run(task)
+    assert look_up(task, failed(task, INSTANCE_DIED, 7, run=2)).answered == [task]
+
+
+def test_a_resend_of_what_failed_runs(app: App) -> None:
+    """Also where the chunk is rolled back and looks up the same row once more."""
+    for kind in TYPES:
+        task = read(app, kind)
+        row = failed(task, HANDLER_ERROR, 3, run=1)
+        assert look_up(task, row).fresh == [task]
+        run(task)
+        assert look_up(task, row).fresh == [task]
+
+
+def test_other_types_are_entered_again(app: App) -> None:
+    task = read(app, "often")
+    look_up(task, None)
+    run(task)
+    assert look_up(task, failed(task, HANDLER_ERROR, 9, run=1)).fresh == [task]

@@ -77,5 +77,7 @@ class LettingGo:
 
     def _note(self) -> None:
         finished, given_up = self._pool.take_departed()
-        self._commit.marks.finished(finished)
-        self._commit.marks.given_up(given_up)
+        if finished:
+            self._commit.marks.finished(finished)
+        if given_up:
+            self._commit.marks.given_up(given_up)

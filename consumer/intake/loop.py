@@ -34,7 +34,7 @@ from consumer.intake.events import (
     SendCommit,
     Trouble,
 )
-from consumer.intake.flow_control import Crowding, FlowControl, Reason, Room
+from consumer.intake.flow_control import Crowding, FlowControl, Reason
 from consumer.intake.letting_go import LettingGo
 from consumer.intake.ports import KafkaClient, WorkerPool
 from consumer.intake.stats import LoopStats
@@ -105,9 +105,10 @@ class Loop:
         now = self._clock()
         self._act(self._letting_go.tend(now))
         self._join_to_ask(now)
-        self._tend_crowd(now)
-        self._tend_gate(now)
-        self._act(self._commit.next(now, self._room()))
+        requests, size = self._pool.in_hand, self._pool.in_hand_bytes
+        self._tend_crowd(now, requests, size)
+        self._tend_gate(now, requests, size)
+        self._act(self._commit.next(now, self._flow.room(requests, size)))
         self._finish_rejoin(now)
         self._complain(now)
 
@@ -143,30 +144,27 @@ class Loop:
             self._on(event)
         return len(events)
 
-    def _room(self) -> Room:
-        return self._flow.room(self._pool.in_hand, self._pool.in_hand_bytes)
-
     def _join_to_ask(self, now: float) -> None:
         if self._ask_again is not None and now >= self._ask_again and self.settled:
             self._ask_again = None
             self._act(self._commit.rejoin("the committed offsets could not be read"))
 
-    def _tend_gate(self, now: float) -> None:
+    def _tend_gate(self, now: float, requests: int, size: int) -> None:
         """Pauses or resumes partitions where that has changed."""
         self._flow.set(Reason.DATABASE, closed=not self._pool.database_up)
         self._flow.set(Reason.WORKERS, closed=not self._pool.workers_start)
-        size = self._pool.in_hand_bytes + self._commit.held_size
-        self._flow.look(self._pool.in_hand + self._commit.held, size, now, self._crowding.share)
+        requests, size = requests + self._commit.held, size + self._commit.held_size
+        self._flow.look(requests, size, now, self._crowding.share)
         if self._flow.paused != self._paused:
             self._paused = self._flow.paused
             self._counts["pauses"] += self._paused
             places = [place for place in self._assignment.places if place not in self._crowding]
             self._kafka.pause(places, paused=self._paused)
 
-    def _tend_crowd(self, now: float) -> None:
+    def _tend_crowd(self, now: float, requests: int, size: int) -> None:
         """Pauses partitions whose waiting requests would fill the bound, and resumes them."""
         pool, crowding = self._pool, self._crowding
-        each = self._flow.share_of_one(pool.in_hand, pool.in_hand_bytes)
+        each = self._flow.share_of_one(requests, size)
         waiting = pool.held_back * each
         if not crowding.due(waiting, now):
             return

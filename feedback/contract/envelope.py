@@ -97,7 +97,10 @@ def _take_name(headers: dict[str, bytes | None], header: str, id: str | None) ->
     raw = headers.pop(header, None)
     if raw is None:
         raise Malformed(f"header {header} is missing", id)
-    name = text_of(header, raw, id)
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        name = text_of(header, raw, id)  # which says what is wrong
     if 0 < len(name) <= MAX_NAME and name.isprintable():
         return name
     return check_name(header, name, id)

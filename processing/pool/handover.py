@@ -47,7 +47,8 @@ class Handover:
     @property
     def size(self) -> int:
         """The same in bytes."""
-        return self._maintenance.refusing_bytes + size_of(self._kept)
+        kept = size_of(self._kept) if self._kept else 0
+        return self._maintenance.refusing_bytes + kept
 
     @property
     def records(self) -> list[Record]:

@@ -136,12 +136,12 @@ class MaintenanceLink:
     @property
     def refusing(self) -> int:
         """Records that it has been given to refuse or park and has not answered for yet."""
-        return sum(part.left for part in self._parts.values())
+        return sum(part.left for part in self._parts.values()) if self._parts else 0
 
     @property
     def refusing_bytes(self) -> int:
         """The same in bytes."""
-        return sum(part.size for part in self._parts.values())
+        return sum(part.size for part in self._parts.values()) if self._parts else 0
 
     @property
     def unanswered(self) -> list[Record]:

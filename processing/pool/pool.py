@@ -90,14 +90,17 @@ class Pool:
             records = [r for r in records if kind_of(r) not in elsewhere]
         self.lanes.submit(records)
 
+    @property
+    def may_exceed(self) -> bool:
+        """Whether there may be something for `take_excess`."""
+        return bool(self._elsewhere or self.caps.most)
+
     def take_excess(self) -> list[Record]:
         """Gives up records of limited types that cannot start here soon.
 
         Those of types that are paused or that others run; and of the other limited types what
         waits beyond ten times the cap, so that none of them fills the pool.
         """
-        if not self._elsewhere and not self.lanes.waiting:
-            return []
         waiting = self.lanes.waiting
         allowed = {kind: self._queue.may_wait(kind, waiting) for kind in waiting}
         records = [*self._elsewhere, *self.lanes.take_excess(allowed)]

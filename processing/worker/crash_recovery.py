@@ -56,6 +56,19 @@ def lost(verdict: str, reason: str | None = None) -> Outcome:
     return Outcome(state, verdict, reason=reason)
 
 
+def end_of_suspect(suspect: Suspect, task: Task) -> Outcome | None:
+    """How a suspect ends whose handler is not to be entered again; None where it may be.
+
+    A call outside is entered where its claim is not found: then it never was.
+    """
+    if suspect.verdict is not None:
+        return lost(suspect.verdict, suspect.reason)
+    handler = task.handler
+    if handler is None or handler.redelivery or handler.effect == "external":
+        return None
+    return Outcome(State.FAILED, WORKER_DIED, reason=lost_reason(WORKER_DIED))
+
+
 class CrashRecovery:
     """Looks suspects up before anything of theirs runs again."""
 
@@ -89,16 +102,13 @@ class CrashRecovery:
             else:
                 self._answer(task, stored, chunk)
             return []
-        verdict = suspect.verdict
-        if not verdict and task.deaths and task.deaths + _crashes(stored) >= MOST_CRASHES:
-            verdict = WORKER_DIED
+        crashes = task.deaths + _crashes(stored)
+        if suspect.verdict is None and task.deaths and crashes >= MOST_CRASHES:
+            suspect = suspect._replace(verdict=WORKER_DIED)
             task.lost -= 1  # the last one is this one
-        handler = task.handler
-        if verdict is not None:
-            task.end(lost(verdict, suspect.reason))
-            chunk.decided.add(task.index)
-        elif handler is not None and not handler.redelivery and handler.effect != "external":
-            task.end(Outcome(State.FAILED, WORKER_DIED, reason=lost_reason(WORKER_DIED)))
+        outcome = end_of_suspect(suspect, task)
+        if outcome is not None:
+            task.end(outcome)
             chunk.decided.add(task.index)
         return [task]
 

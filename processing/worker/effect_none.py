@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from feedback.contract.states import State
 from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import outcome_of
+from processing.ipc.frames import Suspect
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.crash_recovery import lost
+from processing.worker.crash_recovery import end_of_suspect
 from processing.worker.dedup import not_again
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.records import ROWS_OF_PURE, final_of, row_of, status_of
@@ -39,14 +40,19 @@ class EffectNone:
             elif (lane := chunk.lane_of(task)) is not None:
                 others.add(lane)
         mine = [t for t in free if chunk.lane_of(t) not in others]
-        suspect = chunk.suspect
-        if mine and suspect is not None and suspect.verdict:
-            for task in mine:
-                task.end(lost(suspect.verdict, suspect.reason))
-            self._tell(mine, chunk)
-        elif mine:
+        if mine and chunk.suspect is not None:
+            mine = self._end_suspects(chunk.suspect, mine, chunk)
+        if mine:
             self.run(mine, chunk)
         return chunk.open(tasks)
+
+    def _end_suspects(self, suspect: Suspect, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
+        """Ends what is not to be entered again; returns the others."""
+        for task in tasks:
+            if (outcome := end_of_suspect(suspect, task)) is not None:
+                task.end(outcome)
+        self._tell([t for t in tasks if t.outcome is not None], chunk)
+        return [t for t in tasks if t.outcome is None]
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Runs tasks; returns those whose end has to be written to the journal."""

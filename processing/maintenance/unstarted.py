@@ -28,9 +28,12 @@ from feedback.journal.parking import ParkedRequest
 from feedback.journal.rows import headers_json
 from feedback.status.status import StatusFields, StatusWrite
 
+# Of a message, not of its request: what became of earlier ones with its id nobody could look up.
 _REFUSED = {
-    DATABASE_UNAVAILABLE: "the database is not reachable; nothing has run, send it again",
-    SHUTDOWN: "the consumer stopped before it was this request's turn; send it again",
+    DATABASE_UNAVAILABLE: "the database is not reachable: this message was not run, though an"
+    " earlier one with its id may have been; send the same again",
+    SHUTDOWN: "the consumer stopped before this message was run, though an earlier one with its id"
+    " may have been; send the same again",
 }
 _PARKED_REASON = "the consumer stopped before it was this request's turn; another one runs it"
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import pytest
+
 from feedback.contract.record import Record
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import Status, StatusWrite
@@ -20,17 +22,20 @@ def record(
     return ("requests", 0, 7, 1_700_000_000_000, b"k", b"{}", pairs, type_, None)
 
 
-def test_a_refused_request_is_answered_failed_with_the_code() -> None:
-    refused = refusals([record()], "database_unavailable", AT, 60)
+@pytest.mark.parametrize("code", ["database_unavailable", "shutdown"])
+def test_a_refused_request_is_answered_failed_with_the_code(code: str) -> None:
+    refused = refusals([record()], code, AT, 60)
 
     (write,) = refused.writes
     status = Status.decode(write.value)
     assert (status.id, status.type, status.state) == ("r-1", "payment.create", "failed")
-    assert status.code == "database_unavailable"
-    assert "send it again" in status.reason
+    assert status.code == code
+    # Whether a copy of it is done long since nobody could look up: nothing is said of the request.
+    assert "this message was" in str(status.reason)
+    assert "an earlier one with its id may have been; send the same again" in str(status.reason)
     assert write.bump
     assert write.ttl == 60
-    assert refused.counts == {("payment.create", "failed", "database_unavailable"): 1}
+    assert refused.counts == {("payment.create", "failed", code): 1}
     assert refused.letters == []
 
 

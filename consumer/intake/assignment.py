@@ -140,24 +140,20 @@ def _from_the_fall(run: Sequence[Record], watermark: int) -> list[Record]:
     return list(run[next(falls) :])
 
 
-class Share(NamedTuple):
-    """What was taken of one partition."""
-
-    records: list[Record]
-    size: int
-
-
 @dataclass(slots=True)
-class _Queue:
+class Share:
+    """What is buffered, or was taken, of one partition."""
+
     records: list[Record] = field(default_factory=list)
     size: int = 0
+    """Bytes of them."""
 
 
 class Buffer:
     """A queue per partition; partitions take turns where not everything fits."""
 
     def __init__(self) -> None:
-        self._queues: dict[Place, _Queue] = {}
+        self._queues: dict[Place, Share] = {}
         self.count = 0
         self.size = 0
 
@@ -168,16 +164,10 @@ class Buffer:
 
     def add(self, runs: Iterable[Run]) -> int:
         """Appends records and returns their size in bytes."""
-        total = 0
-        for place, records in runs:
-            size = size_of(records)
-            queue = self._queues.setdefault(place, _Queue())
-            queue.records += records
-            queue.size += size
-            self.count += len(records)
-            total += size
-        self.size += total
-        return total
+        shares = [(place, Share(records, size_of(records))) for place, records in runs]
+        for place, share in shares:
+            self._put(place, share)
+        return sum(share.size for _, share in shares)
 
     def drop(self, place: Place) -> int:
         """Throws a partition's records away and returns how many they were."""
@@ -202,17 +192,25 @@ class Buffer:
                 if share.records:
                     taken[place] = share
                     self._remove(place)
-                    self.add([Run(place, queue.records[len(share.records) :])])
+                    rest = queue.records[len(share.records) :]
+                    self._put(place, Share(rest, queue.size - share.size))
                 break
             self._remove(place)
-            taken[place] = Share(queue.records, queue.size)
+            taken[place] = queue
             requests, size, idle = requests - len(queue.records), size - queue.size, False
         return taken
 
-    def _remove(self, place: Place) -> _Queue:
+    def _put(self, place: Place, share: Share) -> None:
+        queue = self._queues.setdefault(place, Share())
+        queue.records += share.records
+        queue.size += share.size
+        self.count += len(share.records)
+        self.size += share.size
+
+    def _remove(self, place: Place) -> Share:
         queue = self._queues.pop(place, None)
         if queue is None:
-            return _Queue()
+            return Share()
         self.count -= len(queue.records)
         self.size -= queue.size
         return queue

@@ -236,7 +236,7 @@ class Commit:
         pieces: dict[Place, Piece] = {}
         for place, share in self._buffer.take(room).items():
             offset = self.marks.least(place, share.records[-1][OFFSET] + 1)
-            pieces[place] = Piece(self._generation(place), offset, *share)
+            pieces[place] = Piece(self._generation(place), offset, share.records, share.size)
         return [self._send(pieces, now)] if pieces else []
 
     def _tell(self, now: float) -> list[Action]:

@@ -71,7 +71,8 @@ class Settlement:
                 unfinished.told(place, piece.offset, piece.mark)
             if piece.records:
                 marked = unfinished.marked(place, piece.records)
-                self.counts["read again"] += sum(map(is_read_again, marked))
+                if is_read_again(marked[0]):  # they come before all others
+                    self.counts["read again"] += sum(map(is_read_again, marked))
                 unfinished.delivered(place, marked)
                 records += marked
                 size += piece.size

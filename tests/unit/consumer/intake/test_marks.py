@@ -1,0 +1,71 @@
+"""Low marks: what commits tell, and what becomes of records by whether any are told."""
+
+from __future__ import annotations
+
+from consumer.intake.assignment import Assignment
+from consumer.intake.commit import Commit
+from consumer.intake.events import Answered, Deliver, Drop, SendCommit
+from consumer.intake.flow_control import Room
+from consumer.intake.marks import TELL_PAUSE, Marks
+from consumer.intake.offset_metadata import UnfinishedGap
+from consumer.intake.open_commit import Piece
+from consumer.intake.unfinished import Unfinished
+from feedback.contract.record import is_read_again
+from tests.support.consumer_records import records
+
+A, B = ("t", 0), ("t", 1)
+PLENTY = Room(1000, 1 << 20, idle=True)
+
+
+def test_where_nothing_is_read_again_nothing_is_told() -> None:
+    marks = Marks(None, "1;me-")
+    marks.assigned([A], {A: UnfinishedGap(2, 5)})
+    marks.finished(records(A, [2]))
+    marks.given_up(records(A, [3]))
+    assert marks.of({A: Piece(1, 5, [], 0)}) == {}
+    assert marks.least(A, 3) == 3
+    assert marks.risen(0.0) == {}
+    assert marks.last_words([A], {A: 5}) == ({}, {})
+    marks.restarted([A])
+    marks.revoked([A])
+
+
+def test_a_gap_of_this_process_s_own_was_not_ended_by_it() -> None:
+    piece = Piece(1, 5, [], 0)
+    told = []
+    for token in ("1;other-7;", "1;me-7;"):
+        marks = Marks(Unfinished(), "1;me-")
+        marks.assigned([A], {A: UnfinishedGap(2, 5, times=3, token=token)})
+        told.append(marks.of({A: piece})[A])
+        assert piece.mark == told[-1]
+    assert told == [(2, 4), (2, 3)]
+
+
+def test_marks_that_have_risen_are_told_at_most_so_often_and_at_once_at_the_end() -> None:
+    unfinished = Unfinished()
+    marks = Marks(unfinished, "1;me-")
+    marks.assigned([A], {})
+    unfinished.delivered(A, records(A, [0, 1]))
+    unfinished.told(A, 2, (0, 0))
+    assert marks.risen(10.0) == {}
+    marks.finished(records(A, [0]))
+    assert marks.risen(10.0 + TELL_PAUSE / 2) == {}
+    assert marks.risen(10.0 + TELL_PAUSE) == {A: 2}
+    marks.going(10.0 + TELL_PAUSE)
+    assert marks.risen(10.0 + TELL_PAUSE) == {A: 2}
+
+
+def test_what_is_confirmed_after_its_partition_has_gone_is_left_to_its_next_owner() -> None:
+    assignment = Assignment()
+    commit = Commit(assignment, "me", Unfinished())
+    commit.assigned([A, B], {B: UnfinishedGap(3, 5, token="1;other-1;")})
+    for place, offsets in ((A, [0, 1]), (B, [3, 4, 5])):
+        commit.polled(assignment.take(records(place, offsets)).runs)
+    [sent] = commit.next(0.0, PLENTY)
+    assert isinstance(sent, SendCommit)
+    commit.revoked([A])
+    dropped, deliver = commit.answered(Answered(sent.metadata, None, {A: None, B: None}))
+    assert dropped == Drop(A, 2, "read again by its next owner")
+    assert isinstance(deliver, Deliver)
+    assert [is_read_again(record) for record in deliver.records] == [True, True, False]
+    assert commit.counts["read again"] == 2

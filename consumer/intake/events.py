@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from consumer.intake.offset_metadata import UnfinishedGap
+from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from feedback.contract.record import Record
 
 Place: TypeAlias = tuple[str, int]
@@ -106,8 +106,8 @@ class SendCommit:
     offsets: dict[Place, int]
     metadata: str
     """The token, up to and with the semicolon behind it."""
-    marks: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """The low mark, and how often it was read from before; none where nothing is told of it."""
+    marks: dict[Place, LowMark] = field(default_factory=dict)
+    """None of partitions of which nothing is told."""
 
 
 BeforeRevoke: TypeAlias = Callable[[Sequence[Place]], SendCommit | None]

@@ -37,7 +37,7 @@ from consumer.intake.events import (
 from consumer.intake.kafka_log import ClientLog, librdkafka_logger
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
 from consumer.intake.kafka_records import records_of
-from consumer.intake.offset_metadata import metadata_of, token_of
+from consumer.intake.offset_metadata import LowMark, metadata_of, token_of
 from consumer.intake.starting_points import starting_points
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
 from processing.logs import BoundLogger
@@ -147,7 +147,7 @@ class Kafka:
         return events
 
     def commit(
-        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, tuple[int, int]]
+        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, LowMark]
     ) -> Answered | None:
         if not self.member:
             # Put out of the group, and not told yet. Sent without a generation it would be taken
@@ -165,10 +165,10 @@ class Kafka:
         consumer: Consumer,
         offsets: Mapping[Place, int],
         token: str,
-        marks: Mapping[Place, tuple[int, int]],
+        marks: Mapping[Place, LowMark],
     ) -> None:
         partitions = [
-            TopicPartition(*place, offset, metadata_of(token, *marks.get(place, (None, 0))))
+            TopicPartition(*place, offset, metadata_of(token, marks.get(place)))
             for place, offset in offsets.items()
         ]
         # Never synchronous: that would wait for the broker without a bound.

@@ -10,7 +10,7 @@ from typing import Final
 
 from consumer.intake.assignment import Run
 from consumer.intake.events import Place
-from consumer.intake.offset_metadata import UnfinishedGap
+from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from consumer.intake.open_commit import Piece
 from consumer.intake.unfinished import Unfinished
 from feedback.contract.record import Record
@@ -68,7 +68,7 @@ class Marks:
 
     # What is told
 
-    def of(self, pieces: Mapping[Place, Piece]) -> dict[Place, tuple[int, int]]:
+    def of(self, pieces: Mapping[Place, Piece]) -> dict[Place, LowMark]:
         """The marks to tell with a commit of these shares, which are noted on them."""
         unfinished, marks = self.unfinished, {}
         if unfinished is not None:
@@ -94,13 +94,13 @@ class Marks:
 
     def last_words(
         self, places: Iterable[Place], open_offsets: Mapping[Place, int]
-    ) -> tuple[dict[Place, int], dict[Place, tuple[int, int]]]:
+    ) -> tuple[dict[Place, int], dict[Place, LowMark]]:
         """(offsets, marks) of the commit before partitions are let go.
 
         `open_offsets`: of the open commit's shares of them, as far as those are still ours.
         """
         offsets: dict[Place, int] = {}
-        marks: dict[Place, tuple[int, int]] = {}
+        marks: dict[Place, LowMark] = {}
         unfinished = self.unfinished
         if unfinished is None:
             return offsets, marks

@@ -1,10 +1,12 @@
 """What the metadata of a committed offset says: whose it is, and from where to read. Pure.
 
-    1;<instance>-<number>;<mark>[;<times>]
+    1;<instance>-<number>;<mark>[;<times>[;<begun>]]
 
 A version, the token, the *low mark*: the lowest offset of the partition that is not finished, and
 how often what lies between mark and committed offset has been read again without the mark having
-moved. Older versions leave the mark out, other programs write what they like.
+moved. Who lets a partition go in peace adds the lowest offset that may have been begun and is not
+finished: below it nobody has entered a handler in vain. Older versions leave all this out, other
+programs write what they like.
 """
 
 from __future__ import annotations
@@ -13,6 +15,17 @@ from typing import NamedTuple
 
 VERSION = "1"
 """Of the metadata's form."""
+
+
+class LowMark(NamedTuple):
+    """What a commit tells of a partition."""
+
+    offset: int
+    """The lowest that is not finished."""
+    times: int = 0
+    """How often the gap above it was read again."""
+    begun: int | None = None
+    """The lowest that may have been begun and is not finished; None: not known."""
 
 
 class UnfinishedGap(NamedTuple):
@@ -26,13 +39,17 @@ class UnfinishedGap(NamedTuple):
     """How often it was read again before."""
     token: str = ""
     """Of the commit that told the mark."""
+    begun: int = 0
+    """Below it nothing was begun that is not finished."""
 
 
-def metadata_of(token: str, mark: int | None, times: int) -> str:
+def metadata_of(token: str, mark: LowMark | None) -> str:
     """The metadata of a commit; `token` as `1;<instance>-<number>;`."""
     if mark is None:
         return token
-    return f"{token}{mark};{times}" if times else f"{token}{mark}"
+    if mark.begun is not None:
+        return f"{token}{mark.offset};{mark.times};{mark.begun}"
+    return f"{token}{mark.offset};{mark.times}" if mark.times else f"{token}{mark.offset}"
 
 
 def token_of(metadata: str | None) -> str | None:
@@ -51,10 +68,11 @@ def gap_of(committed: int, metadata: str | None) -> UnfinishedGap | None:
     token = token_of(metadata)
     if not metadata or committed < 0 or token is None:
         return None
-    mark, _, times = metadata.split(";", 2)[2].partition(";")
+    mark, times, begun, *_ = (*metadata.split(";")[2:], "", "")
     if not mark:
         return None  # an older version's, or one that reads nothing again
-    gap = UnfinishedGap(_number(mark), committed, _number(times.partition(";")[0] or "0"), token)
+    known = _number(begun) if begun.isdigit() else 0
+    gap = UnfinishedGap(_number(mark), committed, _number(times or "0"), token, known)
     if gap.mark > committed:
         raise ValueError(f"the low mark {mark} lies above the committed offset {committed}")
     return gap if gap.mark < committed else None

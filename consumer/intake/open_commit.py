@@ -8,7 +8,7 @@ from enum import Enum
 
 from consumer.intake.commit_errors import NOTHING_SAID, TABLE, UNKNOWN_LIMIT, Verdict, judge
 from consumer.intake.events import Answered, Found, Place
-from consumer.intake.offset_metadata import token_of
+from consumer.intake.offset_metadata import LowMark, token_of
 from consumer.intake.offset_repair import UNREAD_PAUSES
 from feedback.backoff import Backoff
 from feedback.contract.record import Record
@@ -34,7 +34,7 @@ class Piece:
     offset: int
     records: list[Record]
     size: int
-    mark: tuple[int, int] | None = None
+    mark: LowMark | None = None
     """As in `SendCommit`."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from consumer.intake.events import Answered, BeforeRevoke, Event, Found, Place
+from consumer.intake.offset_metadata import LowMark
 from feedback.contract.record import Record
 from processing.ipc.frames import MaintenanceReady, ToMaintenance
 from processing.pool.backlog import Backlog
@@ -36,7 +37,7 @@ class KafkaClient(Protocol):
         """What happened within `timeout` seconds: at most `most` records, and everything else."""
 
     def commit(
-        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, tuple[int, int]]
+        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, LowMark]
     ) -> Answered | None:
         """Sends a commit (see `SendCommit`).
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from consumer.intake.assignment import Run
 from consumer.intake.events import Place
-from consumer.intake.offset_metadata import UnfinishedGap
+from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from feedback.contract.record import OFFSET, TIMESTAMP, Record, read_again
 
 MOST_TIMES: Final = 5
@@ -34,14 +34,16 @@ class _Reading:
     """The lowest offset that has not been delivered; None before anything is known."""
     floor: int = 0
     """Below it records are read again."""
+    begun: int = 0
+    """Those from here on may have been begun by others."""
     gap: UnfinishedGap | None = None
     """As it was found."""
     given_up: int | None = None
     """The lowest offset that was delivered and will not start here."""
     committed: int | None = None
     """The last offset known to be committed in this assignment."""
-    told: tuple[int, int] | None = None
-    """The mark that went with it, and how often its gap was read."""
+    told: LowMark | None = None
+    """The mark that went with it."""
 
 
 class Unfinished:
@@ -64,6 +66,7 @@ class Unfinished:
             reading = self._read[place] = _Reading()
             if (gap := gaps.get(place)) is not None:
                 reading.next, reading.floor, reading.gap = gap.mark, gap.committed, gap
+                reading.begun = gap.begun
                 if gap.times >= MOST_TIMES:
                     reading.next = gap.committed
 
@@ -97,10 +100,12 @@ class Unfinished:
 
     def marked(self, place: Place, records: Sequence[Record]) -> list[Record]:
         """The records to deliver, those that are read again marked as such."""
-        floor = self._read[place].floor
+        floor, begun = self._read[place].floor, self._read[place].begun
         if records[0][OFFSET] >= floor:
             return list(records)
-        return [read_again(r) if r[OFFSET] < floor else r for r in records]
+        return [
+            read_again(r, begun=r[OFFSET] >= begun) if r[OFFSET] < floor else r for r in records
+        ]
 
     def floor(self, place: Place) -> int:
         """No commit of a partition may lie below it."""
@@ -111,6 +116,7 @@ class Unfinished:
         """What lies below `offset` may have been run, and may yet be read from `read_from` on."""
         reading = self._read[place]
         reading.floor = max(reading.floor, offset)
+        reading.begun = min(reading.begun, read_from)
         if reading.next is None:
             reading.next = read_from
 
@@ -150,10 +156,11 @@ class Unfinished:
 
     # Marks
 
-    def mark(self, place: Place, committed: int, *, going: bool = False) -> tuple[int, int]:
-        """The mark to tell with a commit, and how often its gap was read again with this time.
+    def mark(self, place: Place, committed: int, *, going: bool = False) -> LowMark:
+        """The mark to tell with a commit.
 
-        `going`: the partition is handed over in peace, so that this time does not count.
+        `going`: the partition is handed over in peace, so that this time does not count as one that
+        its gap was read, and of what was not begun more can be said.
         """
         reading = self._read[place]
         low = committed if reading.next is None else min(reading.next, committed)
@@ -171,9 +178,21 @@ class Unfinished:
         if reading.given_up is not None:
             low = min(low, max(reading.given_up, least))
         times = 0 if gap is None or low != gap.mark else gap.times + (not going)
-        return low, times
+        begun = self._begun(place, low, committed) if going and low < committed else None
+        return LowMark(low, times, begun)
 
-    def told(self, place: Place, committed: int, mark: tuple[int, int]) -> None:
+    def _begun(self, place: Place, low: int, committed: int) -> int:
+        """The lowest offset that may have been begun and is not finished."""
+        reading, hand, left = self._read[place], self._hand.get(place), self._left.get(place)
+        begun = committed
+        if hand:
+            begun = min(begun, next(iter(hand)))
+        if left:
+            begun = min(begun, *left)
+        others = max(low, reading.begun)
+        return min(begun, others) if others < reading.floor else begun
+
+    def told(self, place: Place, committed: int, mark: LowMark) -> None:
         """A commit of the present assignment landed, with this mark."""
         reading = self._read[place]
         reading.committed, reading.told = committed, mark
@@ -186,7 +205,7 @@ class Unfinished:
             if offset is None or told is None:
                 continue
             mark = self.mark(place, offset, going=going)
-            if mark != told if going else mark[0] > told[0]:
+            if mark != told if going else mark.offset > told.offset:
                 found[place] = offset
         return found
 

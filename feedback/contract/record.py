@@ -3,9 +3,9 @@
 A plain tuple, because marshal carries nothing else, with the places named below. `headers` is
 None where the client library could not read them (the message is malformed). `type` is the
 `ce_type` header where main could read it as UTF-8, else None. `claim` is the order under which
-this instance has claimed a row of the waiting queue, None for a message, READ_AGAIN for one that
-somebody had taken before and may not have finished; a row's first header is `ce_id`, and its
-partition and offset are NOWHERE: its message's place stands in the row.
+this instance has claimed a row of the waiting queue, None for a message, READ_AGAIN or NOT_BEGUN
+for one that somebody had taken before and may not have finished; a row's first header is `ce_id`,
+and its partition and offset are NOWHERE: its message's place stands in the row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Record: TypeAlias = tuple[
     bytes | None,  # value
     Headers | None,
     str | None,  # type
-    int | None,  # claim, or READ_AGAIN
+    int | None,  # claim, READ_AGAIN or NOT_BEGUN
 ]
 
 TOPIC: Final = 0
@@ -42,6 +42,10 @@ NOWHERE: Final = -1
 READ_AGAIN: Final = -1
 """In place of a claim: a message below the offset that was committed when its partition came to
 this process. Whoever had it may have run it."""
+
+NOT_BEGUN: Final = -2
+"""The same of one that nobody has begun and not finished: whoever had it last said so when it let
+the partition go."""
 
 _OVERHEAD = 64  # what a message without any content counts for
 
@@ -75,17 +79,23 @@ def kind_of(record: Record) -> str:
 def is_due(record: Record) -> bool:
     """Whether a record comes from a waiting row."""
     claim = record[CLAIM]
-    return claim is not None and claim != READ_AGAIN
+    return claim is not None and claim >= 0
 
 
 def is_read_again(record: Record) -> bool:
-    """Whether a message may have been run by whoever had its partition before."""
+    """Whether a message was taken by whoever had its partition before, and may have been run."""
+    claim = record[CLAIM]
+    return claim is not None and claim < 0
+
+
+def may_have_begun(record: Record) -> bool:
+    """Whether a message is read again that may have been begun and not finished."""
     return record[CLAIM] == READ_AGAIN
 
 
-def read_again(record: Record) -> Record:
-    """The same message as one that is read again."""
-    return (*record[:CLAIM], READ_AGAIN)
+def read_again(record: Record, *, begun: bool = True) -> Record:
+    """The same message as one that is read again; `begun`: it may have been begun."""
+    return (*record[:CLAIM], READ_AGAIN if begun else NOT_BEGUN)
 
 
 def claim_of(record: Record) -> tuple[str, int]:
@@ -94,7 +104,7 @@ def claim_of(record: Record) -> tuple[str, int]:
     Raises ValueError for a message.
     """
     order = record[CLAIM]
-    if order is None or order == READ_AGAIN:
+    if order is None or order < 0:
         raise ValueError("a message has no claim")
     raw = (record[HEADERS] or [])[0][1] or b""
     return raw.decode(), order

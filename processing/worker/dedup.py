@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 
 from feedback.contract.envelope import JSON
 from feedback.contract.fingerprint import fingerprint
-from feedback.contract.record import KEY, PARTITION, TOPIC, is_due, is_read_again
+from feedback.contract.record import (
+    KEY,
+    PARTITION,
+    TOPIC,
+    is_due,
+    is_read_again,
+    may_have_begun,
+)
 from feedback.contract.states import FINAL, INSTANCE_DIED, DeadLetterReason, State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.dead_letters import DeadLetter
@@ -194,10 +201,12 @@ def not_again(task: Task) -> bool:
     handler = task.handler
     if handler is None or handler.redelivery or not is_read_again(task.record):
         return False
-    if handler.effect != "external":  # whose claim would have been found
-        task.end(Outcome(State.FAILED, INSTANCE_DIED, reason=_NOT_AGAIN))
-        return True
-    return False
+    if handler.effect == "external":  # whose claim would have been found
+        return False
+    if handler.effect == "transaction" and not may_have_begun(task.record):
+        return False  # finished it would have a row, which pure computation never has
+    task.end(Outcome(State.FAILED, INSTANCE_DIED, reason=_NOT_AGAIN))
+    return True
 
 
 def made_by(task: Task, stored: StoredRequest) -> bool:

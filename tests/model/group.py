@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable
 from consumer.intake.events import Answered, Place, SendCommit
 from consumer.intake.offset_metadata import UnfinishedGap, gap_of, metadata_of
 from consumer.intake.unfinished import MOST_TIMES
-from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record, is_read_again
+from feedback.contract.record import (
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    Record,
+    is_read_again,
+    may_have_begun,
+)
 from tests.model.member import Process, Request
 
 TOPIC_NAME = "t"
@@ -43,6 +50,8 @@ class World:
         self.read_again = read_again
         """Marks are told, and what lies between them and the committed offset is read again."""
         self.finished: set[tuple[Place, int]] = set()
+        self.cut_short: set[tuple[Place, int]] = set()
+        """In the hand of a process that was killed."""
         self.left_alone: set[tuple[Place, int]] = set()
         """Read again as often as is allowed."""
         self.protocol = protocol
@@ -241,14 +250,15 @@ class World:
 
     def metadata(self, place: Place, action: SendCommit) -> str:
         """What is committed with an offset; its mark must be above nothing that is unfinished."""
-        mark, times = action.marks.get(place, (None, 0))
-        if mark is not None and mark > action.offsets[place]:
+        told = action.marks.get(place)
+        mark = 0 if told is None else told.offset
+        if mark > action.offsets[place]:
             raise AssertionError(f"the mark {mark} of {place} lies above {action.offsets[place]}")
-        for offset in range(mark or 0):
+        for offset in range(mark):
             if (place, offset) not in self.finished:
                 # Those that were read again often enough are let go with the mark.
                 assert self._worn_out(place, offset), f"the mark {mark} is above {place} {offset}"
-        return metadata_of(action.metadata, mark, times)
+        return metadata_of(action.metadata, told)
 
     def _worn_out(self, place: Place, offset: int) -> bool:
         if (place, offset) not in self.left_alone:
@@ -343,12 +353,20 @@ class World:
             if self.read_again:
                 assert key not in process.hand, f"{key} is in hand twice"
                 assert place in process.assignment, f"{key} is delivered to who does not own it"
-                process.hand[key] = item
                 self.happened["read again"] += is_read_again(item)
+                if is_read_again(item) and not may_have_begun(item):
+                    self.happened["read again, not begun"] += 1
+                    self._check_not_begun(key)
+                process.hand[key] = item
             if key not in self.rewound and not is_read_again(item):
                 assert key not in self.dispatched, f"I4: {key} delivered twice"
             self.dispatched[key] = process.number
             self.maybe_lost.discard(key)
+
+    def _check_not_begun(self, key: tuple[Place, int]) -> None:
+        """Of what is delivered as not begun nobody may have entered the handler in vain."""
+        vain = {key for process in self.processes for key in process.hand} | self.cut_short
+        assert key not in vain - self.finished, f"{key} may have been begun before"
 
     def on_dropped(self, process: Process, place: Place, count: int) -> None:
         offsets = self.batches[process.number, process.token][place]
@@ -363,6 +381,7 @@ class World:
 
     def kill(self, process: Process) -> None:
         process.alive, process.killed = False, True
+        self.cut_short.update(process.hand)
         process.hand.clear()
         batch = self.batches.get((process.number, process.token), {})
         for place, offsets in batch.items():

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from consumer.intake.events import Answered, Assigned, BeforeRevoke, Event, Found, Place, Revoked
+from consumer.intake.offset_metadata import LowMark
 
 
 class FakeKafka:
@@ -29,7 +30,7 @@ class FakeKafka:
         self.member = False
         self.missing_topics: tuple[str, ...] | None = ()
         self.before_revoke: BeforeRevoke = lambda _places: None
-        self.marks: list[dict[Place, tuple[int, int]]] = []
+        self.marks: list[dict[Place, LowMark]] = []
         self.close_hangs = threading.Event()
         self.close_hangs.set()
 
@@ -49,7 +50,7 @@ class FakeKafka:
         return events
 
     def commit(
-        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, tuple[int, int]]
+        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, LowMark]
     ) -> Answered | None:
         self.commits.append((dict(offsets), metadata))
         self.marks.append(dict(marks))

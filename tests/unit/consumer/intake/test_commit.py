@@ -21,6 +21,7 @@ from consumer.intake.events import (
     SendCommit,
 )
 from consumer.intake.flow_control import NO_ROOM, Room
+from consumer.intake.offset_metadata import LowMark
 from consumer.intake.unfinished import Unfinished
 from feedback.contract.record import OFFSET, size_of
 from tests.support.consumer_records import records
@@ -362,7 +363,7 @@ def test_an_offset_that_was_put_back_is_told_with_what_is_to_be_read_before_it()
     bench.commit.assigned([A])
     assert bench.next() == [ReadBack((A,))]
     [sent] = bench.found({A: (0, "1;me-0;0")})
-    assert sent == SendCommit({A: 2}, "1;me-2;", {A: (0, 0)})
+    assert sent == SendCommit({A: 2}, "1;me-2;", {A: LowMark(0)})
 
 
 @pytest.mark.parametrize("found", [(0, "1;other-9;"), (0, ""), (0, None), (-1001, ""), (9, "x")])

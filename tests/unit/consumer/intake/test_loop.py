@@ -20,6 +20,7 @@ from consumer.intake.events import (
 )
 from consumer.intake.flow_control import HOLD, SPARE, FlowControl
 from consumer.intake.loop import Loop
+from consumer.intake.offset_metadata import LowMark
 from consumer.intake.waits import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT
 from processing.logs import get_logger
 from processing.pool.backlog import Backlog as Held
@@ -262,7 +263,7 @@ def test_stopping_settles_the_open_commit_and_leaves_the_rest_to_others(bench: B
     assert bench.loop.settled
     assert offsets(bench.pool) == [1]
     assert [c[0] for c in bench.kafka.commits] == [{A: 2}, {A: 2}]  # the last one tells the mark
-    assert [marks[A] for marks in bench.kafka.marks] == [(1, 0), (2, 0)]
+    assert [marks[A] for marks in bench.kafka.marks] == [LowMark(1), LowMark(2)]
     bench.loop.leave()
     eventually(lambda: bench.loop.left)
 
@@ -387,7 +388,7 @@ def test_what_is_let_go_is_given_up_and_the_last_commit_says_from_where_to_read(
     last = bench.kafka.before_revoke([A])
     assert last is not None
     assert last.offsets == {A: 8}
-    assert last.marks[A] == (7, 0)
+    assert last.marks[A] == LowMark(7, 0, begun=8)
     assert bench.pool.let_go_of == [(A,), ()]
     assert bench.pool.in_hand == 0
     # It was let go before the event of its revocation is seen: nothing more of it is taken.

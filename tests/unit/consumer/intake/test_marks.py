@@ -7,7 +7,7 @@ from consumer.intake.commit import Commit
 from consumer.intake.events import Answered, Deliver, Drop, SendCommit
 from consumer.intake.flow_control import Room
 from consumer.intake.marks import TELL_PAUSE, Marks
-from consumer.intake.offset_metadata import UnfinishedGap
+from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from consumer.intake.open_commit import Piece
 from consumer.intake.unfinished import Unfinished
 from feedback.contract.record import is_read_again
@@ -38,7 +38,7 @@ def test_a_gap_of_this_process_s_own_was_not_ended_by_it() -> None:
         marks.assigned([A], {A: UnfinishedGap(2, 5, times=3, token=token)})
         told.append(marks.of({A: piece})[A])
         assert piece.mark == told[-1]
-    assert told == [(2, 4), (2, 3)]
+    assert told == [LowMark(2, 4), LowMark(2, 3)]
 
 
 def test_marks_that_have_risen_are_told_at_most_so_often_and_at_once_at_the_end() -> None:
@@ -46,7 +46,7 @@ def test_marks_that_have_risen_are_told_at_most_so_often_and_at_once_at_the_end(
     marks = Marks(unfinished, "1;me-")
     marks.assigned([A], {})
     unfinished.delivered(A, records(A, [0, 1]))
-    unfinished.told(A, 2, (0, 0))
+    unfinished.told(A, 2, LowMark(0))
     assert marks.risen(10.0) == {}
     marks.finished(records(A, [0]))
     assert marks.risen(10.0 + TELL_PAUSE / 2) == {}

@@ -7,9 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.intake.assignment import Run
-from consumer.intake.offset_metadata import UnfinishedGap, gap_of, metadata_of, token_of
+from consumer.intake.offset_metadata import (
+    LowMark,
+    UnfinishedGap,
+    gap_of,
+    metadata_of,
+    token_of,
+)
 from consumer.intake.unfinished import MOST_TIMES, Unfinished
-from feedback.contract.record import OFFSET, Record, is_read_again
+from feedback.contract.record import OFFSET, Record, is_read_again, may_have_begun
 from tests.support.consumer_records import records
 
 A = ("t", 0)
@@ -19,11 +25,13 @@ TOKEN = "1;me-1;"
 @pytest.mark.parametrize(
     "metadata, gap",
     [
-        (metadata_of(TOKEN, 7, 0), UnfinishedGap(7, 10, 0, TOKEN)),
-        (metadata_of(TOKEN, 7, 2), UnfinishedGap(7, 10, 2, TOKEN)),
+        (metadata_of(TOKEN, LowMark(7, 0)), UnfinishedGap(7, 10, 0, TOKEN)),
+        (metadata_of(TOKEN, LowMark(7, 2)), UnfinishedGap(7, 10, 2, TOKEN)),
+        (metadata_of(TOKEN, LowMark(7, 0, 9)), UnfinishedGap(7, 10, 0, TOKEN, 9)),
         ("1;me-1;7;2;of later versions", UnfinishedGap(7, 10, 2, TOKEN)),
-        (metadata_of(TOKEN, 10, 0), None),  # all is finished
-        (metadata_of(TOKEN, None, 0), None),  # written by an older version
+        ("1;me-1;7;2;8;of later versions", UnfinishedGap(7, 10, 2, TOKEN, 8)),
+        (metadata_of(TOKEN, LowMark(10, 0)), None),  # all is finished
+        (metadata_of(TOKEN, None), None),  # written by an older version
         ("", None),  # an operator has set the offset
         (None, None),
         ("another program", None),
@@ -41,11 +49,11 @@ def test_what_cannot_be_is_refused(mark: str) -> None:
 
 
 def test_without_a_committed_offset_nothing_is_read_again() -> None:
-    assert gap_of(-1001, metadata_of(TOKEN, 7, 0)) is None
+    assert gap_of(-1001, metadata_of(TOKEN, LowMark(7, 0))) is None
 
 
 def test_tokens_are_told_apart_whatever_the_mark() -> None:
-    assert token_of(metadata_of(TOKEN, 7, 3)) == TOKEN
+    assert token_of(metadata_of(TOKEN, LowMark(7, 3))) == TOKEN
     assert token_of("1;me-11;7") != TOKEN
     assert token_of("x") is token_of(None) is None
 
@@ -70,7 +78,13 @@ class Reader:
         return delivered
 
     def mark(self, committed: int, *, going: bool = False) -> tuple[int, int]:
-        return self.unfinished.mark(A, committed, going=going)
+        """The mark, and how often its gap was read."""
+        told = self.unfinished.mark(A, committed, going=going)
+        return told.offset, told.times
+
+    def begun(self, committed: int) -> int | None:
+        """What it says in the end of what may have been begun."""
+        return self.unfinished.mark(A, committed, going=True).begun
 
 
 def test_the_mark_is_the_lowest_that_is_not_finished() -> None:
@@ -139,6 +153,43 @@ def test_what_was_given_up_is_told_to_the_next_owner_and_taken_again_by_this_one
     assert [r[OFFSET] for r in reader.read(4, 5)] == [4, 5]
 
 
+def test_who_lets_go_in_peace_says_from_where_something_may_have_been_begun() -> None:
+    reader = Reader()
+    reader.read(3, 4, 5, 6)
+    assert reader.unfinished.mark(A, 7).begun is None, "it may be killed at any moment"
+    reader.unfinished.given_up(records(A, [3, 5]))
+    assert reader.begun(7) == 4
+    reader.unfinished.finished(records(A, [4]))
+    assert reader.begun(7) == 6
+    reader.unfinished.given_up(records(A, [6]))
+    assert reader.begun(7) == 7
+    assert (reader.mark(7), reader.begun(3)) == ((3, 0), None)
+
+
+def test_what_was_not_begun_is_told_to_be_so() -> None:
+    reader = Reader(UnfinishedGap(3, 7, begun=5))
+    delivered = reader.read(3, 4, 5, 6, 7)
+    assert [r[OFFSET] for r in delivered if is_read_again(r)] == [3, 4, 5, 6]
+    assert [r[OFFSET] for r in delivered if may_have_begun(r)] == [5, 6]
+
+
+def test_what_others_may_have_begun_is_not_called_otherwise_by_who_gives_it_up_unstarted() -> None:
+    reader = Reader(UnfinishedGap(3, 7, begun=5))
+    delivered = reader.read(3, 4, 5, 6, 7)
+    reader.unfinished.given_up(delivered)
+    assert reader.begun(8) == 5
+    reader = Reader(UnfinishedGap(3, 7, begun=5))
+    delivered = reader.read(3, 4, 5, 6, 7)
+    reader.unfinished.finished(delivered[:3])
+    reader.unfinished.given_up(delivered[3:])
+    assert reader.begun(8) == 6
+    # Where an offset was put back nobody knows.
+    reader = Reader(UnfinishedGap(3, 7, begun=7))
+    reader.unfinished.raise_floor(A, 9, 3)
+    delivered = reader.read(3, 4)
+    assert [r[OFFSET] for r in delivered if may_have_begun(r)] == [3, 4]
+
+
 def test_another_log_has_offsets_of_its_own() -> None:
     reader = Reader(UnfinishedGap(5, 8))
     reader.read(5, 6)
@@ -172,11 +223,11 @@ def test_marks_are_told_anew_once_they_have_risen() -> None:
     reader = Reader()
     reader.read(3, 4)
     assert reader.unfinished.risen() == {}
-    reader.unfinished.told(A, 5, reader.mark(5))
+    reader.unfinished.told(A, 5, reader.unfinished.mark(A, 5))
     assert reader.unfinished.risen() == {}
     reader.unfinished.finished(records(A, [3]))
     assert reader.unfinished.risen() == {A: 5}
-    reader.unfinished.told(A, 5, reader.mark(5))
+    reader.unfinished.told(A, 5, reader.unfinished.mark(A, 5))
     assert reader.unfinished.risen() == {}
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from feedback.contract.record import Record
+from feedback.contract.record import Record, read_again
 from feedback.contract.states import HANDLER_ERROR, INSTANCE_DIED, State
 from feedback.journal.rows import StoredRequest
 from processing import App
@@ -27,13 +27,17 @@ def app() -> App:
 
     app.handler("once", redelivery=False)(handle)
     app.handler("often")(handle)
+    app.handler("pure", effect="none", redelivery=False)(handle)
     app.start_worker({})
     return app
 
 
-def read(app: App, kind: str) -> Task:
+def read(app: App, kind: str, *, begun: bool | None = None) -> Task:
+    """`begun`: read again, of those that may have been begun; None: it comes for the first time."""
     pairs: list[tuple[str, bytes | None]] = [("ce_id", b"a"), ("ce_type", kind.encode())]
     record: Record = ("topic", 0, 7, 1_700_000_000_000, None, b"1", pairs, kind, None)
+    if begun is not None:
+        record = read_again(record, begun=begun)
     task = read_task(app, 0, record, Limits(default_timeout=60, max_payload=100))
     assert isinstance(task, Task)
     return task
@@ -90,3 +94,12 @@ def test_other_types_are_entered_again(app: App) -> None:
     look_up(task, None)
     run(task)
     assert look_up(task, failed(task, HANDLER_ERROR, 9, run=1)).fresh == [task]
+
+
+def test_what_nobody_has_begun_runs_after_a_hand_over(app: App) -> None:
+    """Of pure computation nobody can tell: it leaves no row either way."""
+    assert look_up(task := read(app, "once", begun=False), None).fresh == [task]
+    for task in (read(app, "once", begun=True), read(app, "pure", begun=False)):
+        assert look_up(task, None).ended == [task]
+        assert task.outcome is not None
+        assert (task.outcome.state, task.outcome.code) == (State.FAILED, INSTANCE_DIED)

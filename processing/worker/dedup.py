@@ -241,13 +241,13 @@ def groups(tasks: Sequence[Task], ordering: str) -> list[list[Task]]:
     Where one lane is in several groups its order counts, and each group ends where the next one
     begins.
     """
-    kinds = {_kind_of(t) for t in tasks}
+    kinds = {_kind_of(handler) for handler in {t.handler for t in tasks}}
     if len(kinds) <= 1:
         found = [list(tasks)] if tasks else []
     elif _lanes_meet(tasks, ordering):
         found = _runs(tasks)
     else:
-        found = [[t for t in tasks if _kind_of(t) == kind] for kind in sorted(kinds)]
+        found = [[t for t in tasks if _kind_of(t.handler) == kind] for kind in sorted(kinds)]
     if ordering != "partition":
         for group in found:
             # Handlers lock the rows of their keys: in one order, or chunks deadlock.
@@ -257,7 +257,10 @@ def groups(tasks: Sequence[Task], ordering: str) -> list[list[Task]]:
 
 def once_each(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
     """(the first of each id, the rest): a second message of one id waits for the first's row."""
-    ids: set[str] = set()
+    ids = {task.envelope.id for task in tasks}
+    if len(ids) == len(tasks):  # as nearly always
+        return list(tasks), []
+    ids.clear()
     first: list[Task] = []
     rest: list[Task] = []
     for task in tasks:
@@ -270,15 +273,14 @@ def _runs(tasks: Sequence[Task]) -> list[list[Task]]:
     found: list[list[Task]] = []
     last = None
     for task in tasks:
-        if (kind := _kind_of(task)) != last:
+        if (kind := _kind_of(task.handler)) != last:
             found.append([])
             last = kind
         found[-1].append(task)
     return found
 
 
-def _kind_of(task: Task) -> str:
-    handler = task.handler
+def _kind_of(handler: Handler | None) -> str:
     if handler is None:
         return ""
     if handler.effect == "external":
@@ -295,7 +297,7 @@ def _lanes_meet(tasks: Sequence[Task], ordering: str) -> bool:
     kinds: dict[Hashable, str] = {}
     return any(
         (lane := lane_of(t, ordering)) is not None
-        and kinds.setdefault(lane, _kind_of(t)) != _kind_of(t)
+        and kinds.setdefault(lane, _kind_of(t.handler)) != _kind_of(t.handler)
         for t in tasks
     )
 

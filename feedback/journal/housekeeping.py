@@ -1,4 +1,4 @@
-"""Housekeeping in the journal: claims that ran out become `in_doubt`, counters are written.
+"""Housekeeping in the journal: calls that nobody ends become `in_doubt`, counters are written.
 
 Connections are in autocommit mode.
 """
@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 
+from feedback.contract.lost_starts import lost_reason
 from feedback.contract.states import WORKER_DIED, State
 from feedback.journal.connections import Connection
 from feedback.journal.halving import write_in_halves
@@ -28,15 +29,16 @@ _EXPIRED: Final = (
 )
 
 
-class ExpiredClaim(NamedTuple):
-    """A claim that the sweep has made `in_doubt`."""
+class DoubtedCall(NamedTuple):
+    """A call whose claim nobody ends any more: it is `in_doubt` now."""
 
     id: str
     type: str
     attempt: int
     run: int
     code: str
-    error: str
+    error: str | None
+    reason: str | None
     finished_at: datetime
     status_ttl: int | None
     """Seconds; None = the default."""
@@ -48,17 +50,33 @@ class ExpiredClaim(NamedTuple):
         """What it says now."""
         return StatusFields(
             self.id, self.type, self.state, self.run, code=self.code, attempt=self.attempt,
-            at=self.finished_at, fingerprint=self.fingerprint, error=self.error,
+            at=self.finished_at, fingerprint=self.fingerprint, error=self.error, reason=self.reason,
         )  # fmt: skip
 
 
 def sweep_expired_claims(
     connection: Connection, *, schema: str, limit: int = SWEEP_AT_ONCE
-) -> list[ExpiredClaim]:
+) -> list[DoubtedCall]:
     """Makes claims whose lease has run out `in_doubt`, at most `limit`; those that it made so."""
     values = {"limit": limit, "code": WORKER_DIED, "error": _EXPIRED}
     rows = execute(connection, "sweep_expired_claims", schema, values).fetchall()
-    return [ExpiredClaim(*row) for row in rows]
+    return [DoubtedCall(*row) for row in rows]
+
+
+def end_lost_calls(
+    connection: Connection, codes: Mapping[str, str], *, schema: str
+) -> list[DoubtedCall]:
+    """Makes calls `in_doubt` whose workers are gone, by their claims' tokens; those it made so.
+
+    `codes`: token -> the code to store. Raises psycopg.Error.
+    """
+    values = {
+        "tokens": list(codes),
+        "codes": list(codes.values()),
+        "reasons": list(map(lost_reason, codes.values())),
+    }
+    rows = execute(connection, "end_lost_calls", schema, values).fetchall()
+    return [DoubtedCall(*row) for row in rows]
 
 
 def add_counters(
@@ -78,11 +96,11 @@ def add_counters(
         return write_in_halves(connection, list(counts), add)
 
 
-def in_doubt_statuses(rows: Sequence[ExpiredClaim], ttl: int) -> list[StatusWrite]:
-    """The statuses of swept claims; `ttl` seconds is for types that say nothing else."""
+def in_doubt_statuses(rows: Sequence[DoubtedCall], ttl: int) -> list[StatusWrite]:
+    """Their statuses; `ttl` seconds is for types that say nothing else."""
     return [StatusWrite.of(row.status(), ttl=row.status_ttl or ttl) for row in rows]
 
 
-def in_doubt_records(rows: Sequence[ExpiredClaim]) -> list[ResultRecord]:
+def in_doubt_records(rows: Sequence[DoubtedCall]) -> list[ResultRecord]:
     """Their result records."""
     return [ResultRecord(row.id, row.type, row.state, row.code) for row in rows]

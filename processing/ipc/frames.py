@@ -9,6 +9,7 @@ program.
 Fields hold plain values only: None, bool, int, float, str, bytes, and tuples, lists, dicts of them.
 """
 
+# long: a closed list, which is read as one
 from __future__ import annotations
 
 import marshal
@@ -219,6 +220,15 @@ class ReleaseClaims(NamedTuple):
     """Of workers that died with some of them, to be gone before."""
 
 
+class EndCalls(NamedTuple):
+    """The workers that made these calls outside are gone, and nobody runs them again here."""
+
+    codes: dict[str, str]
+    """The claim's token -> why the call has no end of its own."""
+    backends: list[Backend]
+    """The workers' database backends, to be gone before."""
+
+
 class Park(NamedTuple):
     """These records are to wait in the journal for any instance; is answered by `PartAnswered`."""
 
@@ -310,6 +320,7 @@ ToMaintenance: TypeAlias = (
     | RenewClaims
     | RenewCalls
     | ReleaseClaims
+    | EndCalls
     | Park
     | Refuse
     | Stop

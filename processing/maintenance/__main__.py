@@ -31,6 +31,7 @@ from processing.ipc.frames import (
     CannotServe,
     Configure,
     Counts,
+    EndCalls,
     Frame,
     Heartbeat,
     Park,
@@ -158,6 +159,8 @@ class Maintenance:
                 self._database.refuse(UnstartedRecords(*frame, [], []))
             case Park():
                 self._database.park(UnstartedRecords(*frame))
+            case EndCalls():
+                self._database.end_calls(frame)
             case WantRows() | RowDueIn() | RenewClaims() | RenewCalls() | ReleaseClaims():
                 self._database.on_queue_frame(frame)
             case Stop():

@@ -8,30 +8,27 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import psycopg
 
 from feedback.backoff import Breaker
-from feedback.contract.counts import AnyCounts, Count
+from feedback.contract.counts import AnyCounts
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.housekeeping import (
     add_counters,
-    in_doubt_records,
-    in_doubt_statuses,
-    sweep_expired_claims,
 )
-from feedback.journal.result_outbox import add_results
 from feedback.status.status import StatusWrite
 from processing.ipc.channel import ChannelClosed
-from processing.ipc.frames import Frame
+from processing.ipc.frames import EndCalls, Frame
 from processing.logs import BoundLogger
 from processing.maintenance.claimer import Claimer
 from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.counters import Counters
 from processing.maintenance.database_probe import DatabaseProbe
 from processing.maintenance.health import Health
+from processing.maintenance.lost_calls import LostCalls
 from processing.maintenance.periodic import PeriodicDuties
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.unstarted import UnstartedRecords
@@ -67,6 +64,7 @@ class DatabaseLoop:
         self._reporting = Reporting(tell, publish, self.count, settings.status_ttl)
         self._claimer = Claimer(settings, self._reporting, log)
         self._unstarted = UnstartedHandling(settings, self._reporting, log)
+        self._lost_calls = LostCalls(settings, self._reporting, log)
         self._connection = ListeningConnection(
             settings.database_url, settings.schema, settings.instance, self._claimer.woken
         )
@@ -111,6 +109,11 @@ class DatabaseLoop:
         self._unstarted.park(part)
         self.wake()
 
+    def end_calls(self, frame: EndCalls) -> None:
+        """Calls of workers that are gone are in doubt."""
+        self._lost_calls.gone(frame)
+        self.wake()
+
     def wake(self) -> None:
         """There is something to do."""
         self._connection.wake()
@@ -150,7 +153,7 @@ class DatabaseLoop:
                 self._spared_until = time.monotonic() + SPARED
                 self._claimer.spare(self._spared_until)
             return
-        self._when_up(self._tend_unstarted, self._unstarted.pending)
+        self._when_up(self._tend_unstarted, self._left)
         self._when_up(self._tend_queue, self._claimer.pause(now) == 0.0)
         for duty in self._duties.take(now):
             self._when_up(self._sweep if duty == SWEEP else self._write_counters)
@@ -165,6 +168,11 @@ class DatabaseLoop:
         self._unstarted.name_lost_letters()
         if self._usable:
             self._attempt(self._write_counters)
+
+    @property
+    def _left(self) -> bool:
+        """Whether there is anything that main has given up."""
+        return self._unstarted.pending or self._lost_calls.pending
 
     @property
     def _usable(self) -> bool:
@@ -189,7 +197,7 @@ class DatabaseLoop:
             up = self._probe.up
             if up:
                 pauses += [self._duties.pause(now)]
-                if self._unstarted.pending:
+                if self._left:
                     pauses += [self._rest_of(self._tend_unstarted)]
                 if (due := self._claimer.pause(now)) is not None:
                     pauses += [max(due, self._rest_of(self._tend_queue))]
@@ -231,6 +239,7 @@ class DatabaseLoop:
     # Duties
 
     def _tend_unstarted(self) -> None:
+        self._lost_calls.settle(self._connection.open())
         self._write_letters()
         self._unstarted.park_waiting(self._connection.open())
 
@@ -241,6 +250,7 @@ class DatabaseLoop:
 
     def _finish_queue(self) -> None:
         connection = self._connection.open()
+        self._lost_calls.settle(connection)
         self._claimer.keep_claims(connection)
         self._unstarted.park_waiting(connection)
 
@@ -250,19 +260,7 @@ class DatabaseLoop:
     def _sweep(self) -> None:
         if time.monotonic() < self._spared_until:
             return
-        connection, schema = self._connection.open(), self._settings.schema
-        with connection.transaction(), connection.cursor() as cursor:
-            rows = sweep_expired_claims(connection, schema=schema)
-            if self._settings.results_topic:
-                add_results(cursor, schema, in_doubt_records(rows))
-        if not rows:
-            return
-        for row in rows:
-            self._log.warning(
-                "claim expired: in doubt", request_id=row.id, type=row.type, run=row.run
-            )
-        self._reporting.publish(in_doubt_statuses(rows, self._settings.status_ttl))
-        self.count(Counter(Count(row.type, row.state, row.code) for row in rows))
+        self._lost_calls.sweep(self._connection.open())
 
     def _write_counters(self) -> None:
         counts = self._counters.take()

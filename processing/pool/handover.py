@@ -19,7 +19,7 @@ from feedback.contract.states import (
     TIMEOUT,
     WORKER_DIED,
 )
-from processing.ipc.frames import Backend, Claim, ReleaseClaims
+from processing.ipc.frames import Backend, Claim, EndCalls, ReleaseClaims, Suspect
 from processing.logs import BoundLogger
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
@@ -102,10 +102,12 @@ class Handover:
         A request that had its time, or was cancelled, is left: that can't be written any more. A
         claimed row that crashed is left to its lease, which counts that.
         """
+        suspects = self._pool.take_suspects()
+        self._end_calls([suspect for _, suspect in suspects if suspect is not None])
         fresh: list[tuple[Record, tuple[int, int], Sequence[Backend]]] = []
         due: list[Claim] = []
         gone: list[Backend] = []
-        for record, suspect in self._pool.take_suspects():
+        for record, suspect in suspects:
             starts, verdict = 0, None
             backends: Sequence[Backend] = ()
             if suspect is not None:
@@ -123,3 +125,15 @@ class Handover:
         self.parked += len(fresh) + len(due)
         if due:
             self._maintenance.send(ReleaseClaims(due, list(dict.fromkeys(gone))))
+
+    def _end_calls(self, suspects: Sequence[Suspect]) -> None:
+        """What of these is a call outside has no end: nobody here runs it again."""
+        codes: dict[str, str] = {}
+        for suspect in suspects:
+            for token in suspect.tokens:
+                # In a chunk one call at a time is open, and the verdict is on what ran.
+                if suspect.verdict or token not in codes:
+                    codes[token] = suspect.verdict or WORKER_DIED
+        backends = dict.fromkeys(b for suspect in suspects for b in suspect.backends)
+        if codes:
+            self._maintenance.send(EndCalls(codes, list(backends)))

@@ -197,11 +197,11 @@ class MaintenanceLink:
 
     # The process
 
-    def close(self, timeout: float) -> None:
-        """Lets it finish what it was given, at most `timeout` seconds, and ends it."""
+    def close(self, timeout: float) -> bool:
+        """Lets it finish what it was given, at most `timeout` seconds; False: it was killed."""
         self._wanted = False
         if self._child is None:
-            return
+            return True
         self.send(Stop())
         end = time.monotonic() + timeout
         while self.alive and time.monotonic() < end:
@@ -209,7 +209,12 @@ class MaintenanceLink:
                 if key.data in (self._on_channel, self._on_sentinel):
                     key.data(mask)
             self._reap()
+        if not self.alive:
+            return True
+        self._log.error("the maintenance process did not end and is killed: statuses and counters"
+                        " that it has not written are lost", after=timeout)  # fmt: skip
         self._kill()
+        return False
 
     def _reap(self) -> None:
         """Finds an ended process where the system has no descriptor that tells."""

@@ -231,7 +231,7 @@ class Supervisor:
         """Ends the maintenance process, after it has done what it was given; kills workers."""
         self._processes.close(timeout)
         self._hand_over_counts()
-        self.maintenance.close(timeout)
+        self.killed += not self.maintenance.close(timeout)
         self._handover.tell_parked()
         self._selector.close()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from feedback.contract.counts import Count
+from feedback.contract.lost_starts import lost_reason
 from feedback.contract.record import Record
 from feedback.contract.states import (
     CANCELLED,
@@ -26,7 +27,7 @@ from processing.handlers.outcomes import Outcome
 from processing.ipc.frames import Suspect
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.effect_external import EffectExternal
-from processing.worker.records import lost_reason, stored_status
+from processing.worker.records import stored_status
 from processing.worker.session import Session
 from processing.worker.task import LostStart, Task
 

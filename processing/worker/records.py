@@ -16,15 +16,13 @@ import psycopg
 from feedback.contract.cloudevents import is_structured
 from feedback.contract.envelope import JSON
 from feedback.contract.headers import OURS, headers_for
+from feedback.contract.lost_starts import LOST, lost_reason
 from feedback.contract.record import HEADERS, Headers
 from feedback.contract.states import (
-    CANCELLED,
     DUPLICATE,
     FOLLOW_UP,
     HANDLER_ERROR,
     OK,
-    SHUTDOWN,
-    TIMEOUT,
     WORKER_DIED,
     State,
 )
@@ -39,12 +37,6 @@ from processing.handlers.request import FollowUp
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.task import LostStart, Task
 
-LOST = "its worker died while it ran"
-_ENDED = {
-    TIMEOUT: "it took longer than its timeout",
-    SHUTDOWN: "the consumer stopped while it ran",
-    CANCELLED: "it was cancelled while it ran",
-}
 _TIMELINE = frozenset({State.FAILED, State.IN_DOUBT, State.DEAD, State.CANCELLED})
 """States that a run that did not succeed ends in."""
 ROWS_OF_PURE: Final = frozenset({State.WAITING, State.DEAD, State.CANCELLED})
@@ -139,11 +131,6 @@ def status_of(
     status = row.status(ended_at(task, now), tell_fingerprint=task.tells_fingerprint)
     asks = task.envelope.reply_to
     return StatusWrite.of(status, ttl=task.status_ttl, bump=bump, reply_to=asks, final=final)
-
-
-def lost_reason(code: str) -> str:
-    """Why a run has no end of its own."""
-    return _ENDED.get(code, LOST)
 
 
 def failure_without_row(task: Task, now: datetime) -> StatusWrite:

@@ -17,7 +17,30 @@ WITH expired AS (
     SELECT id, run, code, error, created_at, finished_at FROM doubted
     ON CONFLICT (request_id, run) DO NOTHING
 )
-SELECT id, type, attempt, run, code, error, finished_at, status_ttl, fingerprint
+SELECT id, type, attempt, run, code, error, NULL, finished_at, status_ttl, fingerprint
+FROM doubted ORDER BY id
+
+-- name: end_lost_calls
+-- Those that somebody else has locked are just being ended: by an operator, or by a sweep.
+WITH lost AS (
+    SELECT r.id, r.created_at, u.code, u.reason FROM {schema}.requests r
+    JOIN unnest(%(tokens)s::text[], %(codes)s::text[], %(reasons)s::text[])
+         AS u(token, code, reason) ON r.token = u.token
+    WHERE r.state = 'running' ORDER BY r.id FOR UPDATE OF r SKIP LOCKED
+), doubted AS (
+    UPDATE {schema}.requests r
+    SET state = 'in_doubt', code = l.code, reason = l.reason,
+        crashes = r.crashes + (l.code = 'worker_died')::int,
+        lease_until = NULL, finished_at = clock_timestamp()
+    FROM lost l WHERE r.id = l.id
+    RETURNING r.id, r.type, r.attempt, r.run, r.code, r.reason, r.created_at, r.finished_at,
+              r.status_ttl, CASE WHEN NOT r.own_fingerprint THEN r.fingerprint END AS fingerprint
+), noted AS (
+    INSERT INTO {schema}.attempts AS a (request_id, run, code, error, started_at, ended_at)
+    SELECT id, run, code, reason, created_at, finished_at FROM doubted
+    ON CONFLICT (request_id, run) DO NOTHING
+)
+SELECT id, type, attempt, run, code, NULL, reason, finished_at, status_ttl, fingerprint
 FROM doubted ORDER BY id
 
 -- name: add_counters

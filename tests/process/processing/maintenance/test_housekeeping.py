@@ -6,6 +6,7 @@ import psycopg
 import redis
 
 from feedback.status.redis_store import RedisStatusStore
+from processing.ipc.frames import EndCalls
 from stack import Stack
 from tests.support.maintenance import StartMaintenance, counters
 from tests.support.waiting import eventually
@@ -55,6 +56,32 @@ def test_expired_claims_become_in_doubt_and_producers_hear_of_it(
     assert statuses.read(["live"]) == [None]
     assert maintenance.stop() == 0
     assert counters(stack, schema) == {("card.charge", "in_doubt", "worker_died"): 1}
+
+
+def test_calls_of_workers_that_are_gone_are_in_doubt_at_once(
+    start: StartMaintenance, stack: Stack, schema: str, statuses: RedisStatusStore
+) -> None:
+    claim(stack, schema, {"mine": 60.0, "other": 60.0})
+    with psycopg.connect(stack.database, autocommit=True) as database:
+        database.execute(
+            f"UPDATE {schema}.requests SET token = 'here-1' WHERE id = 'mine'".encode()
+        )
+    maintenance = start(schema=schema)
+    maintenance.ready()
+    maintenance.send(EndCalls({"here-1": "shutdown", "here-2": "worker_died"}, []))
+
+    (status,) = eventually(lambda: (got := statuses.read(["mine"])) != [None] and got)
+
+    assert status is not None
+    assert (status.state, status.code, status.run) == ("in_doubt", "shutdown", 2)
+    assert status.reason == "the consumer stopped while it ran"
+    assert states(stack, schema) == {"mine": ("in_doubt", 2), "other": ("running", 2)}
+    assert maintenance.stop() == 0
+    assert counters(stack, schema) == {("card.charge", "in_doubt", "shutdown"): 1}
+    with psycopg.connect(stack.database) as database:
+        query = f"SELECT r.crashes, a.run, a.code FROM {schema}.requests r, {schema}.attempts a"
+        rows = database.execute(f"{query} WHERE r.id = a.request_id".encode()).fetchall()
+    assert rows == [(0, 2, "shutdown")]
 
 
 def test_a_claim_that_expires_later_is_found_later(

@@ -116,6 +116,15 @@ def test_a_worker_that_is_killed_loses_no_claimed_row(make: Make, rows: WaitingR
     assert crashes <= 1
 
 
+def test_a_maintenance_that_hangs_at_the_end_is_killed_and_counted(make: Make) -> None:
+    workers = make()
+    workers.supervisor.start_maintenance()
+    workers.until(lambda: workers.supervisor.maintenance.ready)
+    os.kill(child(workers), signal.SIGSTOP)
+    workers.supervisor.close(0.5)
+    assert workers.supervisor.killed == 1
+
+
 def test_a_maintenance_that_dies_doubts_no_work_in_hand(make: Make, rows: WaitingRows) -> None:
     workers = make()
     workers.start()

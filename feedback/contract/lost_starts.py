@@ -1,0 +1,19 @@
+"""Why a start has no end of its own, in words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from feedback.contract.states import CANCELLED, SHUTDOWN, TIMEOUT
+
+LOST: Final = "its worker died while it ran"
+_ENDED: Final = {
+    TIMEOUT: "it took longer than its timeout",
+    SHUTDOWN: "the consumer stopped while it ran",
+    CANCELLED: "it was cancelled while it ran",
+}
+
+
+def lost_reason(code: str) -> str:
+    """What is told of a start that ended with its worker, by its code."""
+    return _ENDED.get(code, LOST)

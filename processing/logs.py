@@ -17,6 +17,8 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
+from processing.log_handler import handler_for
+
 
 @contextlib.contextmanager
 def _not_installed(package: str) -> Iterator[None]:
@@ -92,7 +94,7 @@ def configure(
         structlog.processors.StackInfoRenderer(),
     ]
     _configure_structlog(shared)
-    handler = logging.StreamHandler(stream)
+    handler = handler_for(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[

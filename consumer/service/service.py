@@ -10,7 +10,6 @@ and workers are asked to give up; at its end they are killed. See `Shutdown`.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections import Counter
@@ -28,7 +27,7 @@ from consumer.service.signal_pipe import Signals
 from consumer.service.watchdog import Watchdog
 from feedback.contract.counts import AT_COMMIT, NotRun
 from processing.ipc.frames import Counts, Heartbeat
-from processing.ipc.standard_streams import exit_at_once
+from processing.ipc.standard_streams import exit_at_once, say_at_once
 from processing.logs import BoundLogger, get_logger
 
 EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
@@ -38,6 +37,8 @@ MAINTENANCE_CLOSE = 5.0
 """Seconds that the maintenance process may take to end, once it has answered what it was given."""
 AFTER_KILL = 2.0
 """Seconds beyond the grace for killed processes to be gone and the rest to be put away."""
+LAST_WORD = 1.0
+"""Seconds that a reader of standard error has to take why the service ends."""
 STUCK_AFTER = AFTER_KILL + MAINTENANCE_CLOSE + 3.0
 """Seconds beyond the grace after which the watchdog ends the process."""
 
@@ -99,8 +100,7 @@ class Service:
         if self._fatal and not self._json_logs:
             # The last that is said; where logs are JSON it stands in the line "ending".
             *details, cause = self._fatal.splitlines()
-            with contextlib.suppress(OSError):
-                print(*details, f"oncepool: {cause}", sep="\n", file=sys.stderr, flush=True)  # noqa: T201
+            say_at_once("\n".join([*details, f"oncepool: {cause}"]), LAST_WORD)
         return code
 
     @property

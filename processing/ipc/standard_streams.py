@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import sys
+import time
 from typing import Final, NoReturn
 
 STDERR: Final = 2
@@ -27,15 +28,17 @@ def open_missing() -> None:
             setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
 
 
-def say_at_once(line: str) -> None:
-    """Writes a line to standard error where that takes it; waits for nothing, not even a lock.
+def say_at_once(text: str, patience: float = 0.0) -> None:
+    """Writes lines to standard error as far as that takes them within `patience` seconds.
 
-    The main thread may be stuck in a write to it, and holds its lock then.
+    Waits for no lock either: the main thread may be stuck in a write, and holds it then.
     """
+    left, end = memoryview(text.encode() + b"\n"), time.monotonic() + patience
+    room = select.poll()
+    room.register(STDERR, select.POLLOUT)
     with contextlib.suppress(OSError):
-        _, writable, _ = select.select([], [STDERR], [], 0)
-        if writable:
-            os.write(STDERR, line.encode() + b"\n")
+        while left and room.poll(max(0.0, end - time.monotonic()) * 1000):
+            left = left[os.write(STDERR, left[: select.PIPE_BUF]) :]
 
 
 def exit_at_once(code: int) -> NoReturn:

@@ -106,7 +106,7 @@ def test_what_has_not_started_at_ninety_percent_is_refused(bench: Bench) -> None
 
 
 def test_what_cannot_be_put_away_is_counted_and_the_exit_code_says_so(
-    bench: Bench, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    bench: Bench, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As where the maintenance process hangs while it parks."""
     bench.pool.per_step = 0
@@ -114,7 +114,7 @@ def test_what_cannot_be_put_away_is_counted_and_the_exit_code_says_so(
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
     assert bench.run(read_again=False) == EXIT_KILLED
     # As one line where nothing has configured logging yet, else as a record.
-    told = capsys.readouterr()
+    told = capfd.readouterr()
     lines = [*(told.out + told.err).splitlines(), *(r.getMessage() for r in caplog.records)]
     named = [line for line in lines if "requests left in hand" in line]
     assert any("in_hand=2" in line or "'in_hand': 2" in line for line in named), lines
@@ -188,11 +188,11 @@ def test_a_group_that_cannot_be_left_ends_with_three(bench: Bench) -> None:
 
 @pytest.mark.parametrize("schema", ["missing", "too_new"])
 def test_a_journal_that_cannot_be_used_is_fatal_before_anything_else(
-    bench: Bench, schema: str, capsys: pytest.CaptureFixture[str]
+    bench: Bench, schema: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bench.pool.schema = MaintenanceReady(schema, "run `oncepool migrate`")
     assert bench.run() == EXIT_FATAL
-    assert "oncepool migrate" in capsys.readouterr().err
+    assert "oncepool migrate" in capfd.readouterr().err
     assert bench.pool.calls == ["maintenance", "refuse shutdown", "close"]
     assert "subscribe" not in bench.kafka.calls
 
@@ -218,13 +218,13 @@ def test_the_group_is_joined_once_the_database_is_reached(bench: Bench) -> None:
 
 
 def test_an_app_that_cannot_be_imported_is_printed_and_nothing_is_consumed(
-    bench: Bench, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    bench: Bench, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.pool.workers_start = False
     trace = "Traceback ...\nModuleNotFoundError: No module named 'shop'"
     bench.script = {3: lambda: setattr(bench.pool, "fatal", trace)}
     assert bench.run() == EXIT_FATAL
-    told = capsys.readouterr()
+    told = capfd.readouterr()
     assert told.err == "Traceback ...\noncepool: ModuleNotFoundError: No module named 'shop'\n"
     # Once, unless what is in hand has to be drained first.
     lines = [told.out, *(r.getMessage() for r in caplog.records)]
@@ -244,7 +244,7 @@ def test_a_fatal_error_of_the_pool_refuses_what_is_in_hand_at_once(bench: Bench)
 
 
 def test_a_fatal_error_of_kafka_drains_and_ends_with_one(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
+    bench: Bench, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from consumer.intake.events import Trouble
 
@@ -252,7 +252,7 @@ def test_a_fatal_error_of_kafka_drains_and_ends_with_one(
         5: lambda: bench.kafka.events.append(Trouble("_FATAL", "fenced", fatal=True)),
     }
     assert bench.run() == EXIT_FATAL
-    assert "fenced" in capsys.readouterr().err
+    assert "fenced" in capfd.readouterr().err
     assert "submit" not in bench.pool.calls
 
 

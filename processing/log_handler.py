@@ -1,0 +1,111 @@
+"""Writes log lines without waiting for long for whoever reads them.
+
+A reader that has stopped, as a collector on a full disk or a terminal that is held, must not stop
+the process that logs. Lines that it does not take are left out and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import stat
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+PATIENCE = 0.25
+"""Seconds that a line may wait for a reader."""
+REST = 20.0
+"""Times as long as a wait took no line waits again."""
+
+Write = Callable[[memoryview], int]
+"""Takes as much as there is room for; returns how much. Raises BlockingIOError where none is."""
+
+
+def handler_for(stream: TextIO) -> logging.Handler:
+    """The handler for a stream: an `UnblockedHandler` where its reader could hold it up."""
+    try:
+        descriptor = stream.fileno()
+        write = _unblocked(descriptor)
+    except (OSError, ValueError):  # no descriptor behind it, or one that must not be opened again
+        write = None
+    if write is None:
+        return logging.StreamHandler(stream)
+    return UnblockedHandler(descriptor, write, stream.encoding or "utf-8")
+
+
+class UnblockedHandler(logging.Handler):
+    """Lines to a pipe, a terminal or a socket."""
+
+    def __init__(self, descriptor: int, write: Write, encoding: str = "utf-8") -> None:
+        super().__init__()
+        self._write = write
+        self._encoding = encoding
+        self._room = select.poll()
+        self._room.register(descriptor, select.POLLOUT)
+        self._left_out = 0
+        self._torn = False
+        """The last line was taken in part."""
+        self._next_wait = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a record's line; before it, how many were left out."""
+        try:
+            if self._left_out and self._put(self._note()):
+                self._left_out = 0
+            if self._left_out or not self._put(record):
+                self._left_out += 1
+        except OSError:  # nobody is there to read
+            self._left_out += 1
+        except Exception:  # noqa: BLE001 - as every handler does: logging never raises
+            self.handleError(record)
+
+    def _note(self) -> logging.LogRecord:
+        text = "log lines left out: nobody read them"
+        log = logging.getLogger("oncepool.logs")
+        more = {"left_out": self._left_out}
+        return log.makeRecord(log.name, logging.WARNING, "", 0, text, (), None, extra=more)
+
+    def _put(self, record: logging.LogRecord) -> bool:
+        """Whether the whole line was taken."""
+        line = f"{self.format(record)}\n".encode(self._encoding, "backslashreplace")
+        left = memoryview(b"\n" + line if self._torn else line)
+        whole = len(left)
+        while left:
+            try:
+                left = left[self._write(left) :]
+            except BlockingIOError:
+                if not self._wait():
+                    self._torn |= len(left) < whole
+                    return False
+        self._torn = False
+        return True
+
+    def _wait(self) -> bool:
+        """Waits for room, unless it has done so lately; whether there is some."""
+        begun = time.monotonic()
+        if begun < self._next_wait:
+            return False
+        ready = bool(self._room.poll(PATIENCE * 1000))
+        ended = time.monotonic()
+        self._next_wait = ended + REST * (ended - begun)
+        return ready
+
+
+def _unblocked(descriptor: int) -> Write | None:
+    """A write that does not wait; None where none would. Raises OSError.
+
+    Whether a write waits is said of what was opened, which other processes share: so it is opened
+    once more.
+    """
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return None
+    if stat.S_ISSOCK(mode):
+        shared = socket.socket(fileno=os.dup(descriptor))
+        return lambda data: shared.send(data, socket.MSG_DONTWAIT)
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    own = os.open(f"/proc/self/fd/{descriptor}", flags)
+    return lambda data: os.write(own, data)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from processing.cluster.fair_shares import fair_shares
 from processing.cluster.grants import Grants
-from processing.cluster.limits import ClusterLimits
+from processing.cluster.limits import MOST_WORKERS, ClusterLimits
 
 SETTLE = 2.5
 """Seconds before a larger share is used in a changed group; longer than two looks at it take."""
@@ -112,14 +112,15 @@ class InstanceQuota:
 def workers_of(limits: ClusterLimits, own: str, ids: Collection[str]) -> int | None:
     """Worker processes of this instance; None: as configured.
 
-    At least one each, even where the total is less than there are instances: one that has
-    partitions and no worker would keep their requests from everybody.
+    At most what the setting `workers` allows. At least one each, even where the total is less than
+    there are instances: one that has partitions and no worker would keep their requests from
+    everybody.
     """
     total = limits.workers_total
     if total is None:
         return limits.workers
     part = max(1, fair_shares(total, dict.fromkeys(ids, total), "workers")[own])
-    return part if limits.workers is None else min(part, limits.workers)
+    return min(part, limits.workers or MOST_WORKERS)
 
 
 class Quota:

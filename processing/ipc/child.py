@@ -19,6 +19,9 @@ from processing.ipc.channel import Channel, ChannelClosed, socket_pair
 from processing.ipc.frames import Configure
 from processing.ipc.progress import ProgressSlot
 
+_ours: set[int] = set()
+"""Processes whose end a `Child` has not taken note of yet."""
+
 
 class Child:
     """One process, its channel and, where it has one, its slot."""
@@ -48,6 +51,7 @@ class Child:
                 )
             undo.pop_all()
         self.pid = self._process.pid
+        _ours.add(self.pid)
         self.sentinel = _sentinel(self.pid)
         """A descriptor that is readable once the process has ended; None where there is none."""
         with contextlib.suppress(ChannelClosed):  # its end will be seen
@@ -55,7 +59,10 @@ class Child:
 
     def ended(self) -> bool:
         """Whether the process has ended; it is reaped then."""
-        return self._process.poll() is not None
+        if self._process.poll() is None:
+            return False
+        _ours.discard(self.pid)
+        return True
 
     def signal(self, number: int) -> None:
         """Sends a signal, to this process only: a pid that was reaped is not signalled."""
@@ -74,6 +81,7 @@ class Child:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             return False
+        _ours.discard(self.pid)
         return True
 
     @property
@@ -90,11 +98,25 @@ class Child:
 
     def close(self) -> None:
         """Lets go of what belonged to the process, after it has ended."""
+        _ours.discard(self.pid)
         self.channel.close()
         if self.sentinel is not None:
             os.close(self.sentinel)
         if self.slot is not None:
             self.slot.close()
+
+
+def reap_orphans() -> None:
+    """Takes note of the end of processes that are no `Child`: they fell to this one.
+
+    As PID 1 of a container it is the parent of whatever a worker's children have left behind: they
+    would fill the table of processes.
+    """
+    with contextlib.suppress(ChildProcessError):  # there is no child at all
+        while (end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if end.si_pid in _ours:
+                return  # it is waited for by its number, and the others come next time
+            os.waitpid(end.si_pid, 0)
 
 
 def _sentinel(pid: int) -> int | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import signal
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from processing.ipc.channel import ChannelClosed
-from processing.ipc.child import Child
+from processing.ipc.child import Child, reap_orphans
 from processing.ipc.frames import Frame, ToWorker
 from processing.ipc.progress import Running
 from processing.logs import BoundLogger
@@ -38,6 +39,7 @@ class WorkerProcesses:
         self._on_end = on_end
         self._log = log
         self._children: dict[int, Child] = {}
+        self._is_init = os.getpid() == 1
 
     def __len__(self) -> int:
         """How many have not ended."""
@@ -88,7 +90,9 @@ class WorkerProcesses:
         self._children[number].signal(sent)
 
     def reap(self) -> None:
-        """Finds ended processes where the system has no descriptor that tells."""
+        """Finds ended processes where the system has no descriptor that tells; as PID 1 all."""
+        if self._is_init:
+            reap_orphans()
         for number, child in list(self._children.items()):
             if child.sentinel is None and child.ended():
                 self._ended(number)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing.cluster.limits import ClusterLimits, TypeLimit
+from processing.cluster.limits import MOST_WORKERS, ClusterLimits, TypeLimit
 from processing.cluster.quota import (
     SETTLE,
     InstanceQuota,
@@ -192,3 +192,7 @@ def test_a_registration_without_the_facts_is_a_peer_all_the_same() -> None:
     assert peer({"id": "a"}) == Peer("a")
     found = peer({"id": "a", "types": ["x"], "at_once": {"x": 2}, "reserved": {"x": 3}})
     assert found == Peer("a", frozenset({"x"}), held={"x": 2}, reserved={"x": 3})
+
+
+def test_a_total_starts_no_more_workers_in_one_instance_than_its_setting_could() -> None:
+    assert workers_of(ClusterLimits(None, 1_000_000), "a", ["a"]) == MOST_WORKERS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,26 @@ def test_the_cause_of_its_end_is_named(
         assert child.cause == cause
     finally:
         child.close()
+
+
+def test_who_fell_to_the_first_process_is_reaped_and_its_own_children_are_not() -> None:
+    code = (
+        "import ctypes, os, signal, subprocess, time\n"
+        "from processing.ipc.child import Child, reap_orphans\n"
+        "reap_orphans()\n"
+        "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"  # as PID 1: orphans become its children
+        "child = Child('timeit', {})\n"
+        "child.signal(signal.SIGKILL)\n"
+        "os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)\n"
+        "found = subprocess.check_output(['sh', '-c', 'true & echo $!'])\n"
+        "reap_orphans()\n"
+        "print(child.wait(60), child.cause)\n"
+        "end = time.monotonic() + 60\n"
+        "while os.path.exists(f'/proc/{int(found)}') and time.monotonic() < end:\n"
+        "    reap_orphans()\n"
+        "print(os.path.exists(f'/proc/{int(found)}'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.stdout == "True signal SIGKILL\nFalse\n", done.stderr

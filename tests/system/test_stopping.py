@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.support.service import WAIT, Bench, Instance
+from tests.support.service import ROOT, WAIT, Bench, Instance
 from tests.support.waiting import eventually
 
 APP = "tests.support.stopping_app:app"
@@ -46,3 +50,42 @@ def test_handlers_may_take_a_tenth_of_the_grace_to_stop(bench: Bench, tmp_path: 
     assert instance.process.wait(WAIT) == 0
     rows = bench.query(f"SELECT id, state, code FROM {bench.schema}.requests")
     assert rows == [(name, "done", "ok")]
+
+
+def test_a_log_that_nobody_reads_stops_neither_requests_nor_the_end(bench: Bench) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"full\n" * 100)
+    os.set_blocking(writer, True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "consumer", "run", "tests.support.hostile_app:app"],
+        cwd=ROOT,
+        env={**os.environ, **bench.environment},
+        stderr=writer,
+    )
+    os.close(writer)
+    try:
+        assert bench.outcome("raises").state == "failed"  # which is logged with its traceback
+        before = drained(reader)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT) == 0
+    finally:
+        process.kill()
+        process.wait(WAIT)
+    assert "running" not in before
+    after = drained(reader)
+    os.close(reader)
+    assert "log lines left out: nobody read them" in after
+    assert "ended" in after
+
+
+def drained(reader: int) -> str:
+    """What a pipe holds."""
+    found = b""
+    with contextlib.suppress(BlockingIOError):
+        while data := os.read(reader, 1 << 16):
+            found += data
+    return found.decode()

@@ -208,6 +208,15 @@ class LanesModel(RuleBasedStateMachine):
     def empty(self) -> None:
         self.given_up |= {r[OFFSET] for r in self.lanes.empty()}
 
+    @rule(partition=st.integers(0, 2))
+    def let_go(self, partition: int) -> None:
+        """What has not started of a partition is given up; suspects stay."""
+        gone = self.lanes.take_out(lambda record: record[OFFSET] % 3 == partition)
+        assert not self.suspected.keys() & {r[OFFSET] for r in gone}
+        stay = {r[OFFSET] for r in self.lanes.held_back_records()} - self.suspected.keys()
+        assert all(offset % 3 != partition for offset in stay)
+        self.given_up |= {r[OFFSET] for r in gone}
+
     @invariant()
     def what_is_done_is_not_kept(self) -> None:
         assert self.lanes._table.in_flight.keys() == {chunk.number for chunk in self.chunks}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from consumer.intake.assignment import Run
-from consumer.intake.events import Place
+from consumer.intake.events import NO_GAPS, Place
 from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from feedback.contract.record import OFFSET, TIMESTAMP, Record, read_again
 
@@ -76,11 +76,8 @@ class Unfinished:
             self._read.pop(place, None)
 
     def restarted(self, places: Iterable[Place]) -> None:
-        """Partitions have another log: offsets of the one before mean nothing."""
-        for place in places:
-            self._hand.pop(place, None)
-            self._left.pop(place, None)
-            self._read[place] = _Reading()
+        """Partitions have another log, which may begin as the one before it did."""
+        self.assigned(places, NO_GAPS)
 
     # Records
 

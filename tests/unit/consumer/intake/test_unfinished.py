@@ -219,6 +219,17 @@ def test_the_end_of_a_record_says_nothing_of_the_log_that_came_in_its_place() ->
     assert reader.mark(2) == (0, 0)
 
 
+def test_a_log_that_was_cut_off_keeps_what_is_in_hand_below_the_cut() -> None:
+    reader = Reader()
+    reader.read(0, 1, 2, 3, timestamp=1)
+    reader.unfinished.restarted([A])
+    assert [r[OFFSET] for r in reader.read(2, 3, timestamp=2)] == [2, 3]
+    assert reader.mark(4) == (0, 0)
+    # Nor is it taken again, where that log is read from its beginning.
+    reader.unfinished.restarted([A])
+    assert reader.read(0, 1, timestamp=1) == []
+
+
 def test_marks_are_told_anew_once_they_have_risen() -> None:
     reader = Reader()
     reader.read(3, 4)

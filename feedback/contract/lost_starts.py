@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from feedback.contract.states import CANCELLED, SHUTDOWN, TIMEOUT
+from feedback.contract.states import CANCELLED, INSTANCE_DIED, SHUTDOWN, TIMEOUT
 
 LOST: Final = "its worker died while it ran"
 _ENDED: Final = {
     TIMEOUT: "it took longer than its timeout",
     SHUTDOWN: "the consumer stopped while it ran",
     CANCELLED: "it was cancelled while it ran",
+    INSTANCE_DIED: "each instance that had it in hand was lost with it, perhaps while it ran",
 }
 
 

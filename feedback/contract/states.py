@@ -40,6 +40,7 @@ RANK: Final[dict[str, int]] = {
 
 MAX_RUN: Final = 99_999  # five digits in `v`
 MOST_CRASHES: Final = 2  # deaths of workers with a request in hand that make it `dead`
+MOST_LOST_CLAIMS: Final = 6  # owners in a row that were lost with a waiting row, and make it `dead`
 
 # Final: nothing moves it any more. The REOPENABLE ones among them can be moved by an operator,
 # which raises the run number.

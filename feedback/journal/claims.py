@@ -1,7 +1,8 @@
 """The waiting queue in the journal: claiming rows that are due, and keeping the claims.
 
 A claim leaves the row `waiting` with a token, a lease and a raised run number, so a crash needs
-nobody to clean up: when the lease ends the row is due again, and its next claim counts the crash.
+nobody to clean up: when the lease ends the row is due again, and its next claim counts the lost
+one. Nobody knows whether it was begun, so it takes many of those to make the row `dead`.
 Connections are in autocommit mode. Due times are compared with the database's clock alone.
 """
 
@@ -14,7 +15,14 @@ from typing import Any, Final, NamedTuple
 
 from feedback.contract.envelope import read
 from feedback.contract.record import NOWHERE, Headers, Record, claim_token
-from feedback.contract.states import MOST_CRASHES, WORKER_DIED, DeadLetterReason, State
+from feedback.contract.states import (
+    INSTANCE_DIED,
+    MOST_CRASHES,
+    MOST_LOST_CLAIMS,
+    WORKER_DIED,
+    DeadLetterReason,
+    State,
+)
 from feedback.journal.coalescing import Superseded
 from feedback.journal.connections import Connection
 from feedback.journal.queries import execute
@@ -58,7 +66,7 @@ class Claimed(NamedTuple):
 
     record: Record
     verdict: str | None
-    """`worker_died` where its claims have ended in death too often: it is only to be written."""
+    """`worker_died` or `instance_died` where it has ended too many: it is only to be written."""
 
 
 class UnreadableRow(NamedTuple):
@@ -106,6 +114,7 @@ class _Row(NamedTuple):
     payload: bytes | None
     headers: str | None
     crashes: int
+    lost_claims: int
     coalesce_key: str | None
     due: datetime
     created_at: datetime
@@ -125,7 +134,7 @@ def claim(
 
     `results`: what is superseded on the way gets a result record. `after`: where the last claim
     left off; of very many types a claim looks at some. `expired`: also rows whose claim has run
-    out, which counts as a crash of whoever had it.
+    out, which counts as a lost one.
     """
     firsts, after = first_due(connection, after, schema=schema)
     firsts = [(t, s) for t, s in firsts if t not in want.paused and want.limits.get(t, 1) > 0]
@@ -294,4 +303,6 @@ def _record(row: _Row, order: int) -> Record:
 
 
 def _verdict(row: _Row) -> str | None:
-    return WORKER_DIED if row.crashes >= MOST_CRASHES else None
+    if row.crashes >= MOST_CRASHES:
+        return WORKER_DIED
+    return INSTANCE_DIED if row.lost_claims >= MOST_LOST_CLAIMS else None

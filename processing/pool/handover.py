@@ -100,7 +100,7 @@ class Handover:
         """What was killed, and what waits behind it, once every worker has gone.
 
         A request that had its time, or was cancelled, is left: that can't be written any more. A
-        claimed row that crashed is left to its lease, which counts that.
+        claimed row that crashed is left to its lease, so that its loss is counted.
         """
         suspects = self._pool.take_suspects()
         self._end_calls([suspect for _, suspect in suspects if suspect is not None])

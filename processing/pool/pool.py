@@ -143,7 +143,7 @@ class Pool:
         for record, verdict in rows:
             if verdict is not None:
                 self.in_hand += 1
-                # The row itself says how often it crashed.
+                # The row itself says how often it crashed, or was lost.
                 self.lanes.submit_suspect(record, Suspect(verdict, (), ()))
 
     def new_maintenance(self) -> list[Action]:

@@ -11,6 +11,7 @@ from feedback.contract.lost_starts import lost_reason
 from feedback.contract.record import Record
 from feedback.contract.states import (
     CANCELLED,
+    INSTANCE_DIED,
     MOST_CRASHES,
     PARKED,
     SHUTDOWN,
@@ -33,6 +34,7 @@ from processing.worker.task import LostStart, Task
 
 _KILLED = frozenset({TIMEOUT, SHUTDOWN, CANCELLED})
 """Verdicts on a worker that was killed on purpose: no crash."""
+_STATES = {WORKER_DIED: State.DEAD, INSTANCE_DIED: State.DEAD, CANCELLED: State.CANCELLED}
 
 
 def note_crashes(task: Task, suspect: Suspect) -> None:
@@ -53,7 +55,7 @@ def lost(verdict: str, reason: str | None = None) -> Outcome:
     reason = reason or lost_reason(verdict)
     if verdict == SHUTDOWN:
         return Outcome(State.WAITING, PARKED, reason=reason)
-    state = {WORKER_DIED: State.DEAD, CANCELLED: State.CANCELLED}.get(verdict, State.FAILED)
+    state = _STATES.get(verdict, State.FAILED)
     return Outcome(state, verdict, reason=reason)
 
 

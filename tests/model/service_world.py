@@ -27,7 +27,7 @@ from feedback.contract.record import (
     claim_of,
     is_due,
 )
-from feedback.contract.states import MOST_CRASHES, WORKER_DIED
+from feedback.contract.states import INSTANCE_DIED, MOST_LOST_CLAIMS, WORKER_DIED
 from processing.ipc.frames import RenewClaims, Suspect, WantRows
 from processing.pool.actions import Action, Tell
 from processing.settings import PoolSettings
@@ -56,7 +56,7 @@ class Row:
     token: tuple[int, int] | None = None
     """Instance and order of its claim."""
     lease_until: float = 0.0
-    crashes: int = 0
+    lost_claims: int = 0
 
 
 def id_of(record: Record) -> str:
@@ -109,7 +109,7 @@ class Instance(pool_world.World):
     def end_with(self, record: Record, verdict: str) -> None:
         row, ours = self.row(record)
         if row is None or ours:
-            state = "dead" if verdict == WORKER_DIED else "failed"
+            state = "dead" if verdict in (WORKER_DIED, INSTANCE_DIED) else "failed"
             self.service.rows[id_of(record)] = Row(record, state)
             self.service.happened[f"ended {verdict}"] += 1
 
@@ -187,7 +187,7 @@ class Instance(pool_world.World):
         order, self.want = self.want.order, None
         claimed: list[tuple[Record, str | None]] = []
         for row in rows:
-            row.crashes += row.token is not None
+            row.lost_claims += row.token is not None
             row.token, row.lease_until = (self.number, order), self.service.now + LEASE
             claimed.append((self._record(row, order), _verdict(row)))
         if self.faults and self.rng.random() < 0.1:
@@ -212,7 +212,7 @@ class Instance(pool_world.World):
 
 
 def _verdict(row: Row) -> str | None:
-    return WORKER_DIED if row.crashes >= MOST_CRASHES else None
+    return INSTANCE_DIED if row.lost_claims >= MOST_LOST_CLAIMS else None
 
 
 class World(group.World):

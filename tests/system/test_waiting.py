@@ -72,10 +72,10 @@ def test_waiting_rows_run_once_over_two_instances_one_of_which_is_killed(
     # Before any lease could end that was begun meanwhile.
     eventually(lambda: bench.query(unfinished) == [(0,)], LEASE / 2, lambda: bench.instances[1].log)
     # Of what coalesces nothing had to wait for a lease but what the dead instance had in hand.
-    recounts = f"SELECT id, state, crashes FROM {bench.schema}.requests WHERE type = 'recount'"
+    recounts = f"SELECT id, state, lost_claims FROM {bench.schema}.requests WHERE type = 'recount'"
     counted = {name for name, state, _ in bench.query(recounts) if state == "done"}
     assert len(counted) >= SKUS
-    assert {(name,) for name, _, crashes in bench.query(recounts) if crashes} <= set(held)
+    assert {(name,) for name, _, lost in bench.query(recounts) if lost} <= set(held)
     bench.check_books(ids | set(ordered) | counted)
 
 

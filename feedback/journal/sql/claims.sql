@@ -38,12 +38,12 @@ WITH due AS MATERIALIZED (
     ) found
 )
 UPDATE {schema}.requests r
-SET token = %(token)s, run = r.run + 1, crashes = r.crashes + (r.token IS NOT NULL)::int,
+SET token = %(token)s, run = r.run + 1, lost_claims = r.lost_claims + (r.token IS NOT NULL)::int,
     lease_until = statement_timestamp() + make_interval(secs => %(lease)s),
     due_at = statement_timestamp() + make_interval(secs => %(lease)s)
 WHERE r.ctid = ANY (ARRAY(SELECT ctid FROM due))
 RETURNING r.id, r.type, r.topic, least(greatest(r.produced_at, 'epoch'), '9999-12-30Z'), r.key, r.payload, r.headers::text, r.crashes,
-          r.coalesce_key, least(greatest(coalesce(r.not_before, r.created_at), 'epoch'), '9999-12-30Z'),
+          r.lost_claims, r.coalesce_key, least(greatest(coalesce(r.not_before, r.created_at), 'epoch'), '9999-12-30Z'),
           least(greatest(r.created_at, 'epoch'), '9999-12-30Z')
 
 -- name: claimed_under

@@ -32,7 +32,7 @@ WHERE id = ANY (%(ids)s) AND state = 'failed' AND payload IS NOT NULL ORDER BY i
 -- reference is a claim until those of its reference are settled; the index allows no second one.
 UPDATE {schema}.requests r
 SET state = 'waiting', code = %(code)s, attempt = 1, used = 0, run = r.run + u.run + 1,
-    crashes = r.crashes + u.crashes, error = NULL, reason = NULL, finished_at = NULL,
+    crashes = r.crashes + u.crashes, lost_claims = 0, error = NULL, reason = NULL, finished_at = NULL,
     token = CASE WHEN r.coalesce_key IS NOT NULL THEN %(token)s END, lease_until = NULL,
     window_start = CASE WHEN r.coalesce_key IS NOT NULL THEN statement_timestamp() END,
     not_before = greatest(u.not_before, statement_timestamp()),

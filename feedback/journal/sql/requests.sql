@@ -9,8 +9,8 @@ SELECT id, type, state, code, attempt, run, resends, crashes, fingerprint, resul
 FROM {schema}.requests
 
 -- name: show_request
-SELECT id, type, state, code, attempt, run, resends, crashes, fingerprint, result, error, reason,
-       key, reference, superseded_by, not_before, due_at, used, coalesce_key, status_ttl, effect,
+SELECT id, type, state, code, attempt, run, resends, crashes, lost_claims, fingerprint, result, error,
+       reason, key, reference, superseded_by, not_before, due_at, used, coalesce_key, status_ttl, effect,
        token, lease_until, topic, partition, kafka_offset, produced_at, created_at, finished_at, headers, payload
 FROM {schema}.requests WHERE id = %s
 

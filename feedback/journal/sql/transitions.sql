@@ -24,6 +24,7 @@ WITH chosen AS (
 ), moved AS (
     UPDATE {schema}.requests r
     SET state = 'waiting', code = 'retried', run = r.run + 1, attempt = 1, used = 0, crashes = 0,
+        lost_claims = 0,
         not_before = statement_timestamp(), due_at = statement_timestamp(),
         window_start = CASE WHEN r.coalesce_key IS NOT NULL THEN statement_timestamp() END,
         token = NULL, lease_until = NULL, finished_at = NULL,

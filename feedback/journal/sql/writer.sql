@@ -14,7 +14,7 @@ FROM {schema}.requests WHERE id = ANY (string_to_array(%s, E'\x1f'))
 -- asks is taken over.
 UPDATE {schema}.requests r
 SET state = %(state)s, code = %(code)s, attempt = %(attempt)s, used = %(used)s, run = %(run)s,
-    crashes = %(crashes)s, fingerprint = coalesce(%(fingerprint)s, fingerprint),
+    crashes = %(crashes)s, lost_claims = 0, fingerprint = coalesce(%(fingerprint)s, fingerprint),
     result = %(result)s, error = %(error)s, reason = %(reason)s, key = %(key)s,
     payload = CASE WHEN %(keeps_payload)s THEN payload ELSE %(payload)s END,
     headers = CASE WHEN %(keeps_payload)s THEN (
@@ -47,7 +47,7 @@ WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
 UPDATE {schema}.requests r
 SET state = 'done', code = u.code, attempt = u.attempt, used = u.used, crashes = u.crashes,
     fingerprint = coalesce(u.fingerprint, r.fingerprint), result = u.result::jsonb, error = NULL,
-    reason = NULL, finished_at = u.finished_at, payload = NULL, headers = NULL, token = NULL,
+    lost_claims = 0, reason = NULL, finished_at = u.finished_at, payload = NULL, headers = NULL, token = NULL,
     lease_until = NULL, due_at = NULL, not_before = NULL, window_start = NULL, coalesce_key = NULL
 FROM unnest(
     %(ids)s::text[], %(runs)s::int[], %(tokens)s::text[], %(codes)s::text[], %(attempts)s::int[],
@@ -123,7 +123,7 @@ ON CONFLICT DO NOTHING
 -- name: claim_external_again
 UPDATE {schema}.requests
 SET state = 'running', code = 'claimed', attempt = %(attempt)s, used = %(used)s, run = %(run)s,
-    crashes = %(crashes)s, fingerprint = coalesce(%(fingerprint)s, fingerprint),
+    crashes = %(crashes)s, lost_claims = 0, fingerprint = coalesce(%(fingerprint)s, fingerprint),
     payload = %(payload)s, headers = %(headers)s, topic = %(topic)s, partition = %(partition)s,
     kafka_offset = %(kafka_offset)s, status_ttl = %(status_ttl)s,
     own_fingerprint = %(own_fingerprint)s, effect = 'external', token = %(token)s,

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedback.contract.record import CLAIM, NOWHERE, TYPE, claim_token
+from feedback.contract.states import MOST_LOST_CLAIMS
 from feedback.journal.claims import (
     LEASE,
     ClaimRequest,
@@ -245,17 +246,30 @@ def test_what_was_cancelled_between_is_not_claimed(
 # Leases
 
 
-def test_an_expired_claim_is_due_again_and_its_crash_counted(rows: WaitingRows) -> None:
+def test_an_expired_claim_is_due_again_and_counted_as_lost(rows: WaitingRows) -> None:
+    """It takes many of them: nobody knows whether it was begun, which a crash says."""
     rows.add("x")
     take(rows)
+    for lost in range(1, MOST_LOST_CLAIMS):
+        rows.expire("x")
+        [again] = take(rows, order=lost, who="b").rows
+        assert again.verdict is None
+        counts = rows.columns("x", "token", "run", "crashes", "lost_claims")
+        assert counts == (f"b:{lost}", lost + 1, 0, lost)
+    # Given back it was not begun by the last one, but perhaps by others.
+    release(rows.connection, "b", [("x", lost)], schema=rows.schema)
+    [again] = take(rows, order=8).rows
+    assert (again.verdict, rows.columns("x", "lost_claims")) == (None, (lost,))
     rows.expire("x")
-    [again] = take(rows, order=1, who="b").rows
-    assert again.verdict is None
-    assert rows.columns("x", "token", "run", "crashes") == ("b:1", 2, 1)
-    rows.expire("x")
-    [last] = take(rows, order=2).rows
-    assert last.verdict == "worker_died"
-    assert rows.columns("x", "token", "run", "crashes") == ("a:2", 3, 2)
+    [last] = take(rows, order=9).rows
+    assert last.verdict == "instance_died"
+    assert rows.columns("x", "crashes", "lost_claims") == (0, MOST_LOST_CLAIMS)
+
+
+def test_a_row_that_has_crashed_too_often_is_only_to_be_written(rows: WaitingRows) -> None:
+    rows.add("x", crashes=2)
+    [found] = take(rows).rows
+    assert found.verdict == "worker_died"
 
 
 def test_renewing_keeps_a_claim_and_only_its_own(rows: WaitingRows) -> None:

@@ -31,7 +31,9 @@ PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     # Topics are created on purpose, with the number of partitions that is wanted.
     "auto.create.topics.enable": "false",
-    # Small, as the machine has other work.
+    # Small and calm, as the machine has other work: a controller that has nothing to say writes an
+    # empty record twice a second otherwise.
+    "metadata.max.idle.interval.ms": "10000",
     "offsets.topic.num.partitions": "8",
     "transaction.state.log.num.partitions": "4",
     "log.cleaner.dedupe.buffer.size": "4194304",

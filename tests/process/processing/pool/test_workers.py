@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import resource
 import signal
@@ -264,21 +263,6 @@ def test_a_worker_that_has_grown_is_replaced_after_its_chunk(make: Make) -> None
     assert workers.supervisor.stats().deaths == 0
     assert set(workers.states().values()) == {("done", "ok")}
     workers.check_effects()
-
-
-def test_workers_that_die_one_after_the_other_come_back_slower(make: Make) -> None:
-    workers = make()
-    workers.start()
-    for count in range(1, 6):
-        os.kill(workers.pids[-1], signal.SIGKILL)
-        workers.until(lambda: len(workers.seen) > count)  # noqa: B023 - called at once
-        workers.until(lambda: workers.ready)
-    born = list(workers.seen.values())
-    gaps = [b - a for a, b in itertools.pairwise(born)]
-    # Three deaths cost no delay, the fourth half a second, the fifth a whole one.
-    assert gaps[3] > 0.5
-    assert gaps[4] > 1.0
-    assert workers.supervisor.fatal is None
 
 
 def test_an_app_that_cannot_be_imported_is_fatal_at_the_start(make: Make, mood: Path) -> None:

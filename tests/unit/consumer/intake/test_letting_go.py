@@ -1,0 +1,101 @@
+"""What has started may end for a moment; what has not is left to the next owner."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from consumer.intake.assignment import Assignment
+from consumer.intake.commit import Commit
+from consumer.intake.events import Action, Answered, Deliver, SendCommit
+from consumer.intake.flow_control import Room
+from consumer.intake.letting_go import MOMENT, LettingGo
+from consumer.intake.unfinished import Unfinished
+from tests.support.consumer_records import records
+from tests.support.fake_pool import FakePool
+
+A, B = ("t", 0), ("t", 1)
+
+
+class SlowPool(FakePool):
+    """Has started the first of its records, which ends at a time; a step takes 0.1 s."""
+
+    def __init__(self, ends: float) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._ends = ends
+        self._places: tuple[tuple[str, int], ...] = ()
+
+    def let_go(self, places: Collection[tuple[str, int]]) -> None:
+        self._places = tuple(places)
+        self.let_go_of.append(self._places)
+        if places:
+            self.given_up += self.queue[1:]
+            del self.queue[1:]
+
+    @property
+    def letting_go(self) -> bool:
+        return bool(self._places and self.queue)
+
+    def step(self, timeout: float) -> None:
+        self.now += 0.1
+        if self.queue and self.now >= self._ends:
+            self.finished.append(self.queue.pop())
+
+
+def in_hand(pool: SlowPool, *, read_again: bool = True) -> tuple[LettingGo, Commit]:
+    """Offsets 0 to 3 of A are committed and in hand."""
+    assignment = Assignment()
+    commit = Commit(assignment, "me", Unfinished() if read_again else None)
+    commit.assigned([A, B])
+    commit.polled(assignment.take(records(A, range(4))).runs)
+    (sent,) = commit.next(0.0, Room(1000, 1 << 20, idle=True))
+    assert isinstance(sent, SendCommit)
+    (deliver,) = commit.answered(Answered(sent.metadata, None, {}))
+    assert isinstance(deliver, Deliver)
+    pool.submit(deliver.records)
+    return LettingGo(pool, commit, lambda: pool.now, read_again=read_again), commit
+
+
+@pytest.mark.parametrize("ends, mark", [(0.3, 1), (9.0, 0)], ids=["in time", "too late"])
+def test_a_revocation_waits_a_moment_for_what_has_started(ends: float, mark: int) -> None:
+    pool = SlowPool(ends)
+    letting_go, _ = in_hand(pool)
+    last = letting_go.now([A])
+    assert last is not None
+    assert last.marks[A][0] == mark
+    assert pool.now == pytest.approx(min(ends, MOMENT), abs=0.15)
+    assert pool.let_go_of == [(A,), ()]
+
+
+@pytest.mark.parametrize("ends, mark", [(0.3, 1), (9.0, None)], ids=["in time", "too late"])
+def test_before_the_group_is_left_what_has_risen_is_told(ends: float, mark: int | None) -> None:
+    pool = SlowPool(ends)
+    letting_go, _ = in_hand(pool)
+    letting_go.begin_all([A, B])
+    told: list[Action] = []
+    while letting_go.going:
+        pool.step(0.1)
+        assert pool.now < 2 * MOMENT
+        told += letting_go.tend(pool.now)
+    assert [a.marks[A][0] for a in told if isinstance(a, SendCommit)] == ([mark] if mark else [])
+    assert pool.now == pytest.approx(min(ends, MOMENT), abs=0.15)
+    assert pool.let_go_of == [(A, B), ()]
+
+
+def test_while_the_group_is_left_a_revocation_does_not_give_back_what_was_let_go() -> None:
+    pool = SlowPool(9.0)
+    letting_go, _ = in_hand(pool)
+    letting_go.begin_all([A, B])
+    letting_go.now([A])
+    assert pool.let_go_of == [(A, B), (A,), (A, B)]
+
+
+def test_without_reading_again_nothing_is_given_up() -> None:
+    pool = SlowPool(0.3)
+    letting_go, _ = in_hand(pool, read_again=False)
+    letting_go.begin_all([A, B])
+    assert not letting_go.going
+    assert letting_go.now([A]) is None
+    assert (pool.let_go_of, len(pool.queue)) == ([], 4)

@@ -48,6 +48,8 @@ class StoredRequest(NamedTuple):
     """JSON; only where `payload` is."""
     own_fingerprint: bool
     """Producers cannot make the same one, as far as the row says: one that is done does not."""
+    lost_claims: int = 0
+    """Owners in a row that were lost with it while it waited, perhaps while they ran it."""
 
     @property
     def at(self) -> datetime:

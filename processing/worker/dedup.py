@@ -197,16 +197,20 @@ def _ended_meanwhile(task: Task, stored: StoredRequest, before: StoredRequest | 
 
 
 def not_again(task: Task) -> bool:
-    """A message that is read again, of a type whose handler must not be entered twice, ends so."""
+    """What others may have run, of a type whose handler must not be entered twice, ends so."""
     handler = task.handler
-    if handler is None or handler.redelivery or not is_read_again(task.record):
+    # Outside effects have a claim that would have been found.
+    if handler is None or handler.redelivery or handler.effect == "external":
         return False
-    if handler.effect == "external":  # whose claim would have been found
-        return False
-    if handler.effect == "transaction" and not may_have_begun(task.record):
-        return False  # finished it would have a row, which pure computation never has
-    task.end(Outcome(State.FAILED, INSTANCE_DIED, reason=_NOT_AGAIN))
-    return True
+    if task.claim is not None:
+        again = task.stored is not None and task.stored.lost_claims > 0
+    else:
+        # Finished it would have a row, which pure computation never has.
+        pure = handler.effect == "none"
+        again = is_read_again(task.record) if pure else may_have_begun(task.record)
+    if again:
+        task.end(Outcome(State.FAILED, INSTANCE_DIED, reason=_NOT_AGAIN))
+    return again
 
 
 def made_by(task: Task, stored: StoredRequest) -> bool:

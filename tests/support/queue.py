@@ -39,6 +39,10 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
     def once(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
         note(request, tx)
 
+    @app.handler("unique", redelivery=False)
+    def unique(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+        note(request, tx)
+
     @app.handler("picky", retries=picky)
     def choosy(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
         note(request, tx)
@@ -61,6 +65,10 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
         if isinstance(answer := answers.get(request.id), BaseException):
             raise answer
         return "computed"
+
+    @app.handler("reckoned", effect="none", redelivery=False)
+    def reckoned(payload: Any, request: Request[Any]) -> None:
+        ran.append((request.id, request.attempt))
 
     @app.handler("call", effect="external", retries=1)
     def call(payload: Any, request: Request[Any]) -> str:
@@ -87,8 +95,7 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
     @app.handler("recount")
     def recount(payload: Any, request: Request[Any]) -> list[str]:
         at = datetime(2035, 1, 1, tzinfo=UTC)
-        names = [request.follow_up("count", {"sku": "f"}) for _ in range(2)]
-        return [*names, request.follow_up("count", {"sku": "f"}, at=at)]
+        return [request.follow_up("count", {"sku": "f"}, at=due) for due in (None, None, at)]
 
     if answers.get("novel"):
 

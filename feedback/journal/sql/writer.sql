@@ -6,7 +6,7 @@ SELECT id, type, state, code, attempt, run, crashes, fingerprint, result::text, 
        superseded_by, token, topic, partition, kafka_offset, used, not_before, window_start,
        coalesce_key, produced_at, status_ttl, created_at, finished_at,
        CASE WHEN fingerprint IS NULL THEN payload END,
-       CASE WHEN fingerprint IS NULL THEN headers::text END, own_fingerprint
+       CASE WHEN fingerprint IS NULL THEN headers::text END, own_fingerprint, lost_claims
 FROM {schema}.requests WHERE id = ANY (string_to_array(%s, E'\x1f'))
 
 -- name: update_row

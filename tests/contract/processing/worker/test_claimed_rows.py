@@ -6,8 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
+import pytest
 
 from processing.ipc.frames import Suspect
+from tests.support.executor import chunk_run
 from tests.support.queue import FAR, Queue
 
 
@@ -65,3 +67,47 @@ def test_a_lease_that_is_renewed_meanwhile_does_not_have_the_chunk_redone(
         answers["claimer"] = claimer
         queue.run(record)
     assert (queue.row("a")["state"], [name for name, _ in ran]) == ("done", ["a"])
+
+
+@pytest.mark.parametrize("kind", ["unique", "reckoned"])
+def test_a_row_that_was_lost_with_its_owner_is_not_entered_again_where_it_must_not_be(
+    queue: Queue, ran: list[Any], kind: str
+) -> None:
+    """Whoever had it may have run it. What was given back was not begun, and runs."""
+    queue.run(*(queue.record(name, kind, {}, ce_notbefore=FAR) for name in ("a", "b")))
+    queue.claimed("a", "b")
+    queue.query(
+        f"UPDATE {queue.schema}.requests SET token = NULL, lease_until = NULL WHERE id = 'b'"
+    )
+    lost, given_back = queue.claimed("a", "b")
+    queue.run(lost, given_back)
+    assert [name for name, _ in ran] == ["b"]
+    row = queue.row("a")
+    told = queue.told("a")
+    if kind == "unique":
+        assert (row["state"], row["code"], row["run"]) == ("failed", "instance_died", 2)
+        assert queue.timeline("a") == [(2, "instance_died")]
+    else:
+        assert row == {}
+    assert (told["state"], told["code"], told["v"]) == ("failed", "instance_died", "000024")
+    # Sent again it runs: that is its producer's decision.
+    queue.run(queue.record("a", kind, {}))
+    assert [name for name, _ in ran] == ["b", "a"]
+    assert queue.told("a")["state"] == "done"
+
+
+def test_an_owner_that_is_not_lost_after_all_enters_nothing_anew(
+    queue: Queue, ran: list[Any], answers: dict[str, Any]
+) -> None:
+    """Its lease ran out while the handler ran, and another one has ended the row."""
+    queue.run(queue.record("a", "unique", {}, ce_notbefore=FAR))
+    (late,) = queue.claimed("a")
+    answers["a"] = lambda: queue.another(queue.url).run(
+        chunk_run(queue.claimed("a"), 99, "another")
+    )
+    queue.run(late)
+    assert [name for name, _ in ran] == ["a"]
+    assert (queue.rows()["a"], queue.query(f"SELECT * FROM {queue.schema}.effects")) == (
+        ("failed", "instance_died"),
+        [],
+    )

@@ -15,6 +15,20 @@ Connection: TypeAlias = psycopg.Connection[Any]
 CONNECT_TIMEOUT: Final = 5
 """Seconds."""
 _LONGEST_CHANNEL: Final = 63  # bytes that PostgreSQL takes
+_IDLE, _INTERVAL, _COUNT = 10, 5, 3
+"""Of keepalives, on both sides: a peer that is silent for 25 s is gone."""
+_USER_TIMEOUT: Final = 30
+"""Seconds after which a peer is gone that has not confirmed what was sent: while such bytes are on
+their way the kernel sends no keepalives, but the same again for a quarter of an hour."""
+_SERVER_SIDE: Final = {
+    "tcp_keepalives_idle": f"{_IDLE}s",
+    "tcp_keepalives_interval": f"{_INTERVAL}s",
+    "tcp_keepalives_count": f"{_COUNT}",
+    "tcp_user_timeout": f"{_USER_TIMEOUT}s",
+}
+"""The same of the server's end, or it keeps the locks of a machine that has vanished for hours.
+Settings of the session and no start-up options, which poolers refuse; through a Unix socket they
+are ignored."""
 
 
 def open_connection(
@@ -37,19 +51,19 @@ def open_connection(
         prepare_threshold=prepare_threshold,
         connect_timeout=connect_timeout,
         application_name=name,
-        # A peer that is gone without a word is noticed after half a minute: while nothing is under
-        # way by keepalives, and while it has not confirmed what was sent, when the kernel sends no
-        # keepalives but the same again for a quarter of an hour, by the time-out.
-        keepalives_idle=10,
-        keepalives_interval=5,
-        keepalives_count=3,
-        tcp_user_timeout=30_000,
+        keepalives_idle=_IDLE,
+        keepalives_interval=_INTERVAL,
+        keepalives_count=_COUNT,
+        tcp_user_timeout=_USER_TIMEOUT * 1000,
     )
+    wanted = {name: f"{int(seconds * 1000)}ms" for name, seconds in (timeouts or {}).items()}
+    settings = _SERVER_SIDE | wanted
     try:
-        for setting, seconds in (timeouts or {}).items():
-            connection.execute(
-                "SELECT set_config(%s, %s, false)", [setting, f"{int(seconds * 1000)}ms"]
-            )
+        connection.execute(
+            "SELECT set_config(name, value, false)"
+            " FROM unnest(%s::text[], %s::text[]) AS s(name, value)",
+            [list(settings), list(settings.values())],
+        )
     except BaseException:
         connection.close()
         raise

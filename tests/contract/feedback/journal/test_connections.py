@@ -17,3 +17,18 @@ def test_a_peer_that_is_gone_is_noticed_whatever_the_connection_waits_for(stack:
         options = [twin.getsockopt(socket.IPPROTO_TCP, option) for option in idle]
         assert options == [10, 5, 3]
         assert twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+
+
+def test_the_server_notices_a_machine_that_is_gone_as_soon(stack: Stack) -> None:
+    """It would keep the locks of its transactions for hours."""
+    names = ("idle", "interval", "count")
+    with open_connection(stack.database, "test", timeouts={"lock_timeout": 1.5}) as connection:
+        shown = [
+            connection.execute("SELECT current_setting(%s)", [name]).fetchone()
+            for name in (
+                *(f"tcp_keepalives_{n}" for n in names),
+                "tcp_user_timeout",
+                "lock_timeout",
+            )
+        ]
+    assert shown == [("10",), ("5",), ("3",), ("30000",), ("1500ms",)]

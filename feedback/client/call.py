@@ -10,7 +10,7 @@ from typing import Final
 
 from feedback.backoff import Backoff
 from feedback.client.pending import Submission
-from feedback.contract.states import WITHOUT_ROW, State
+from feedback.contract.states import NOT_RUN, State
 from feedback.status.status import Status
 
 _IN_WORK: Final = frozenset({State.RUNNING, State.WAITING})
@@ -81,7 +81,7 @@ class Call:
 
 def _refused(status: Status) -> bool:
     """Whether a consumer could not run it: its database was away, or it was shutting down."""
-    return status.state is State.FAILED and status.code in WITHOUT_ROW
+    return status.state is State.FAILED and status.code in NOT_RUN
 
 
 def _quiet_for(status: Status) -> float:

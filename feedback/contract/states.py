@@ -85,5 +85,8 @@ class DeadLetterReason(StrEnum):
     CONFLICT = "conflict"  # its id belongs to a request with another payload or type
 
 
-# Codes of a `failed` that no journal row stands behind.
-WITHOUT_ROW: Final[frozenset[str]] = frozenset({DATABASE_UNAVAILABLE, SHUTDOWN})
+# Codes of a `failed` that says: nothing has run, send it again.
+NOT_RUN: Final[frozenset[str]] = frozenset({DATABASE_UNAVAILABLE, SHUTDOWN})
+# Codes of a `failed` that no journal row stands behind. Of the message that was malformed there is
+# a dead letter, and under its id the next one begins anew.
+WITHOUT_ROW: Final[frozenset[str]] = NOT_RUN | {DeadLetterReason.MALFORMED.value}

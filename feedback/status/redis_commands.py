@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from feedback.contract.states import WITHOUT_ROW
 from feedback.status.status import StatusWrite, hint_messages
 
 # replacement.replacement() in Lua. KEYS[1] status key; ARGV: value, ttl in seconds, 1 for a bump.
@@ -32,14 +33,18 @@ if type(old) == 'string' and string.find(old, '^%d%d%d%d%d%d$') then
     if rank ~= 9 and not (later or renewed) then
       if rank < 3 or standing ~= 4 then return 0 end
       local value = redis.call('GET', KEYS[1])
-      if not (string.find(value, '"code":"database_unavailable"', 1, true)
-          or string.find(value, '"code":"shutdown"', 1, true)) then return 0 end
+      if not (UNSEEN) then return 0 end
     end
   end
 end
 redis.call('SET', KEYS[1], new, 'EX', ARGV[2])
 return 1
-"""
+""".replace(
+    b"UNSEEN",
+    " or ".join(
+        f"""string.find(value, '"code":"{code}"', 1, true)""" for code in sorted(WITHOUT_ROW)
+    ).encode(),
+)
 _SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 # The first script command of a batch carries the text, so the rest never meets NOSCRIPT.
 _EVAL = b"*7\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(SCRIPT), SCRIPT)

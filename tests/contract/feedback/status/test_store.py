@@ -188,7 +188,7 @@ def test_a_bump_takes_the_next_run_number(
     assert found[:2] == expected
 
 
-@pytest.mark.parametrize("code", ["database_unavailable", "shutdown"])
+@pytest.mark.parametrize("code", ["database_unavailable", "malformed", "shutdown"])
 @pytest.mark.parametrize("state", ["waiting", "failed", "in_doubt", "dead", "done"])
 def test_the_journal_is_heard_after_failures_it_never_saw(
     store: StatusStore, code: str, state: str
@@ -206,7 +206,7 @@ def test_the_journal_is_heard_after_failures_it_never_saw(
 steps = st.tuples(
     st.sampled_from(State),
     st.integers(0, 3),
-    st.sampled_from(["ok", "shutdown", "database_unavailable"]),
+    st.sampled_from(["ok", "shutdown", "database_unavailable", "malformed"]),
     st.booleans(),
 )
 

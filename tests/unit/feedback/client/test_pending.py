@@ -60,12 +60,13 @@ def test_a_failure_from_before_the_send_is_no_answer() -> None:
     assert mine.answer(status(State.DONE, 1)) is not None
 
 
-def test_after_failures_that_the_journal_never_saw_a_lower_run_answers() -> None:
-    before = status(State.FAILED, 5, code="database_unavailable")
+@pytest.mark.parametrize("code", ["database_unavailable", "malformed"])
+def test_after_failures_that_the_journal_never_saw_a_lower_run_answers(code: str) -> None:
+    before = status(State.FAILED, 5, code=code)
     mine = submission(before=before)
     assert mine.answer(before) is None
     assert mine.answer(status(State.FAILED, 1, code="handler_error")) is not None
-    later = status(State.FAILED, 5, code="database_unavailable", at=AT + timedelta(seconds=1))
+    later = status(State.FAILED, 5, code=code, at=AT + timedelta(seconds=1))
     assert mine.answer(later) is not None
 
 

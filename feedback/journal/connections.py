@@ -5,6 +5,7 @@ The news is that a row is due now which the maintenance processes could not fore
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
@@ -14,6 +15,7 @@ Connection: TypeAlias = psycopg.Connection[Any]
 
 CONNECT_TIMEOUT: Final = 5
 """Seconds."""
+_LONGEST_TIMEOUT: Final = 2**31 - 1  # milliseconds
 _LONGEST_CHANNEL: Final = 63  # bytes that PostgreSQL takes
 _IDLE, _INTERVAL, _COUNT = 10, 5, 3
 """Of keepalives, on both sides: a peer that is silent for 25 s is gone."""
@@ -51,12 +53,14 @@ def open_connection(
         prepare_threshold=prepare_threshold,
         connect_timeout=connect_timeout,
         application_name=name,
+        # Whatever the database has, or the environment says: rows are also made here as bytes.
+        client_encoding="utf8",
         keepalives_idle=_IDLE,
         keepalives_interval=_INTERVAL,
         keepalives_count=_COUNT,
         tcp_user_timeout=_USER_TIMEOUT * 1000,
     )
-    wanted = {name: f"{int(seconds * 1000)}ms" for name, seconds in (timeouts or {}).items()}
+    wanted = {name: f"{_milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
     settings = _SERVER_SIDE | wanted
     try:
         connection.execute(
@@ -68,6 +72,11 @@ def open_connection(
         connection.close()
         raise
     return connection
+
+
+def _milliseconds(seconds: float) -> int:
+    """Not more than PostgreSQL takes, about 25 days; more than 0 stays that, as 0 is no limit."""
+    return math.ceil(min(seconds * 1000, _LONGEST_TIMEOUT))
 
 
 def due_channel(schema: str) -> str:

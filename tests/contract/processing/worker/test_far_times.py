@@ -68,6 +68,19 @@ def test_any_time_of_a_producer_ends_in_a_row(stack: Stack, schema: str) -> None
     assert bench.rows() == dict.fromkeys("abc", ("failed", "handler_error"))
 
 
+def test_a_timeout_of_years_keeps_no_worker_from_its_database(stack: Stack, schema: str) -> None:
+    """PostgreSQL counts in milliseconds, up to 25 days."""
+    app = App()
+
+    @app.handler("slow", timeout=1e9)
+    def slow(payload: dict[str, Any]) -> None:
+        """Nothing."""
+
+    bench = Bench(app, stack.database, schema)
+    assert bench.run(bench.record("a", "slow", {})).database_up
+    assert bench.rows() == {"a": ("done", "ok")}
+
+
 @pytest.mark.parametrize("after", [1.8e12, Decimal(5)], ids=["milliseconds", "decimal"])
 def test_a_pause_that_is_no_time_fails_no_neighbour(stack: Stack, schema: str, after: Any) -> None:
     """A handler gives milliseconds for seconds, or a header's number as it read it."""

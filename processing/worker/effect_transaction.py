@@ -8,6 +8,7 @@ of its subtransactions.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import psycopg
@@ -158,7 +159,7 @@ class EffectTransaction:
             if not self._enter(task, chunk):
                 gone.append(task)
                 continue
-            self._check([task], xid, before=done)
+            self._check([task], xid, one_call=True, before=done)
             self._blame([task], chunk)
             if task.outcome is not DONE or not self._session.in_transaction:
                 chunk.clear()
@@ -172,7 +173,7 @@ class EffectTransaction:
         self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task], xid: int
     ) -> bool:
         """As _run_each, but all statements are sent before the first answer is waited for."""
-        failures, timeout = self._session.failures, 0.0
+        failures, timeout, sent = self._session.failures, 0.0, time.perf_counter()
         failed: psycopg.Error | None = None
         try:
             with self._session.pipeline():
@@ -186,12 +187,16 @@ class EffectTransaction:
                     if task.outcome is not DONE:
                         break
                 chunk.wait_together(timeout)
+                sent = time.perf_counter()
         except psycopg.Error as error:
             failed = failed or error
         chunk.clear()
         if not done:
             return True
-        self._check(done, xid)
+        waited = time.perf_counter() - sent
+        for task in done:
+            task.seconds += waited / len(done)  # what the server takes for them is their time
+        self._check(done, xid, one_call=len(done) == 1)
         if failed is not None:
             failures.last = failed
             self._blame(done, chunk)
@@ -206,7 +211,7 @@ class EffectTransaction:
         if not self._enter(task, chunk):
             self._session.back()
             return False
-        self._check([task], xid)
+        self._check([task], xid, one_call=True)
         self._blame([task], chunk)
         if task.outcome is DONE and self._session.in_transaction:
             try:
@@ -230,14 +235,15 @@ class EffectTransaction:
         except TransactionEnded:
             raise Broken(tasks, xid, known=known or len(tasks) == 1) from None
 
-    def _check(self, tasks: Sequence[Task], xid: int, before: Sequence[Task] = ()) -> None:
-        """Raises Broken where the transaction is gone after handlers ran."""
-        alone = len(tasks) == 1
+    def _check(
+        self, tasks: Sequence[Task], xid: int, *, one_call: bool, before: Sequence[Task] = ()
+    ) -> None:
+        """Raises Broken where the transaction is gone after handlers ran, or one for them all."""
         if self._session.lost_by_handler():
             lost = self._session.broken_by
-            raise Broken(tasks, xid, known=alone and lost is None, lost=lost, before=before)
+            raise Broken(tasks, xid, known=one_call and lost is None, lost=lost, before=before)
         if self._session.ended(xid):
-            raise Broken(tasks, xid, known=alone, before=before)
+            raise Broken(tasks, xid, known=one_call, before=before)
 
     def _blame(self, tasks: Sequence[Task], chunk: ChunkRun) -> None:
         """Raises Struck where the database is why handlers failed.
@@ -288,11 +294,7 @@ class EffectTransaction:
 
     def _settle_batch(self, tasks: Sequence[Task], xid: int, chunk: ChunkRun) -> None:
         session = self._session
-        if session.lost_by_handler():
-            lost = session.broken_by
-            raise Broken(tasks, xid, known=lost is None, lost=lost)
-        if session.ended(xid):
-            raise Broken(tasks, xid, known=True)
+        self._check(tasks, xid, one_call=True)
         self._blame(tasks, chunk)
         if session.in_transaction and any(t.outcome is DONE for t in tasks):
             try:

@@ -35,6 +35,8 @@ _WAYS_ROUND = frozenset(
 )
 """Attributes of a connection that lead past the guard, or change what the worker relies on."""
 _MOST_KNOWN = 1000
+_LONGEST_KNOWN = 4096
+"""Characters. What is longer has its values in it, and is hardly ever met again."""
 _known: dict[str, str] = {}
 """Statements that were looked at and are harmless."""
 
@@ -77,7 +79,7 @@ def check(query: Any, connection: psycopg.Connection[Any]) -> Any:
     if text not in _known:
         if ends_transaction(text):
             _refuse(text.strip()[:60])
-        if len(_known) < _MOST_KNOWN:
+        if len(_known) < _MOST_KNOWN and len(text) <= _LONGEST_KNOWN:
             _known[text] = text
     return query
 
@@ -94,6 +96,8 @@ class Failures:
 
     def __init__(self) -> None:
         self.last: psycopg.Error | None = None
+        self.untold = False
+        """Statements of several requests are sent before what came of the first one is known."""
 
     def note(self, error: psycopg.Error) -> None:
         """A statement failed; that a transaction is broken already is no news."""
@@ -110,22 +114,29 @@ class GuardedCursor(psycopg.Cursor[Any]):
     @property
     def rowcount(self) -> int:
         """As psycopg's."""
-        self._fetch_pipeline()
+        self._refuse_untold()
         return super().rowcount
 
     @property
     def statusmessage(self) -> str | None:
         """As psycopg's."""
-        self._fetch_pipeline()
+        self._refuse_untold()
         return super().statusmessage
 
     def _fetch_pipeline(self) -> None:
-        """Before a result is read. In a pipeline it would be that of the first statement."""
-        if self._pgconn.pipeline_status:
-            raise AnswersNotAwaited(
+        """As psycopg's: before a result is read, in whatever pipeline."""
+        self._refuse_untold()
+        super()._fetch_pipeline()
+
+    def _refuse_untold(self) -> None:
+        """In the worker's own pipeline an answer would be that of the first statement."""
+        if self.failures.untold:
+            error = AnswersNotAwaited(
                 "a handler that reads what its statements return or how many rows they changed is "
                 "run a second time where it is registered with pipeline=True; leave that out"
             )
+            self.failures.note(error)  # also where the handler makes nothing of it
+            raise error
 
     def forget(self) -> None:
         """Lets go of the last request's result."""

@@ -7,7 +7,7 @@ round trip at most, and nothing happens behind the executor's back.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -187,12 +187,18 @@ class Session:
             with contextlib.suppress(psycopg.Error):
                 self._send(b"ROLLBACK")
 
-    def pipeline(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def pipeline(self) -> Iterator[None]:
         """Meanwhile statements are sent without waiting for their answers.
 
         Leaving it raises the first error among those that nobody was told of.
         """
-        return self.connection.pipeline()
+        self.failures.untold = True
+        try:
+            with self.connection.pipeline():
+                yield
+        finally:
+            self.failures.untold = False
 
     def savepoint(self) -> int:
         """Sets the segment's savepoint; returns the transaction's id."""

@@ -37,7 +37,17 @@ def make_app(schema: str) -> App:
             case {"read": "count"}:
                 tx.execute(f"UPDATE {schema}.effects SET id = id WHERE id = 'nobody'")
                 return tx.rowcount
+            case {"read": "anyhow"}:
+                with contextlib.suppress(psycopg.Error):
+                    return tx.execute("SELECT 5").fetchone()[0]  # type: ignore[index]
         return None
+
+    @app.handler("own")
+    def own(payload: Any, tx: psycopg.Cursor[Any]) -> Any:
+        with tx.connection.pipeline() as pipeline:
+            row = tx.execute("SELECT 5").fetchone()
+            pipeline.sync()
+        return row
 
     return app
 
@@ -103,7 +113,7 @@ def test_an_error_that_its_handler_would_have_caught_is_caught(bench: Bench) -> 
     assert bench.state("n30") == ("failed", "handler_error")
 
 
-@pytest.mark.parametrize("what, result", [("rows", 5), ("count", 0)])
+@pytest.mark.parametrize("what, result", [("rows", 5), ("count", 0), ("anyhow", 5)])
 def test_one_that_reads_an_answer_is_run_again_without_a_pipeline(
     bench: Bench, what: str, result: int
 ) -> None:
@@ -111,6 +121,21 @@ def test_one_that_reads_an_answer_is_run_again_without_a_pipeline(
     others(bench)
     [(found,)] = bench.query(f"SELECT result FROM {bench.schema}.requests WHERE id = 'n30'")
     assert (found, ran["n30"]) == (result, 2)
+
+
+def test_a_handler_may_read_answers_in_a_pipeline_of_its_own(bench: Bench) -> None:
+    bench.run(bench.record("a", "own", {}), bench.record("b", "own", {}))
+    assert bench.rows() == {"a": ("done", "ok"), "b": ("done", "ok")}
+    assert bench.query(f"SELECT DISTINCT result FROM {bench.schema}.requests") == [([5],)]
+
+
+def test_what_the_server_takes_for_its_statements_is_its_time(bench: Bench) -> None:
+    slow = {"sql": "SELECT pg_sleep(0.05)"}
+    report = bench.run(*(bench.record(name, "pay", slow) for name in names(10)))
+    count, seconds = report.times["pay"]
+    assert (count, len(ran)) == (10, 10)
+    # Else they would be taken for quick ones, and go in chunks of many seconds.
+    assert seconds >= 10 * 0.05
 
 
 def test_a_connection_that_ends_in_a_pipeline_costs_nobody_anything(bench: Bench) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from processing.worker import guarded_cursor
 from processing.worker.guarded_cursor import (
     GuardedConnection,
     TransactionControlRefused,
+    check,
     ends_transaction,
 )
 
@@ -97,3 +99,15 @@ def test_the_rest_of_the_connection_is_there(guarded: Any) -> None:
     assert guarded.notifies() == "notifies"
     assert guarded.info.server_version == 180000
     assert guarded.autocommit is True
+
+
+def test_statements_that_hold_their_values_are_not_kept() -> None:
+    """Each is another one: a thousand of them, of a megabyte each, would stay for ever."""
+    long = f"INSERT INTO t VALUES ('{'x' * 100_000}')"
+    connection: Any = None
+    assert check(long, connection) is long
+    assert check("SELECT 'short'", connection) == "SELECT 'short'"
+    assert "SELECT 'short'" in guarded_cursor._known
+    assert long not in guarded_cursor._known
+    with pytest.raises(TransactionControlRefused):
+        check(f"{long}; COMMIT", connection)

@@ -25,6 +25,8 @@ _LOCKS: Final = (
     errors.SerializationFailure,  # 40001
     errors.LockNotAvailable,  # 55P03
 )
+_REPLAN: Final = "RevalidateCachedQuery"
+"""The server's function that finds a kept statement to give other columns than it was kept with."""
 _KEYS: Final = frozenset({"requests_pkey", "requests_coalescing"})
 """Of an id that somebody else wrote since the look-up, and of a reference that is taken."""
 
@@ -74,3 +76,11 @@ def is_race(error: BaseException, schema: str) -> bool:
 def is_lock_race(error: BaseException) -> bool:
     """Whether it is a race for locks, which any statement may lose, a handler's too."""
     return isinstance(error, _LOCKS)
+
+
+def is_stale_plan(error: BaseException) -> bool:
+    """Whether a table was altered under a statement that the server keeps for this connection.
+
+    It fails there from now on, and nowhere else.
+    """
+    return isinstance(error, errors.FeatureNotSupported) and error.diag.source_function == _REPLAN

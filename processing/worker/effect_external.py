@@ -18,7 +18,7 @@ import psycopg
 
 from feedback.backoff import Backoff
 from feedback.contract.states import HANDLER_ERROR, OK, State
-from feedback.journal.database_errors import Overtaken, is_lock_race, outage_of
+from feedback.journal.database_errors import Overtaken, is_lock_race, is_stale_plan, outage_of
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
@@ -212,6 +212,8 @@ class EffectExternal:
         session = self._session
         if task.outcome is not DONE or not session.in_transaction:
             session.rollback()
+            if (error := session.failures.last) is not None and is_stale_plan(error):
+                session.drop()  # the next one would be in doubt for the same reason
             if task.outcome is DONE:
                 why = "its transaction was lost, and with it what the handler did there"
                 task.end(Outcome(State.IN_DOUBT, HANDLER_ERROR, error=why))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import psycopg
 
 from feedback.contract.states import TRANSACTION_ENDED, State
-from feedback.journal.database_errors import is_lock_race, outage_of
+from feedback.journal.database_errors import is_lock_race, is_stale_plan, outage_of
 from processing.handlers.outcomes import Outcome, outcome_of
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
@@ -323,4 +323,5 @@ class EffectTransaction:
 
 def _not_their_fault(error: psycopg.Error) -> bool:
     """Whether it says that the database, or another transaction, was in the way."""
-    return is_lock_race(error) or outage_of(error, connected=True) is not None
+    away = outage_of(error, connected=True) is not None
+    return away or is_lock_race(error) or is_stale_plan(error)

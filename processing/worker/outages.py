@@ -13,7 +13,7 @@ from typing import TypeVar
 import psycopg
 
 from feedback.backoff import Backoff
-from feedback.journal.database_errors import Outage, outage_of
+from feedback.journal.database_errors import Outage, is_stale_plan, outage_of
 from processing.handlers.outcomes import safe_text
 from processing.logs import BoundLogger
 from processing.worker.session import Session
@@ -68,10 +68,14 @@ class Outages:
     def survive(self, error: psycopg.Error) -> bool:
         """Rolls back after an error outside of COMMIT; True where all that was open is done again.
 
-        That is so where the connection was lost, and there is a new one. False where the error is
-        about what was to be done. Raises DatabaseAway.
+        That is so where the connection was lost, or is of no more use, and there is a new one.
+        False where the error is about what was to be done. Raises DatabaseAway.
         """
         session = self._session
+        if is_stale_plan(error):
+            session.drop()
+            self.connect()
+            return True
         match outage_of(error, connected=not session.lost):
             case Outage.RECONNECT | Outage.UNCLEAR:
                 self._losses += 1

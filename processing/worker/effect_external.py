@@ -109,6 +109,7 @@ class EffectExternal:
         if self._settle_doubt(task, handler, chunk):
             if not self._claim(task, chunk):
                 return [task]
+            chunk.start(task.index, task.timeout)  # what came before it is not the call's time
             self._call(task, handler, chunk)
         chunk.settle([task])
         return []
@@ -176,7 +177,8 @@ class EffectExternal:
                 return False
             return self._found_claimed(task, chunk)
         self._outages.committed()
-        return claimed
+        # Where the answer to an earlier try was lost, that one may have landed after the look-up.
+        return claimed or self._found_claimed(task, chunk)
 
     def _found_claimed(self, task: Task, chunk: ChunkRun) -> bool:
         """Whether a claim landed whose answer was lost."""

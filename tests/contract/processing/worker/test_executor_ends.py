@@ -13,13 +13,13 @@ from pydantic import BaseModel, field_validator
 
 from feedback.journal.database_errors import Overtaken
 from feedback.journal.writer import JournalWriter
-from processing import App, Done, Reject, Request
+from processing import App, Done, NotDone, Reject, Request
 from processing.handlers.decoder import Message
 from processing.ipc.frames import Suspect
 from processing.worker import executor as execution
 from processing.worker.session import Session
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, chunk_run
 
 
 class Silent(Exception):
@@ -437,3 +437,30 @@ def test_a_conflict_that_is_sent_again_is_one_dead_letter(bench: Bench) -> None:
     bench.run(bench.record("a", "pay", {"n": 3}))
     bench.run(bench.record("a", "pay", None))
     assert bench.letters() == [("conflict", "a")] * 3
+
+
+def test_what_its_check_takes_is_not_a_calls_time(stack: Stack, schema: str) -> None:
+    """Its deadline is that of the call, or a long check would have it killed: in doubt again."""
+    events: list[str] = []
+    app = App()
+
+    def check(request: Request[Any]) -> NotDone:
+        events.append("check")
+        return NotDone()
+
+    @app.handler("charge", effect="external", check=check)
+    def charge(payload: Any) -> None:
+        events.append("call")
+        if payload == "raise":
+            raise ValueError
+
+    bench = Bench(app, stack.database, schema)
+    record = bench.record("c", "charge", "raise")
+    bench.run(record)
+    assert bench.rows() == {"c": ("in_doubt", "handler_error")}
+    events.clear()
+    chunk = chunk_run([record])
+    chunk._gate.show = lambda *_: events.append("shown")  # type: ignore[method-assign]
+    bench.executor.run(chunk)
+    assert events[events.index("check") :] == ["check", "shown", "call"]
+    bench.executor.close()

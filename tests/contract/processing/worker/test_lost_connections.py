@@ -160,6 +160,36 @@ def test_the_result_of_a_call_outside_survives_a_connection_that_ended_meanwhile
     assert hooks.entered == ["warm", "a"]
 
 
+def test_a_claim_that_lands_after_it_was_looked_for_is_found_and_run(
+    bench: Bench, wire: Proxy, hooks: Hooks
+) -> None:
+    bench.query(f"CREATE SEQUENCE {SCHEMA}.claims")
+    bench.query(f"""
+        CREATE FUNCTION {SCHEMA}.hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('{SCHEMA}.claims') = 1 THEN PERFORM pg_advisory_xact_lock(7); END IF;
+            RETURN NULL;
+        END $$""")
+    bench.query(f"""
+        CREATE TRIGGER hold AFTER INSERT ON {SCHEMA}.requests
+        FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.hold()""")
+    waiting = (
+        "SELECT 1 FROM pg_stat_activity"
+        " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    record = bench.record("a", "charge", {})
+    with psycopg.connect(bench.url, autocommit=True) as gate:
+        gate.execute("SELECT pg_advisory_lock(7)")
+        thread = threading.Thread(target=bench.run, args=(record,))
+        thread.start()
+        eventually(lambda: len(bench.query(waiting)) == 1)
+        wire.cut()
+        wire.mend()
+        eventually(lambda: len(bench.query(waiting)) == 2, message="nobody claims it again")
+    thread.join(60)
+    assert (bench.rows(), bench.state("a")) == ({"a": ("done", "ok")}, ("done", "ok"))
+    assert hooks.entered == ["a"]
+
+
 def _ended(own_database: OwnDatabase) -> None:
     assert own_database.end_connections("oncepool worker") == 1
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import orjson
 import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
@@ -182,7 +183,7 @@ class JournalWriter:
         self.lock(cursor, copies)
         places = {name: place_text(record) for name, record in copies.items()}
         again = [name for name, record in copies.items() if is_read_again(record)]
-        values = {"ids": sorted(places), "places": Jsonb(places), "again": again}
+        values = {"ids": sorted(places), "places": _jsonb(orjson.dumps(places)), "again": again}
         cursor.execute(self._text("add_resends"), values, prepare=False)
 
     def add_letter(self, cursor: psycopg.Cursor[Any], letter: DeadLetter) -> None:

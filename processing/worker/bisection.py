@@ -25,7 +25,7 @@ from processing.logs import BoundLogger
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.effect_transaction import ENDED, Broken, Struck
 from processing.worker.outages import LOSSES, Outages
-from processing.worker.records import failure_without_row
+from processing.worker.records import failure_without_row, stored_status
 from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
 from processing.worker.transaction import Transaction
@@ -119,7 +119,10 @@ class Bisection:
         self._transact([task], chunk, apart)
 
     def _leave_unwritten(self, task: Task, error: BaseException, chunk: ChunkRun) -> None:
-        """Not even its failure can be journaled, and only a row makes more of it than `failed`."""
+        """Not even its failure can be journaled, and only a row makes more of it than `failed`.
+
+        Where its row is the answer, and only that it was sent again cannot be noted, it is that.
+        """
         self._log.error(
             "a failure could not be journaled",
             request_id=task.envelope.id,
@@ -127,7 +130,13 @@ class Bisection:
             error=describe(error),
         )
         if task.claim is None:
-            self._publish([failure_without_row(task, datetime.now(UTC))])
+            now, stored = datetime.now(UTC), task.stored
+            if stored is None or stored.state == State.FAILED:
+                told = failure_without_row(task, now)
+            else:
+                mine = stored.type == task.envelope.type
+                told = stored_status(task, stored, task.handler if mine else None, now)
+            self._publish([told])
         chunk.settle([task])
 
     def _transact(

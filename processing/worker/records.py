@@ -163,15 +163,13 @@ def running_status(task: Task, now: datetime) -> StatusWrite:
 def stored_status(
     task: Task, stored: StoredRequest, handler: Handler | None, now: datetime
 ) -> StatusWrite:
-    """The status of the row that stands under its id; `handler` is the row's type's."""
-    status = stored.status(
-        now,
-        tell_fingerprint=not (
-            stored.own_fingerprint
-            or task.decoded
-            or (handler is not None and handler.custom_fingerprint)
-        ),
-    )
+    """The status of the row that stands under its id; `handler` is the row's type's.
+
+    Without one nobody can say whether producers can make its fingerprint: of what is done its row
+    does not.
+    """
+    own = stored.own_fingerprint or handler is None or handler.custom_fingerprint
+    status = stored.status(now, tell_fingerprint=not (own or task.decoded))
     return StatusWrite.of(
         status,
         ttl=None if handler is None else handler.status_ttl,

@@ -165,6 +165,21 @@ def test_an_instance_that_does_not_know_the_type_leaves_the_row_its_payload(
     assert queue.told("x")["id"] == "x"
 
 
+def test_an_instance_that_does_not_know_the_type_tells_no_fingerprint(
+    bench: Bench,
+) -> None:
+    """The type may make its own: a producer would take it for another request's."""
+    bench.run(bench.record("o", "own", {"order": "A"}))
+    app = App()
+    app.handler("other")(lambda payload: None)
+    ignorant = Bench(app, bench.url, bench.schema)
+    ignorant.offset = 100
+    ignorant.run(ignorant.record("o", "own", {"order": "A"}))
+    ignorant.executor.close()
+    (told,) = ignorant.statuses
+    assert (told["state"], "fingerprint" in told) == ("done", False)
+
+
 def test_another_type_is_a_conflict_also_where_nobody_here_knows_it(
     queue: Queue, answers: dict[str, Any], ran: list[Any]
 ) -> None:

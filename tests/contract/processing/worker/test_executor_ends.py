@@ -439,6 +439,22 @@ def test_a_conflict_that_is_sent_again_is_one_dead_letter(bench: Bench) -> None:
     assert bench.letters() == [("conflict", "a")] * 3
 
 
+@pytest.mark.parametrize("payload", [{}, {"another": 1}], ids=["copy", "conflict"])
+def test_what_is_done_is_told_so_though_its_copy_cannot_be_noted(
+    stack: Stack, schema: str, payload: dict[str, Any]
+) -> None:
+    app = App()
+    app.handler("pay")(lambda payload: "paid")
+    bench = Bench(app, stack.database, schema)
+    bench.run(bench.record("a", "pay", {}))
+    bench.query(f"UPDATE {schema}.requests SET resends = 2147483647")
+    bench.query(f"ALTER TABLE {schema}.dead_letters ADD CHECK (reason <> 'conflict')")
+    bench.run(bench.record("b", "pay", {}), bench.record("a", "pay", payload))
+    assert (bench.state("a"), bench.state("b")) == (("done", "ok"), ("done", "ok"))
+    assert {status["state"] for status in bench.statuses} == {"done"}
+    bench.executor.close()
+
+
 def test_what_its_check_takes_is_not_a_calls_time(stack: Stack, schema: str) -> None:
     """Its deadline is that of the call, or a long check would have it killed: in doubt again."""
     events: list[str] = []

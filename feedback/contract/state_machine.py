@@ -21,6 +21,7 @@ class Move(NamedTuple):
 _RUN = "a run"
 _RESEND = "a resend, which runs it again"
 _CHECK = "`check`, or the late end of its run"
+_ENDED = "a run whose handler committed the transaction of its worker"
 _OPERATOR = "an operator"
 _CANCELLED = "an operator who cancels it while it runs"
 
@@ -41,6 +42,7 @@ MOVES: Final[tuple[Move, ...]] = (
     Move(_S.FAILED, _S.CANCELLED, _CANCELLED),
     Move(_S.RUNNING, _S.CANCELLED, f"{_CANCELLED}, where nothing happened"),
     Move(_S.IN_DOUBT, _S.CANCELLED, f"{_CANCELLED}, where nothing happened"),
+    *(Move(start, _S.IN_DOUBT, _ENDED) for start in (None, _S.WAITING, _S.FAILED)),
     Move(_S.WAITING, None, 'a run of a type with `effect="none"`'),
     Move(_S.WAITING, _S.SUPERSEDED, "a newer request of its reference"),
     Move(_S.WAITING, _S.CANCELLED, _OPERATOR),

@@ -51,7 +51,8 @@ Text: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Name: TypeAlias = Annotated[
     str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")
 ]
-Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**31)]
+Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**30)]
+"""With room to count on: one row that is at the end of its column would stop all claims."""
 Offset: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Headers: TypeAlias = list[tuple[Text, Base64]] | None
 

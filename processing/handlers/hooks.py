@@ -59,9 +59,18 @@ class Resources:
         """Run the on_error hooks; what they raised."""
         return _run_all([partial(call, error, request, None) for call in self._at_error])
 
-    def terminate(self) -> list[Exception]:
-        """Run the on_terminate hooks; what they raised."""
-        return _run_all(self._at_terminate)
+    def terminate(self) -> list[BaseException]:
+        """Run the on_terminate hooks; what they raised.
+
+        SystemExit among it: it would come out wherever this process is at this moment.
+        """
+        errors: list[BaseException] = []
+        for call in self._at_terminate:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - user code: told to the caller
+                errors.append(error)
+        return errors
 
     def stop(self) -> list[Exception]:
         """Run the stop hooks, then close; what they raised."""

@@ -33,6 +33,8 @@ def test_it_is_kept_until_its_request_is_done() -> None:
     [
         {"type": ""},
         {"request_id": "a\n"},
+        {"request_id": "\ud800", "key": "k"},
+        {"type": "\ud800"},
         {"at": datetime(2030, 1, 1)},  # noqa: DTZ001 - the mistake that is meant
         {"at": SOON + timedelta(days=4000)},
         {"payload": float("nan")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,6 +144,10 @@ def test_terminate_runs_all_and_never_raises(app: App, caplog: pytest.LogCapture
         raise OSError("first")
 
     @app.on_terminate
+    def leave() -> None:
+        sys.exit("I leave")
+
+    @app.on_terminate
     def second(http: Http) -> None:
         events.append(http)
 
@@ -152,7 +157,7 @@ def test_terminate_runs_all_and_never_raises(app: App, caplog: pytest.LogCapture
     with caplog.at_level(logging.ERROR):
         app.terminate()
     assert isinstance(events[0], Http)
-    assert "on_terminate failed" in caplog.text
+    assert caplog.text.count("on_terminate failed") == 2
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ class ParkedRequest(NamedTuple):
     reference: str | None
     payload: bytes | None
     headers: bytes
+    begun: bool = False
+    """Others may have begun it and not ended it."""
 
 
 class ParkResult(NamedTuple):
@@ -124,4 +126,5 @@ def columns_of(parcels: Sequence[ParkedRequest]) -> dict[str, list[Any]]:
         "references": [p.reference for p in parcels],
         "payloads": [p.payload for p in parcels],
         "headers": [p.headers.decode() for p in parcels],
+        "begun": [p.begun for p in parcels],
     }

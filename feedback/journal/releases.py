@@ -35,13 +35,20 @@ def tokens_of(instance: str, claims: ClaimNames) -> tuple[list[str], dict[str, A
 
 
 def release(
-    connection: Connection, instance: str, pairs: ClaimNames, *, schema: str, results: bool = False
+    connection: Connection,
+    instance: str,
+    pairs: ClaimNames,
+    *,
+    schema: str,
+    results: bool = False,
+    begun: Sequence[str] = (),
 ) -> list[Superseded]:
-    """Gives back claims that were not started: due at once, for any instance.
+    """Gives back claims: due at once, for any instance. Those `begun` may have been started.
 
     Returns those that a newer request of their reference has replaced meanwhile, instead.
     """
     ids, values = tokens_of(instance, pairs)
+    values["begun"] = list(begun)
     if not ids:
         return []
     # What is locked for long is being finished, and is left to that in the end. A newer one of a
@@ -59,7 +66,7 @@ def _release(
     with connection.transaction():
         connection.execute(LOCK_BRIEFLY)
         locked = execute(connection, lock, schema, values).fetchall()
-        superseded = give_back(connection, locked, schema)
+        superseded = give_back(connection, locked, schema, values["begun"])
         if results:
             note_ended(connection, superseded, schema)
         if locked:
@@ -88,7 +95,10 @@ def settle(
 
 
 def give_back(
-    connection: Connection, locked: Sequence[tuple[str, bool]], schema: str
+    connection: Connection,
+    locked: Sequence[tuple[str, bool]],
+    schema: str,
+    begun: Sequence[str] = (),
 ) -> list[Superseded]:
     """Rows that this transaction has locked wait again: (id, whether it coalesces)."""
     lost: list[Superseded] = []
@@ -99,7 +109,7 @@ def give_back(
             lost += read_superseded(execute(connection, step, schema, {"ids": coalescing}))
     if locked:
         ids = [request_id for request_id, _ in locked]
-        execute(connection, "release_claims", schema, {"ids": ids})
+        execute(connection, "release_claims", schema, {"ids": ids, "begun": list(begun)})
     return lost
 
 

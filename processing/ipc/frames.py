@@ -218,6 +218,8 @@ class ReleaseClaims(NamedTuple):
     claims: list[Claim]
     backends: list[Backend]
     """Of workers that died with some of them, to be gone before."""
+    begun: bool = False
+    """They may have been started, and have not come to an end."""
 
 
 class EndCalls(NamedTuple):

@@ -49,7 +49,8 @@ class Claimer:
         self._foreign: frozenset[str] = frozenset()
         self._renewal: list[tuple[str, int]] = []
         self._calls: list[str] = []
-        self._releases: dict[tuple[str, int], None] = {}
+        self._releases: dict[tuple[str, int], bool] = {}
+        """With whether they may have been begun."""
         self._backends: list[tuple[int, str]] = []
         self._unclear: list[int] = []
         """Orders of claims that failed: they may have been committed."""
@@ -71,10 +72,10 @@ class Claimer:
                 case RenewCalls(tokens):
                     # Their chunks are in hand: external calls that they made may still run.
                     self._calls = tokens
-                case ReleaseClaims(pairs, backends):
+                case ReleaseClaims(pairs, backends, begun):
                     # As soon as the database can be reached, and dead workers' backends are gone.
                     self._backends += backends
-                    self._releases.update(dict.fromkeys(pairs))
+                    self._releases.update(dict.fromkeys(pairs, begun))
                 case _:
                     raise AssertionError(f"no frame of the waiting queue: {frame!r}")
 
@@ -129,15 +130,16 @@ class Claimer:
             order = self._unclear[0]
             found = claimed_under(connection, self._instance, order, schema=self._schema)
             with self._lock:  # nobody has these in hand
-                self._releases.update(dict.fromkeys(found))
+                self._releases.update(dict.fromkeys(found, False))
                 self._unclear.remove(order)
         with self._lock:
-            releases, backends = list(self._releases), self._backends.copy()
+            releases, backends = self._releases.copy(), self._backends.copy()
         if releases:
             end_backends(connection, backends)
             lost = release(
-                connection, self._instance, releases, schema=self._schema, results=self._results
-            )
+                connection, self._instance, releases, schema=self._schema, results=self._results,
+                begun=[request_id for (request_id, _), begun in releases.items() if begun],
+            )  # fmt: skip
             with self._lock:
                 for pair in releases:
                     self._releases.pop(pair, None)
@@ -175,7 +177,7 @@ class Claimer:
             )  # fmt: skip
         if not in_time:
             with self._lock:
-                self._releases.update(dict.fromkeys(claim_of(row.record) for row in found.rows))
+                self._releases.update((claim_of(row.record), False) for row in found.rows)
         elif found.rows:
             rows = [(row.record, row.verdict) for row in found.rows]
             self._reporting.tell(DueRows(wanted.order, rows))

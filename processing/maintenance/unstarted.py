@@ -18,7 +18,7 @@ from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.counts import Count
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.headers import reply_channel
-from feedback.contract.record import HEADERS, TOPIC, VALUE, Record
+from feedback.contract.record import HEADERS, TOPIC, VALUE, Record, may_have_begun
 from feedback.contract.states import DATABASE_UNAVAILABLE, SHUTDOWN, DeadLetterReason, State
 from feedback.contract.times import moment
 from feedback.errors import Malformed
@@ -152,5 +152,5 @@ def _parcel(record: Record, envelope: Envelope, run: int, crashes: int) -> Parke
     return ParkedRequest(
         e.id, e.type, e.topic, e.partition, e.offset, moment(e.exact_time),
         None if due is None else moment(due), run, crashes, e.key,
-        e.options.reference, e.payload, headers_json(pairs),
+        e.options.reference, e.payload, headers_json(pairs), may_have_begun(record),
     )  # fmt: skip

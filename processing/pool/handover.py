@@ -9,6 +9,7 @@ from feedback.contract.record import (
     Record,
     claim_of,
     is_due,
+    read_again,
     size_of,
 )
 from feedback.contract.states import (
@@ -100,12 +101,14 @@ class Handover:
         """What was killed, and what waits behind it, once every worker has gone.
 
         A request that had its time, or was cancelled, is left: that can't be written any more. A
-        claimed row that crashed is left to its lease, so that its loss is counted.
+        claimed row that crashed is left to its lease, so that its loss is counted. Others have to
+        know of what is suspect that it may have been begun.
         """
         suspects = self._pool.take_suspects()
         self._end_calls([suspect for _, suspect in suspects if suspect is not None])
         fresh: list[tuple[Record, tuple[int, int], Sequence[Backend]]] = []
         due: list[Claim] = []
+        begun: list[Claim] = []
         gone: list[Backend] = []
         for record, suspect in suspects:
             starts, verdict = 0, None
@@ -117,14 +120,16 @@ class Handover:
             if verdict in (TIMEOUT, CANCELLED):
                 self._log.error("left unanswered", verdict=verdict, **facts_of(record))
             elif not is_due(record):
-                fresh.append((record, (starts, crashes), backends))
+                parked = record if suspect is None else read_again(record)
+                fresh.append((parked, (starts, crashes), backends))
             elif not crashes and verdict != WORKER_DIED:
-                due.append(claim_of(record))
+                (due if suspect is None else begun).append(claim_of(record))
                 gone += backends
         self._maintenance.park_suspects(PARKED, fresh)
-        self.parked += len(fresh) + len(due)
-        if due:
-            self._maintenance.send(ReleaseClaims(due, list(dict.fromkeys(gone))))
+        self.parked += len(fresh) + len(due) + len(begun)
+        for claims in filter(None, (due, begun)):
+            release = ReleaseClaims(claims, list(dict.fromkeys(gone)), begun=claims is begun)
+            self._maintenance.send(release)
 
     def _end_calls(self, suspects: Sequence[Suspect]) -> None:
         """What of these is a call outside has no end: nobody here runs it again."""

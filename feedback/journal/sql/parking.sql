@@ -4,19 +4,19 @@
 -- name: park
 INSERT INTO {schema}.requests (
     id, type, state, code, effect, topic, partition, kafka_offset, produced_at, not_before, due_at,
-    run, crashes, key, reference, payload, headers
+    run, crashes, lost_claims, key, reference, payload, headers
 )
 SELECT id, type, 'waiting', %(code)s, 'transaction', topic, partition, kafka_offset,
        least(produced_at, statement_timestamp()),
-       not_before, greatest(not_before, statement_timestamp()), run, crashes, key, reference,
-       payload, headers::jsonb
+       not_before, greatest(not_before, statement_timestamp()), run, crashes, begun::int, key,
+       reference, payload, headers::jsonb
 FROM unnest(
     %(ids)s::text[], %(types)s::text[], %(topics)s::text[], %(partitions)s::int[],
     %(offsets)s::bigint[], %(produced)s::timestamptz[], %(not_before)s::timestamptz[],
     %(runs)s::int[], %(crashes)s::int[], %(keys)s::bytea[], %(references)s::text[],
-    %(payloads)s::bytea[], %(headers)s::text[]
+    %(payloads)s::bytea[], %(headers)s::text[], %(begun)s::bool[]
 ) AS u(id, type, topic, partition, kafka_offset, produced_at, not_before, run, crashes, key,
-       reference, payload, headers)
+       reference, payload, headers, begun)
 ORDER BY id
 ON CONFLICT (id) DO NOTHING
 RETURNING id, run
@@ -32,7 +32,7 @@ WHERE id = ANY (%(ids)s) AND state = 'failed' AND payload IS NOT NULL ORDER BY i
 -- reference is a claim until those of its reference are settled; the index allows no second one.
 UPDATE {schema}.requests r
 SET state = 'waiting', code = %(code)s, attempt = 1, used = 0, run = r.run + u.run + 1,
-    crashes = r.crashes + u.crashes, lost_claims = 0, error = NULL, reason = NULL, finished_at = NULL,
+    crashes = r.crashes + u.crashes, lost_claims = u.begun::int, error = NULL, reason = NULL, finished_at = NULL,
     token = CASE WHEN r.coalesce_key IS NOT NULL THEN %(token)s END, lease_until = NULL,
     window_start = CASE WHEN r.coalesce_key IS NOT NULL THEN statement_timestamp() END,
     not_before = greatest(u.not_before, statement_timestamp()),
@@ -50,8 +50,8 @@ SET state = 'waiting', code = %(code)s, attempt = 1, used = 0, run = r.run + u.r
 FROM unnest(
     %(ids)s::text[], %(types)s::text[], %(topics)s::text[], %(partitions)s::int[],
     %(offsets)s::bigint[], %(not_before)s::timestamptz[], %(runs)s::int[], %(crashes)s::int[],
-    %(headers)s::text[]
-) AS u(id, type, topic, partition, kafka_offset, not_before, run, crashes, headers)
+    %(headers)s::text[], %(begun)s::bool[]
+) AS u(id, type, topic, partition, kafka_offset, not_before, run, crashes, headers, begun)
 WHERE r.ctid = ANY (ARRAY(
     SELECT ctid FROM {schema}.requests WHERE id = ANY (%(ids)s)
 )) AND r.id = u.id AND r.type = u.type AND r.state = 'failed'

@@ -59,5 +59,6 @@ RETURNING o.id, o.type, o.run, o.attempt, o.superseded_by, o.status_ttl, o.heade
 
 -- name: release_claims
 UPDATE {schema}.requests
-SET token = NULL, lease_until = NULL, due_at = greatest(not_before, statement_timestamp())
+SET token = NULL, lease_until = NULL, due_at = greatest(not_before, statement_timestamp()),
+    lost_claims = greatest(lost_claims, (id = ANY (%(begun)s))::int)
 WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'

@@ -103,6 +103,13 @@ def test_starts_that_died_count_and_a_time_that_was_named_holds(rows: WaitingRow
     assert rows.columns("b", "crashes", "due_at", "not_before") == (1, hour, hour)
 
 
+def test_what_may_have_been_begun_is_known_to_be_so(rows: WaitingRows) -> None:
+    failed(rows, "a", "b", lost_claims=3)
+    made = [parcel(name, begun=name in "ac") for name in "abcd"]
+    assert set(parked(rows, *made).runs) == set("abcd")
+    assert [rows.columns(name, "lost_claims") for name in "abcd"] == [(1,), (0,), (1,), (0,)]
+
+
 def test_a_failed_one_gives_way_to_a_newer_one_of_its_reference(rows: WaitingRows) -> None:
     for name in ("waits", "runs", "ran"):
         failed(rows, f"old-{name}", coalesce_key=name, produced_in=-60)

@@ -33,6 +33,15 @@ def test_what_is_given_back_is_due_at_once_and_counts_no_crash(
     assert rows.columns("x", "run", "crashes") == (2, 0)
 
 
+def test_what_may_have_been_begun_stays_known_to_be_so(rows: WaitingRows) -> None:
+    rows.add("x", "y")
+    for order in (1, 2):
+        take(rows, order=order)
+        both = [("x", order), ("y", order)]
+        release(rows.connection, "a", both, schema=rows.schema, begun=["x"])
+        assert (rows.columns("x", "lost_claims"), rows.columns("y", "lost_claims")) == ((1,), (0,))
+
+
 def test_given_back_before_its_time_it_waits_for_it(rows: WaitingRows) -> None:
     rows.add("x")
     take(rows)

@@ -183,7 +183,8 @@ def test_at_shutdown_claimed_rows_are_given_back_and_fresh_ones_parked(
     assert {states[name][0] for name in left} == {"waiting"}
     assert {states[name] for name in left & set(fresh)} == {("waiting", "parked")}
     for name in left:
-        assert rows.columns(name, "token", "crashes", "due_at <= now()") == (None, 0, True)
+        known = rows.columns(name, "token", "crashes", "lost_claims", "due_at <= now()")
+        assert known == (None, 0, 0, True)
     # Redis gets its statuses after the row's commit.
     eventually(lambda: workers.status("fresh-5") == ("waiting", "parked"))
     another = make()
@@ -211,6 +212,9 @@ def test_what_is_killed_at_the_end_is_parked_or_given_back(
     assert rows.columns("fresh", "crashes", "run", "token") == (0, 1, None)
     # Its kill is no crash, and its worker's session is gone before another may have it.
     eventually(lambda: rows.columns("due", "crashes", "run", "token") == (0, 1, None))
+    # Where a handler must not be entered twice, both are not: they were begun.
+    for name in ("fresh", "due"):
+        assert rows.columns(name, "lost_claims") == (1,)
     assert workers.query(f"SELECT * FROM {workers.table}") == []
 
 

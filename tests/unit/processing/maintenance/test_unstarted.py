@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from feedback.contract.record import Record
+from feedback.contract.record import Record, read_again
 from feedback.journal.claims import Superseded
 from feedback.journal.rows import stored_headers
 from feedback.status.status import Status
@@ -57,6 +57,11 @@ def test_what_is_no_request_here_is_left_over() -> None:
     found = parking([broken, foreign, message("a")], [], ["foreign"])
     assert found.rest == [broken, foreign]
     assert list(found.records) == ["a"]
+
+
+def test_what_may_have_been_begun_brings_that() -> None:
+    records = [message("a"), read_again(message("b")), read_again(message("c"), begun=False)]
+    assert [parcel.begun for parcel in parking(records, []).parcels] == [False, True, False]
 
 
 def test_suspects_bring_their_starts_and_crashes() -> None:

@@ -10,6 +10,7 @@ and workers are asked to give up; at its end they are killed. See `Shutdown`.
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections import Counter
@@ -321,6 +322,7 @@ def run_service(settings: Settings) -> int:
         print(error, file=sys.stderr)  # noqa: T201 - for the person who started it
         return EXIT_FATAL
     service = Service(settings, instance, make_pool(settings, instance), kafka, signals, log)
+    gc.freeze()  # it is there until the end: full collections need not visit it
     code = service.run()
     # Python gives them back their defaults as it ends: a late one would replace the exit code.
     signals.ignore()

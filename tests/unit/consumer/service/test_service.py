@@ -395,3 +395,17 @@ def test_a_dismissed_watchdog_does_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=100, check=False)
     assert done.returncode == 0
+
+
+def test_full_collections_do_not_visit_what_was_loaded() -> None:
+    """Else each stops the main process for as long as it takes to go through every module."""
+    code = (
+        "import gc, sys\n"
+        "from consumer.config.settings import Settings\n"
+        "from consumer.service.service import Service, run_service\n"
+        "Service.run = lambda self: int(gc.get_freeze_count() < len(gc.get_objects()))\n"
+        "sys.exit(run_service(Settings(kafka_bootstrap_servers='127.0.0.1:1',"
+        " kafka_topics=['t'], kafka_group='g')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], timeout=100, check=False)
+    assert done.returncode == 0

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
+import sys
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.real.books import balance
+from tests.chaos.real.books import FORGOT, FORGOTTEN, REFUSED, UNHEARD, UNKNOWN, balance
 from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.facts import Effect, Entry, Facts, Row
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.gate import Frames, Gate, is_offset_commit
 from tests.chaos.real.orders import Obedience, Orders
+from tests.chaos.real.pooler import Conversation, Packets
+from tests.chaos.real.process_limit import ProcessLimit, can_limit_processes
 from tests.chaos.real.producer import Copy, SendLedger
-from tests.chaos.real.resources import Sample, grown
+from tests.chaos.real.resources import Held, Sample, grown
 from tests.chaos.real.schedule import schedule
 from tests.chaos.real.traffic import Item, Kind, Traffic
 from tests.support.committed_offsets import Landed
@@ -292,6 +297,54 @@ def test_a_copy_that_was_read_again_needs_no_other_trace_where_its_id_has_a_row(
     assert CHECKS["every copy is accounted for"](facts) == []
 
 
+def away(facts: Facts) -> None:
+    """A resend of what is done, and the first copy of a request, while the database is away."""
+    facts.how["me"] = "alive"
+    first_copy_without_a_trace(facts)
+    copy_without_a_trace(facts)
+    copy_without_a_trace(facts)
+    for copy in facts.ledger.copies[-3:]:
+        copy.at = 101.0
+    facts.struck.append(Struck("database_unreachable", 100.0, 102.0, "5 connections"))
+
+
+def test_a_copy_is_refused_only_where_somebody_was_told_so_once_for_each() -> None:
+    facts = right()
+    away(facts)
+    assert len(balance(facts).unexplained) == 3
+    facts.heard.take(b'a {"v":"000019","state":"failed","code":"database_unavailable"}')
+    facts.heard.take(b'a {"v":"000019","state":"done","code":"ok"}\nb broken')
+    facts.ledger.refusals.append((101.5, "c", "failed/database_unavailable"))
+    books = balance(facts)
+    assert len(books.unexplained) == 1
+    assert (books.lost, books.lost_later) == ({REFUSED: 1}, {REFUSED: 1, UNKNOWN: 1})
+    facts.heard.take(b'a {"v":"000019","state":"failed","code":"database_unavailable"}')
+    assert balance(facts).unexplained == []
+
+
+@pytest.mark.parametrize("kind", ["nobody listens", "maintenance_killed"])
+def test_what_is_refused_when_nobody_can_hear_of_it_is_a_cause_of_its_own(kind: str) -> None:
+    facts = right()
+    away(facts)
+    facts.heard.deaf.append((50.0, 60.0))
+    facts.struck.append(Struck("maintenance_killed", 50.0, 60.0, "pid 7"))
+    assert len(balance(facts).unexplained) == 3
+    if kind == "nobody listens":
+        facts.heard.deaf.append((101.0, 102.0))
+    else:
+        facts.struck.append(Struck(kind, 101.0, 102.0, "pid 7"))
+    books = balance(facts)
+    assert (books.unexplained, books.lost) == ([], {UNHEARD: 1})
+
+
+def test_what_the_database_has_forgotten_is_a_cause_only_near_its_promotion() -> None:
+    facts = right()
+    away(facts)
+    facts.struck[-1] = Struck(FORGOTTEN, 100.0, 102.0, "3 answered requests had no row")
+    facts.ledger.copies[-1].at = 10.0
+    assert balance(facts).lost_later == {FORGOT: 1, UNKNOWN: 1}
+
+
 def test_order_across_two_instances_is_counted_apart() -> None:
     facts = right()
     facts.effects = [facts.effects[1], facts.effects[0]._replace(main=OTHER)]
@@ -301,9 +354,10 @@ def test_order_across_two_instances_is_counted_apart() -> None:
 # Resources
 
 
-def samples(rss: list[float], descriptors: int) -> list[Sample]:
+def samples(rss: list[float], descriptors: int, more: int = 1000) -> list[Sample]:
+    """`more`: looks until there is one descriptor more."""
     return [
-        Sample(n * 2.0, rss={"main": held}, descriptors={"main": descriptors})
+        Sample(n * 2.0, held=[Held(0, "main", 1, 1, held, held, descriptors + n // more, 5, {})])
         for n, held in enumerate(rss)
     ]
 
@@ -312,7 +366,61 @@ def test_memory_that_grows_is_seen_and_memory_that_does_not_is_not() -> None:
     assert grown(samples([100.0 + n % 7 for n in range(400)], 30)) == []
     assert grown(samples([100.0] * 10, 30)) == []  # too short to say
     assert "main" in grown(samples([100.0 + n / 4 for n in range(400)], 30))[0]
-    leaking = samples([100.0] * 400, 30)
-    for n, sample in enumerate(leaking):
-        sample.descriptors["main"] = 30 + n // 4
-    assert "descriptors" in grown(leaking)[0]
+    assert "descriptors" in grown(samples([100.0] * 400, 30, more=4))[0]
+
+
+# Processes
+
+
+@pytest.mark.skipif(not can_limit_processes(), reason="needs the right to make a control group")
+def test_a_process_that_may_start_no_more_can_start_no_more_until_it_is_let_go() -> None:
+    code = "import subprocess; input(); subprocess.run(['true']); print('started', flush=True)\n"
+    limit = ProcessLimit.made(f"oncepool-unit-{uuid.uuid4().hex[:8]}")
+    assert limit is not None
+    try:
+        for bound in (True, False):
+            with subprocess.Popen(
+                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True,
+            ) as child:  # fmt: skip
+                limit.bind([child.pid])
+                if not bound:
+                    limit.close()
+                said, _ = child.communicate("\n", timeout=60)
+            assert said == ("" if bound else "started\n")
+    finally:
+        limit.close()
+
+
+# Pooler
+
+
+def packet(letter: bytes, body: bytes = b"") -> bytes:
+    return letter + struct.pack(">i", 4 + len(body)) + body
+
+
+@pytest.mark.parametrize(
+    "asked, answered, over",
+    [
+        ([packet(b"Q", b"SELECT 1\0")], [], False),
+        ([packet(b"Q", b"SELECT 1\0")], [packet(b"D"), packet(b"Z", b"I")], True),
+        ([packet(b"Q", b"BEGIN\0")], [packet(b"Z", b"T")], False),
+        ([packet(b"Q", b"wrong\0")], [packet(b"E"), packet(b"Z", b"E")], False),
+        ([packet(b"P"), packet(b"B"), packet(b"E")], [packet(b"1")], False),
+        ([packet(b"P"), packet(b"B"), packet(b"E"), packet(b"S")], [packet(b"Z", b"I")], True),
+        ([packet(b"S"), packet(b"S")], [packet(b"Z", b"I")], False),
+        ([packet(b"S"), packet(b"P")], [packet(b"Z", b"I")], False),
+        ([packet(b"Q", b"COPY\0"), packet(b"d", b"x"), packet(b"c")], [packet(b"Z", b"I")], True),
+    ],
+)
+def test_a_transaction_is_over_once_all_is_answered_and_none_is_open(
+    asked: list[bytes], answered: list[bytes], over: bool
+) -> None:
+    talk, packets = Conversation(), Packets()
+    for message in asked:
+        talk.asked(message)
+    data = b"".join(answered)
+    for at in range(len(data)):
+        for message in packets.feed(data[at : at + 1]):
+            talk.answered(message)
+    assert talk.over is over

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from tests.chaos.real.facts import Facts, Spot
+from tests.chaos.real.faults import Struck
 from tests.chaos.real.producer import Copy
 from tests.chaos.real.traffic import CHECKED, Kind
 from tests.support.storm import instance_of
@@ -14,7 +15,13 @@ from tests.support.storm import instance_of
 CAUSES = {"killed": "main process killed", "stopped": "instance stopped"}
 """What may have become of messages that an instance had committed, by how it ended."""
 REFUSED = "refused while the database was away, or at a stop"
+UNHEARD = "refused while the database was away, when nobody could hear of it"
+FORGOTTEN = "database_forgets_commits"
+"""The fault in which a database comes back without its last transactions."""
+FORGOT = "forgotten by the database after its commit"
 UNKNOWN = "no cause is known"
+TELLERS_DIE = {"main_killed", "members_storm", "maintenance_killed", "maintenance_stopped"}
+"""Faults that end a maintenance process, which tells refusals, or keep it from telling them."""
 IN_HAND, COMING_BACK = 10.0, 5.0
 """Seconds that a message waits in an instance at least, and that a database takes to be used
 again."""
@@ -46,7 +53,8 @@ def balance(facts: Facts) -> Books:
     """Makes the books."""
     books = Books(sent=len(facts.ledger.copies))
     takers = Takers(facts)
-    for name, copies in _without_a_trace(facts, books, takers).items():
+    refusals = Refusals(facts)
+    for name, copies in _without_a_trace(facts, books, takers, refusals).items():
         row = facts.rows.get(name)
         again = [c for c in copies if row is not None and _was_read_again(facts, c)]
         books.answered_again += len(again)
@@ -60,14 +68,17 @@ def balance(facts: Facts) -> Books:
             books.settled += 1
             left.pop()
         for copy in left:
-            cause = _cause(facts, takers, copy)
+            cause = refusals.take(copy) or takers.cause((copy.partition, copy.offset))
+            cause = cause or forgotten(facts, copy)
             (books.lost_later if copy.number else books.lost)[cause or UNKNOWN] += 1
             if not cause:
                 books.unexplained.append(f"{name} at {copy.partition}/{copy.offset}")
     return books
 
 
-def _without_a_trace(facts: Facts, books: Books, takers: Takers) -> dict[str, list[Copy]]:
+def _without_a_trace(
+    facts: Facts, books: Books, takers: Takers, refusals: Refusals
+) -> dict[str, list[Copy]]:
     """Enters copies whose place is known from elsewhere; the others by id."""
     entered: set[Spot] = {(e.partition, e.offset) for e in facts.entries}
     letters = {spot for spot, _ in facts.letters}
@@ -78,8 +89,8 @@ def _without_a_trace(facts: Facts, books: Books, takers: Takers) -> dict[str, li
         if spot in letters:
             books.letters += 1
         elif copy.kind is not Kind.REQUEST:
-            conflict = copy.kind is Kind.CONFLICT
-            cause = _cause(facts, takers, copy) if conflict else takers.cause(spot)
+            told = refusals.take(copy) if copy.kind is Kind.CONFLICT else ""
+            cause = told or takers.cause(spot) or forgotten(facts, copy)
             books.lost_bad[cause or UNKNOWN] += 1
             if not cause:
                 books.unexplained.append(f"{copy.kind} {copy.id} at {spot}")
@@ -97,25 +108,46 @@ def _was_read_again(facts: Facts, copy: Copy) -> bool:
     )
 
 
-def _cause(facts: Facts, takers: Takers, copy: Copy) -> str:
-    """What is told comes first: what was refused is not lost at a kill."""
-    if any(name == copy.id for _, name, _ in facts.ledger.refusals):
-        return REFUSED
-    if database_was_away(facts, copy.at):
-        return REFUSED
-    return takers.cause((copy.partition, copy.offset))
+class Refusals:
+    """Copies that were refused: of each id so many as producers were told of.
 
-
-def database_was_away(facts: Facts, sent: float) -> bool:
-    """Whether a message that was sent then may have been in hand while the database was away.
-
-    A copy of what is done is refused without a trace: the status that says so changes nothing.
+    What is told comes before other causes: what was refused is not lost at a kill.
     """
-    latency = sorted(answered - first for first, answered in facts.ledger.answered)
-    longest = max(IN_HAND, latency[int(0.99 * len(latency))] if latency else 0.0)
-    return any(
-        s.kind.startswith("database") and s.began - longest < sent < s.ended + COMING_BACK
-        for s in facts.struck
+
+    def __init__(self, facts: Facts) -> None:
+        self._left = Counter(facts.heard.refused)
+        for _, name, _ in facts.ledger.refusals:
+            self._left[name] = max(1, self._left[name])
+        latency = sorted(answered - first for first, answered in facts.ledger.answered)
+        longest = max(IN_HAND, latency[int(0.99 * len(latency))] if latency else 0.0)
+        self._unheard = [
+            (away.began - longest, away.ended + COMING_BACK)
+            for away in facts.struck
+            if away.kind.startswith("database") and _could_not_be_heard(facts, away)
+        ]
+
+    def take(self, copy: Copy) -> str:
+        """The cause, where it was refused; "" where nothing says so. Each telling counts once."""
+        if self._left[copy.id] > 0:
+            self._left[copy.id] -= 1
+            return REFUSED
+        if any(begin < copy.at < end for begin, end in self._unheard):
+            return UNHEARD
+        return ""
+
+
+def _could_not_be_heard(facts: Facts, away: Struck) -> bool:
+    """Whether refusals of that time may have been lost: nobody listened, or who tells them died."""
+    end = away.ended + COMING_BACK
+    return facts.heard.was_deaf(away.began, end) or any(
+        s.kind in TELLERS_DIE and s.began < end and s.ended > away.began for s in facts.struck
+    )
+
+
+def forgotten(facts: Facts, copy: Copy) -> str:
+    """The cause, where its row or dead letter may be among what the database has forgotten."""
+    return FORGOT * any(
+        s.kind == FORGOTTEN and s.began - IN_HAND < copy.at < s.ended for s in facts.struck
     )
 
 

@@ -67,10 +67,14 @@ def plans(options: argparse.Namespace) -> list[EpisodePlan]:
 
 def problems(outcome: Outcome) -> dict[str, list[str]]:
     """What does not hold, by check."""
+    found = {**broken(outcome), "resources stay as they are": grown(outcome.samples)}
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def broken(outcome: Outcome) -> dict[str, list[str]]:
+    """Invariants that do not hold, with what breaks them."""
     found = {name: check(outcome.facts) for name, check in CHECKS.items()}
-    if outcome.unanswered:
-        found["every request is answered"] = outcome.unanswered
-    found["resources stay as they are"] = grown(outcome.samples)
+    found["every request is answered"] = outcome.unanswered
     return {name: lines for name, lines in found.items() if lines}
 
 
@@ -111,6 +115,10 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--episodes", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="where in the matrix to begin")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3)
+    parser.add_argument(
+        "--pooled", type=int, default=0, metavar="N",
+        help="database behind a proxy that pools transactions, with so many connections",
+    )  # fmt: skip
     parser.add_argument("--instances", type=int, default=3)
     parser.add_argument("--rate", type=float, default=250.0, help="requests a second")
     parser.add_argument("--calm", type=float, default=1.0, help="mean seconds between faults")
@@ -128,7 +136,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     try:
-        with Place(options.brokers, folder) as place:
+        with Place(options.brokers, folder, pooled=options.pooled) as place:
             outcomes = [episode(place, plan) for plan in plans(options)]
     finally:
         run.end()
@@ -157,6 +165,7 @@ def publish(outcomes: list[Outcome], options: argparse.Namespace, seconds: float
         "seconds": round(seconds),
         "brokers": options.brokers,
         "instances": options.instances,
+        "pooled connections": options.pooled,
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
     options.report.mkdir(parents=True, exist_ok=True)

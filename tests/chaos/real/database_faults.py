@@ -69,6 +69,48 @@ def database_crashed(scene: Scene, chance: random.Random) -> str:
     return "killed" if started(scene) != before else ""
 
 
+LAZY = {"synchronous_commit": "off", "wal_writer_delay": "10s", "wal_writer_flush_after": "100MB"}
+"""Settings with which a server confirms what it has not written yet."""
+SEND_AGAIN, TRIES = 5.0, 6
+TOLD_SINCE = 20.0
+"""Seconds before a promotion from which on producers send again what was answered."""
+
+
+@fault(Lane.SERVICE, 0)
+def database_forgets_commits(scene: Scene, chance: random.Random) -> str:
+    """As where a replica is promoted that had not received the last transactions.
+
+    Rows and effects are gone together, while Kafka's offsets and the statuses in Redis stand. The
+    remedy is the one of the documents: what was answered in the last seconds is sent again.
+    """
+    place = scene.place
+    for name, value in LAZY.items():
+        place.query(f"ALTER SYSTEM SET {name} = '{value}'")
+    place.query("SELECT pg_reload_conf()")
+    time.sleep(chance.uniform(2, 5))  # what is confirmed meanwhile may be forgotten
+    place.stack.stop_database(kill=True)
+    time.sleep(0.5)  # statuses that are on their way
+    place.stack.start_database()
+    for name in LAZY:
+        place.query(f"ALTER SYSTEM RESET {name}")
+    place.query("SELECT pg_reload_conf()")
+    told = scene.producer.told_since(time.time() - TOLD_SINCE)
+
+    def gone() -> list[str]:
+        return [str(name) for [name] in place.query(
+            f"SELECT id FROM unnest(%s::text[]) AS told (id) WHERE NOT EXISTS (SELECT FROM"
+            f" {scene.name}.requests r WHERE r.id = told.id)", [told],
+        )]  # fmt: skip
+
+    first = gone()
+    scene.producer.doubt(told)
+    for _ in range(TRIES):
+        if until(lambda: not gone(), SEND_AGAIN):
+            break
+        scene.producer.doubt(gone())  # the database was not back yet, and refused them
+    return f"{len(first)} answered requests had no row" if first else ""
+
+
 @fault(Lane.SERVICE)
 def database_paused(scene: Scene, chance: random.Random) -> str:
     return paused_for(scene, "database", chance.uniform(0.5, 4))

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import psutil
 
@@ -20,6 +22,7 @@ from tests.chaos.real import (  # noqa: F401 - their faults register themselves
     redis_faults,
     worker_faults,
 )
+from tests.chaos.real.books import FORGOTTEN
 from tests.chaos.real.clock import JumpingClock
 from tests.chaos.real.facts import (
     Facts,
@@ -38,7 +41,8 @@ from tests.chaos.real.place import Place
 from tests.chaos.real.producer import ChaosProducer
 from tests.chaos.real.resources import Sample, Watch
 from tests.chaos.real.schedule import schedule
-from tests.chaos.real.traffic import Traffic
+from tests.chaos.real.traffic import NOT_TO_FORGET, Traffic
+from tests.chaos.real.witness import Witness, channel_of
 
 PROTOCOLS = {
     "range": {"ONCEPOOL_KAFKA_PROTOCOL": "classic", "ONCEPOOL_KAFKA_ASSIGNOR": "range",
@@ -70,6 +74,12 @@ class EpisodePlan:
     """Kinds of faults; all where it is empty."""
     workers: int = 2
     partitions: int = 6
+    look_every: float = 2.0
+    """Seconds between two looks at what processes hold."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Variables of all instances, beside those that every episode has."""
+    own_settings: tuple[Mapping[str, str], ...] = ()
+    """Variables of the first instances, each its own."""
 
 
 @dataclass
@@ -90,11 +100,30 @@ class Outcome:
     """Lines in the logs of all instances, by message."""
 
 
+class Beside(Protocol):
+    """Something that is at work beside an episode."""
+
+    def end(self) -> None: ...
+
+
+class Nothing:
+    """Nothing beside it."""
+
+    def __init__(self, members: Members) -> None:
+        """Looks at nobody."""
+
+    def end(self) -> None:
+        """Has nothing to end."""
+
+
 class Episode:
     """Runs a plan at a place."""
 
-    def __init__(self, place: Place, plan: EpisodePlan) -> None:
-        self._place, self._plan = place, plan
+    def __init__(
+        self, place: Place, plan: EpisodePlan, beside: Callable[[Members], Beside] = Nothing
+    ) -> None:
+        """`beside`: is at work as long as the members are."""
+        self._place, self._plan, self._beside = place, plan, beside
         self._folder = place.folder / plan.name
         (self._folder / "orders").mkdir(parents=True)
         self._entries = self._folder / "entries.log"
@@ -107,25 +136,34 @@ class Episode:
         with Outside(plan.seed, lose=0.02) as outside:
             members = Members(self._environment(outside.port), self._folder)
             producer = ChaosProducer(
-                Traffic(plan.seed, plan.name), kafka=place.kafka, redis_port=place.redis_port,
+                Traffic(plan.seed, plan.name, NOT_TO_FORGET if FORGOTTEN in plan.kinds
+                        else frozenset()), kafka=place.kafka, redis_port=place.redis_port,
                 topic=plan.name, prefix=plan.name, rate=plan.rate,
                 window=max(200, int(plan.rate * 6)), patience=8.0,
             )  # fmt: skip
-            watch = Watch(members, lambda: len(producer.pending), 2.0)
+            watch = Watch(
+                lambda: {member.number: member.pid for member in members.alive},
+                lambda: len(producer.pending), plan.look_every, place.services,
+            )  # fmt: skip
+            witness = Witness(place.redis_port, channel_of(plan.name))
+            beside = self._beside(members)
             try:
-                return self._run(members, producer, watch, outside)
+                return self._run(members, producer, watch, outside, witness)
             finally:
+                beside.end()
+                witness.end()
                 for member in members.alive:
                     member.kill()
                 watch.end()
                 producer.end()
 
     def _run(
-        self, members: Members, producer: ChaosProducer, watch: Watch, outside: Outside
-    ) -> Outcome:
+        self, members: Members, producer: ChaosProducer, watch: Watch, outside: Outside,
+        witness: Witness,
+    ) -> Outcome:  # fmt: skip
         plan, place = self._plan, self._place
-        for _ in range(plan.instances):
-            members.start()
+        for n in range(plan.instances):
+            members.start(**(plan.own_settings[n] if n < len(plan.own_settings) else {}))
         assert until(lambda: len(members.serving) == plan.instances, 90), "no instance serves"
         producer.start()
         began = time.time()
@@ -134,7 +172,7 @@ class Episode:
             place=place, members=members, orders=Orders(self._folder / "orders"),
             clock=self._clock, entries=self._entries, name=plan.name,
             partitions=plan.partitions, protocol=plan.protocol,
-            pending=lambda: len(producer.pending),
+            pending=lambda: len(producer.pending), producer=producer,
         )  # fmt: skip
         struck = self._strike(scene)
         place.mend()
@@ -149,7 +187,7 @@ class Episode:
         facts = Facts(
             ledger=producer.ledger, ordering=plan.ordering, rows={}, letters=[], effects=[],
             charges=outside.charges, entries=[], commits=[], statuses={}, names={}, how=how,
-            struck=struck, ended_by_itself=by_itself,
+            struck=struck, heard=witness.heard, ended_by_itself=by_itself,
         )  # fmt: skip
         codes = [member.stop() for member in members.alive]
         facts.ended_by_itself += [f"exit code {code}" for code in codes if code not in CODES]
@@ -171,7 +209,8 @@ class Episode:
             if f.needs(scene.place) and (not plan.kinds or f.kind in plan.kinds)
         ]
         for lane in Lane:
-            weights = {f.kind: f.weight for f in fitting if f.lane is lane}
+            weights = {f.kind: f.weight or float(bool(plan.kinds)) for f in fitting
+                       if f.lane is lane}  # fmt: skip
             planned = schedule(plan.seed, lane, weights, plan.calm)
             lanes.append(LaneRunner(scene, iter(planned), end))
         for runner in lanes:
@@ -204,6 +243,8 @@ class Episode:
 
     def _gather(self, facts: Facts, members: Members) -> None:
         place, name = self._place, self._plan.name
+        if place.pooler is not None:
+            place.pooler.drop_idle()
         until(lambda: not self._left(), 5)
         facts.left = self._left()
         facts.rows = rows_of(place, name)
@@ -257,6 +298,8 @@ class Episode:
             "CHAOS_CLOCK": str(self._folder / "clock"),
             "CHAOS_ORDERS": str(self._folder / "orders"),
             **PROTOCOLS[plan.protocol],
+            **({"ONCEPOOL_DATABASE_PREPARE": "false"} if place.pooler else {}),
+            **plan.settings,
         }
         if place.temporary.mounted:
             variables["TMPDIR"] = str(place.temporary.folder)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import SendLedger
+from tests.chaos.real.witness import Heard
 from tests.support.committed_offsets import Landed, landed
 
 Spot = tuple[int, int]
@@ -72,6 +73,7 @@ class Facts:
     """How each instance ended under faults, by its name: killed, stopped, or "" where it lived."""
     read_again: list[tuple[int, int, int]] = field(default_factory=list)
     """Partition, first offset and the one behind the last of what was read again, as logs say."""
+    heard: Heard = field(default_factory=Heard)
     struck: list[Struck] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Processes and transactions that were there after the end."""

@@ -15,6 +15,7 @@ from tests.chaos.real.clock import JumpingClock
 from tests.chaos.real.members import Members
 from tests.chaos.real.orders import Orders
 from tests.chaos.real.place import Place
+from tests.chaos.real.producer import ChaosProducer
 from tests.chaos.real.schedule import Planned
 
 
@@ -41,6 +42,7 @@ class Scene:
     protocol: str
     pending: Callable[[], int]
     """How many requests have no answer now."""
+    producer: ChaosProducer
 
 
 Strike = Callable[[Scene, random.Random], str]
@@ -55,6 +57,7 @@ class Fault:
     lane: Lane
     strike: Strike
     weight: float = 1.0
+    """How often it strikes, against others; 0: only where it is asked for by its name."""
     needs: Callable[[Place], bool] = lambda _: True
 
 

@@ -12,6 +12,7 @@ import psutil
 from tests.chaos.real.faults import Lane, Scene, fault
 from tests.chaos.real.members import until
 from tests.chaos.real.place import Place
+from tests.chaos.real.process_limit import ProcessLimit, can_limit_processes
 from tests.support.service import runs
 
 
@@ -51,6 +52,28 @@ def descriptors_exhausted(scene: Scene, chance: random.Random) -> str:
         seen = until(lambda: member.said("a worker could not be started") > before, 8)
     finally:
         process.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+    return f"instance {member.number}" if seen else ""
+
+
+def limits_processes(place: Place) -> bool:
+    return can_limit_processes()
+
+
+@fault(Lane.PROCESS, 1, limits_processes)
+def processes_exhausted(scene: Scene, chance: random.Random) -> str:
+    """An instance may have no more processes and threads; a worker dies meanwhile."""
+    member = scene.members.pick(chance)
+    workers = member.children() if member else []
+    limit = ProcessLimit.made(f"oncepool-{os.getpid()}") if member and workers else None
+    if member is None or limit is None:
+        return ""
+    before = member.said("a worker could not be started")
+    try:
+        limit.bind([member.pid, *workers, *member.children("processing.maintenance")])
+        os.kill(chance.choice(workers), signal.SIGKILL)
+        seen = until(lambda: member.said("a worker could not be started") > before, 8)
+    finally:
+        limit.close()
     return f"instance {member.number}" if seen else ""
 
 

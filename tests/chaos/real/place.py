@@ -19,6 +19,7 @@ from feedback.journal.migrations import migrate
 from stack.places import port_is_free
 from stack.postgres import enterable
 from tests.chaos.real.gate import Gate
+from tests.chaos.real.pooler import Pooler
 from tests.support import run
 
 TABLES = """
@@ -67,9 +68,14 @@ class SmallDisk:
 class Place:
     """Made once for a run; each episode has a topic, a schema and a prefix of its own."""
 
-    def __init__(self, brokers: int, folder: Path) -> None:
+    def __init__(
+        self, brokers: int, folder: Path, *, disk: str = SMALL_DISK, pooled: int = 0
+    ) -> None:
+        """`disk`: the size of the small file system that the database lies on. `pooled`: so many
+        connections to it are shared by all, transaction by transaction.
+        """
         self.folder = folder
-        self.disk = SmallDisk(folder / "database-disk", SMALL_DISK)
+        self.disk = SmallDisk(folder / "database-disk", disk)
         self.temporary = SmallDisk(folder / "temporary", "32m")
         base = _ports()
         # Clients are sent to the gates; brokers talk to each other on a listener of their own.
@@ -92,12 +98,20 @@ class Place:
         self.redis_gate = Gate(("127.0.0.1", self.redis_port))
         self.redis_url = f"redis://127.0.0.1:{self.redis_gate.port}/0"
         self.database = self._make_database()
-        self.database_gate = Gate(("127.0.0.1", urlsplit(self.database).port or 0))
+        self.pooler = Pooler(self.database, pooled) if pooled else None
+        port = self.pooler.port if self.pooler else urlsplit(self.database).port or 0
+        self.database_gate = Gate(("127.0.0.1", port))
         self.gated_database = _with_port(self.database, self.database_gate.port)
 
     @property
     def gates(self) -> list[Gate]:
         return [*self.kafka_gates, self.redis_gate, self.database_gate]
+
+    @property
+    def services(self) -> dict[int, str]:
+        """Which service each gate's port leads to."""
+        kafka = {gate.port: "kafka" for gate in self.kafka_gates}
+        return {**kafka, self.redis_gate.port: "valkey", self.database_gate.port: "postgres"}
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -142,6 +156,8 @@ class Place:
         for gate in self.gates:
             gate.open()
             gate.close()
+        if self.pooler is not None:
+            self.pooler.close()
         self.stack.down(delete=True)
         self.disk.close()
         self.temporary.close()

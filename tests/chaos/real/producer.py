@@ -17,12 +17,11 @@ from typing import Any
 import redis
 from confluent_kafka import KafkaException, Producer
 
-from tests.chaos.real.traffic import Item, Kind, Traffic
+from tests.chaos.real.traffic import EFFECTS, Item, Kind, Traffic
+from tests.chaos.real.witness import WITHOUT_ROW
 
 FINAL = {"done", "rejected", "superseded"}
 SETTLED = FINAL | {"failed", "in_doubt", "dead", "cancelled"}
-WITHOUT_ROW = {"database_unavailable", "shutdown"}
-"""Codes of a `failed` that asks for another send."""
 AT_ONCE = 400
 LONGEST = 8.0
 
@@ -66,6 +65,8 @@ class SendLedger:
     """Id -> state and code that ended it for the producer."""
     answered: list[tuple[float, float]] = field(default_factory=list)
     """(first sent, answered), seconds since the epoch, of each request."""
+    ended_at: dict[str, float] = field(default_factory=dict)
+    """When each was told of its end, or sent again all the same."""
     resends: Counter[str] = field(default_factory=Counter)
     """By what made it send again."""
     refusals: list[tuple[float, str, str]] = field(default_factory=list)
@@ -103,6 +104,8 @@ class ChaosProducer:
         self._sending.set()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._turn: deque[str] = deque()
+        self._doubted: deque[str] = deque()
+        """Ids that were answered, and that are to be sent again all the same."""
         self.trouble: BaseException | None = None
 
     def start(self) -> None:
@@ -111,6 +114,17 @@ class ChaosProducer:
     def quiet(self) -> None:
         """Nothing new any more; what is pending goes on."""
         self._sending.clear()
+
+    def told_since(self, since: float) -> list[str]:
+        """Ids with a row whose end was told, or that were sent again all the same, since then."""
+        return [
+            name for name, at in list(self.ledger.ended_at.items())
+            if at >= since and EFFECTS.get(self.ledger.items[name].type) != "none"
+        ]  # fmt: skip
+
+    def doubt(self, ids: list[str]) -> None:
+        """Has these sent again, though their end was told."""
+        self._doubted.extend(ids)
 
     def end(self) -> None:
         self._over.set()
@@ -134,6 +148,7 @@ class ChaosProducer:
                 self._kafka.poll(0)
                 self._read()
                 self._again()
+                self._send_doubted()
                 time.sleep(0.02)
         except BaseException as error:  # noqa: BLE001 - told by who waits
             self.trouble = error
@@ -193,9 +208,11 @@ class ChaosProducer:
         if (state in FINAL or state in item.ends) and status["code"] not in WITHOUT_ROW:
             del self.pending[item.id]
             self.ledger.ends[item.id] = (state, status["code"])
+            self.ledger.ended_at[item.id] = now
             self.ledger.answered.append((pending.first, now))
-            if item.type == "move" and state == "done" and self._random.random() < 0.005:
-                self._send(self._traffic.conflict(item), 0, time.time_ns() // 1_000_000)
+            wanted = item.type == "move" and state == "done" and self._random.random() < 0.005
+            if wanted and (other := self._traffic.conflict(item)) is not None:
+                self._send(other, 0, time.time_ns() // 1_000_000)
         elif state in ("waiting", "running"):
             if (news := f"{status['v']} {status.get('retry_at')}") != pending.heard:
                 pending.heard = news
@@ -207,6 +224,13 @@ class ChaosProducer:
             pending.refused = status["v"]
             pending.due = min(pending.due, now + 0.5)
             self.ledger.refusals.append((now, item.id, f"{state}/{status['code']}"))
+
+    def _send_doubted(self) -> None:
+        for _ in range(min(200, len(self._doubted))):
+            self.ledger.resends["doubted"] += 1
+            item = self.ledger.items[self._doubted.popleft()]
+            self.ledger.ended_at[item.id] = time.time()
+            self._send(item, 1, time.time_ns() // 1_000_000)
 
     def _again(self) -> None:
         now = time.time()

@@ -12,6 +12,7 @@ from tests.chaos.real.books import Books, balance
 from tests.chaos.real.checks import kept_order
 from tests.chaos.real.episode import Outcome
 from tests.chaos.real.plots import plot
+from tests.chaos.real.resources import MAIN, PROGRAMS
 from tests.chaos.real.timeline import buckets, effective, quantile, recoveries, throughput
 
 STYLE = """
@@ -113,19 +114,35 @@ def page(
 ) -> str:
     """The page; `run`: what is known of it as a whole (seed, versions, verdict)."""
     told = figures(outcomes, run)
-    verdict = str(run["verdict"])
-    colour = "bad" if any(problems) else "good"
+    parts = [
+        *figure_tables(outcomes, told),
+        "<h2>Episodes</h2>", episode_table(outcomes, problems),
+        *(part for outcome in outcomes for part in episode_plots(outcome)),
+    ]  # fmt: skip
+    title = ("Chaos on real parts", f"Chaos, seed {run['seed']}")
+    return document(title, str(run["verdict"]), parts, good=not any(problems))
+
+
+def document(title: tuple[str, str], verdict: str, parts: Sequence[str], *, good: bool) -> str:
+    """A page of these parts; `title`: what stands above it, and on its tab."""
+    colour = "good" if good else "bad"
+    return "\n".join([
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        "<meta name=viewport content='width=device-width,initial-scale=1'>",
+        f"<title>{escape(title[1])}</title><style>{STYLE}</style>",
+        f"<h1>{escape(title[0])}</h1><p class={colour}><b>{escape(verdict)}</b></p>",
+        *parts, "</html>",
+    ])  # fmt: skip
+
+
+def figure_tables(outcomes: Sequence[Outcome], told: Mapping[str, Any]) -> list[str]:
     plain = {name: value for name, value in told.items() if not isinstance(value, dict)}
     tables = {
         name: value
         for name, value in told.items()
         if isinstance(value, dict) and name not in ("recovery, s", "faults by kind")
     }
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8>",
-        "<meta name=viewport content='width=device-width,initial-scale=1'>",
-        f"<title>Chaos, seed {run['seed']}</title><style>{STYLE}</style>",
-        f"<h1>Chaos on real parts</h1><p class={colour}><b>{escape(verdict)}</b></p>",
+    return [
         table(("figure", "value"), [(n, number(v)) for n, v in plain.items() if n != "verdict"]),
         "<h2>Faults that took effect</h2>",
         fault_table(outcomes, told),
@@ -133,10 +150,7 @@ def page(
             f"<h2>{escape(name[0].upper() + name[1:])}</h2>",
             table(("", "n"), [(n, number(v)) for n, v in value.items()]),
         )),
-        "<h2>Episodes</h2>", episode_table(outcomes, problems),
-        *(part for outcome in outcomes for part in episode_plots(outcome)),
     ]  # fmt: skip
-    return "\n".join([*parts, "</html>"])
 
 
 def fault_table(outcomes: Sequence[Outcome], told: Mapping[str, Any]) -> str:
@@ -171,19 +185,11 @@ def lost(books: Books) -> int:
 
 def episode_plots(outcome: Outcome) -> list[str]:
     plan, began = outcome.plan, outcome.began
-    windows = [(s.began - began, s.ended - began, f"{s.kind}: {s.evidence}")
-               for s in effective(outcome)]  # fmt: skip
-    some = buckets(outcome)
-    lines = {
-        "answered": [(b.at, b.rate) for b in some],
-    }
-    latency = {"p50": [(b.at, b.p50) for b in some], "p99": [(b.at, b.p99) for b in some]}
     samples = [s for s in outcome.samples if s.at >= began]
-    programs = ("main", "worker", "maintenance")
     held = [
         plot(what, {
-            program: [(s.at - began, getattr(s, field).get(program, 0)) for s in samples]
-            for program in programs
+            program: [(s.at - began, s.most(field, program)) for s in samples]
+            for program in (MAIN, *PROGRAMS)
         }, unit=unit)
         for what, field, unit in (
             ("largest memory of one process", "rss", "MiB"),
@@ -193,12 +199,28 @@ def episode_plots(outcome: Outcome) -> list[str]:
     ]  # fmt: skip
     return [
         f"<h3>{escape(plan.protocol)}, ordering {escape(plan.ordering)}</h3>",
-        plot("requests a second", lines, windows),
-        plot("latency", latency, windows, unit="s"),
-        plot("without an answer", {"requests": [(s.at - began, s.pending) for s in samples]},
-             windows),
+        *load_plots(outcome),
         *held,
-    ]  # fmt: skip
+    ]
+
+
+def windows_of(outcome: Outcome) -> list[tuple[float, float, str]]:
+    """Begin and end of each fault, in seconds since the episode's begin, and what was seen."""
+    began = outcome.began
+    return [(s.began - began, s.ended - began, f"{s.kind}: {s.evidence}")
+            for s in effective(outcome)]  # fmt: skip
+
+
+def load_plots(outcome: Outcome) -> list[str]:
+    """What producers saw."""
+    windows, some, began = windows_of(outcome), buckets(outcome), outcome.began
+    latency = {"p50": [(b.at, b.p50) for b in some], "p99": [(b.at, b.p99) for b in some]}
+    pending = [(s.at - began, s.pending) for s in outcome.samples if s.at >= began]
+    return [
+        plot("requests a second", {"answered": [(b.at, b.rate) for b in some]}, windows),
+        plot("latency", latency, windows, unit="s"),
+        plot("without an answer", {"requests": pending}, windows),
+    ]
 
 
 def number(value: Any) -> str:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from tests.chaos.odd_messages import LETTER, Generator
+from tests.chaos.real.witness import channel_of
 
 KEYS = 60
 ACCOUNTS = 6
@@ -59,6 +60,9 @@ EFFECTS = {"pure": "none", "charge": "external", "blind": "external"}
 CHECKED = {"charge"}
 """Types whose doubts can be settled: there is a `check`."""
 MALFORMED_SHARE = 0.02
+NOT_TO_FORGET = frozenset({"charge", "blind", "recount"})
+"""Types for which a database that forgets what it has committed breaks what is promised: what was
+called outside is called again, and what was superseded runs."""
 
 
 @dataclass
@@ -67,24 +71,28 @@ class Traffic:
 
     seed: int
     name: str
+    without: frozenset[str] = frozenset()
+    """Types that are not sent."""
     made: int = 0
     _numbers: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._odd = Generator(self.seed, valid=0)
+        self._mix = {type_: share for type_, share in MIX.items() if type_ not in self.without}
 
     def next(self) -> Item:
         self.made += 1
         if self._random.random() < MALFORMED_SHARE:
             return self._malformed()
-        [type_] = self._random.choices(list(MIX), list(MIX.values()))
+        [type_] = self._random.choices(list(self._mix), list(self._mix.values()))
         id_ = f"{self.name}-{self.made}"
         key = f"k{self._random.randrange(KEYS)}"
         self._numbers[key] += 1
         payload: dict[str, Any] = {"key": key, "n": self._numbers[key]}
         headers: list[tuple[str, bytes | None]] = [
             ("ce_id", id_.encode()), ("ce_type", type_.encode()),
+            ("ce_replyto", channel_of(self.name).encode()),
         ]  # fmt: skip
         match type_:
             case "shaky":
@@ -99,8 +107,13 @@ class Traffic:
         return Item(id_, Kind.REQUEST, type_, key.encode(), json.dumps(payload).encode(), headers,
                     payload["n"], ends)  # fmt: skip
 
-    def conflict(self, item: Item) -> Item:
-        """Another payload under the id of an item that is done."""
+    def conflict(self, item: Item) -> Item | None:
+        """Another payload under the id of an item that is done.
+
+        None where the database may forget the item: then this one would come first, and run.
+        """
+        if self.without & NOT_TO_FORGET:
+            return None
         value = json.dumps({"key": "other", "n": -1}).encode()
         return Item(item.id, Kind.CONFLICT, item.type, item.key, value, item.headers)
 

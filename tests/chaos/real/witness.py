@@ -1,0 +1,81 @@
+"""Hears what producers are told: every status that is published, also one that changes nothing.
+
+A copy of what is done, refused while the database is away, leaves no other trace: the status that
+says so must not replace the one that stands. So each request names the channel of the witness.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import redis
+
+WITHOUT_ROW = frozenset({"database_unavailable", "shutdown"})
+"""Codes of a `failed` that asks for another send, and stands in no row."""
+WAIT = 0.5
+
+
+def channel_of(name: str) -> str:
+    """The channel on which the statuses of an episode are hinted at."""
+    return f"{name}:told"
+
+
+@dataclass
+class Heard:
+    """What was said, and when nobody listened."""
+
+    refused: Counter[str] = field(default_factory=Counter)
+    """How often each id was refused without a row."""
+    deaf: list[tuple[float, float]] = field(default_factory=list)
+    """Begin and end, in seconds since the epoch, of times in which something may have been said."""
+
+    def take(self, message: bytes) -> None:
+        """One hint: a line `id SP status` for each status. Pure."""
+        for line in message.split(b"\n"):
+            name, space, value = line.partition(b" ")
+            with contextlib.suppress(ValueError):
+                status = json.loads(value) if space else {}
+                if status.get("state") == "failed" and status.get("code") in WITHOUT_ROW:
+                    self.refused[name.decode()] += 1
+
+    def was_deaf(self, begin: float, end: float) -> bool:
+        """Whether something that was said between these times may not have been heard. Pure."""
+        return any(began <= end and begin <= ended for began, ended in self.deaf)
+
+
+class Witness:
+    """Listens in a thread of its own, past the gate, until it is told to end."""
+
+    def __init__(self, redis_port: int, channel: str) -> None:
+        self.heard = Heard()
+        self._client = redis.Redis(port=redis_port, socket_timeout=5, socket_connect_timeout=1)
+        self._channel = channel
+        self._over, self._listening = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._listening.wait(30), "no subscription"
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join(10)
+        self._client.close()
+
+    def _run(self) -> None:
+        last = time.time()
+        while not self._over.is_set():
+            with contextlib.suppress(redis.RedisError), self._client.pubsub() as pubsub:
+                pubsub.subscribe(self._channel)
+                pubsub.get_message(timeout=5)  # the confirmation
+                self.heard.deaf.append((last, time.time()))
+                self._listening.set()
+                while not self._over.is_set():
+                    last = time.time()
+                    said = pubsub.get_message(timeout=WAIT)
+                    if said is not None and said["type"] == "message":
+                        self.heard.take(said["data"])
+            self._over.wait(0.05)

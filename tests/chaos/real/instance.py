@@ -10,15 +10,18 @@ from consumer.intake.loop import Loop
 from tests.chaos.real import clock
 from tests.chaos.real.harms import do
 from tests.chaos.real.orders import Obedience
+from tests.chaos.real.pauses import PauseLog
 
 
-def arm(obedience: Obedience) -> None:
+def arm(obedience: Obedience, pauses: PauseLog | None) -> None:
     """The loop of the main process comes by a point at each turn."""
     turn = Loop.turn
 
     def turn_armed(self: Loop) -> None:
         if (harm := obedience.take("main_turn", "")) is not None:
             do(harm)
+        if pauses is not None:
+            pauses.collect_now_and_then()
         turn(self)
 
     Loop.turn = turn_armed  # type: ignore[method-assign]
@@ -26,6 +29,7 @@ def arm(obedience: Obedience) -> None:
 
 if __name__ == "__main__":
     clock.follow()
-    arm(Obedience(os.environ["CHAOS_ORDERS"]))
+    noted = os.environ.get("CHAOS_PAUSES")
+    arm(Obedience(os.environ["CHAOS_ORDERS"]), PauseLog(noted) if noted else None)
     sys.argv = ["oncepool", "run"]
     main()

@@ -1,47 +1,83 @@
 """Floods a consumer with generated messages, most of them malformed, and checks each one's end.
 
-    scripts/malformed --count 1000000 --seed 7
+    scripts/malformed                                        a small one
+    scripts/malformed --malformed 1000000 --report docs/reliability
 
-Each message has to end as `odd_messages` says: one dead letter at its place and no row, or one row
-and no dead letter. Counters have to add up, no worker may die, and the consumer has to end with
-code 0. The last line is the verdict; exit code 1 where something is not as it has to be.
+Each message has to end as `odd_messages` says: one dead letter at its place, no row and no effect;
+or one row, no dead letter, and an effect only where it is done. Counters and statuses have to agree
+with that, no worker may die, the consumer has to answer all the time, to need no more memory the
+longer it goes, and to end with code 0. The last line is the verdict; exit code 1 where something is
+not as it has to be.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import http.client
+import json
+import re
+import resource
 import sys
 import tempfile
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import psycopg
+import redis
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as Delivered
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from psycopg import sql
 
 from feedback.journal.migrations import migrate
 from stack import Stack
-from tests.chaos.odd_messages import LETTER, MAX_PAYLOAD, UNKNOWN, Generator, Message
+from tests.chaos.odd_ledger import GIVEN_UP, OddLedger
+from tests.chaos.odd_messages import MAX_PAYLOAD, REFUSED, UNKNOWN, Generator, Message
+from tests.chaos.real.campaign import versions
+from tests.chaos.real.resources import Sample, Watch
+from tests.chaos.soak.flat import judged
 from tests.support import run
 from tests.support.service import Instance
 from tests.support.waiting import eventually
 
 PARTITIONS = 6
+WORKERS = 2
 SHOWN = 20
 STALLED = 120.0
 """Seconds without a new row or dead letter after which the rest counts as missing."""
+LOOKS = 2.0
+"""Seconds between two looks at memory."""
+ENOUGH_LOOKS = 60
+"""From which on a growth means something."""
+MOST_MEMORY = 512.0
+"""MiB that any process of the consumer, or this one, may hold at most."""
+GROWTH = 16.0
+"""MiB that a process may have more at the end than in the middle, by a robust line: what it has in
+hand comes and goes, and of half a million messages 32 bytes each must not stay."""
+STATUSES = 2_000
+"""How many are compared, of all that have one."""
 ANY_TIME = {
     "message.timestamp.before.max.ms": str(2**63 - 1),
     "message.timestamp.after.max.ms": str(2**63 - 1),
     "retention.ms": "-1",
 }
 """Of the topic: producers may say any time, and nothing is deleted for it."""
+
+
+@dataclass
+class Told:
+    """What a flood has shown."""
+
+    problems: list[str] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    answers: int = 0
+    """How often the consumer was asked whether it lives, and said so."""
+    seconds: float = 0.0
+    """From the first send to the last end."""
 
 
 class Flood:
@@ -51,61 +87,58 @@ class Flood:
         self._stack = stack
         self._name = f"odd{uuid.uuid4().hex[:10]}"
         self._log = folder / "consumer.log"
-        self._by_id: dict[str, Message] = {}
-        self._letters: dict[tuple[int, int], Message] = {}
-        self.problems: list[str] = []
-        self.ends: Counter[str] = Counter()
         admin = AdminClient({"bootstrap.servers": stack.kafka})
         topic = NewTopic(self._name, PARTITIONS, 1, config=ANY_TIME)
         admin.create_topics([topic])[self._name].result(30)
         migrate(stack.database, self._name)
+        self.ledger = OddLedger(stack.database, self._name)
+        self.told = Told()
 
-    def send(self, count: int, seed: int) -> None:
-        """Sends the messages and keeps what has to become of each."""
+    def run(self, refused: int, seed: int) -> None:
+        """Sends so many that must be refused, and others, to a consumer that is at work."""
+        instance = Instance(self._settings, self._log)
+        watch = Watch(lambda: {0: instance.process.pid} if instance.alive else {}, lambda: 0, LOOKS)
+        try:
+            instance.running()
+            began = time.monotonic()
+            self._send(refused, seed)
+            self._wait(instance)
+            self.told.seconds = time.monotonic() - began
+            watch.end()
+            self._check_log(instance, instance.stop())
+        finally:
+            watch.end()
+            instance.close()
+        self.told.samples = watch.samples
+
+    def _send(self, refused: int, seed: int) -> None:
         producer = Producer({
             "bootstrap.servers": self._stack.kafka, "linger.ms": 20, "partitioner": "random",
-            "enable.idempotence": True,
+            "enable.idempotence": True, "compression.type": "lz4",
+            "queue.buffering.max.messages": 20_000, "queue.buffering.max.kbytes": 65_536,
         })  # fmt: skip
-        generator = Generator(seed)
-        for _ in range(count):
-            self._send(producer, generator.next())
+        for number, message in enumerate(until_refused(Generator(seed), refused)):
+            self._produce(producer, number, message)
         producer.flush(120)
-        self.ends.update(m.end for m in (*self._by_id.values(), *self._letters.values()))
+        self.ledger.flush()
 
-    def _send(self, producer: Producer, message: Message) -> None:
-        def told(error: KafkaError | None, delivered: Delivered) -> None:
+    def _produce(self, producer: Producer, number: int, message: Message) -> None:
+        def delivered(error: KafkaError | None, where: Delivered) -> None:
             if error is not None:
-                self.problems.append(f"not sent: {message.change}: {error}")
-            elif message.end == LETTER:
-                self._letters[delivered.partition() or 0, delivered.offset() or 0] = message
+                self.told.problems.append(f"not sent: {message.change}: {error}")
             else:
-                self._by_id[message.id] = message
+                self.ledger.add(number, message, where.partition() or 0, where.offset() or 0)
 
         while True:
             try:
                 producer.produce(
-                    self._name, message.value, message.key, headers=message.headers,
-                    timestamp=message.timestamp, on_delivery=told,
+                    self._name, message.value, message.key, headers=[*message.headers],
+                    timestamp=message.timestamp, on_delivery=delivered,
                 )  # fmt: skip
                 break
             except BufferError:
                 producer.poll(0.1)
         producer.poll(0)
-
-    @property
-    def changes(self) -> set[str]:
-        """What was changed in the messages that were sent."""
-        sent = (*self._by_id.values(), *self._letters.values())
-        return {message.change for message in sent if message.change}
-
-    def consume(self) -> None:
-        """Runs a consumer until nothing is missing, or nothing more comes."""
-        instance = Instance(self._settings, self._log)
-        try:
-            self._wait(instance)
-            self._check_log(instance, instance.stop())
-        finally:
-            instance.close()
 
     @property
     def _settings(self) -> dict[str, str]:
@@ -118,108 +151,175 @@ class Flood:
             "ONCEPOOL_DATABASE_SCHEMA": self._name,
             "ONCEPOOL_REDIS_URL": self._stack.redis,
             "ONCEPOOL_REDIS_PREFIX": self._name,
-            "ONCEPOOL_WORKERS": "2",
+            "ONCEPOOL_WORKERS": str(WORKERS),
             "ONCEPOOL_MAX_PAYLOAD": str(MAX_PAYLOAD),
+            "ONCEPOOL_HEALTH_PORT": "0",
+            "ONCEPOOL_LOG_FORMAT": "console",
         }
 
     def _wait(self, instance: Instance) -> None:
-        wanted, seen, since = sum(self.ends.values()), 0, time.monotonic()
-        while instance.alive and seen < wanted and time.monotonic() - since < STALLED:
-            time.sleep(0.2)
-            rows, letters, _ = next(self._rows(
-                "SELECT (SELECT count(*) FROM {s}.requests), (SELECT count(*) FROM"
-                " {s}.dead_letters), 0"
-            ))  # fmt: skip
-            if rows + letters > seen:
-                seen, since = rows + letters, time.monotonic()
+        """Until nothing is missing, or nothing more comes."""
+        seen, since, pause = 0, time.monotonic(), 0.2
+        while instance.alive and time.monotonic() - since < STALLED:
+            time.sleep(pause)
+            began = time.monotonic()
+            count = self.ledger.settled()
+            if count >= self.ledger.sent:
+                return
+            if count > seen:
+                seen, since = count, time.monotonic()
+            self._ask_whether_it_lives(instance)
+            # Counting takes longer the more there is, and must not be what the machine does.
+            pause = max(0.2, 20 * (time.monotonic() - began))
 
-    def _rows(self, statement: str) -> Iterator[tuple[int, int, int]]:
-        database = self._stack.database
-        with psycopg.connect(database) as connection, connection.cursor(name="flood") as cursor:
-            cursor.itersize = 10_000
-            cursor.execute(sql.SQL(statement).format(s=sql.Identifier(self._name)))
-            yield from cursor
+    def _ask_whether_it_lives(self, instance: Instance) -> None:
+        try:
+            status, checks = instance.health("/livez")
+        except (OSError, http.client.HTTPException) as error:
+            self.told.problems.append(f"/livez: {error!r}")
+            return
+        if status == http.HTTPStatus.OK:
+            self.told.answers += 1
+        else:
+            self.told.problems.append(f"/livez: {status} {checks}")
 
     def _check_log(self, instance: Instance, code: int) -> None:
         if code != 0:
-            self.problems.append(f"the consumer ended with code {code}")
-        for line in instance.log.splitlines():
-            if '"level":"error"' in line or "worker died" in line:
-                self.problems.append(f"log: {line[:300]}")
+            self.told.problems.append(f"the consumer ended with code {code}")
+        with self._log.open(errors="replace") as log:
+            for line in log:
+                if re.search(r"\[error|worker died", line):
+                    self.told.problems.append(f"log: {line[:300]}")
 
     def check(self) -> None:
-        """Compares what stands in the journal with what has to."""
-        rows, letters = dict(self._by_id), dict(self._letters)
-        for name, state, code in self._rows("SELECT id, state, code FROM {s}.requests"):
-            message = rows.pop(str(name), None)
-            found = f"{state}/{code}"
-            if message is None:
-                self.problems.append(f"a row that nobody sent: {str(name)[:60]!r} {found}")
-            elif found != message.end:
-                self._wrong(message, found)
-        for partition, offset, _ in self._rows(
-            "SELECT partition, kafka_offset, 0 FROM {s}.dead_letters"
-        ):
-            if letters.pop((partition, offset), None) is None:
-                self.problems.append(f"a dead letter too many, at {partition}/{offset}")
-        for message in (*rows.values(), *letters.values()):
-            self._wrong(message, "nothing")
-        self._check_counters()
-
-    def _wrong(self, message: Message, found: str) -> None:
-        value = None if message.value is None else message.value[:60]
-        self.problems.append(
-            f"{message.change or 'valid'}: {found}, not {message.end}: "
-            f"{[(n[:30], v and v[:60]) for n, v in message.headers[:6]]} {value!r}"
-        )
-
-    def _check_counters(self) -> None:
-        counts: Counter[str] = Counter()
-
-        def counted() -> bool:
-            counts.clear()
-            for state, code, n in self._rows(
-                "SELECT state, code, sum(n)::bigint FROM {s}.counters GROUP BY 1, 2"
-            ):
-                counts[LETTER if str(state) == "dead_letter" else f"{state}/{code}"] += n
-            # Each try of an unknown type waits anew.
-            counts[UNKNOWN] = min(counts[UNKNOWN], self.ends[UNKNOWN])
-            return counts == self.ends
-
+        """Compares what stands in the journal, counters and statuses with what has to."""
+        self.told.problems += self.ledger.compare()
+        self.told.problems += wrong_statuses(self.ledger.some_ids(STATUSES), self._statuses)
         try:
-            eventually(counted, 10.0)
+            eventually(lambda: self.ledger.counted() == self.ledger.ends, 10.0)
         except AssertionError:
-            wrong = {end: (counts[end], n) for end, n in self.ends.items() if counts[end] != n}
-            more = {end: n for end, n in counts.items() if end not in self.ends}
-            self.problems.append(f"counted, sent: {wrong}; counted besides: {more}")
+            counts, ends = self.ledger.counted(), self.ledger.ends
+            wrong = {end: (counts[end], n) for end, n in ends.items() if counts[end] != n}
+            more = {end: n for end, n in counts.items() if end not in ends}
+            self.told.problems.append(f"counted, sent: {wrong}; counted besides: {more}")
+        self.told.problems += too_much(self.told.samples)
+        if own_memory() > MOST_MEMORY:
+            self.told.problems.append(f"the flood itself held {own_memory():.0f} MiB")
+
+    def _statuses(self, ids: list[str]) -> dict[str, str]:
+        with contextlib.closing(redis.Redis.from_url(self._stack.redis)) as client:
+            values = client.mget([f"{self._name}:status:{name}" for name in ids])
+        found = {}
+        for name, value in zip(ids, values, strict=True):
+            if value is not None:
+                status = json.loads(value)
+                found[name] = f"{status['state']}/{status['code']}"
+        return found
 
 
-def flood(stack: Stack, count: int, seed: int, folder: Path) -> Flood:
+def until_refused(generator: Generator, count: int) -> Iterator[Message]:
+    """Messages until so many of them have to be refused."""
+    while count:
+        message = generator.next()
+        count -= message.end in REFUSED
+        yield message
+
+
+def wrong_statuses(ends: dict[str, str], read: Any) -> list[str]:
+    """Statuses that a producer reads and that are not the end of its request, in words."""
+    found = read(list(ends)) if ends else {}
+    return [
+        f"status of {name}: {found.get(name, 'none')}, not {end}"
+        for name, end in ends.items()
+        if found.get(name) != end and (end, found.get(name)) != (UNKNOWN, GIVEN_UP)
+    ]
+
+
+def too_much(samples: list[Sample]) -> list[str]:
+    """Memory that is too much, or that grows with what was sent, in words. Pure."""
+    found = [
+        f"{held.program} held {held.uss:.0f} MiB"
+        for sample in samples for held in sample.held if held.uss > MOST_MEMORY
+    ][:1]  # fmt: skip
+    if len(samples) < ENOUGH_LOOKS:
+        return found
+    return found + [
+        str(one) for one in judged(samples, 1, WORKERS) if one.what == "uss" and one.rise > GROWTH
+    ]
+
+
+def own_memory() -> float:
+    """MiB that this process has held at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def flood(stack: Stack, refused: int, seed: int, folder: Path) -> Flood:
     """Sends, consumes and checks."""
     made = Flood(stack, folder)
-    made.send(count, seed)
-    made.consume()
+    made.run(refused, seed)
     made.check()
     return made
 
 
+def report(made: Flood, seed: int) -> dict[str, Any]:
+    """The run in numbers."""
+    ledger, told = made.ledger, made.told
+    return {
+        "seed": seed,
+        "verdict": verdict(made),
+        "messages": ledger.sent,
+        "malformed": refused_of(made),
+        "seconds": round(told.seconds, 1),
+        "messages a second": round(ledger.sent / max(told.seconds, 0.1)),
+        "asked whether it lives, and it did": told.answers,
+        "most memory of one process, MiB": {
+            program: round(max((s.most("uss", program) for s in told.samples), default=0))
+            for program in ("main", "worker", "maintenance")
+        },
+        "most memory of the flood itself, MiB": round(own_memory()),
+        "by end": dict(ledger.ends.most_common()),
+        "by what was changed": {name or "nothing": n for name, n in ledger.changes.most_common()},
+        "problems": told.problems[:SHOWN],
+        "versions": versions(),
+    }
+
+
+def refused_of(made: Flood) -> int:
+    return sum(n for end, n in made.ledger.ends.items() if end in REFUSED)
+
+
+def verdict(made: Flood) -> str:
+    """In a few words."""
+    count = len(made.told.problems)
+    return f"{count:,} problems" if count else "each has the end that it has to have"
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=20_000)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--malformed", "--count", type=int, default=20_000,
+                        help="messages that must be refused; valid ones come besides")  # fmt: skip
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--report", type=Path, help="the figures go to this folder")
     options = parser.parse_args()
     run.begin()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            made = flood(run.own_stack("flood"), options.count, options.seed, Path(folder))
+            made = flood(run.own_stack("flood"), options.malformed, options.seed, Path(folder))
     finally:
         run.end()
-    lines = [f"{n:>10,} {end}" for end, n in made.ends.most_common()]
-    lines += [f"problem: {problem}" for problem in made.problems[:SHOWN]]
-    total = sum(made.ends.values())
-    lines += [f"seed {options.seed}: {total:,} messages, {len(made.problems):,} problems", ""]
+    told = report(made, options.seed)
+    if options.report is not None:
+        options.report.mkdir(parents=True, exist_ok=True)
+        (options.report / "malformed.json").write_text(json.dumps(told, indent=1) + "\n")
+    lines = [f"{n:>10,} {end}" for end, n in made.ledger.ends.most_common()]
+    lines += [f"{name}: {told[name]}" for name in told if name.startswith("most memory")]
+    lines += [f"problem: {problem}" for problem in made.told.problems[:SHOWN]]
+    lines.append(
+        f"seed {options.seed}: {told['messages']:,} messages, {told['malformed']:,} of them"
+        f" malformed, {told['seconds']:.0f} s: {told['verdict']}\n"
+    )
     sys.stdout.write("\n".join(lines))
-    return 1 if made.problems else 0
+    return int(bool(made.told.problems))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ EXPIRED: Final = "rejected/expired"
 UNKNOWN: Final = "waiting/unknown_type"
 DELAYED: Final = "waiting/delayed"
 
+REFUSED: Final = frozenset({LETTER, INVALID, EXPIRED, UNKNOWN})
+"""Ends of what must not run: the others are valid, however odd they look."""
 MAX_PAYLOAD: Final = 4096
 """What the consumer of the flood takes at most, in bytes."""
 DAY: Final = 86_400_000
@@ -70,6 +72,7 @@ class Generator:
         self._random = random.Random(seed)
         self._seed = seed
         self._valid = valid
+        self._changes = list(CHANGES)
         self._number = 0
 
     def next(self) -> Message:
@@ -81,7 +84,7 @@ class Generator:
         message.put("ce_type", rng.choice((b"pure", b"raw")))
         message.key = rng.choice((None, b"", name.encode(), _bytes(rng, 40)))
         if rng.random() >= self._valid:
-            message.change = rng.choice(list(CHANGES))
+            message.change = rng.choice(self._changes)
             message.end = CHANGES[message.change](rng, message)
         if rng.random() < 0.3:
             _foreign_headers(rng, message)

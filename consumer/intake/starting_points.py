@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from consumer.intake.events import Place
 from consumer.intake.offset_metadata import UnfinishedGap, gap_of
+from consumer.intake.unfinished import MOST_TIMES
 from processing.logs import BoundLogger
 
 ASK_TIMEOUT: Final = 1.0
@@ -57,12 +58,7 @@ def starting_points(
             gaps[p.topic, p.partition] = gap
     if reset != "earliest" and not _clamp(consumer, gaps, log):
         return StartingPoints(plain, {}, asked=False)
-    for (topic, partition), gap in gaps.items():
-        log.info(
-            "reading again what was not finished",
-            topic=topic, partition=partition, mark=gap.mark, committed=gap.committed,
-            times=gap.times,
-        )  # fmt: skip
+    _tell(gaps, log)
     starts = [
         TopicPartition(p.topic, p.partition, gap.mark)
         if (gap := gaps.get((p.topic, p.partition))) is not None
@@ -70,6 +66,23 @@ def starting_points(
         for p in partitions
     ]
     return StartingPoints(starts, gaps, asked=True)
+
+
+def _tell(gaps: dict[Place, UnfinishedGap], log: BoundLogger) -> None:
+    for (topic, partition), gap in gaps.items():
+        log.info(
+            "reading again what was not finished",
+            topic=topic, partition=partition, mark=gap.mark, committed=gap.committed,
+            times=gap.times,
+        )  # fmt: skip
+        if gap.times >= MOST_TIMES:
+            log.error(
+                "owners of this partition died one after the other before its first unfinished"
+                " request ended: what is left of these is given up if this one dies, too, and runs"
+                " only where it is sent again",
+                topic=topic, partition=partition, first=gap.mark, last=gap.committed - 1,
+                at_most=gap.committed - gap.mark,
+            )  # fmt: skip
 
 
 def _clamp(consumer: Consumer, gaps: dict[Place, UnfinishedGap], log: BoundLogger) -> bool:

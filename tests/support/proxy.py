@@ -1,36 +1,74 @@
-"""A TCP proxy in front of a service, so that a test can cut it off without disturbing others."""
+"""TCP proxies in front of services: they cut, hang, slow, and lose or delay one answer.
+
+So a test disturbs a service for one client and leaves all others alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
+import time
+from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
+OFFSET_COMMIT = 8
+"""The key of Kafka's OffsetCommit."""
+CONNECT_TIMEOUT = 5.0
+
+
+class Wish:
+    """What is to happen to the answer to the next request that fits."""
+
+    def __init__(self, fits: Callable[[bytes], bool], delay: float | None, cut: bool) -> None:
+        """`delay`: None loses it, with its connection; `cut`: and all others, for good."""
+        self.fits, self.delay, self.cut = fits, delay, cut
+        self.request = b""
+        """The one that fitted."""
+        self.fulfilled = threading.Event()
+
+
+class Link:
+    """One connection through a proxy."""
+
+    def __init__(self, near: socket.socket, far: socket.socket) -> None:
+        self.near, self.far = near, far
+        self.up, self.down = KafkaFrames(), KafkaFrames()
+        self.wish: Wish | None = None
+        """Its request went through here, and its answer has not come yet."""
+
+    def cut(self) -> None:
+        """Breaks it at both ends; who reads there closes it."""
+        for end in (self.near, self.far):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
 
 class Proxy:
-    """Listens on a port of its own and forwards to `host:port`.
+    """Listens on `port` (0: any) and forwards to `host:target`. Whatever is read at once is a unit.
 
     ``cut()`` breaks every connection and refuses new ones; ``hang()`` keeps them but forwards
-    nothing; ``mend()`` ends both. ``lose_answer(b"COMMIT")`` breaks one connection: the next whose
-    client says that, once the service has answered, so what was said has been done; `for_good`:
-    and as ``cut()`` from then on.
+    nothing; ``mend()`` ends whatever was done. ``lose_answer(b"COMMIT")`` breaks one connection:
+    the next whose client says that, once the service has answered, so what was said has been done.
     """
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
+    def __init__(self, host: str, target: int, port: int = 0) -> None:
+        self._target = (host, target)
         self._flow = threading.Event()
         self._flow.set()
         self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._losing: bytes | None = None
-        self._then_cut = False
-        self._silent: set[socket.socket] = set()
+        self._links: set[Link] = set()
+        self._wish: Wish | None = None
         self.lost = 0
         """Answers that were lost so far."""
+        self.delay = 0.0
+        """Seconds by which everything that passes is late."""
+        self.passed = 0
+        """Bytes so far."""
         self._listener: socket.socket | None = None
-        self._listener = self._listen(0)
+        self._listener = self._listen(port)
         self.port: int = self._listener.getsockname()[1]
 
     @classmethod
@@ -44,46 +82,68 @@ class Proxy:
         address = urlsplit(url)
         self._target = (address.hostname or "127.0.0.1", address.port or 5432)
 
-    def cut(self) -> None:
-        with self._lock:
-            listener, self._listener = self._listener, None
-            sockets = list(self._open)
-        if listener is not None:
-            # Not only close(): the thread in accept() would keep the port open.
-            with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
-        for end in sockets:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def lose_answer(self, to: bytes, *, for_good: bool = False) -> None:
-        with self._lock:
-            self._losing, self._then_cut = to, for_good
-
     def before(self, url: str) -> str:
         """The URL of the service behind, through this proxy."""
         address = urlsplit(url)
         user, at, _ = address.netloc.rpartition("@")
         return address._replace(netloc=f"{user}{at}127.0.0.1:{self.port}").geturl()
 
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        with self._lock:
+            return len(self._links)
+
+    # Faults
+
+    def cut_connections(self) -> int:
+        """Breaks every connection that is open; new ones are welcome. How many there were."""
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            link.cut()
+        return len(links)
+
+    def cut(self) -> int:
+        """Breaks all and refuses new ones; how many there were."""
+        with self._lock:
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            # Not only close(): the thread in accept() would keep the port open.
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        return self.cut_connections()
+
     def hang(self) -> None:
+        """Connections stay and new ones are taken, but nothing passes."""
         self._flow.clear()
 
     def mend(self) -> None:
-        self._flow.set()
+        """Ends whatever was done to it."""
+        self.delay = 0.0
         with self._lock:
-            missing = self._listener is None
+            self._wish, missing = None, self._listener is None
+            for link in self._links:
+                link.wish = None
+        self._flow.set()
         if missing:
             listener = self._listen(self.port)
             with self._lock:
                 self._listener = listener
 
-    @property
-    def connections(self) -> int:
-        """Connections that are open, each counted at both ends."""
+    def wish(
+        self, fits: Callable[[bytes], bool], delay: float | None = None, *, cut: bool = False
+    ) -> Wish:
+        """Has the answer to the next fitting request lost or late; `cut`: ``cut()`` then."""
+        wish = Wish(fits, delay, cut)
         with self._lock:
-            return len(self._open)
+            self._wish = wish
+        return wish
+
+    def lose_answer(self, to: bytes, *, for_good: bool = False) -> Wish:
+        """Has the answer lost to the next request that has this in it."""
+        return self.wish(lambda data: to in data, cut=for_good)
 
     def __enter__(self) -> Self:
         return self
@@ -91,6 +151,61 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self.mend()
         self.cut()
+
+    # What passes
+
+    def _units(self, link: Link, data: bytes, *, up: bool) -> list[bytes]:
+        """What is whole with what a client (`up`) or the service has sent now."""
+        return [data]
+
+    def _is_answer(self, unit: bytes, request: bytes) -> bool:
+        """Whether the service answers that request so, on the same connection."""
+        return True
+
+    def _look_at_requests(self, link: Link, data: bytes) -> None:
+        units = self._units(link, data, up=True)
+        with self._lock:
+            wish = self._wish
+            request = None if wish is None else next(filter(wish.fits, units), None)
+            if wish is not None and request is not None:
+                self._wish, link.wish, wish.request = None, wish, request
+
+    def _is_lost(self, link: Link, data: bytes) -> bool:
+        units = self._units(link, data, up=False)
+        with self._lock:
+            wish = link.wish
+            if wish is None or not any(self._is_answer(unit, wish.request) for unit in units):
+                return False
+            link.wish = None
+            self.lost += wish.delay is None
+        wish.fulfilled.set()
+        if wish.delay is None:
+            if wish.cut:
+                self.cut()
+            return True
+        time.sleep(wish.delay)
+        return False
+
+    def _pump(self, link: Link, *, up: bool) -> None:
+        source, sink = (link.near, link.far) if up else (link.far, link.near)
+        with contextlib.suppress(OSError):
+            while data := source.recv(262144):
+                self._flow.wait()
+                if self.delay:
+                    time.sleep(self.delay)
+                self.passed += len(data)
+                if up:
+                    self._look_at_requests(link, data)
+                elif self._is_lost(link, data):
+                    break
+                sink.sendall(data)
+        link.cut()
+        with self._lock:
+            here = link in self._links
+            self._links.discard(link)
+        if not here:  # both directions have ended
+            link.near.close()
+            link.far.close()
 
     def _listen(self, port: int) -> socket.socket:
         listener = socket.create_server(("127.0.0.1", port))
@@ -104,40 +219,56 @@ class Proxy:
             except OSError:
                 return
             try:
-                far = socket.create_connection(self._target)
+                far = socket.create_connection(self._target, CONNECT_TIMEOUT)
+                far.settimeout(None)
             except OSError:
                 near.close()
                 continue
+            for end in (near, far):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link = Link(near, far)
             with self._lock:
-                self._open |= {near, far}
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+                self._links.add(link)
+            for up in (True, False):
+                threading.Thread(
+                    target=self._pump, args=(link,), kwargs={"up": up}, daemon=True
+                ).start()
 
-    def _is_lost(self, source: socket.socket, sink: socket.socket, data: bytes) -> bool:
-        with self._lock:
-            if source in self._silent:
-                self._silent.discard(source)
-                self.lost += 1
-                return True
-            if self._losing is not None and self._losing in data:
-                self._losing = None
-                self._silent.add(sink)
-            return False
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                self._flow.wait()
-                if self._is_lost(source, sink, data):
-                    if self._then_cut:
-                        self.cut()
-                    break
-                sink.sendall(data)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        with self._lock:
-            gone = source in self._open
-            self._open.discard(source)
-        if gone:
-            source.close()
+class KafkaFrames:
+    """Cuts one direction of a Kafka connection into frames. Pure."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that are whole now, each with its length before it."""
+        self._rest += data
+        found = []
+        while len(self._rest) >= 4:
+            (length,) = struct.unpack_from(">i", self._rest)
+            if len(self._rest) < 4 + length:
+                break
+            found.append(self._rest[: 4 + length])
+            self._rest = self._rest[4 + length :]
+        return found
+
+
+class KafkaProxy(Proxy):
+    """One before a broker: what passes are frames, and answers carry their request's number."""
+
+    def _units(self, link: Link, data: bytes, *, up: bool) -> list[bytes]:
+        return (link.up if up else link.down).feed(data)
+
+    def _is_answer(self, unit: bytes, request: bytes) -> bool:
+        return unit[4:8] == request[8:12]
+
+
+def is_offset_commit(frame: bytes) -> bool:
+    """Whether a request's frame commits offsets."""
+    return len(frame) > 12 and struct.unpack_from(">h", frame, 4)[0] == OFFSET_COMMIT
+
+
+def says_commit(data: bytes) -> bool:
+    """Whether a PostgreSQL client commits in what was read at once."""
+    return b"COMMIT\0" in data

@@ -1,15 +1,13 @@
-"""The chaos suite's own parts: its schedule, its gate, and that its checks see what is wrong."""
+"""The chaos suite's own parts: its schedule, and that its checks see what is wrong."""
 
 from __future__ import annotations
 
-import socket
 import struct
 import subprocess
 import sys
-import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from tests.chaos.real.books import FORGOT, FORGOTTEN, REFUSED, UNHEARD, UNKNOWN,
 from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.facts import Effect, Entry, Facts, Row
 from tests.chaos.real.faults import Struck
-from tests.chaos.real.gate import Frames, Gate, is_offset_commit
 from tests.chaos.real.orders import Obedience, Orders
 from tests.chaos.real.pooler import Conversation, Packets
 from tests.chaos.real.process_limit import ProcessLimit, can_limit_processes
@@ -27,7 +24,6 @@ from tests.chaos.real.resources import Held, Sample, grown
 from tests.chaos.real.schedule import schedule
 from tests.chaos.real.traffic import Item, Kind, Traffic
 from tests.support.committed_offsets import Landed
-from tests.support.waiting import eventually
 
 MAIN, OTHER = 10, 20
 
@@ -65,67 +61,6 @@ def test_an_order_is_taken_once_and_withdrawn_where_nobody_takes_it(tmp_path: Pa
     assert found["about"] == "id-1"
     assert orders.give("in_handler", "kill").evidence(0) is None
     assert hands.take("in_handler", "id-3") is None
-
-
-# Gate
-
-
-@pytest.fixture
-def echo() -> Iterator[socket.socket]:
-    """Answers each byte with itself."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            while True:
-                try:
-                    end, _ = listener.accept()
-                except OSError:
-                    return
-                threading.Thread(target=answer, args=(end,), daemon=True).start()
-
-        def answer(end: socket.socket) -> None:
-            with end:
-                while data := end.recv(100):
-                    end.sendall(data)
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield listener
-        listener.shutdown(socket.SHUT_RDWR)
-
-
-def kafka_request(api: int, correlation: int) -> bytes:
-    body = struct.pack(">hhi", api, 8, correlation) + b"rest"
-    return struct.pack(">i", len(body)) + body
-
-
-def test_frames_are_whole_however_they_arrive() -> None:
-    data = kafka_request(8, 1) + kafka_request(3, 2)
-    frames = Frames()
-    found = [frame for at in range(len(data)) for frame in frames.feed(data[at : at + 1])]
-    assert found == [kafka_request(8, 1), kafka_request(3, 2)]
-    assert [is_offset_commit(frame) for frame in found] == [True, False]
-
-
-def test_a_gate_loses_one_reply_cuts_and_opens_again(echo: socket.socket) -> None:
-    with Gate(echo.getsockname()) as gate:
-        with socket.create_connection(("127.0.0.1", gate.port), 5) as client:
-            client.sendall(b"hello")
-            assert client.recv(100) == b"hello"
-            wish = gate.wish(lambda data: b"COMMIT" in data)
-            client.sendall(b"COMMIT")
-            assert client.recv(100) == b""
-            assert wish.fulfilled.is_set()
-        eventually(lambda: gate.links == 0)
-        with socket.create_connection(("127.0.0.1", gate.port), 5) as client:
-            eventually(lambda: gate.links == 1)
-            assert gate.close() == 1
-            assert client.recv(100) == b""
-        with pytest.raises(OSError):
-            socket.create_connection(("127.0.0.1", gate.port), 5)
-        gate.open()
-        with socket.create_connection(("127.0.0.1", gate.port), 5) as client:
-            client.sendall(b"again")
-            assert client.recv(100) == b"again"
 
 
 # Checks: each sees what is wrong in facts that are right but for one thing

@@ -8,9 +8,9 @@ import time
 import psycopg
 
 from tests.chaos.real.faults import Lane, Scene, fault, paused_for
-from tests.chaos.real.gate import says_commit
 from tests.chaos.real.members import until
 from tests.chaos.real.place import Place
+from tests.support.proxy import says_commit
 
 END = """
 SELECT count(pg_terminate_backend(pid)) FROM (
@@ -121,34 +121,34 @@ def database_commit_reply_lost(scene: Scene, chance: random.Random) -> str:
     """COMMIT reaches the server and its answer does not come back."""
     wish = scene.place.database_gate.wish(says_commit)
     seen = wish.fulfilled.wait(6)
-    scene.place.database_gate.open()
+    scene.place.database_gate.mend()
     return "lost" if seen else ""
 
 
 @fault(Lane.SERVICE)
 def database_connections_cut(scene: Scene, chance: random.Random) -> str:
-    return f"{n} of them" if (n := scene.place.database_gate.break_links()) else ""
+    return f"{n} of them" if (n := scene.place.database_gate.cut_connections()) else ""
 
 
 @fault(Lane.SERVICE)
 def database_unreachable(scene: Scene, chance: random.Random) -> str:
     gate = scene.place.database_gate
-    cut = gate.close()
+    cut = gate.cut()
     time.sleep(chance.uniform(0.5, 3))  # how long
-    gate.open()
+    gate.mend()
     return f"{cut} connections" if cut else ""
 
 
 @fault(Lane.SERVICE)
 def database_silent(scene: Scene, chance: random.Random) -> str:
     gate = scene.place.database_gate
-    gate.hold()
+    gate.hang()
     time.sleep(0.3)  # what was on its way
     before = gate.passed
     time.sleep(chance.uniform(0.5, 4))  # how long
     held = gate.passed == before
-    gate.open()
-    return f"{gate.links} connections" if held else ""
+    gate.mend()
+    return f"{gate.connections} connections" if held else ""
 
 
 @fault(Lane.SERVICE)

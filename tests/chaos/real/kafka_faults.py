@@ -8,9 +8,9 @@ import time
 from confluent_kafka import KafkaException, TopicCollection
 
 from tests.chaos.real.faults import Lane, Scene, fault
-from tests.chaos.real.gate import is_offset_commit
 from tests.chaos.real.members import until
 from tests.chaos.real.place import Place
+from tests.support.proxy import is_offset_commit
 
 PATIENCE = 6.0
 
@@ -86,16 +86,16 @@ def leaders_moved(scene: Scene, chance: random.Random) -> str:
 
 @fault(Lane.SERVICE, 1.5)
 def kafka_connections_cut(scene: Scene, chance: random.Random) -> str:
-    cut = sum(gate.break_links() for gate in scene.place.kafka_gates)
+    cut = sum(gate.cut_connections() for gate in scene.place.kafka_gates)
     return f"{cut} connections" if cut else ""
 
 
 @fault(Lane.SERVICE)
 def kafka_unreachable(scene: Scene, chance: random.Random) -> str:
-    cut = sum(gate.close() for gate in scene.place.kafka_gates)
+    cut = sum(gate.cut() for gate in scene.place.kafka_gates)
     time.sleep(chance.uniform(0.5, 3))  # how long
     for gate in scene.place.kafka_gates:
-        gate.open()
+        gate.mend()
     return f"{cut} connections" if cut else ""
 
 
@@ -104,14 +104,14 @@ def kafka_silent(scene: Scene, chance: random.Random) -> str:
     """A black hole: what is sent is taken and nothing comes back."""
     gates = scene.place.kafka_gates
     for gate in gates:
-        gate.hold()
+        gate.hang()
     time.sleep(0.3)  # what was on its way
     before = sum(gate.passed for gate in gates)
     time.sleep(chance.uniform(1, 6))  # how long
     held = sum(gate.passed for gate in gates) == before
     for gate in gates:
-        gate.open()
-    return f"{sum(gate.links for gate in gates)} connections" if held else ""
+        gate.mend()
+    return f"{sum(gate.connections for gate in gates)} connections" if held else ""
 
 
 def commit_reply(scene: Scene, delay: float | None) -> str:
@@ -121,7 +121,7 @@ def commit_reply(scene: Scene, delay: float | None) -> str:
     if seen and delay:
         time.sleep(delay)  # it is being held
     for gate in scene.place.kafka_gates:
-        gate.open()
+        gate.mend()
     return ("lost with its connection" if delay is None else f"{delay:.1f} s late") * seen
 
 

@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from feedback.journal.migrations import migrate
 from stack.places import port_is_free
 from stack.postgres import enterable
-from tests.chaos.real.gate import Gate
 from tests.chaos.real.pooler import Pooler
 from tests.support import run
+from tests.support.proxy import KafkaProxy, Proxy
 
 TABLES = """
 CREATE TABLE {s}.effects (seq bigserial, id text, key text, n int, type text, partition int,
@@ -90,21 +90,21 @@ class Place:
         })  # fmt: skip
         self.brokers = brokers
         self.kafka_gates = [
-            Gate(("127.0.0.1", int(address.rpartition(":")[2])), base * 10 + node, frames=True)
+            KafkaProxy("127.0.0.1", int(address.rpartition(":")[2]), base * 10 + node)
             for node, address in enumerate(self.stack.kafka.split(","), 1)
         ]
         self.kafka = ",".join(f"127.0.0.1:{gate.port}" for gate in self.kafka_gates)
         self.redis_port = urlsplit(self.stack.redis).port or 0
-        self.redis_gate = Gate(("127.0.0.1", self.redis_port))
+        self.redis_gate = Proxy("127.0.0.1", self.redis_port)
         self.redis_url = f"redis://127.0.0.1:{self.redis_gate.port}/0"
         self.database = self._make_database()
         self.pooler = Pooler(self.database, pooled) if pooled else None
         port = self.pooler.port if self.pooler else urlsplit(self.database).port or 0
-        self.database_gate = Gate(("127.0.0.1", port))
+        self.database_gate = Proxy("127.0.0.1", port)
         self.gated_database = _with_port(self.database, self.database_gate.port)
 
     @property
-    def gates(self) -> list[Gate]:
+    def gates(self) -> list[Proxy]:
         return [*self.kafka_gates, self.redis_gate, self.database_gate]
 
     @property
@@ -147,15 +147,15 @@ class Place:
     def mend(self) -> None:
         """Everything as it was, whatever a fault has left."""
         for gate in self.gates:
-            gate.open()
+            gate.mend()
         self.disk.free()
         self.temporary.free()
         self.stack.heal()
 
     def close(self) -> None:
         for gate in self.gates:
-            gate.open()
-            gate.close()
+            gate.mend()
+            gate.cut()
         if self.pooler is not None:
             self.pooler.close()
         self.stack.down(delete=True)

@@ -46,15 +46,15 @@ def redis_slow(scene: Scene, chance: random.Random) -> str:
 @fault(Lane.SERVICE)
 def redis_unreachable(scene: Scene, chance: random.Random) -> str:
     gate = scene.place.redis_gate
-    cut = gate.close()
+    cut = gate.cut()
     time.sleep(chance.uniform(0.5, 3))  # how long
-    gate.open()
+    gate.mend()
     return f"{cut} connections" if cut else ""
 
 
 @fault(Lane.SERVICE)
 def redis_connections_cut(scene: Scene, chance: random.Random) -> str:
-    return f"{n} of them" if (n := scene.place.redis_gate.break_links()) else ""
+    return f"{n} of them" if (n := scene.place.redis_gate.cut_connections()) else ""
 
 
 @fault(Lane.SERVICE)

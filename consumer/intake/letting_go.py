@@ -30,13 +30,10 @@ class LettingGo:
         self._commit = commit
         self._clock = clock
         self._places: Sequence[Place] = ()
-        self._until: float | None = None
-        """All partitions are being let go, and what has started is waited for until then."""
-
-    @property
-    def going(self) -> bool:
-        """The last commit before the group is left has not been made yet."""
-        return self._until is not None
+        self.going = False
+        """All partitions are being let go: the last commit before that has not been made yet."""
+        self._until = 0.0
+        """What has started is waited for until then."""
 
     def now(self, places: Sequence[Place]) -> SendCommit | None:
         """Lets partitions go; returns the commit to make before that. Blocks for a moment.
@@ -49,20 +46,20 @@ class LettingGo:
         until = self._clock() + MOMENT
         while self._pool.letting_go and self._clock() < until:
             self._pool.step(STEP)
-        self._note()
+        self._commit.marks.departed(*self._pool.take_departed())
         self._pool.let_go(self._places if self.going else ())
         return self._commit.last_word(places)
 
     def begin_all(self, places: Sequence[Place]) -> None:
         """The group is about to be left: `tend` says what to do once that may be."""
         if self._read_again:
+            self.going = True
             self._places, self._until = places, self._clock() + MOMENT
             self._pool.let_go(places)
 
     def tend(self, now: float) -> list[Action]:
-        """Tells the commits what is finished; the last one of them, once that may be made."""
-        self._note()
-        if self._until is None or self._commit.open_since is not None:
+        """While going: the last commit, once that may be made."""
+        if self._commit.open_since is not None:
             return []
         if self._pool.letting_go and now < self._until:
             return []
@@ -72,12 +69,5 @@ class LettingGo:
     def give_up(self) -> None:
         """What has not ended by now is left to itself."""
         if self.going:
-            self._until = None
+            self.going = False
             self._pool.let_go(())
-
-    def _note(self) -> None:
-        finished, given_up = self._pool.take_departed()
-        if finished:
-            self._commit.marks.finished(finished)
-        if given_up:
-            self._commit.marks.given_up(given_up)

@@ -103,7 +103,9 @@ class Loop:
             return
         self._wait()
         now = self._clock()
-        self._act(self._letting_go.tend(now))
+        self._commit.marks.departed(*self._pool.take_departed())
+        if self._letting_go.going:
+            self._act(self._letting_go.tend(now))
         self._join_to_ask(now)
         requests, size = self._pool.in_hand, self._pool.in_hand_bytes
         self._tend_crowd(now, requests, size)

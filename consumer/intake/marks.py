@@ -56,6 +56,13 @@ class Marks:
         """What was read, without what is in hand from an earlier assignment."""
         return runs if self.unfinished is None else self.unfinished.polled(runs)
 
+    def departed(self, finished: Sequence[Record], given_up: Sequence[Record]) -> None:
+        """What has left the pool since it was asked last."""
+        if finished:
+            self.finished(finished)
+        if given_up:
+            self.given_up(given_up)
+
     def finished(self, records: Iterable[Record]) -> None:
         """Records are done, or answered for."""
         if self.unfinished is not None:

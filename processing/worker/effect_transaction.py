@@ -159,6 +159,9 @@ class EffectTransaction:
             if not self._enter(task, chunk):
                 gone.append(task)
                 continue
+            if task.outcome is DONE and self._session.untouched:
+                done.append(task)
+                continue
             self._check([task], xid, one_call=True, before=done)
             self._blame([task], chunk)
             if task.outcome is not DONE or not self._session.in_transaction:

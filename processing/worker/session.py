@@ -155,6 +155,21 @@ class Session:
         """The transaction is open and healthy."""
         return not self.lost and self.connection.pgconn.transaction_status == IN_TRANSACTION
 
+    @property
+    def untouched(self) -> bool:
+        """Whether a handler has left all as it was: our transaction is open, and nothing failed.
+
+        Nearly all do. Otherwise the other questions say what it has done.
+        """
+        if self._connection is None or self.failures.last is not None:
+            return False
+        pgconn = self._connection.pgconn
+        return (
+            pgconn.transaction_status == IN_TRANSACTION
+            and pgconn.parameter_status(b"application_name") == MARK
+            and pgconn.pipeline_status == pq.PipelineStatus.OFF
+        )
+
     def ended(self, xid: int) -> bool:
         """Whether the transaction with this id is over, though another one may have begun."""
         pgconn = self.connection.pgconn

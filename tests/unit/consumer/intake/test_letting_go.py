@@ -54,7 +54,7 @@ def in_hand(pool: SlowPool, *, read_again: bool = True) -> tuple[LettingGo, Comm
     assert isinstance(sent, SendCommit)
     (deliver,) = commit.answered(Answered(sent.metadata, None, {}))
     assert isinstance(deliver, Deliver)
-    pool.submit(deliver.records)
+    pool.submit(deliver.records, deliver.size)
     return LettingGo(pool, commit, lambda: pool.now, read_again=read_again), commit
 
 
@@ -72,12 +72,13 @@ def test_a_revocation_waits_a_moment_for_what_has_started(ends: float, mark: int
 @pytest.mark.parametrize("ends, mark", [(0.3, 1), (9.0, None)], ids=["in time", "too late"])
 def test_before_the_group_is_left_what_has_risen_is_told(ends: float, mark: int | None) -> None:
     pool = SlowPool(ends)
-    letting_go, _ = in_hand(pool)
+    letting_go, commit = in_hand(pool)
     letting_go.begin_all([A, B])
     told: list[Action] = []
     while letting_go.going:
         pool.step(0.1)
         assert pool.now < 2 * MOMENT
+        commit.marks.departed(*pool.take_departed())  # as each turn of the loop does
         told += letting_go.tend(pool.now)
     assert [a.marks[A][0] for a in told if isinstance(a, SendCommit)] == ([mark] if mark else [])
     assert pool.now == pytest.approx(min(ends, MOMENT), abs=0.15)

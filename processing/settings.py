@@ -29,6 +29,8 @@ class PoolSettings:
     """Seconds between SIGTERM and SIGKILL."""
     start_timeout: float = 60.0
     """Seconds a worker may take to say that it is ready."""
+    stop_timeout: float = 60.0
+    """Seconds a worker that is replaced may take to end, once it has nothing left to do."""
     max_in_hand: int = 5000
     """Requests committed and not finished, at most; those of one limited type fill part of it."""
     max_due: int = 0

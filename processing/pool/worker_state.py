@@ -38,6 +38,8 @@ class Worker:
     ready: bool = False
     leaving: bool = False
     """It was told to stop: it gets nothing more, and its exit is no death."""
+    ends_by: float | None = None
+    """When it has had its time to end, once it has nothing left to do."""
     suspended: bool = False
     """It lost its connection: it gets nothing until the maintenance process has looked."""
     chunks: list[Chunk] = field(default_factory=list)

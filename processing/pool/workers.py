@@ -38,6 +38,8 @@ class Workers:
         self._retiring: dict[int, None] = {}
         """Workers that shall be replaced, the first of them as soon as another is ready."""
         self._told_again = float("-inf")
+        self._ending = False
+        """All are told to stop: the service ends."""
         self.terminating = False
         """Whoever is there shall give up: the service is about to end."""
 
@@ -103,7 +105,8 @@ class Workers:
         return [Send(number, Stop())]
 
     def leave_all(self) -> list[Action]:
-        """Every worker ends after the request that it runs."""
+        """Every worker ends after the request that it runs; the grace says until when."""
+        self._ending = True
         return [action for number in list(self.all) for action in self.leave(number)]
 
     def resize(self, wanted: int) -> list[Action]:
@@ -138,6 +141,17 @@ class Workers:
 
     # Time
 
+    def _stuck(self, worker: Worker, now: float) -> list[Action]:
+        """A worker that was told to stop and has nothing left to do is given a while to end."""
+        if not worker.leaving or worker.chunks or self._ending:
+            return []
+        if worker.ends_by is None:
+            worker.ends_by = now + self._settings.stop_timeout
+        if now < worker.ends_by:
+            return []
+        worker.ends_by = float("inf")
+        return [Signal(worker.number, signal.SIGKILL, "did not stop in time")]
+
     def tick(self, looks: Mapping[int, Running | None], now: float) -> list[Action]:
         """Looks at what runs: overdue requests, workers that don't start, slow neighbours."""
         actions: list[Action] = []
@@ -150,6 +164,7 @@ class Workers:
                     actions.append(Signal(worker.number, signal.SIGKILL, "did not start in time"))
             elif running is None:
                 worker.terminated = None
+                actions += self._stuck(worker, now)
             else:
                 actions += overdue(worker, running, now, self._settings.kill_gap)
                 if len(self.all) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from feedback.contract.record import Record
-from processing.ipc.frames import Report, RunChunk, Stop
+from processing.ipc.frames import LimitsFound, Report, RunChunk, Stop
 from processing.pool.actions import Action, Send, Signal, Spawn
 from processing.pool.pool import Pool
 from processing.settings import PoolSettings
@@ -46,6 +46,28 @@ def test_workers_that_want_to_be_replaced_are_so_one_at_a_time() -> None:
     assert pool.plan(2.0) == [Spawn(3)]
     assert pool.ready(3) == [Send(0, Stop())]
     assert pool.plan(3.0) == [Spawn(4)]
+
+
+def test_a_replaced_worker_that_does_not_end_is_killed_after_a_while() -> None:
+    pool = pool_with(2)
+    pool.submit([record(0)])
+    (number,) = takers(pool.plan(1.0))
+    pool.limit(LimitsFound(1, 1, {}, []))
+    leaving = next(w for w in pool.workers.values() if w.leaving)
+    assert pool.tick({}, 2.0) == []
+    if leaving.chunks:
+        pool.report(number, Report(0, [], [], {}, {}, database_up=True))
+        assert pool.tick({}, 2.5) == []
+    assert pool.tick({}, 60.0) == []
+    assert pool.tick({}, 62.6) == [Signal(leaving.number, signal.SIGKILL, "did not stop in time")]
+    assert pool.tick({}, 63.0) == []
+    assert pool.died(leaving.number, "signal SIGKILL", None, 63.1) == []
+
+
+def test_at_the_end_of_the_service_the_grace_says_how_long_workers_may_take() -> None:
+    pool = pool_with(1)
+    pool.stop()
+    assert pool.tick({}, 2.0) == pool.tick({}, 500.0) == []
 
 
 def test_a_lost_connection_holds_up_its_own_worker_alone() -> None:

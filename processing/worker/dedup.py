@@ -103,13 +103,19 @@ def sort_out(
         ):
             result.answered.append(task)
             continue
-        if task.index in decided or _ended_before(task) or not_again(task):
-            result.ended.append(task)
-        elif task.effect == "transaction":
-            result.fresh.append(task)
-        else:
-            result.apart.append(task)
+        ends = task.index in decided or _ended_before(task)
+        if not ends and (end := not_again(task)) is not None:
+            task.end(end)
+            ends = True
+        _next_of(task, result, ends=ends).append(task)
     return result
+
+
+def _next_of(task: Task, result: Dedup, *, ends: bool) -> list[Task]:
+    """Where one goes on that nothing answers."""
+    if ends:
+        return result.ended
+    return result.fresh if task.effect == "transaction" else result.apart
 
 
 def conflicts(
@@ -196,21 +202,19 @@ def _ended_meanwhile(task: Task, stored: StoredRequest, before: StoredRequest | 
     return before is None or before.run != stored.run
 
 
-def not_again(task: Task) -> bool:
-    """What others may have run, of a type whose handler must not be entered twice, ends so."""
+def not_again(task: Task) -> Outcome | None:
+    """How it ends where others may have run it, and its handler must not be entered twice."""
     handler = task.handler
     # Outside effects have a claim that would have been found.
     if handler is None or handler.redelivery or handler.effect == "external":
-        return False
+        return None
     if task.claim is not None:
         again = task.stored is not None and task.stored.lost_claims > 0
     else:
         # Finished it would have a row, which pure computation never has.
         pure = handler.effect == "none"
         again = is_read_again(task.record) if pure else may_have_begun(task.record)
-    if again:
-        task.end(Outcome(State.FAILED, INSTANCE_DIED, reason=_NOT_AGAIN))
-    return again
+    return Outcome(State.FAILED, INSTANCE_DIED, reason=_NOT_AGAIN) if again else None
 
 
 def made_by(task: Task, stored: StoredRequest) -> bool:

@@ -35,7 +35,7 @@ class EffectNone:
         """
         free, others = [], set()
         for task in tasks:
-            if task.outcome is None and _without_row(task) and not not_again(task):
+            if task.outcome is None and _without_row(task) and not_again(task) is None:
                 free.append(task)
             elif (lane := chunk.lane_of(task)) is not None:
                 others.add(lane)

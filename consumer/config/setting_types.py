@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
+
+TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def _split(value: object) -> object:
@@ -20,6 +23,15 @@ def _each_once(values: list[str]) -> list[str]:
         if values.count(value) > 1:
             raise ValueError(f"{value} is named twice")
     return values
+
+
+def _topic_name(value: str) -> str:
+    # A name that begins with ^ would be taken for a pattern of names.
+    if value and (not TOPIC.fullmatch(value) or value in (".", "..")):
+        raise ValueError(
+            f"{value!r} is no topic's name: 1 to 249 letters, digits, dots, underscores and hyphens"
+        )
+    return value
 
 
 def _plain_values(value: object) -> object:
@@ -36,7 +48,9 @@ def _plain_values(value: object) -> object:
     return value
 
 
-Names = Annotated[list[str], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
+Topic = Annotated[str, AfterValidator(_topic_name)]
+"""Empty where there is none."""
+Topics = Annotated[list[Topic], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Properties = Annotated[
     dict[str, str | bool | int | float], NoDecode, BeforeValidator(_plain_values)

@@ -15,7 +15,7 @@ from pydantic import ByteSize, Field, PrivateAttr, field_validator, model_valida
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from consumer.config.masking import mask
-from consumer.config.setting_types import Names, Properties, Seconds, SecondsOrZero
+from consumer.config.setting_types import Properties, Seconds, SecondsOrZero, Topic, Topics
 from consumer.config.validation import wrong_combinations
 from consumer.errors import ConfigError
 from feedback.status.opening import check_url
@@ -62,13 +62,13 @@ class Settings(BaseSettings):
 
     kafka_bootstrap_servers: str = Field("")
     """Kafka brokers, host:port, comma separated."""
-    kafka_topics: Names = Field(default_factory=list)
+    kafka_topics: Topics = Field(default_factory=list)
     """Topics to consume, comma separated."""
-    kafka_topic: str = Field("")
+    kafka_topic: Topic = Field("")
     """Topic that requests are sent to; without it the first of kafka_topics."""
     kafka_group: str = Field("oncepool", min_length=1)
     """Consumer group."""
-    kafka_results_topic: str = Field("")
+    kafka_results_topic: Topic = Field("")
     """Topic that gets a record of each settled request; without it none are kept."""
     kafka_protocol: Literal["auto", "consumer", "classic"] = Field("auto")
     """Group protocol: consumer is KIP-848; auto takes it where the broker has it."""

@@ -163,6 +163,24 @@ def test_what_left_a_trace_is_answered_and_what_left_none_runs(bench: Bench, ste
     assert second.stop() == 0
 
 
+def test_what_must_not_be_entered_twice_runs_once_through_a_deployment(
+    bench: Bench, steps: Steps
+) -> None:
+    """What the old instance gave up unstarted the new one knows to be so."""
+    settings = {**steps.settings, "ONCEPOOL_WORKERS": "1"}
+    first = bench.start(**settings)
+    for number in range(50):
+        steps.send("once", f"once-{number}", str(number % 7), number, 0.1)
+    bench.client.flush()
+    eventually(lambda: bench.done() >= 2, WAIT, lambda: first.log)
+    assert first.stop() == 0
+    assert bench.done() < 50, "all was done before the stop"
+    second = bench.start(**settings)
+    eventually(lambda: bench.done() == 50, WAIT, lambda: f"{bench.states()} {second.log}")
+    assert second.stop() == 0
+    assert set(steps.entries.values()) == {1}
+
+
 def _pairs(bench: Bench, select: str) -> list[tuple[Any, Any]]:
     return [(a, b) for a, b in bench.query(f"{select} FROM {bench.schema}.requests")]
 

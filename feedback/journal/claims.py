@@ -212,6 +212,16 @@ def claimed_under(
     return [(request_id, order) for (request_id,) in found]
 
 
+def claims_of(
+    connection: Connection, instance: str, most: int, *, schema: str
+) -> set[tuple[str, int]]:
+    """The claims that an instance has made under orders up to `most`, and that still stand."""
+    prefix = claim_token(instance, 0)[:-1]
+    found = execute(connection, "claims_of", schema, {"prefix": prefix})
+    claims = {(request_id, int(token.removeprefix(prefix))) for request_id, token in found}
+    return {claim for claim in claims if claim[1] <= most}
+
+
 def renew(connection: Connection, instance: str, claims: ClaimNames, *, schema: str) -> int:
     """Extends the leases of claims; how many of them are still this instance's."""
     ids, values = tokens_of(instance, claims)

@@ -204,6 +204,8 @@ class RenewClaims(NamedTuple):
     """These claims are in hand: their leases are to be extended."""
 
     claims: list[Claim]
+    all_to: int = 0
+    """Under orders up to this one no others of this instance are in hand: those are given back."""
 
 
 class RenewCalls(NamedTuple):

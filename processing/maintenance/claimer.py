@@ -11,7 +11,14 @@ from dataclasses import replace
 
 from feedback.contract.record import claim_of
 from feedback.journal.backends import end_backends
-from feedback.journal.claims import ClaimRequest, claim, claimed_under, renew, renew_calls
+from feedback.journal.claims import (
+    ClaimRequest,
+    claim,
+    claimed_under,
+    claims_of,
+    renew,
+    renew_calls,
+)
 from feedback.journal.connections import Connection
 from feedback.journal.releases import release
 from processing.ipc.frames import (
@@ -52,6 +59,8 @@ class Claimer:
         self._releases: dict[tuple[str, int], bool] = {}
         """With whether they may have been begun."""
         self._backends: list[tuple[int, str]] = []
+        self._all: RenewClaims | None = None
+        """What is in hand of the claims of the maintenance process before this one."""
         self._unclear: list[int] = []
         """Orders of claims that failed: they may have been committed."""
         self._spared_until = float("-inf")
@@ -67,8 +76,10 @@ class Claimer:
                     self._timing.wanted(wanted, time.monotonic())
                 case RowDueIn(seconds):
                     self._timing.woken(time.monotonic(), seconds)
-                case RenewClaims(pairs):
+                case RenewClaims(pairs, all_to):
                     self._renewal = pairs
+                    if all_to:
+                        self._all = frame
                 case RenewCalls(tokens):
                     # Their chunks are in hand: external calls that they made may still run.
                     self._calls = tokens
@@ -101,7 +112,7 @@ class Claimer:
     def pause(self, now: float) -> float | None:
         """Seconds until there is something to do; None while nothing is wanted."""
         with self._lock:
-            if self._renewal or self._calls or self._releases or self._unclear:
+            if self._renewal or self._calls or self._releases or self._unclear or self._all:
                 return 0.0
             return self._timing.pause(now)
 
@@ -126,6 +137,7 @@ class Claimer:
             raise
 
     def _give_back(self, connection: Connection) -> None:
+        self._find_strays(connection)
         while self._unclear:
             order = self._unclear[0]
             found = claimed_under(connection, self._instance, order, schema=self._schema)
@@ -145,6 +157,17 @@ class Claimer:
                     self._releases.pop(pair, None)
                 del self._backends[: len(backends)]
             self._reporting.superseded(lost)
+
+    def _find_strays(self, connection: Connection) -> None:
+        """Claims of this instance that nobody has in hand are to be given back."""
+        told = self._all
+        if told is None:
+            return
+        strays = claims_of(connection, self._instance, told.all_to, schema=self._schema)
+        with self._lock:
+            for pair in strays - set(told.claims):
+                self._releases.setdefault(pair, False)
+            self._all = None
 
     def claim(self, connection: Connection) -> None:
         """Claims rows where it is time. Raises psycopg.Error where the database is away."""

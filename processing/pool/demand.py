@@ -48,6 +48,11 @@ class Demand:
         return len(self.hand)
 
     @property
+    def order(self) -> int:
+        """The order that was given last."""
+        return self._order
+
+    @property
     def pairs(self) -> list[tuple[str, int]]:
         """(id, order) of all due records in hand."""
         return list(self.hand)

@@ -37,12 +37,14 @@ class Leases:
             actions += self._calls()
         return actions
 
-    def all(self) -> list[Action]:
-        """Everything, whenever it was renewed last."""
-        return [*self._rows(), *self._calls()]
+    def all(self, *, alone: bool) -> list[Action]:
+        """Everything, whenever it was renewed last; `alone`: no other rows are in hand."""
+        return [*self._rows(self._wants.order if alone else 0), *self._calls()]
 
-    def _rows(self) -> list[Action]:
-        return [Tell(RenewClaims(self._wants.pairs))] if self._wants.hand else []
+    def _rows(self, all_to: int = 0) -> list[Action]:
+        if not (self._wants.hand or all_to):
+            return []
+        return [Tell(RenewClaims(self._wants.pairs, all_to))]
 
     def _calls(self) -> list[Action]:
         """Every chunk that workers have may have made some."""

@@ -148,7 +148,7 @@ class Pool:
 
     def new_maintenance(self) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand."""
-        return self._queue.new_maintenance()
+        return self._queue.new_maintenance(stopping=self.stopping)
 
     # Chunks
 

@@ -45,10 +45,14 @@ class WaitingQueue:
             actions.append(Tell(frame))
         return actions
 
-    def new_maintenance(self) -> list[Action]:
-        """There is another maintenance process: it is told of every claimed row in hand."""
+    def new_maintenance(self, *, stopping: bool) -> list[Action]:
+        """There is another maintenance process: it is told of every claimed row in hand.
+
+        What the one before it had claimed and not handed over, or was to give back, is nobody's. At
+        a stop that is left to the leases: some of it may have been begun.
+        """
         self.wants.forget()
-        return self._leases.all()
+        return self._leases.all(alone=not stopping)
 
     def may_wait(self, kind: str, waiting: Mapping[str, int]) -> int:
         """How many of a limited type may wait here; all such types together fill a quarter."""

@@ -50,6 +50,11 @@ RETURNING r.id, r.type, r.topic, least(greatest(r.produced_at, 'epoch'), '9999-1
 -- Reads all that waits: only for a claim whose answer was lost.
 SELECT id FROM {schema}.requests WHERE state = 'waiting' AND token = %(token)s
 
+-- name: claims_of
+-- Reads all that waits: only after the death of a maintenance process.
+SELECT id, token FROM {schema}.requests
+WHERE state = 'waiting' AND starts_with(token, %(prefix)s) AND lease_until IS NOT NULL
+
 -- name: end_unreadable
 -- Rows that were just claimed and hold no request that this version can read. All else stays as it
 -- is, for whoever looks into it.

@@ -128,6 +128,24 @@ def test_rows_of_a_claim_whose_answer_was_lost_are_claimed_again_at_once(
     ]
 
 
+def test_what_the_process_before_had_claimed_and_nobody_has_is_given_back(
+    ready: StartMaintenance, rows: WaitingRows
+) -> None:
+    """It died before it handed rows over, or gave some back."""
+    rows.add("kept", "older", token="here:1", due_in=50)
+    rows.add("stray", token="here:2", due_in=50)
+    rows.add("later", token="here:3", due_in=50)
+    rows.add("other's", token="there:1", due_in=50)
+    rows.query(f"UPDATE {rows.schema}.requests SET lease_until = due_at, not_before = now()")
+    maintenance = ready()
+    maintenance.send(RenewClaims([("kept", 1)], 2))
+    free = f"SELECT id FROM {rows.schema}.requests WHERE token IS NULL AND due_at <= now()"
+    eventually(lambda: rows.query(f"{free} ORDER BY id") == [("older",), ("stray",)])
+    maintenance.send(WantRows(4, 10, {}, []))
+    assert sorted(due(maintenance)) == ["older", "stray"]
+    assert rows.columns("stray", "token", "crashes", "lost_claims") == ("here:4", 0, 0)
+
+
 def says(maintenance: MaintenanceProcess, *, up: bool) -> None:
     """Waits until its last word on the database is this one."""
     eventually(lambda: [state.up for state in maintenance.received(DatabaseState)[-1:]] == [up])

@@ -165,14 +165,18 @@ def test_leases_of_all_that_is_in_hand_are_renewed_and_told_to_a_new_maintenance
     pool.ask(0.0)
     pool.claimed(1, [(due("a"), None), (due("b"), None)], 1.0)
     pool.plan(1.0)
-    [(pairs,)] = frames(pool.ask(20.0), RenewClaims)
+    [(pairs, _)] = frames(pool.ask(20.0), RenewClaims)
     assert pairs == [("a", 1), ("b", 1)]
+    # What was claimed under an order that was given so far, and is not here, nobody has.
     [told] = frames(pool.new_maintenance(), RenewClaims)
-    assert told == RenewClaims(pairs)
+    assert told == RenewClaims(pairs, pool.wants.order)
+    assert told.all_to > 0
     pool.report(0, report(0))
     assert frames(pool.ask(40.0), RenewClaims) == []
-    assert pool.new_maintenance() == []
+    assert frames(pool.new_maintenance(), RenewClaims)[0].claims == []
     assert len(frames(pool.ask(40.1), WantRows)) == 1
+    pool.stop()
+    assert frames(pool.new_maintenance(), RenewClaims) == []
 
 
 def test_none_are_wanted_while_the_database_is_away_or_from_the_stop_on() -> None:

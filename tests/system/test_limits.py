@@ -121,7 +121,7 @@ def test_workers_are_resized_under_load_and_nothing_is_lost_or_repeated(bench: B
         command(bench, "limits", "set", *setting)
         eventually(
             lambda counts=counts: sorted(len(i.workers()) for i in instances) == counts,  # type: ignore[misc]
-            APPLIED + 5,
+            WAIT,
             lambda: str([i.workers() for i in instances]),
         )
     assert settled(bench, ids) == {"done"}

@@ -52,6 +52,8 @@ from processing.worker.task import Task
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two tries to write what a call came to."""
+HASTE = 1.0
+"""Seconds in which that is tried by a process that may be killed soon."""
 
 T = TypeVar("T")
 
@@ -172,8 +174,9 @@ class EffectExternal:
             claimed = self._rows.claim(cursor, row, task.stored, chunk.token, self._lease)
         except psycopg.Error as error:
             if not self._session.lost and not self._outages.survive(error):
-                task.end(outcome_of(error))  # the journal does not take it: that is written
-                chunk.decided.add(task.index)
+                if not is_lock_race(error):
+                    task.end(outcome_of(error))  # the journal does not take it: that is written
+                    chunk.decided.add(task.index)
                 return False
             return self._found_claimed(task, chunk)
         self._outages.committed()
@@ -255,7 +258,7 @@ class EffectExternal:
 
         Raises DatabaseAway at the end of that, and what is about the work itself.
         """
-        end = time.monotonic() + self._lease
+        begun = time.monotonic()
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, random.random)
         while True:
             try:
@@ -270,7 +273,8 @@ class EffectExternal:
                     or outage_of(error, connected=not lost) is not None
                 ):
                     raise
-                if STOPPING.is_set() or time.monotonic() > end:
+                patience = min(self._lease, HASTE) if STOPPING.is_set() else self._lease
+                if time.monotonic() - begun > patience:
                     raise DatabaseAway(safe_text(error)) from error
                 self._log.warning("the database is waited for", error=safe_text(error))
             else:

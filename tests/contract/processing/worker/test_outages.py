@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from feedback.journal.migrations import migrate
 from processing import App, Request
+from processing.handlers.stopping import STOPPING
 from processing.ipc.frames import Suspect
 from stack import Stack
 from tests.support.executor import Bench
@@ -235,6 +237,41 @@ def test_an_end_whose_answer_was_lost_is_found(
     assert proxy.lost == 1
     assert (bench.rows(), bench.state("c")) == ({"c": ("done", "ok")}, ("done", "ok"))
     assert (report.unclear, report.database_up, entered) == ([], True, {"c": 1})
+
+
+def test_an_end_that_comes_late_survives_a_connection_that_ended_meanwhile(
+    bench: Bench, hooks: dict[str, Hook], entered: Counter[str]
+) -> None:
+    """At its deadline, or at a stop, a call is told to give up: what it came to still counts."""
+
+    def end_late() -> None:
+        STOPPING.set()
+        end_backend(bench)
+
+    hooks["c"] = end_late
+    try:
+        report = bench.run(bench.record("c", "charge", {}))
+    finally:
+        STOPPING.clear()
+    assert (bench.rows(), bench.state("c")) == ({"c": ("done", "ok")}, ("done", "ok"))
+    assert (report.database_up, entered) == (True, {"c": 1})
+
+
+def test_a_claim_that_somebody_locks_out_is_made_later(
+    bench: Bench, hooks: dict[str, Hook], entered: Counter[str]
+) -> None:
+    """Somebody looks at its row, as an operator in a transaction of their own."""
+    bench.executor.close()
+    bench.executor = bench.another(bench.url, lock_timeout=0.2)
+    bench.run(bench.record("c", "charge", {}))
+    bench.query(f"UPDATE {bench.schema}.requests SET state = 'failed', run = run + 1")
+    with psycopg.connect(bench.url) as somebody:
+        somebody.execute(f"SELECT FROM {bench.schema}.requests FOR UPDATE".encode())
+        letting_go = threading.Timer(1.0, somebody.commit)
+        letting_go.start()
+        bench.run(bench.record("c", "charge", {}))
+        letting_go.join()
+    assert (bench.rows(), entered) == ({"c": ("done", "ok")}, {"c": 2})
 
 
 def test_a_claim_whose_answer_was_lost_is_found_and_run(

@@ -122,12 +122,11 @@ class Claimer:
             self._spared_until = until
 
     def keep_claims(self, connection: Connection) -> None:
-        """Gives claims back and extends leases. Raises psycopg.Error where the database is away."""
+        """Extends leases and gives claims back. Raises psycopg.Error where the database is away."""
         with self._lock:
             renewal, self._renewal = self._renewal, []
             calls, self._calls = self._calls, []
         try:
-            self._give_back(connection)
             renew(connection, self._instance, renewal, schema=self._schema)
             renew_calls(connection, calls, self._lease, schema=self._schema)
         except BaseException:
@@ -135,6 +134,8 @@ class Claimer:
                 self._renewal = self._renewal or renewal
                 self._calls = self._calls or calls
             raise
+        # Last, as a dead worker's session may be in its way for long.
+        self._give_back(connection)
 
     def _give_back(self, connection: Connection) -> None:
         self._find_strays(connection)

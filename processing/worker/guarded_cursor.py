@@ -208,6 +208,16 @@ class GuardedConnection:
         """Runs a statement on a new cursor."""
         return self.cursor().execute(query, *args, **options)
 
+    @contextlib.contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        """As psycopg's: what went wrong in it may come out at its end alone."""
+        try:
+            with self._connection.pipeline() as pipeline:
+                yield pipeline
+        except psycopg.Error as error:
+            self._failures.note(error)
+            raise
+
     @property
     def info(self) -> Any:
         """As psycopg's, without libpq's own connection."""

@@ -52,6 +52,11 @@ def bench(stack: Stack, schema: str, entered: Counter[str]) -> Iterator[Bench]:
         except psycopg.Error:
             return "gave up"
 
+    @app.handler("piped")
+    def piped(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> str:
+        with tx.connection.pipeline():
+            return touch(payload, request, tx)
+
     @app.handler("polite")
     def polite(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> None:
         entered[request.id] += 1
@@ -113,7 +118,7 @@ def test_transfers_that_deadlock_all_happen_once(bench: Bench, entered: Counter[
     assert sum(cents(bench)) == 0
 
 
-@pytest.mark.parametrize("kind", ["touch", "swallow", "many"])
+@pytest.mark.parametrize("kind", ["touch", "swallow", "many", "piped"])
 def test_what_never_gets_its_lock_waits_and_is_no_failure(
     bench: Bench, entered: Counter[str], kind: str
 ) -> None:

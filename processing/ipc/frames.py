@@ -245,6 +245,8 @@ class Park(NamedTuple):
     """Of suspects, how many starts each had and how many of them crashed; else empty."""
     backends: list[Backend]
     """Of suspects, the dead workers' database backends, to be gone before."""
+    limited: bool = False
+    """For the limits of their types; else because this instance stops."""
 
 
 class Refuse(NamedTuple):

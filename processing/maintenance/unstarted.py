@@ -35,7 +35,12 @@ _REFUSED = {
     SHUTDOWN: "the consumer stopped before this message was run, though an earlier one with its id"
     " may have been; send the same again",
 }
-_PARKED_REASON = "the consumer stopped before it was this request's turn; another one runs it"
+_NOT_KEPT = (
+    "its type is paused or limited, and this message could not be kept until its turn: it was not"
+    " run, though an earlier one with its id may have been; send the same again"
+)
+_STOPPED = "the consumer stopped before it was this request's turn; another one runs it"
+_LIMITED = "its type is paused or limited, and it was not this request's turn; it runs when it is"
 
 
 class UnstartedRecords(NamedTuple):
@@ -50,6 +55,8 @@ class UnstartedRecords(NamedTuple):
     """Of suspects, how many starts each had, and how many of them crashed; else empty."""
     backends: list[tuple[int, str]]
     """Of suspects, the dead workers' database backends, which must be gone first."""
+    limited: bool = False
+    """For the limits of their types; else because this instance stops."""
 
 
 @dataclass(slots=True)
@@ -64,9 +71,19 @@ class Refused:
 
 
 def refusals(
-    records: Sequence[Record], code: str, at: datetime, ttl: int, decoded: Collection[str] = ()
+    records: Sequence[Record],
+    code: str,
+    at: datetime,
+    ttl: int,
+    decoded: Collection[str] = (),
+    *,
+    limited: bool = False,
 ) -> Refused:
-    """Sorts messages; those of the topics `decoded` only their decoder can read."""
+    """Sorts messages; those of the topics `decoded` only their decoder can read.
+
+    `limited`: they would have waited for the limits of their types.
+    """
+    reason = _NOT_KEPT if limited else _REFUSED.get(code)
     result = Refused()
     for record in records:
         if record[TOPIC] in decoded:
@@ -82,7 +99,7 @@ def refusals(
             continue
         status = StatusFields(
             envelope.id, envelope.type, State.FAILED, 1, code=code, attempt=1, at=at,
-            reason=_REFUSED.get(code),
+            reason=reason,
         )  # fmt: skip
         reply_to = envelope.reply_to
         result.writes.append(StatusWrite.of(status, ttl=ttl, bump=True, reply_to=reply_to))
@@ -120,16 +137,18 @@ def parking(
 
 
 def parked_statuses(
-    parcels: Iterable[ParkedRequest], records: dict[str, Record], code: str, at: datetime, ttl: int
-) -> list[StatusWrite]:
-    """`waiting` for those that have a row now."""
+    parcels: Iterable[ParkedRequest], records: dict[str, Record], part: UnstartedRecords,
+    at: datetime, ttl: int,
+) -> list[StatusWrite]:  # fmt: skip
+    """`waiting` for those of the part that have a row now."""
+    reason = _LIMITED if part.limited else _STOPPED
     writes = []
     for parcel in parcels:
         due = parcel.not_before if parcel.not_before and parcel.not_before > at else at
         reply_to = reply_channel(records[parcel.id][HEADERS])
         status = StatusFields(
-            parcel.id, parcel.type, State.WAITING, parcel.run, code=code, attempt=1, at=at,
-            reason=_PARKED_REASON, retry_at=due,
+            parcel.id, parcel.type, State.WAITING, parcel.run, code=part.code, attempt=1, at=at,
+            reason=reason, retry_at=due,
         )  # fmt: skip
         writes.append(StatusWrite.of(status, ttl=ttl, reply_to=reply_to))
     return writes

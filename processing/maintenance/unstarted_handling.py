@@ -13,7 +13,7 @@ from psycopg import errors
 
 from feedback.contract.counts import Count
 from feedback.contract.record import Record
-from feedback.contract.states import DUPLICATE, PARKED, SHUTDOWN, State
+from feedback.contract.states import DATABASE_UNAVAILABLE, DUPLICATE, PARKED, SHUTDOWN, State
 from feedback.journal.backends import end_backends
 from feedback.journal.connections import Connection
 from feedback.journal.database_errors import outage_of
@@ -59,8 +59,12 @@ class UnstartedHandling:
         keeps them, too.
         """
         now, reporting = datetime.now(UTC), self._reporting
-        code = SHUTDOWN if part.code == PARKED else part.code
-        refused = refusals(part.records, code, now, reporting.status_ttl, part.decoded)
+        code = part.code
+        if code == PARKED:  # which could not be done
+            code = DATABASE_UNAVAILABLE if part.limited else SHUTDOWN
+        refused = refusals(
+            part.records, code, now, reporting.status_ttl, part.decoded, limited=part.limited
+        )
         reporting.publish(refused.writes)
         reporting.count(refused.counts)
         reporting.tell(PartAnswered(part.number, len(part.records) - len(refused.letters)))
@@ -131,7 +135,7 @@ class UnstartedHandling:
         runs = parked.runs
         mine = [p._replace(run=runs[p.id]) for p in found.parcels if p.id in runs]
         now, ttl = datetime.now(UTC), reporting.status_ttl
-        reporting.publish(parked_statuses(mine, found.records, part.code, now, ttl))
+        reporting.publish(parked_statuses(mine, found.records, part, now, ttl))
         reporting.count(Counter(Count(parcel.type, State.WAITING, part.code) for parcel in mine))
         reporting.superseded(parked.superseded)
         settled = runs.keys() | {row.id for row in parked.superseded}

@@ -82,7 +82,7 @@ class Handover:
     def park_excess(self) -> None:
         """Records that will not start here, or not soon, wait for any instance."""
         if records := self._pool.take_excess():
-            self._maintenance.park(PARKED, self._give_back(records))
+            self._maintenance.park(PARKED, self._give_back(records), limited=True)
 
     def tell_parked(self) -> None:
         """Says in the log how many wait for another instance."""

@@ -156,10 +156,13 @@ class MaintenanceLink:
         for some in _portions(records):
             self._give(Refuse(self._next_part(), code, some, self.decoded))
 
-    def park(self, code: str, records: Sequence[Record]) -> None:
-        """Has records that were not started wait in the journal for any instance."""
+    def park(self, code: str, records: Sequence[Record], *, limited: bool = False) -> None:
+        """Has records that were not started wait in the journal for any instance.
+
+        `limited`: for the limits of their types; else because this instance stops.
+        """
         for some in _portions(records):
-            self._give(Park(self._next_part(), code, some, self.decoded, [], []))
+            self._give(Park(self._next_part(), code, some, self.decoded, [], [], limited))
 
     def park_suspects(
         self,

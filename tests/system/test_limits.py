@@ -157,6 +157,8 @@ def test_a_paused_type_waits_in_the_journal_and_its_flood_holds_up_nothing(bench
     eventually(lambda: bench.states().get("waiting") == len(paused), WAIT)
     status = bench.client.status(paused[0])
     assert (status.state, status.code) == ("waiting", "parked")
+    assert "paused" in str(status.reason)
+    assert "stopped" not in str(status.reason)
     assert begun(bench, "paused%") == 0
     figures = orjson.loads(command(bench, "stats", "--json").stdout)
     assert figures["summary"]["waiting"] == len(paused)

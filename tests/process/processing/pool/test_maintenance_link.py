@@ -112,6 +112,22 @@ def test_what_was_to_be_parked_is_handed_to_the_next_maintenance(
     assert found == [("parked", 1200)]
 
 
+def test_the_cause_that_none_can_run_outlives_the_process_that_told_it() -> None:
+    log = {"log_format": "json", "level": "info"}
+    away = "postgresql://nobody@127.0.0.1:1/nowhere"
+    link = Link(MaintenanceSettings("here-1", away, "schema", "gopher://there", "prefix", log))
+    try:
+        link.turn_until(lambda: link.link.fatal is not None)
+        cause = link.link.fatal
+        assert "this is none of redis:" in str(cause)
+        link.turn_until(lambda: not link.link.alive)
+        link.link.step(time.monotonic(), probing=False)
+        assert link.link.fatal == cause
+    finally:
+        link.link.close(5)
+        link.selector.close()
+
+
 def test_a_maintenance_that_hangs_is_replaced(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance_link, "SILENCE", 0.5)
     link.turn_until(lambda: link.started() == 1)

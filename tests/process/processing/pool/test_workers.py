@@ -272,6 +272,10 @@ def test_an_app_that_cannot_be_imported_is_fatal_at_the_start(make: Make, mood: 
     assert "RuntimeError: a bad release" in str(workers.supervisor.fatal)
     assert "fragile_app.py" in str(workers.supervisor.fatal)
     assert len(workers.seen) <= 4
+    workers.until(lambda: workers.supervisor._pool.crew.respawn.hopeless)
+    for _ in range(3):
+        workers.turn()
+    assert "RuntimeError: a bad release" in str(workers.supervisor.fatal), "the cause got lost"
 
 
 def test_workers_that_die_while_they_start_are_no_endless_loop(make: Make, mood: Path) -> None:

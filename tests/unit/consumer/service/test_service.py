@@ -385,6 +385,37 @@ def test_the_watchdog_ends_a_process_that_never_hears_its_signals() -> None:
     assert b"stuck" in done.stderr
 
 
+STUCK_IN_A_POLL = """
+import ctypes, os, signal
+from consumer.config.settings import Settings
+from consumer.service import service
+from consumer.service.service import Service
+from consumer.service.signal_pipe import Signals
+from processing.logs import get_logger
+from tests.support.fake_kafka import FakeKafka
+from tests.support.fake_pool import FakeSupervisor
+
+class Stuck(FakeKafka):
+    def poll(self, most, timeout):
+        os.kill(os.getpid(), signal.SIGTERM)
+        libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+        libc.pthread_mutex_lock(mutex)
+        libc.pthread_mutex_lock(mutex)
+
+service.STUCK_AFTER = 0.2
+signals = Signals()
+Service(Settings(grace=0.2), "me", FakeSupervisor(), Stuck(), signals, get_logger("test")).run()
+"""
+
+
+def test_a_service_whose_main_thread_is_stuck_while_it_runs_ends_on_sigterm() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK_IN_A_POLL], capture_output=True, timeout=100, check=False
+    )
+    assert done.returncode == 3
+    assert b"stuck" in done.stderr
+
+
 def test_a_dismissed_watchdog_does_nothing() -> None:
     code = (
         "import os, threading, time\n"

@@ -39,6 +39,14 @@ def test_a_refused_request_is_answered_failed_with_the_code(code: str) -> None:
     assert refused.letters == []
 
 
+def test_what_could_not_wait_for_its_limit_is_not_told_that_the_consumer_stopped() -> None:
+    refused = refusals([record()], "database_unavailable", AT, 60, limited=True)
+
+    reason = str(Status.decode(refused.writes[0].value).reason)
+    assert "its type is paused or limited" in reason
+    assert "send the same again" in reason
+
+
 def test_whoever_wants_a_hint_gets_it() -> None:
     refused = refusals([record(headers=[("ce_replyto", b"me")])], "shutdown", AT, 60)
 

@@ -12,7 +12,12 @@ from feedback.journal.claims import Superseded
 from feedback.journal.rows import stored_headers
 from feedback.status.status import Status
 from processing.ipc.wakeup import Waker
-from processing.maintenance.unstarted import parked_statuses, parking, superseded_statuses
+from processing.maintenance.unstarted import (
+    UnstartedRecords,
+    parked_statuses,
+    parking,
+    superseded_statuses,
+)
 
 AT = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -77,13 +82,18 @@ def test_the_status_lives_until_it_is_due_and_as_long_again_as_any() -> None:
     ]
     found = parking(records, [])
     at = hour - timedelta(minutes=10)
-    now, later = parked_statuses(found.parcels, found.records, "parked", at, 60)
+    part = UnstartedRecords(1, "parked", records, [], [], [])
+    now, later = parked_statuses(found.parcels, found.records, part, at, 60)
     assert (now.ttl, later.ttl, now.reply_to, later.reply_to) == (60, 660, "me", None)
     status = Status.decode(now.value)
     assert (status.state, status.code, status.v, status.retry_at) == (
         "waiting", "parked", "000003", at,
     )  # fmt: skip
     assert Status.decode(later.value).retry_at == hour
+    assert "the consumer stopped" in str(status.reason)
+    limited = part._replace(limited=True)
+    now, _ = parked_statuses(found.parcels, found.records, limited, at, 60)
+    assert "its type is paused or limited" in str(Status.decode(now.value).reason)
 
 
 def test_the_status_of_a_superseded_row_names_the_winner() -> None:

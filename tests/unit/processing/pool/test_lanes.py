@@ -92,6 +92,9 @@ def test_a_chunk_is_cut_where_it_would_take_too_long_or_grow_too_large() -> None
     assert len(take(lanes, 1).records) == 5
     lanes = lanes_of(*(record(n, size=400_000) for n in range(4)))
     assert len(take(lanes, 1).records) == 2
+    headers = [("x-trace", b"x" * 200_000)]
+    lanes = lanes_of(*((*record(n, b"k" * 200_000)[:6], headers, "quick", None) for n in range(4)))
+    assert len(take(lanes, 1).records) == 2, "keys and headers count"
     lanes = lanes_of(record(1, size=3_000_000), record(2))
     assert offsets(take(lanes, 1)) == [1]
 

@@ -124,7 +124,7 @@ class Executor:
             self._run(rest, letters, chunk)
         except DatabaseAway as away:
             # Dead letters have nobody who sends them again: they wait for the database.
-            chunk.unclear += [i for i in letters if i not in chunk.settled]
+            chunk.unclear += chunk.keep([i for i in letters if i not in chunk.settled])
             self._database_away(away, chunk.open(rest), chunk)
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
             self._give_up(error, chunk.open(rest), chunk)
@@ -156,7 +156,8 @@ class Executor:
                 letters[index] = DeadLetter(None, malformed, why, record)
                 continue
             if isinstance(task, Skip):
-                chunk.counts[Count("", NotRun.SKIPPED, SKIP)] += 1
+                if chunk.keep([index]):
+                    chunk.counts[Count("", NotRun.SKIPPED, SKIP)] += 1
                 continue
             if suspect is not None:
                 note_crashes(task, suspect)
@@ -174,8 +175,8 @@ class Executor:
         if suspect is not None:
             found = tasks
             tasks = self._outages.redo(lambda: self._recovery.settle(suspect, found, chunk))
-        if letters:
-            self._letters.write(letters, chunk)
+        if mine := chunk.keep(list(letters)):  # what was recalled is another's to write and count
+            self._letters.write({index: letters[index] for index in mine}, chunk)
         for group in groups(tasks, self._settings.ordering):
             rest: Sequence[Task] = group
             while rest:

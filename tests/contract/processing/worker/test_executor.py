@@ -415,6 +415,8 @@ def test_recalled_requests_are_returned_and_leave_nothing(bench: Bench) -> None:
     assert bench.effects() == ["r0", "r2", "r3", "r5"]
     bad = [bench.record("bad", "pay", {"raise": True}), bench.record("next", "pay", {})]
     assert bench.run(*bad, recalled=[1]).returned == [1]
+    skipped: list[Any] = [("foreign", 0, n, 0, None, b"", [], None, None) for n in range(3)]
+    assert sum(bench.run(*skipped, recalled=[1]).counts.values()) == 2
 
 
 def test_two_executors_on_the_same_ids_leave_one_effect_each(bench: Bench) -> None:

@@ -306,6 +306,14 @@ def test_what_was_recalled_before_it_was_looked_up_is_left_to_others(bench: Benc
     assert bench.query(f"SELECT resends FROM {bench.schema}.requests WHERE id = 'a'") == [(0,)]
 
 
+def test_what_was_recalled_is_no_dead_letter_here_and_is_counted_once(bench: Bench) -> None:
+    records = [bench.record(f"m{n}", None, {}) for n in range(4)]
+    assert sum(bench.run(*records, recalled=[1, 2]).counts.values()) == 2
+    assert [name for _, name in bench.letters()] == ["m0", "m3"]
+    assert sum(bench.run(*records[1:3]).counts.values()) == 2
+    assert sorted(name for _, name in bench.letters()) == ["m0", "m1", "m2", "m3"]
+
+
 def test_a_verdict_is_stored_without_any_code_of_the_users(bench: Bench, seen: list[str]) -> None:
     dead = Suspect("worker_died", (), ("t",), 2)
     bench.run(bench.record("c", "checked", {"what": "fine"}), suspect=dead)

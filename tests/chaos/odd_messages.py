@@ -26,6 +26,12 @@ DELAYED: Final = "waiting/delayed"
 
 REFUSED: Final = frozenset({LETTER, INVALID, EXPIRED, UNKNOWN})
 """Ends of what must not run: the others are valid, however odd they look."""
+RARE: Final = frozenset({
+    *("id_unusual", "time_odd", "delayed", "due_long_ago", "timeout_odd", "timestamp_odd"),
+    *("payload_odd", "payload_any_bytes", "structured", "type_unknown"),
+})  # fmt: skip
+"""Changes that are refused nowhere, or tried again and again: others come more often."""
+OFTEN: Final = 3
 MAX_PAYLOAD: Final = 4096
 """What the consumer of the flood takes at most, in bytes."""
 DAY: Final = 86_400_000
@@ -72,7 +78,7 @@ class Generator:
         self._random = random.Random(seed)
         self._seed = seed
         self._valid = valid
-        self._changes = list(CHANGES)
+        self._changes = [n for n in CHANGES for _ in range(1 if n in RARE else OFTEN)]
         self._number = 0
 
     def next(self) -> Message:

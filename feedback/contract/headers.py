@@ -33,7 +33,8 @@ OURS: Final = frozenset({"ce_id", "ce_type", "ce_replyto", *OPTIONS})
 # Named in the contract too, but only handed on: they must be UTF-8.
 _TEXT_ONLY: Final = frozenset({"ce_specversion", "ce_source", "traceparent", "tracestate"})
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Halves of a surrogate pair too, which no message can hold, but what user code makes of one.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:(\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _SECONDS = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
 

@@ -12,7 +12,6 @@ from feedback.contract.envelope import JSON
 from feedback.contract.headers import LONGEST_DELAY, check_name
 from feedback.contract.ids import uuid7
 from feedback.contract.payloads import encode_payload
-from feedback.contract.unwritable import check_text
 from feedback.errors import Malformed
 from processing.handlers.stopping import STOPPING
 
@@ -97,8 +96,8 @@ def _checked(
             raise ValueError(f"follow_up(at={at}) lies more than ten years ahead")
     name = str(uuid7()) if request_id is None else request_id
     try:
-        check_text("the request id", check_name("the request id", name))
-        check_text("the request type", check_name("the request type", type))
+        check_name("the request id", name)
+        check_name("the request type", type)
     except Malformed as error:
         raise ValueError(f"follow_up: {error}") from None
     lane = name if key is None else key

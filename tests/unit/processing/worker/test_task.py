@@ -5,7 +5,7 @@ from pydantic import BaseModel, field_validator
 
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.record import Record
-from feedback.contract.states import INVALID_PAYLOAD, State
+from feedback.contract.states import HANDLER_ERROR, INVALID_PAYLOAD, State
 from processing import App
 from processing.worker.task import Limits, Task, read_task
 
@@ -82,3 +82,17 @@ def test_without_a_value_it_is_rejected(app: App) -> None:
     assert isinstance(task, Task)
     assert task.outcome is not None
     assert task.outcome.code == INVALID_PAYLOAD
+
+
+def test_a_reference_that_is_no_text_is_its_own_failure() -> None:
+    """PostgreSQL does not take it: that was found out with all the others of its chunk."""
+    app = App()
+    app.handler("raw", coalesce=lambda payload: payload.decode("utf-8", "surrogateescape"))(take)
+    app.start_worker({})
+    task = task_of(app, "raw", b"sku \xff")
+    assert task.outcome is not None
+    assert (task.outcome.state, task.outcome.code) == (State.FAILED, HANDLER_ERROR)
+
+
+def take(payload: bytes) -> None:
+    """Nothing."""

@@ -21,6 +21,10 @@ class ChannelClosed(Exception):
     """The process at the other end of a channel has closed it or died."""
 
 
+class WrongFrame(Exception):
+    """The process at the other end says what makes no sense: it is not to be talked to any more."""
+
+
 class FrameReader:
     """Cuts a stream of bytes into frames."""
 
@@ -28,7 +32,10 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Takes the next bytes of the stream and returns the frames that are now complete."""
+        """Takes the next bytes of the stream and returns the frames that are now complete.
+
+        Raises WrongFrame for bytes that are none.
+        """
         buffer = self._buffer
         buffer += data
         frames: list[Frame] = []
@@ -39,8 +46,12 @@ class FrameReader:
             if len(buffer) < end:
                 break
             body = memoryview(buffer)[start + HEADER.size : end]
-            frames.append(decode(body))
-            body.release()
+            try:
+                frames.append(decode(body))
+            except (EOFError, LookupError, TypeError, ValueError) as error:
+                raise WrongFrame(f"{length} bytes are no frame: {error}") from error
+            finally:
+                body.release()
             start = end
         if start:
             del buffer[:start]
@@ -95,8 +106,8 @@ class Channel:
     def receive(self) -> list[Frame]:
         """The frames that have arrived, perhaps none.
 
-        Raises ChannelClosed at the end of the stream. What the other end sent before it died is
-        returned first: the error comes with the next call.
+        Raises WrongFrame, and ChannelClosed at the end of the stream. What the other end sent
+        before it died is returned first: the error comes with the next call.
         """
         frames: list[Frame] = []
         while True:

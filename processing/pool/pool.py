@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from feedback.contract.record import Record, is_due, kind_of, size_of
+from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
     CountKey,
     LimitsFound,
@@ -226,11 +227,11 @@ class Pool:
                 self.lanes.take_back(chunk, frame.indices, worker.chunks)
 
     def report(self, number: int, report: Report) -> list[Action]:
-        """A worker is done with its first chunk."""
+        """A worker is done with its first chunk. Raises WrongFrame where it is another's."""
         worker = self.workers[number]
+        if not worker.chunks or worker.chunks[0].number != report.chunk:
+            raise WrongFrame(f"chunk {report.chunk} was reported, which is not its first")
         chunk = worker.chunks.pop(0)
-        if chunk.number != report.chunk:
-            raise AssertionError(f"worker {number} reported chunk {report.chunk}, not its first")
         # It lives, so nothing is at work on the connection that it has now.
         lost = worker.backends[:-1] if report.database_up else worker.backends
         unclear = {i: suspect_again(chunk.suspect, lost, self.token(chunk)) for i in report.unclear}

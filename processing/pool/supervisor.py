@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from feedback.contract.record import Record
 from feedback.contract.states import DATABASE_UNAVAILABLE
+from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
     CancelAsked,
     CannotServe,
@@ -296,7 +297,7 @@ class Supervisor:
                 else:
                     self._log.error("worker could not start", worker=number, reason=reason)
             case _:
-                raise AssertionError(f"worker {number} sent {frame!r}")
+                raise WrongFrame(f"a worker does not say {type(frame).__name__}")
 
     def _on_worker_end(self, number: int, cause: str, running: Running | None) -> None:
         self._act(self._pool.died(number, cause, running, time.monotonic()))

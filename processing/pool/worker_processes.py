@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from processing.ipc.channel import ChannelClosed
+from processing.ipc.channel import ChannelClosed, WrongFrame
 from processing.ipc.child import Child, reap_orphans
 from processing.ipc.frames import Frame, ToWorker
 from processing.ipc.progress import Running
@@ -118,6 +119,12 @@ class WorkerProcesses:
                     self._on_frame(number, frame)
         except ChannelClosed:
             self._selector.unregister(child.channel)
+        except WrongFrame as error:
+            # As where user code has forked, and two processes talk: what it runs is looked up.
+            self._log.error("a worker's words make no sense: killing it", worker=number,
+                            error=str(error))  # fmt: skip
+            self._selector.unregister(child.channel)
+            child.signal(signal.SIGKILL)
 
     def _listen(self, number: int, events: int) -> None:
         channel = self._children[number].channel
@@ -128,8 +135,9 @@ class WorkerProcesses:
     def _ended(self, number: int) -> None:
         child = self._children[number]
         # Everything it sent counts, before its chunks are judged.
-        for frame in child.channel.drain():
-            self._on_frame(number, frame)
+        with contextlib.suppress(WrongFrame):
+            for frame in child.channel.drain():
+                self._on_frame(number, frame)
         child.end_group()
         child.wait(1.0)
         del self._children[number]

@@ -36,6 +36,7 @@ from processing.logs import configure, get_logger
 from processing.settings import ExecutorSettings, WorkerSettings
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor
+from processing.worker.forks import FORK_GUARD
 from processing.worker.inbox import Inbox
 
 STATM = Path("/proc/self/statm")
@@ -93,6 +94,7 @@ class _Worker:
             log=self._log,
         )
         signal.signal(signal.SIGTERM, self._on_sigterm(app, inbox))
+        FORK_GUARD.watch()
         executor.connect()
         self._channel.send(_ready(app))
         gc.freeze()  # what its hooks made stays, too: the collector need not visit it again

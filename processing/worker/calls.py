@@ -13,6 +13,7 @@ from processing.handlers.options import Effect
 from processing.handlers.outcomes import Outcome, outcome_of
 from processing.handlers.stopping import STOPPING
 from processing.logs import RUNNING
+from processing.worker.forks import FORK_GUARD
 from processing.worker.records import running_status
 from processing.worker.session import Session
 from processing.worker.task import Task
@@ -48,8 +49,11 @@ class Calls:
         RUNNING.set((task.envelope.id, name))
         begun = time.perf_counter()
         try:
-            task.end(DONE, handler.call(task.payload, request, tx))
+            result = handler.call(task.payload, request, tx)
+            FORK_GUARD.check()
+            task.end(DONE, result)
         except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
+            FORK_GUARD.check(error)
             task.end(_ended_by(error, handler.effect))
             self._session.forget_cursor(name)
         task.seconds = seconds = time.perf_counter() - begun
@@ -70,7 +74,9 @@ class Calls:
         RUNNING.set((None, name))
         try:
             results = handler.call_batch([t.request() for t in tasks], tx)
+            FORK_GUARD.check()
         except BaseException as error:  # noqa: BLE001 - raising fails all of the batch
+            FORK_GUARD.check(error)
             self._session.forget_cursor(name)
             for task in tasks:
                 task.end(_ended_by(error, handler.effect))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,17 @@ def harm(do: str) -> None:
                 KEPT.append(bytearray(16 * 2**20))
 
 
+def fork(do: str) -> None:
+    """Forks a process that does not end by os._exit."""
+    if os.fork() == 0:
+        if do == "fork exit":
+            sys.exit(0)
+        if do == "fork raise":
+            raise RuntimeError("in the child")
+    else:
+        time.sleep(0.5)  # so that the child would be the first to go on
+
+
 def tell(do: str) -> str:
     """Makes the file that says "entered", where there is to be one; returns what is to be done."""
     match do.split(maxsplit=2):
@@ -72,6 +84,8 @@ def fragile(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[A
     try:
         if payload["do"].startswith("SELECT"):
             tx.execute(payload["do"])
+        elif payload["do"].startswith("fork"):
+            fork(payload["do"])
         else:
             harm(tell(payload["do"]))
     except MemoryError:

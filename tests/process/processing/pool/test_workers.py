@@ -212,6 +212,20 @@ def test_what_a_handler_has_started_ends_with_its_worker(make: Make, tmp_path: P
     eventually(lambda: not alive(int(pid.read_text())))
 
 
+@pytest.mark.parametrize("do", ["fork exit", "fork raise", "fork return"])
+def test_a_process_that_a_handler_forks_does_not_go_on_as_the_worker(make: Make, do: str) -> None:
+    workers = make()
+    workers.start()
+    workers.warm()
+    before = workers.pids
+    workers.submit("forks", do=do, ce_timeout="30")
+    workers.submit("next")
+    workers.finish()
+    assert workers.states() == dict.fromkeys(["forks", "next"], ("done", "ok"))
+    workers.check_effects()
+    assert workers.pids == before
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; one that nobody has reaped yet does not."""
     try:

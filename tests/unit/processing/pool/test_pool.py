@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from feedback.contract.record import OFFSET, Record
+from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
     Cancel,
     ProbeDatabase,
@@ -121,7 +122,7 @@ def test_a_report_for_another_chunk_than_the_first_is_refused() -> None:
     pool = pool_with(1)
     pool.submit([record(0)])
     pool.plan(1.0)
-    with pytest.raises(AssertionError, match="not its first"):
+    with pytest.raises(WrongFrame, match="not its first"):
         pool.report(0, report(99))
 
 

@@ -137,11 +137,12 @@ class App:
     def stop_worker(self) -> None:
         """Run the stop hooks, then close what generator hooks opened, last opened first.
 
-        Each runs even where another raised; what they raised comes as an ExceptionGroup.
+        Each runs even where another raised; what they raised comes as an ExceptionGroup, or a
+        BaseExceptionGroup with what is no Exception.
         """
         resources, self._resources = self._resources, None
         if resources is not None and (errors := resources.stop()):
-            raise ExceptionGroup("hooks failed while the worker stopped", errors)
+            raise BaseExceptionGroup("hooks failed while the worker stopped", errors)
 
     def terminate(self) -> None:
         """Run the on_terminate hooks. What they raise is logged: a handler may be running."""

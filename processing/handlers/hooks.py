@@ -55,24 +55,15 @@ class Resources:
             found = bind(hook, hook.parameters[1:], self.by_name, ("request",))
             self._at_error.append(caller(hook.function, found))
 
-    def report(self, error: BaseException, request: Request[Any]) -> list[Exception]:
+    def report(self, error: BaseException, request: Request[Any]) -> list[BaseException]:
         """Run the on_error hooks; what they raised."""
         return _run_all([partial(call, error, request, None) for call in self._at_error])
 
     def terminate(self) -> list[BaseException]:
-        """Run the on_terminate hooks; what they raised.
+        """Run the on_terminate hooks; what they raised."""
+        return _run_all(self._at_terminate)
 
-        SystemExit among it: it would come out wherever this process is at this moment.
-        """
-        errors: list[BaseException] = []
-        for call in self._at_terminate:
-            try:
-                call()
-            except BaseException as error:  # noqa: BLE001 - user code: told to the caller
-                errors.append(error)
-        return errors
-
-    def stop(self) -> list[Exception]:
+    def stop(self) -> list[BaseException]:
         """Run the stop hooks, then close; what they raised."""
         return _run_all([*self._at_stop, self.close])
 
@@ -81,12 +72,13 @@ class Resources:
         self._open.close()
 
 
-def _run_all(calls: list[Call]) -> list[Exception]:
-    errors: list[Exception] = []
+def _run_all(calls: list[Call]) -> list[BaseException]:
+    """Runs each, whatever another raised. SystemExit would come out wherever this process is."""
+    errors: list[BaseException] = []
     for call in calls:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - user code: told to the caller
+        except BaseException as error:  # noqa: BLE001 - user code: told to the caller
             errors.append(error)
     return errors
 

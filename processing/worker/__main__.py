@@ -153,7 +153,7 @@ class _Worker:
         sender.close(FLUSH_AT_EXIT)
         try:
             app.stop_worker()
-        except Exception:  # noqa: BLE001 - user code
+        except BaseException:  # noqa: BLE001 - user code
             self._log.exception("on_worker_stop failed")
 
 

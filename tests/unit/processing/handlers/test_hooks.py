@@ -132,6 +132,25 @@ def test_all_stop_hooks_run_and_their_errors_come_together(app: App) -> None:
     assert events == ["second", "closed"]
 
 
+def test_a_stop_hook_that_exits_keeps_none_of_the_others_from_running(app: App) -> None:
+    events: list[str] = []
+
+    @app.on_worker_start
+    def opened() -> Iterator[int]:
+        yield 1
+        events.append("closed")
+
+    @app.on_worker_stop
+    def leave() -> None:
+        sys.exit("I leave")
+
+    app.start_worker()
+    with pytest.raises(BaseExceptionGroup) as caught:
+        app.stop_worker()
+    assert [str(error) for error in caught.value.exceptions] == ["I leave"]
+    assert events == ["closed"]
+
+
 def test_terminate_runs_all_and_never_raises(app: App, caplog: pytest.LogCaptureFixture) -> None:
     events: list[Any] = []
 

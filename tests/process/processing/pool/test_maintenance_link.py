@@ -19,6 +19,7 @@ from processing.pool import maintenance_link
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.settings import MaintenanceSettings
 from stack import Stack
+from tests.support.descriptors import no_more_descriptors
 from tests.support.proxy import Proxy
 
 
@@ -126,6 +127,19 @@ def test_the_cause_that_none_can_run_outlives_the_process_that_told_it() -> None
     finally:
         link.link.close(5)
         link.selector.close()
+
+
+def test_one_that_cannot_be_started_for_lack_of_descriptors_is_tried_again(link: Link) -> None:
+    link.turn_until(lambda: link.started() == 1)
+    child = link.link._child
+    assert child is not None
+    with no_more_descriptors():
+        child.signal(signal.SIGKILL)
+        # Its death, and a start that failed.
+        link.turn_until(lambda: link.link._respawn._failed_starts == 2)
+        assert not link.link.alive
+    link.turn_until(lambda: link.started() == 2)
+    assert link.link.fatal is None
 
 
 def test_a_maintenance_that_hangs_is_replaced(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:

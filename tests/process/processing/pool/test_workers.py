@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import resource
 import signal
 import time
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from feedback.journal.parking import ParkedRequest, park
 from feedback.journal.rows import headers_json
 from processing.ipc.progress import Running
 from processing.pool.actions import Signal
+from tests.support.descriptors import no_more_descriptors
 from tests.support.waiting import eventually
 from tests.support.workers import Workers
 
@@ -240,26 +241,31 @@ def test_a_worker_that_cannot_be_started_for_lack_of_descriptors_is_tried_again(
     workers = make()
     workers.start()
     workers.warm()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     workers.submit(*names("id"))
-    # The limit is one of numbers, and there may be free ones below: they are taken first.
-    last = max(int(open_.name) for open_ in Path("/proc/self/fd").iterdir())
-    taken = [os.open(os.devnull, os.O_RDONLY)]
-    while taken[-1] <= last:
-        taken.append(os.open(os.devnull, os.O_RDONLY))
-    # None but those that are open: a pair of sockets is too much.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1], hard))
-    try:
+    with no_more_descriptors():
         os.kill(workers.pids[0], signal.SIGKILL)
         workers.until(lambda: not workers.supervisor.workers_start)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for descriptor in taken:
-            os.close(descriptor)
     assert workers.supervisor.fatal is None
     workers.finish()
     assert workers.states() == dict.fromkeys(names("id"), ("done", "ok"))
     workers.check_effects()
+
+
+def test_where_the_kernel_refuses_descriptors_of_processes_their_ends_are_seen(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_pid: int, _flags: int = 0) -> int:
+        raise PermissionError(errno.EPERM, "as in some containers")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    workers = make()
+    workers.start()
+    workers.warm()
+    workers.submit(*names("id"))
+    os.kill(workers.pids[0], signal.SIGKILL)
+    workers.finish()
+    assert len(workers.seen) == 2
+    assert workers.states() == dict.fromkeys(names("id"), ("done", "ok"))
 
 
 def test_a_worker_that_has_grown_is_replaced_after_its_chunk(make: Make) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feedback import Client, Status
-from processing import App
+from processing import App, Request
 
 app = App()
 
@@ -20,7 +20,7 @@ class Receipt:
     number: int
 
 @app.handler("payment.create")
-def pay(payment: dict[str, Any]) -> Receipt:
+def pay(payment: dict[str, Any], request: Request) -> Receipt:
     return Receipt(payment["order"])
 
 @app.batch_handler("payment.list")

@@ -119,11 +119,14 @@ class JournalWriter:
     ) -> None:
         """Finishes rows that are not final. Raises Overtaken where one has moved meanwhile."""
         together: list[tuple[RequestRow, StoredRequest]] = []
+        alone: list[tuple[RequestRow, StoredRequest]] = []
         for row, was in sorted(changes, key=lambda change: change[0].id):
-            if row.state == State.DONE and was.state == State.WAITING:
-                together.append((row, was))
-            else:
-                self._change(cursor, self._text("update_row"), row, was)
+            done = row.state == State.DONE and was.state == State.WAITING
+            (together if done else alone).append((row, was))
+        if together and alone:
+            self.lock(cursor, [row.id for row, _ in (*together, *alone)])
+        for row, was in alone:
+            self._change(cursor, self._text("update_row"), row, was)
         if together:
             self._finish_together(cursor, together)
 

@@ -1,4 +1,4 @@
-"""What the log says of limits: what operators change, and not where shares move to."""
+"""What the log says of limits and of the database."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ class Lines:
 
     def debug(self, text: str, **facts: Any) -> None:
         self.kept.append(("debug", text, facts))
+
+    def error(self, text: str, **facts: Any) -> None:
+        self.kept.append(("error", text, facts))
 
     def levels(self) -> list[str]:
         return [level for level, _, _ in self.kept]
@@ -50,3 +53,15 @@ def test_what_operators_change_is_told_once_and_where_shares_move_is_a_detail() 
     ):
         log.limits(found)
         assert lines.levels()[-1] == "info", number
+
+
+def test_what_was_never_reached_is_not_reached_again() -> None:
+    lines = Lines()
+    log = PoolLog(lines)  # type: ignore[arg-type]
+    for before, up in ((False, True), (True, True), (True, False), (False, True)):
+        log.database(before=before, up=up)
+    assert [text for _, text, _ in lines.kept] == [
+        "database reached: intake opens",
+        "database away: intake stops until it is reached again",
+        "database reached again: intake opens",
+    ]

@@ -23,6 +23,7 @@ from consumer.intake.events import (
     Trouble,
 )
 from consumer.intake.kafka import Kafka
+from consumer.intake.offset_metadata import LowMark
 from feedback.contract.record import HEADERS, KEY, OFFSET, TYPE, VALUE, Record
 from processing.logs import get_logger
 from stack import Stack
@@ -142,11 +143,11 @@ def test_a_commit_is_answered_with_its_token_and_read_back_with_it(
     kafka = make(name)
     events_until(kafka, lambda events: any(isinstance(e, Assigned) for e in events))
     places = [(name, 0), (name, 1)]
-    marks = {places[0]: (5, 0), places[1]: (6, 2)}
+    marks = {places[0]: LowMark(5), places[1]: LowMark(6, 2, 7)}
     assert kafka.commit(dict.fromkeys(places, 7), "1;me-1;", marks) is None
     events = events_until(kafka, lambda events: any(isinstance(e, Answered) for e in events))
     assert events == [Answered("1;me-1;", None, dict.fromkeys(places))]
-    found = {places[0]: (7, "1;me-1;5"), places[1]: (7, "1;me-1;6;2")}
+    found = {places[0]: (7, "1;me-1;5"), places[1]: (7, "1;me-1;6;2;7")}
     assert kafka.committed(places, 5.0) == found
     kafka.unsubscribe()
     events = events_until(kafka, lambda events: any(isinstance(e, Revoked) for e in events))

@@ -186,6 +186,20 @@ def test_what_may_run_is_spread_over_chunks() -> None:
     assert [offsets(take(lanes, n, worker=n)) for n in range(3)] == [[0, 1], [2, 3], []]
 
 
+@pytest.mark.parametrize("key", [None, b"a"])
+def test_what_does_not_fit_keeps_its_place(key: bytes | None) -> None:
+    lanes = Lanes("key", quick_few())
+    limited(lanes, 9)
+    large = [record(n, key, "few", size=400_000) for n in range(5)]
+    lanes.submit(large)
+    taken = []
+    for number in range(1, 4):
+        chunk = take(lanes, number)
+        taken.append(offsets(chunk))
+        lanes.release(chunk)
+    assert taken == [[0, 1], [2, 3], [4]]
+
+
 def test_a_key_waits_behind_its_limited_record() -> None:
     lanes = Lanes("key", quick_few())
     limited(lanes, 1)

@@ -61,6 +61,8 @@ class Claimer:
         self._backends: list[tuple[int, str]] = []
         self._all: RenewClaims | None = None
         """What is in hand of the claims of the maintenance process before this one."""
+        self._first: int | None = None
+        """The first order that this process was given: older ones were the one's before it."""
         self._unclear: list[int] = []
         """Orders of claims that failed: they may have been committed."""
         self._spared_until = float("-inf")
@@ -72,6 +74,7 @@ class Claimer:
         with self._lock:
             match frame:
                 case WantRows(order, most, limits, paused):
+                    self._first = order if self._first is None else self._first
                     wanted = ClaimRequest(order, most, limits, paused)
                     self._timing.wanted(wanted, time.monotonic())
                 case RowDueIn(seconds):
@@ -160,11 +163,16 @@ class Claimer:
             self._reporting.superseded(lost)
 
     def _find_strays(self, connection: Connection) -> None:
-        """Claims of this instance that nobody has in hand are to be given back."""
-        told = self._all
+        """Claims of the process before this one that nobody has in hand are to be given back.
+
+        What was claimed here may be on its way to the main process, or run, while it is being told.
+        """
+        with self._lock:
+            told, first = self._all, self._first
         if told is None:
             return
-        strays = claims_of(connection, self._instance, told.all_to, schema=self._schema)
+        most = told.all_to if first is None else min(told.all_to, first - 1)
+        strays = claims_of(connection, self._instance, most, schema=self._schema)
         with self._lock:
             for pair in strays - set(told.claims):
                 self._releases.setdefault(pair, False)

@@ -14,7 +14,7 @@ import pytest
 
 from feedback.journal.backends import end_backends
 from feedback.journal.claims import ClaimRequest, claim
-from processing.ipc.frames import ReleaseClaims, RenewCalls, RenewClaims
+from processing.ipc.frames import ReleaseClaims, RenewCalls, RenewClaims, WantRows
 from processing.logs import get_logger
 from processing.maintenance import claimer as claimers
 from processing.maintenance.claimer import Claimer
@@ -56,3 +56,26 @@ def test_a_dead_workers_session_that_does_not_end(
             os.kill(pid, signal.SIGCONT)
         claimer.keep_claims(rows.connection)
     assert rows.query(f"SELECT token FROM {schema}.requests WHERE id = 'given back'") == [(None,)]
+
+
+def test_what_a_new_process_has_claimed_itself_is_no_stray(
+    stack: Stack, schema: str, rows: WaitingRows
+) -> None:
+    """It claims before the main process, which asked it while it started, says what is in hand."""
+    settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    rows.add("of the one before", "in hand")
+    claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
+    claimer.on_frame(WantRows(2, 10, {}, []))
+    rows.add("claimed here")
+    claimer.claim(rows.connection)
+    claimer.on_frame(RenewClaims([("in hand", 1)], 2))
+    claimer.keep_claims(rows.connection)
+    tokens = dict(rows.query(f"SELECT id, token FROM {schema}.requests"))
+    assert tokens == {"of the one before": None, "in hand": "here:1", "claimed here": "here:2"}
+    claimer.on_frame(WantRows(3, 10, {}, []))
+    claimer.on_frame(RenewClaims([], 3))
+    claimer.keep_claims(rows.connection)
+    assert dict(rows.query(f"SELECT id, token FROM {schema}.requests")) == {
+        "of the one before": None, "in hand": None, "claimed here": "here:2",
+    }  # fmt: skip

@@ -61,6 +61,9 @@ class LettingGo:
         """While going: the last commit, once that may be made."""
         if self._commit.open_since is not None:
             return []
+        # What an answer of this turn has delivered has to be given up, too.
+        self._pool.step(0.0)
+        self._commit.marks.departed(*self._pool.take_departed())
         if self._pool.letting_go and now < self._until:
             return []
         self.give_up()

@@ -38,9 +38,9 @@ class Marks:
             self.unfinished.assigned(places, {p: self._alive(gap) for p, gap in gaps.items()})
 
     def _alive(self, gap: UnfinishedGap) -> UnfinishedGap:
-        """A gap of this process's own: that time has not ended it."""
-        own = gap.token.startswith(self._token)
-        return gap._replace(times=max(0, gap.times - 1)) if own else gap
+        """A gap of this process's own: that time, if it was counted, has not ended it."""
+        counted = gap.begun is None and gap.token.startswith(self._token)
+        return gap._replace(times=max(0, gap.times - 1)) if counted else gap
 
     def revoked(self, places: Sequence[Place]) -> None:
         """Partitions are gone."""

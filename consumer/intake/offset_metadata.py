@@ -39,8 +39,8 @@ class UnfinishedGap(NamedTuple):
     """How often it was read again before."""
     token: str = ""
     """Of the commit that told the mark."""
-    begun: int = 0
-    """Below it nothing was begun that is not finished."""
+    begun: int | None = None
+    """Below it nothing was begun that is not finished; None: whoever died could not tell."""
 
 
 def metadata_of(token: str, mark: LowMark | None) -> str:
@@ -71,7 +71,7 @@ def gap_of(committed: int, metadata: str | None) -> UnfinishedGap | None:
     mark, times, begun, *_ = (*metadata.split(";")[2:], "", "")
     if not mark:
         return None  # an older version's, or one that reads nothing again
-    known = _number(begun) if begun.isdigit() else 0
+    known = _number(begun) if begun.isdigit() else None
     gap = UnfinishedGap(_number(mark), committed, _number(times or "0"), token, known)
     if gap.mark > committed:
         raise ValueError(f"the low mark {mark} lies above the committed offset {committed}")

@@ -66,7 +66,7 @@ class Unfinished:
             reading = self._read[place] = _Reading()
             if (gap := gaps.get(place)) is not None:
                 reading.next, reading.floor, reading.gap = gap.mark, gap.committed, gap
-                reading.begun = gap.begun
+                reading.begun = gap.begun or 0
                 if gap.times >= MOST_TIMES:
                     reading.next = gap.committed
 

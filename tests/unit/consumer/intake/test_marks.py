@@ -41,6 +41,13 @@ def test_a_gap_of_this_process_s_own_was_not_ended_by_it() -> None:
     assert told == [LowMark(2, 4), LowMark(2, 3)]
 
 
+def test_a_last_word_of_this_process_s_own_counts_no_time_less() -> None:
+    """It has not counted the time that it ended."""
+    marks = Marks(Unfinished(), "1;me-")
+    marks.assigned([A], {A: UnfinishedGap(2, 5, 3, "1;me-7;", 2)})
+    assert marks.of({A: Piece(1, 5, [], 0)}) == {A: LowMark(2, 4)}
+
+
 def test_marks_that_have_risen_are_told_at_most_so_often_and_at_once_at_the_end() -> None:
     unfinished = Unfinished()
     marks = Marks(unfinished, "1;me-")

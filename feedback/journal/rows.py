@@ -104,6 +104,8 @@ class RequestRow:
     own_fingerprint: bool = False
     keeps_payload: bool = False
     """A row that is changed keeps its own payload, with its headers and what its fingerprint is."""
+    lost_claims: int = 0
+    """Owners in a row that were lost with it, perhaps while it ran."""
 
     def status(self, at: datetime, *, tell_fingerprint: bool = True) -> StatusFields:
         """What it says as it stands since `at`.

@@ -33,7 +33,7 @@ COLUMNS = (
 # What is finished for good leaves these as they are by default, and a column costs.
 OPEN_COLUMNS = (
     *COLUMNS, "used", "not_before", "due_at", "window_start", "coalesce_key", "superseded_by",
-    "status_ttl", "own_fingerprint",
+    "status_ttl", "own_fingerprint", "lost_claims",
 )  # fmt: skip
 TYPES = (
     "text", "text", "text", "text", "int4", "int4", "int4", "bytea", "jsonb", "text",
@@ -42,6 +42,7 @@ TYPES = (
 )  # fmt: skip
 OPEN_TYPES = (
     *TYPES, "int4", "timestamptz", "timestamptz", "timestamptz", "text", "text", "int4", "bool",
+    "int4",
 )  # fmt: skip
 CLOSED = frozenset({State.DONE, State.REJECTED})
 _NAMES = tuple(name for name in OPEN_COLUMNS if name != "due_at")
@@ -101,7 +102,7 @@ class JournalWriter:
                         (
                             *_values(row), row.used, row.not_before, row.not_before,
                             row.window_start, row.coalesce_key, row.superseded_by,
-                            row.status_ttl, row.own_fingerprint,
+                            row.status_ttl, row.own_fingerprint, row.lost_claims,
                         )
                     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from feedback.contract.cloudevents import is_structured
 from feedback.contract.envelope import JSON
 from feedback.contract.headers import OURS, headers_for
 from feedback.contract.lost_starts import LOST, lost_reason
-from feedback.contract.record import HEADERS, Headers
+from feedback.contract.record import HEADERS, Headers, may_have_begun
 from feedback.contract.states import (
     DUPLICATE,
     FOLLOW_UP,
@@ -66,7 +66,19 @@ def row_of(task: Task, now: datetime) -> RequestRow:
         row.status_ttl = None if task.handler is None else task.handler.status_ttl
         row.own_fingerprint = not task.tells_fingerprint
         row.keeps_payload = task.keeps_payload
+        row.lost_claims = _lost_claims(task)
     return row
+
+
+def _lost_claims(task: Task) -> int:
+    """What whoever knows its type has to know: it may have been begun, and not here.
+
+    Many who do not know it may have been lost with it, and it was not to blame: one is told.
+    """
+    if task.handler is not None:
+        return 0
+    before = 0 if task.stored is None else task.stored.lost_claims
+    return int(before > 0 or may_have_begun(task.record))
 
 
 def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> RequestRow:

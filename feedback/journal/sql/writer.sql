@@ -14,7 +14,8 @@ FROM {schema}.requests WHERE id = ANY (string_to_array(%s, E'\x1f'))
 -- asks is taken over.
 UPDATE {schema}.requests r
 SET state = %(state)s, code = %(code)s, attempt = %(attempt)s, used = %(used)s, run = %(run)s,
-    crashes = %(crashes)s, lost_claims = 0, fingerprint = coalesce(%(fingerprint)s, fingerprint),
+    crashes = %(crashes)s, lost_claims = %(lost_claims)s,
+    fingerprint = coalesce(%(fingerprint)s, fingerprint),
     result = %(result)s, error = %(error)s, reason = %(reason)s, key = %(key)s,
     payload = CASE WHEN %(keeps_payload)s THEN payload ELSE %(payload)s END,
     headers = CASE WHEN %(keeps_payload)s THEN (

@@ -8,6 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from feedback.contract.record import read_again
+from processing import App
 from processing.ipc.frames import Suspect
 from tests.support.executor import chunk_run
 from tests.support.queue import FAR, Queue
@@ -94,6 +96,33 @@ def test_a_row_that_was_lost_with_its_owner_is_not_entered_again_where_it_must_n
     queue.run(queue.record("a", kind, {}))
     assert [name for name, _ in ran] == ["b", "a"]
     assert queue.told("a")["state"] == "done"
+
+
+def test_a_version_that_does_not_know_the_type_keeps_that_it_may_have_been_begun(
+    queue: Queue, ran: list[Any]
+) -> None:
+    """A message that is read again, and rows: what was lost, what was given back."""
+    queue.run(*(queue.record(name, "unique", {}, ce_notbefore=FAR) for name in ("c", "d")))
+    queue.claimed("c")
+    newer, newest = queue.app, queue.executor
+    queue.app = App()
+    queue.app.handler("other")(lambda payload: None)
+    queue.app.start_worker()
+    queue.executor = queue.another(queue.url)
+    queue.run(
+        read_again(queue.record("a", "unique", {})),
+        read_again(queue.record("b", "unique", {}), begun=False),
+        *queue.claimed("c", "d"),
+    )
+    assert set(queue.rows().values()) == {("waiting", "unknown_type")}
+    queue.again("a", "b", "c", "d")
+    queue.executor.close()
+    queue.app.stop_worker()
+    queue.app, queue.executor = newer, newest
+    queue.again("a", "b", "c", "d")
+    assert sorted(name for name, _ in ran) == ["b", "d"]
+    refused = ("failed", "instance_died")
+    assert (queue.rows()["a"], queue.rows()["c"]) == (refused, refused)
 
 
 def test_an_owner_that_is_not_lost_after_all_enters_nothing_anew(

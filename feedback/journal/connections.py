@@ -32,6 +32,9 @@ _SERVER_SIDE: Final = {
 Settings of the session and no start-up options, which poolers refuse; through a Unix socket they
 are ignored."""
 
+_FORMS: Final = {"DateStyle": "ISO"}
+"""Whatever the database or the role has: psycopg reads times in no other form."""
+
 
 def open_connection(
     url: str,
@@ -61,7 +64,7 @@ def open_connection(
         tcp_user_timeout=_USER_TIMEOUT * 1000,
     )
     wanted = {name: f"{_milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
-    settings = _SERVER_SIDE | wanted
+    settings = _SERVER_SIDE | _FORMS | wanted
     try:
         connection.execute(
             "SELECT set_config(name, value, false)"

@@ -224,6 +224,7 @@ class EffectExternal:
                 task.end(Outcome(State.IN_DOUBT, HANDLER_ERROR, error=why))
             return False
         try:
+            session.put_back()
             self._write_final(task, chunk.token, chunk)
         except (Overtaken, psycopg.Error) as error:
             session.rollback()

@@ -37,6 +37,11 @@ _RELEASE = (
 """Deferred constraints are tried and put back as they were: with what their triggers did, they come
 again at COMMIT, and which of them are deferred stays as the schema, or the handler, says."""
 _BACK = b"ROLLBACK TO SAVEPOINT oncepool; RELEASE SAVEPOINT oncepool"
+_PUT_BACK_LOCAL = b"SET LOCAL client_encoding TO 'UTF8'; SET LOCAL DateStyle TO 'ISO'"
+_PUT_BACK = b"SET client_encoding TO 'UTF8'; SET DateStyle TO 'ISO'"
+"""What a handler may have changed and the journal's statements rely on: rows are made here as bytes
+in UTF-8, which the server would read as something else, and psycopg reads no other times. The
+server reports every change of both, so that all is well is known without asking."""
 
 
 class CommitUnclear(psycopg.OperationalError):
@@ -185,6 +190,11 @@ class Session:
         """Starts a transaction."""
         self._send(_BEGIN)
 
+    def put_back(self) -> None:
+        """Undoes for the journal's rows what a handler's SET LOCAL said of how they are read."""
+        if not self._reads_as_made:
+            self._send(_PUT_BACK_LOCAL)
+
     def commit(self) -> None:
         """Commits. Raises CommitUnclear where nobody can say whether it landed."""
         try:
@@ -193,6 +203,7 @@ class Session:
             if outage_of(error, connected=not self.lost, committing=True) is Outage.UNCLEAR:
                 raise CommitUnclear(str(error)) from error
             raise
+        self._put_back_for_good()
         if result.command_status != b"COMMIT":
             raise psycopg.errors.InFailedSqlTransaction("COMMIT ended in a rollback")
 
@@ -201,6 +212,7 @@ class Session:
         if not self.lost:
             with contextlib.suppress(psycopg.Error):
                 self._send(b"ROLLBACK")
+            self._put_back_for_good()
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[None]:
@@ -263,6 +275,24 @@ class Session:
         Raises OperationalError where it does not go.
         """
         end_backends(self.connection, [backend], timeout)
+
+    @property
+    def _reads_as_made(self) -> bool:
+        pgconn = self.connection.pgconn
+        return pgconn.parameter_status(b"client_encoding") == b"UTF8" and (
+            pgconn.parameter_status(b"DateStyle") or b""
+        ).startswith(b"ISO")
+
+    def _put_back_for_good(self) -> None:
+        """After a transaction: a handler's SET without LOCAL ends with it, or so does the session.
+
+        Raises nothing, as what was committed stays so.
+        """
+        if not self._reads_as_made:
+            try:
+                self._send(_PUT_BACK)
+            except psycopg.Error:
+                self.drop()
 
     def _send(self, statement: bytes) -> pq.abc.PGresult:
         connection = self.connection

@@ -81,6 +81,7 @@ class Transaction:
         chunk.clear()
         if late:
             session.begin()
+        session.put_back()
         for task in ran:
             (fate.plain if is_plain(task) else fate.ended).append(task)
         now = datetime.now(UTC)

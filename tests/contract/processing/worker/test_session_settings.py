@@ -1,10 +1,12 @@
-"""What a database, the environment or a URL say of a session changes nothing."""
+"""What a database, the environment, a URL or a handler say of a session changes nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+import pytest
 
 from processing import App, Request
 from stack import Stack
@@ -30,3 +32,50 @@ def test_an_id_is_the_same_in_every_encoding(stack: Stack, schema: str) -> None:
     assert bench.effects() == ["ünï"]
     found = f"SELECT result, convert_from(key, 'UTF8') FROM {schema}.requests"
     assert bench.query(found) == [("é", "ü")]
+
+
+@pytest.fixture
+def setting(stack: Stack, schema: str) -> Iterator[Bench]:
+    """Its handlers run what is sent to them, and keep the request's id as an effect."""
+    app = App()
+
+    def run(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> Any:
+        tx.execute(f"INSERT INTO {schema}.effects VALUES (%s)", (request.id,))
+        if payload:
+            tx.execute(payload)
+        return {"says": "é"}
+
+    app.handler("pay")(run)
+    app.handler("charge", effect="external")(run)
+    with psycopg.connect(stack.database, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {schema}.effects (id text)".encode())
+    bench = Bench(app, stack.database, schema)
+    yield bench
+    bench.executor.close()
+    bench.app.stop_worker()
+
+
+@pytest.mark.parametrize("scope", ["LOCAL", "SESSION"])
+def test_what_a_handler_sets_changes_no_row(setting: Bench, scope: str) -> None:
+    """Neither that of its own request nor those that follow, in its transaction and after it."""
+    said = f"SET {scope} client_encoding TO latin1; SET {scope} DateStyle TO German"
+    sent = [("é1", "pay", said), ("é2", "pay", ""), ("é3", "charge", said), ("é4", "charge", "")]
+    for _ in range(2):
+        setting.run(*(setting.record(*one) for one in sent))
+        for name, kind, payload in sent:
+            setting.run(setting.record(name, kind, payload))
+    names = [name for name, *_ in sent]
+    assert setting.rows() == dict.fromkeys(names, ("done", "ok"))
+    assert setting.effects() == names
+    found = f"SELECT DISTINCT result->>'says' FROM {setting.schema}.requests"
+    assert setting.query(found) == [("é",)]
+    assert len(setting.backends) == 1
+
+
+def test_a_session_s_own_form_of_times_does_not_matter(setting: Bench) -> None:
+    setting.executor.close()
+    setting.executor = setting.another(f"{setting.url}?options=-cDateStyle%3DGerman")
+    for _ in range(2):
+        setting.run(setting.record("a", "pay", ""))
+    assert (setting.rows(), setting.effects()) == ({"a": ("done", "ok")}, ["a"])
+    assert setting.state("a") == ("done", "ok")

@@ -215,7 +215,7 @@ class EffectExternal:
         Then what the handler did there is undone, so a result is none.
         """
         session = self._session
-        if task.outcome is not DONE or not session.in_transaction:
+        if session.lost_by_handler() or task.outcome is not DONE or not session.in_transaction:
             session.rollback()
             if (error := session.failures.last) is not None and is_stale_plan(error):
                 session.drop()  # the next one would be in doubt for the same reason

@@ -208,10 +208,14 @@ class Session:
             raise psycopg.errors.InFailedSqlTransaction("COMMIT ended in a rollback")
 
     def rollback(self) -> None:
-        """Rolls back what is open; a lost connection has nothing open."""
-        if not self.lost:
-            with contextlib.suppress(psycopg.Error):
-                self._send(b"ROLLBACK")
+        """Rolls back what is open; a connection that cannot do that is dropped."""
+        if self.lost:
+            return
+        try:
+            self._send(b"ROLLBACK")
+        except psycopg.Error:
+            self.drop()
+        else:
             self._put_back_for_good()
 
     @contextlib.contextmanager

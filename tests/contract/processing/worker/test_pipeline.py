@@ -15,6 +15,16 @@ from stack import Stack
 from tests.support.executor import Bench
 
 ran: Counter[str] = Counter()
+kept: list[Any] = []
+"""Pipelines that a handler entered and never left."""
+
+
+def left_open(payload: Any, tx: psycopg.Cursor[Any]) -> None:
+    pipeline = tx.connection.pipeline()
+    pipeline.__enter__()
+    kept.append(pipeline)
+    if payload.get("raise"):
+        raise RuntimeError
 
 
 def make_app(schema: str) -> App:
@@ -49,6 +59,7 @@ def make_app(schema: str) -> App:
             pipeline.sync()
         return row
 
+    app.handler("left open", effect="external")(left_open)
     return app
 
 
@@ -160,3 +171,14 @@ def test_it_is_for_handlers_of_one_request_that_take_tx() -> None:
         app.batch_handler("b", pipeline=True)(lambda requests, tx: None)
     with pytest.raises(RegistrationError, match="goes through `tx`"):
         app.handler("c", pipeline=True, effect="none")(lambda payload: None)
+
+
+@pytest.mark.parametrize("payload", [{}, {"raise": True}])
+def test_one_that_is_left_open_is_the_end_of_its_own_call_alone(
+    bench: Bench, payload: dict[str, Any]
+) -> None:
+    bench.run(bench.record("a", "left open", payload))
+    bench.run(bench.record("b", "own", {}))
+    assert bench.rows() == {"a": ("in_doubt", "handler_error"), "b": ("done", "ok")}
+    assert bench.state("a") == ("in_doubt", "handler_error")
+    kept.clear()

@@ -36,6 +36,7 @@ from processing.handlers.stopping import STOPPING
 from processing.logs import BoundLogger
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
+from processing.worker.forks import FORK_GUARD
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import (
     ResultLog,
@@ -339,7 +340,10 @@ class EffectExternal:
     ) -> tuple[Done | NotDone | Unknown | None, bytes | None]:
         """What the check of a request says, None where it fails; beside Done the result as JSON."""
         try:
-            return handler.call_check(task.request())
+            answer = handler.call_check(task.request())
+            FORK_GUARD.check()
+            return answer
         except BaseException as error:  # noqa: BLE001 - a check that fails has not found out
+            FORK_GUARD.check(error)
             self._log.error("check failed", request_id=task.envelope.id, error=describe(error))
             return None, None

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from pydantic import BaseModel, field_validator
 
-from processing import App, Request
+from processing import App, Done, Request
 
 app = App()
 
@@ -92,6 +92,18 @@ def fragile(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[A
         KEPT.clear()
         raise
     return os.getpid()
+
+
+def forks(request: Request[dict[str, str]]) -> Done:
+    """Finds out that it was done, and by which process."""
+    fork(request.payload["do"])
+    return Done(os.getpid())
+
+
+@app.handler("fragile.call", effect="external", check=forks, timeout=30)
+def fragile_call(payload: dict[str, str]) -> int:
+    """Leaves a doubt."""
+    raise RuntimeError(payload["do"])
 
 
 class Read(BaseModel):

@@ -227,6 +227,22 @@ def test_a_process_that_a_handler_forks_does_not_go_on_as_the_worker(make: Make,
     assert workers.pids == before
 
 
+@pytest.mark.parametrize("do", ["fork exit", "fork return"])
+def test_nor_does_one_that_a_check_forks(make: Make, do: str) -> None:
+    workers = make()
+    workers.start()
+    before = workers.pids
+    workers.submit("call", do=do, kind="fragile.call")
+    workers.finish()
+    assert workers.states() == {"call": ("in_doubt", "handler_error")}
+    workers.submit("call", do=do, kind="fragile.call")
+    workers.submit("next")
+    workers.finish()
+    assert workers.states() == dict.fromkeys(["call", "next"], ("done", "ok"))
+    found = f"SELECT result FROM {workers.schema}.requests WHERE id = 'call'"
+    assert [workers.query(found), workers.pids] == [[(pid,) for pid in before], before]
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; one that nobody has reaped yet does not."""
     try:

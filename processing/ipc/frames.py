@@ -131,6 +131,8 @@ class WorkerReady(NamedTuple):
     """Type -> the handler's `max_at_once`, where it has one."""
     decoded: list[str]
     """Topics whose messages only the app's decoders can read."""
+    pure_once: tuple[str, ...]
+    """Types of pure computation that must not be run again by themselves."""
 
 
 class Returned(NamedTuple):
@@ -247,6 +249,8 @@ class Park(NamedTuple):
     """Of suspects, the dead workers' database backends, to be gone before."""
     limited: bool = False
     """For the limits of their types; else because this instance stops."""
+    pure_once: tuple[str, ...] = ()
+    """Types that leave no row when they are done, and must not be run again by themselves."""
 
 
 class Refuse(NamedTuple):

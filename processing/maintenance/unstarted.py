@@ -18,7 +18,7 @@ from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.counts import Count
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.headers import reply_channel
-from feedback.contract.record import HEADERS, TOPIC, VALUE, Record, may_have_begun
+from feedback.contract.record import HEADERS, TOPIC, VALUE, Record, is_read_again, may_have_begun
 from feedback.contract.states import DATABASE_UNAVAILABLE, SHUTDOWN, DeadLetterReason, State
 from feedback.contract.times import moment
 from feedback.errors import Malformed
@@ -57,6 +57,8 @@ class UnstartedRecords(NamedTuple):
     """Of suspects, the dead workers' database backends, which must be gone first."""
     limited: bool = False
     """For the limits of their types; else because this instance stops."""
+    pure_once: Collection[str] = ()
+    """Types that leave no row when they are done, and must not be run again by themselves."""
 
 
 @dataclass(slots=True)
@@ -119,9 +121,15 @@ class Parking:
 
 
 def parking(
-    records: Sequence[Record], lost: Sequence[tuple[int, int]], decoded: Collection[str] = ()
+    records: Sequence[Record],
+    lost: Sequence[tuple[int, int]],
+    decoded: Collection[str] = (),
+    pure_once: Collection[str] = (),
 ) -> Parking:
-    """Sorts records; of suspects `lost` says how many starts each had, and how many crashed."""
+    """Sorts records; of suspects `lost` says how many starts each had, and how many crashed.
+
+    What is read again of the types `pure_once` counts as begun: it may even be done.
+    """
     result = Parking()
     for record, starts in zip(records, lost or [(0, 0)] * len(records), strict=True):
         try:
@@ -132,7 +140,8 @@ def parking(
             result.rest.append(record)
             continue
         result.records[envelope.id] = record
-        result.parcels.append(_parcel(record, envelope, *starts))
+        unsure = is_read_again if envelope.type in pure_once else may_have_begun
+        result.parcels.append(_parcel(record, envelope, *starts, begun=unsure(record)))
     return result
 
 
@@ -164,12 +173,14 @@ def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> l
     ]
 
 
-def _parcel(record: Record, envelope: Envelope, run: int, crashes: int) -> ParkedRequest:
+def _parcel(
+    record: Record, envelope: Envelope, run: int, crashes: int, *, begun: bool
+) -> ParkedRequest:
     e, due, pairs = envelope, envelope.options.not_before, record[HEADERS] or []
     if is_structured(dict(pairs).get("content-type")):
         pairs = list(unfold(dict(pairs), record[VALUE])[0].items())
     return ParkedRequest(
         e.id, e.type, e.topic, e.partition, e.offset, moment(e.exact_time),
         None if due is None else moment(due), run, crashes, e.key,
-        e.options.reference, e.payload, headers_json(pairs), may_have_begun(record),
+        e.options.reference, e.payload, headers_json(pairs), begun,
     )  # fmt: skip

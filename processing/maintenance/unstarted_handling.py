@@ -127,7 +127,7 @@ class UnstartedHandling:
     def _park(self, connection: Connection, part: UnstartedRecords, done: ParkResult) -> None:
         reporting = self._reporting
         end_backends(connection, part.backends)
-        found = parking(part.records, part.lost, part.decoded)
+        found = parking(part.records, part.lost, part.decoded, part.pure_once)
         parked = park(
             connection, found.parcels, part.code,
             schema=self._schema, results=self._results, result=done,

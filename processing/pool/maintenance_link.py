@@ -78,6 +78,8 @@ class MaintenanceLink:
         """Whether the database was reached when it was last looked at."""
         self.decoded: list[str] = []
         """Topics whose messages only user code can read."""
+        self.pure_once: tuple[str, ...] = ()
+        """Types that leave no row when they are done, and must not be run again by themselves."""
         self._parts: dict[int, _Part] = {}
         """What it was given to refuse or park and has not answered for yet."""
         self._last_part = 0
@@ -162,7 +164,8 @@ class MaintenanceLink:
         `limited`: for the limits of their types; else because this instance stops.
         """
         for some in _portions(records):
-            self._give(Park(self._next_part(), code, some, self.decoded, [], [], limited))
+            part = self._next_part()
+            self._give(Park(part, code, some, self.decoded, [], [], limited, self.pure_once))
 
     def park_suspects(
         self,
@@ -174,7 +177,12 @@ class MaintenanceLink:
             backends = list(dict.fromkeys(b for _, _, found in some for b in found))
             records = [record for record, _, _ in some]
             starts = [started for _, started, _ in some]
-            self._give(Park(self._next_part(), code, records, self.decoded, starts, backends))
+            self._give(
+                Park(
+                    self._next_part(), code, records, self.decoded, starts, backends,
+                    pure_once=self.pure_once,
+                )
+            )  # fmt: skip
 
     def _next_part(self) -> int:
         self._last_part += 1

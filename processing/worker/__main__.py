@@ -160,7 +160,11 @@ class _Worker:
 def _ready(app: App) -> WorkerReady:
     most = {name: handler.max_at_once for name, handler in app.handlers.items()}
     limited = {kind: n for kind, n in most.items() if n is not None}
-    return WorkerReady(list(most), limited, list(app.decoders))
+    pure_once = tuple(
+        name for name, handler in app.handlers.items()
+        if handler.effect == "none" and not handler.redelivery
+    )  # fmt: skip
+    return WorkerReady(list(most), limited, list(app.decoders), pure_once)
 
 
 def resident_bytes() -> int:

@@ -155,3 +155,9 @@ def marked(payload: dict[str, str]) -> str:
 def fragile_marked(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
     """Leaves one row."""
     tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
+
+
+@app.handler("fragile.sum", effect="none", redelivery=False)
+def fragile_sum(payload: dict[str, str]) -> None:
+    """Computes nothing, and must not do so twice."""
+    harm(payload["do"])

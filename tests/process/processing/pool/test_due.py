@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from feedback.contract.record import read_again
 from feedback.journal.claims import LEASE
 from processing.ipc.frames import LimitsFound
 from tests.support.waiting import eventually
@@ -222,10 +223,14 @@ def test_paused_types_are_given_back_and_parked(make: Make, rows: WaitingRows) -
     workers = make()
     workers.start()
     pool = workers.supervisor._pool
-    pool.limit(LimitsFound(1, None, {}, ["fragile"]))
+    pool.limit(LimitsFound(1, None, {}, ["fragile", "fragile.sum"]))
     workers.submit("fresh")
+    workers.submit("sum", kind="fragile.sum")
+    # Of pure computation nobody knows whether it is done.
+    again = read_again(workers.record("sum again", "", "fragile.sum"), begun=False)
+    workers.supervisor.submit([again])
     add(rows, workers, "due")
-    workers.until(lambda: workers.supervisor.in_hand == 0 and len(workers.states()) == 2)
+    workers.until(lambda: workers.supervisor.in_hand == 0 and len(workers.states()) == 4)
     # Others are claimed meanwhile.
     payload = orjson.dumps({"table": workers.table, "do": ""})
     rows.add("other", type="fragile.batch", payload=payload)
@@ -236,3 +241,5 @@ def test_paused_types_are_given_back_and_parked(make: Make, rows: WaitingRows) -
     assert rows.query(f"SELECT count(token)::int FROM {rows.schema}.requests") == [(0,)]
     pool.limit(LimitsFound(2, None, {}, []))
     workers.until(lambda: done(workers) == {"fresh", "due", "other"})
+    ended = {"sum": ("done", "ok"), "sum again": ("failed", "instance_died")}
+    workers.until(lambda: {name: workers.status(name) for name in ended} == ended)

@@ -67,6 +67,9 @@ def test_what_is_no_request_here_is_left_over() -> None:
 def test_what_may_have_been_begun_brings_that() -> None:
     records = [message("a"), read_again(message("b")), read_again(message("c"), begun=False)]
     assert [parcel.begun for parcel in parking(records, []).parcels] == [False, True, False]
+    # Who had it may have done it: pure computation leaves no row that would tell.
+    found = parking(records, [], pure_once=["pay"])
+    assert [parcel.begun for parcel in found.parcels] == [False, True, True]
 
 
 def test_suspects_bring_their_starts_and_crashes() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.proxy import KafkaFrames, KafkaProxy, Proxy, is_offset_commit
+from tests.support.proxy import KafkaFrames, KafkaProxy, Proxy, commit_after, is_offset_commit
 from tests.support.waiting import eventually
 
 
@@ -85,3 +85,10 @@ def test_of_a_broker_the_answer_with_the_request_s_number_is_lost(echo: socket.s
         client.sendall(struct.pack(">ii", 4, 7))
         assert client.recv(100) == b""
         assert wish.fulfilled.is_set()
+
+
+def test_a_commit_fits_once_its_statement_was_said() -> None:
+    fits = commit_after(b"INSERT")
+    said = [b"COMMIT", b"UPDATE", b"COMMIT", b"INSERT", b"UPDATE", b"COMMIT"]
+    assert [fits(request) for request in said] == [False] * 5 + [True]
+    assert commit_after(b"INSERT")(b"INSERT; COMMIT")

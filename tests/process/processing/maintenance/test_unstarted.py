@@ -22,9 +22,12 @@ from processing.ipc.frames import (
 )
 from stack import Stack
 from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
-from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy, commit_after
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
+
+PARK = b".requests ("
+"""In the statement that parks, and in no other of these tests."""
 
 
 def message(number: int, *headers: tuple[str, bytes | None], name: str | None = None) -> Record:
@@ -213,7 +216,7 @@ def test_what_was_parked_is_not_refused_where_the_answer_was_lost(
         f"ALTER TABLE {rows.schema}.requests ADD CONSTRAINT no_7 CHECK (id <> 'r-7' OR run > 0)"
     )
     maintenance = ready(database_url=through)
-    proxy.lose_answer(b"COMMIT")
+    proxy.wish(commit_after(PARK))
     maintenance.send(Park(1, "parked", [message(n) for n in range(8)], [], [], []))
 
     eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 8)
@@ -233,15 +236,7 @@ def test_what_may_be_parked_is_not_refused_while_the_database_is_away(
     statuses: RedisStatusStore,
 ) -> None:
     maintenance = ready(database_url=through)
-    written: list[bytes] = []
-
-    def ends_the_park(request: bytes) -> bool:
-        """Not whatever else is committed at a start."""
-        if b".requests (" in request:
-            written.append(request)
-        return bool(written) and b"COMMIT" in request
-
-    proxy.wish(ends_the_park, cut=True)
+    proxy.wish(commit_after(PARK), cut=True)
     maintenance.send(Park(1, "parked", [message(1)], [], [], []))
 
     eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 1)

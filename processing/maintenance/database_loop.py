@@ -16,9 +16,7 @@ import psycopg
 from feedback.backoff import Breaker
 from feedback.contract.counts import AnyCounts
 from feedback.journal.database_errors import Outage, outage_of
-from feedback.journal.housekeeping import (
-    add_counters,
-)
+from feedback.journal.housekeeping import add_counters
 from feedback.status.status import StatusWrite
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import EndCalls, Frame

@@ -25,7 +25,7 @@ from psycopg import sql
 
 from consumer.admin.lag import group_lag
 from consumer.config.settings import Settings
-from feedback import Client, Status
+from feedback import Client, DeliveryFailed, Status
 from feedback.journal.migrations import migrate
 from processing.cluster.instances import connect, instances
 from stack import Stack
@@ -307,6 +307,13 @@ class Callers:
             time.sleep(0.01)  # a steady flow, not all that goes
 
     def call(self, id: str) -> Status:
+        """Calls; once more under the same id where the broker did not confirm the message."""
+        try:
+            return self._call(id)
+        except DeliveryFailed:
+            return self._call(id)
+
+    def _call(self, id: str) -> Status:
         return self._bench.client.call(
             "effect",
             {"table": self._bench.table},

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from bisect import bisect
+from collections.abc import Callable
+from functools import cache
+from itertools import accumulate
+from typing import TypeAlias
 
 from tests.model.group import BATCH, World
 from tests.model.member import Process
+
+Happening: TypeAlias = Callable[[World, random.Random, Process], None]
 
 TRANSIENT = (
     *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
@@ -17,14 +23,20 @@ TRANSIENT = (
 """Errors that a commit may be answered with, whatever the group thinks of it."""
 
 
-def step(world: World, but: Sequence[str] = ()) -> str:
-    """One random thing happens, other than those named; returns what."""
+def step(world: World, but: tuple[str, ...] = ()) -> None:
+    """One random thing happens, other than those named."""
+    happenings, upto = _choices(but, finish=world.read_again)
+    chosen = bisect(upto, world.random.random() * upto[-1], 0, len(upto) - 1)
+    happenings[chosen](world, world.random, world.random.choice(world.processes))
+
+
+@cache
+def _choices(but: tuple[str, ...], *, finish: bool) -> tuple[list[Happening], list[float]]:
+    """What may happen, and how often as running sums."""
     choices = {what: often for what, often in HAPPENINGS.items() if what.__name__ not in but}
-    if world.read_again:
+    if finish:
         choices[_finish] = 10
-    [happen] = world.random.choices(list(choices), list(choices.values()))
-    happen(world, world.random, world.random.choice(world.processes))
-    return happen.__name__.lstrip("_")
+    return list(choices), list(accumulate(choices.values()))
 
 
 def _produce(world: World, choose: random.Random, _process: Process) -> None:
@@ -44,7 +56,10 @@ def _land(world: World, choose: random.Random, _process: Process) -> None:
 
 def _break(world: World, choose: random.Random, _process: Process) -> None:
     if world.requests:
-        world.break_connection(choose.choice(world.requests))
+        request = choose.choice(world.requests)
+        if not request.answered:
+            world.count("a connection breaks with a commit on it")
+        world.break_connection(request)
 
 
 def _fail(world: World, choose: random.Random, _process: Process) -> None:
@@ -69,38 +84,49 @@ def _complete(world: World, choose: random.Random, _process: Process) -> None:
 
 def _rebalance(world: World, _choose: random.Random, _process: Process) -> None:
     if world.target is None:
+        world.count("a rebalance without a cause")
         world.rebalance()
 
 
-def _freeze(_world: World, _choose: random.Random, process: Process) -> None:
+def _freeze(world: World, _choose: random.Random, process: Process) -> None:
+    if process.alive:
+        world.count("a member goes on" if process.frozen else "a member is frozen")
     process.frozen = not process.frozen
 
 
 def _kill(world: World, _choose: random.Random, process: Process) -> None:
+    if process.alive:
+        world.count("a member is killed")
     world.kill(process)
 
 
-def _stop(_world: World, _choose: random.Random, process: Process) -> None:
+def _stop(world: World, _choose: random.Random, process: Process) -> None:
     if process.runs and not process.fatal:
+        world.count("a member is stopped")
         process.stop()
 
 
 def _abandon(world: World, _choose: random.Random, _process: Process) -> None:
     for process in world.processes:
         if process.stopping and process.runs:
+            if process.commit.open_since is not None:
+                world.count("an open commit is given up")
             process.abandon()
 
 
 def _start(world: World, _choose: random.Random, _process: Process) -> None:
     if len(world.processes) < 6:
+        world.count("a member joins")
         world.start()
 
 
 def _reads(world: World, _choose: random.Random, _process: Process) -> None:
     world.read_fails = not world.read_fails
+    if world.read_fails:
+        world.count("committed offsets cannot be read")
 
 
-HAPPENINGS: dict[Callable[[World, random.Random, Process], None], float] = {
+HAPPENINGS: dict[Happening, float] = {
     _turn: 45,
     _land: 25,
     _produce: 10,

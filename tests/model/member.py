@@ -93,20 +93,21 @@ class Process:
 
     def poll(self, most: int) -> None:
         """Serves what waits, as one poll does, then takes records."""
-        self._rebalance()
+        if self.pending:
+            self._rebalance()
         while self.breaks:
             self.breaks -= 1
             self.commit.connection_lost()
         while self.answers:
             self.act(self.commit.answered(self.answers.pop(0)))
         records: list[Record] = []
-        for place, position in list(self.positions.items()):
-            if self.stopping:
-                break
+        for place, position in self.positions.items():
             upto = min(self.world.ends[place], position + most)
-            records += [self.world.record(place, offset) for offset in range(position, upto)]
-            self.positions[place] = upto
-        self.commit.polled(self.assignment.take(records).runs)
+            if upto > position and not self.stopping:
+                records += [self.world.record(place, offset) for offset in range(position, upto)]
+                self.positions[place] = upto
+        if records:
+            self.commit.polled(self.assignment.take(records).runs)
 
     def _rebalance(self) -> None:
         while self.pending:

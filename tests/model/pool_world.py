@@ -36,6 +36,8 @@ BEGIN = 1000.0
 BURST = 200
 """Enough for a second chunk to a busy worker."""
 TIMEOUT = 3.0
+AT_ONCE = 8
+"""Things that a worker does in a round, once there are no faults any more."""
 NO_LIMITS = LimitsFound(0, None, {}, [])
 
 
@@ -48,24 +50,24 @@ class Job:
     """A chunk as its worker has it."""
 
     frame: RunChunk
-    recalled: set[int] = field(default_factory=set)
-    started: list[int] = field(default_factory=list)
-    ended: set[int] = field(default_factory=set)
+    begun: int = 0
+    """So many were started, the first ones first."""
+    upto: int = 0
+    """What comes after so many was recalled."""
+    open: list[int] = field(default_factory=list)
+    """Started, and in no transaction that has ended."""
     returned: list[int] = field(default_factory=list)
     unclear: list[int] = field(default_factory=list)
     left: set[bytes] = field(default_factory=set)
     """Keys of what is unclear or was given back."""
 
-    @property
-    def open(self) -> list[int]:
-        """Started, and in no transaction that has ended."""
-        return [i for i in self.started if i not in self.ended]
+    def __post_init__(self) -> None:
+        self.upto = len(self.frame.records)
 
     @property
-    def unstarted(self) -> list[int]:
+    def unstarted(self) -> range:
         """What may be recalled."""
-        taken = self.recalled | set(self.started)
-        return [i for i in range(len(self.frame.records)) if i not in taken]
+        return range(self.begun, self.upto)
 
 
 @dataclass
@@ -85,10 +87,11 @@ class SimWorker:
 class World:
     """One schedule."""
 
-    def __init__(self, seed: int, pool: type[Pool] = Pool) -> None:
-        """`pool`: a test of this world may give one with a fault."""
+    def __init__(self, seed: int, *, tracing: bool = False) -> None:
+        """`tracing`: `trace` tells what happens."""
         self.rng = random.Random(seed)
-        self.pool = pool(self.settings())
+        self.tracing = tracing
+        self.pool = Pool(self.settings())
         self.now = BEGIN
         self.workers: dict[int, SimWorker] = {}
         self.faults = True
@@ -116,7 +119,7 @@ class World:
             match action:
                 case Spawn(number):
                     self.workers[number] = SimWorker(number)
-                    self.say(f"spawn {number}")
+                    self.say("spawn {}", number)
                 case Send(number, frame):
                     self.sent(number, frame)
                 case Signal(number, what):
@@ -128,9 +131,10 @@ class World:
         """A frame is on its way; what is unclear may only be sent as a suspect."""
         worker = self.workers.get(number)
         if isinstance(frame, RunChunk):
-            offsets = [r[OFFSET] for r in frame.records]
-            self.say(f"send {frame.number} to {number}: {offsets} {frame.suspect}")
-            for record in frame.records:
+            if self.tracing:
+                offsets = [r[OFFSET] for r in frame.records]
+                self.say("send {} to {}: {} {}", frame.number, number, offsets, frame.suspect)
+            for record in frame.records if self.must_suspect else ():
                 if (tokens := self.must_suspect.get(self.name(record))) is None:
                     continue
                 known = () if frame.suspect is None else frame.suspect.tokens
@@ -142,7 +146,8 @@ class World:
     def signalled(self, number: int, what: int) -> None:
         """A worker gets a signal: SIGTERM may help, SIGKILL does."""
         worker = self.workers.get(number)
-        self.say(f"signal {what} to {number}")
+        self.happened[f"a request is late: {signal.Signals(what).name}"] += 1
+        self.say("signal {} to {}", what, number)
         if worker is None:
             return
         if what == signal.SIGKILL:
@@ -158,7 +163,7 @@ class World:
                     self.take(worker, worker.to_main.popleft())
 
     def take(self, worker: SimWorker, frame: Returned | Report | str) -> None:
-        self.say(f"from {worker.number}: {frame}")
+        self.say("from {}: {}", worker.number, frame)
         match frame:
             case Returned():
                 self.pool.returned(worker.number, frame)
@@ -229,6 +234,14 @@ class World:
         elif worker.leaving and not worker.to_worker:
             self.ends(worker)
 
+    def work_on(self) -> None:
+        """Every worker does some things."""
+        for worker in list(self.workers.values()):
+            for _ in range(AT_ONCE):
+                self.work(worker)
+                if worker.number not in self.workers or not (worker.jobs or worker.to_worker):
+                    break
+
     def receive(self, worker: SimWorker, frame: ToWorker) -> None:
         match frame:
             case RunChunk():
@@ -250,9 +263,9 @@ class World:
 
     def give_back(self, worker: SimWorker, job: Job) -> None:
         if indices := job.unstarted:
-            job.recalled.update(indices)
+            job.upto = job.begun
             worker.returns += 1
-            worker.to_main.append(Returned(job.frame.number, indices))
+            worker.to_main.append(Returned(job.frame.number, list(indices)))
 
     def advance(self, worker: SimWorker, job: Job) -> None:
         """Starts the next request of a chunk, commits, or reports."""
@@ -273,19 +286,16 @@ class World:
     def start(self, worker: SimWorker, job: Job, index: int) -> None:
         record = job.frame.records[index]
         key = record[KEY]
+        job.begun = index + 1
         if key is not None and key in job.left:
-            job.started.append(index)
-            job.ended.add(index)
             job.returned.append(index)
             return
-        job.started.append(index)
         if self.has_ended(record, job.frame.suspect):
-            job.ended.add(index)
             return
         if job.frame.suspect is not None and job.frame.suspect.verdict is not None:
             self.end_with(record, job.frame.suspect.verdict)
-            job.ended.add(index)
             return
+        job.open.append(index)
         self.must_suspect.setdefault(self.name(record), set()).add(job.frame.token)
         self.check_alone(worker, record)
         worker.running = Running(job.frame.number, index, self.now + TIMEOUT, self.now)
@@ -305,7 +315,7 @@ class World:
         draw = self.rng.random() if self.faults else 1.0
         lost, unclear = draw < 0.05, 0.05 <= draw < 0.15
         if lost or unclear:
-            self.happened["a transaction is lost" if lost else "a COMMIT is unclear"] += 1
+            self.count("a transaction is lost" if lost else "a COMMIT is unclear")
         for index in job.open:
             record = job.frame.records[index]
             if lost:
@@ -317,7 +327,7 @@ class World:
                 self.effect(record)
             if (lost or unclear) and record[KEY] is not None:
                 job.left.add(record[KEY])
-            job.ended.add(index)
+        job.open.clear()
         worker.running = None
 
     def effect(self, record: Record) -> None:
@@ -343,7 +353,7 @@ class World:
 
     def dies(self, worker: SimWorker) -> None:
         """A worker is killed; a transaction that it had open may have landed."""
-        self.happened["a worker dies"] += 1
+        self.count("a worker dies")
         if worker.jobs and self.rng.random() < 0.3:
             for index in worker.jobs[0].open:
                 self.effect(worker.jobs[0].frame.records[index])
@@ -353,7 +363,7 @@ class World:
         del self.workers[worker.number]
         while worker.to_main:
             self.take(worker, worker.to_main.popleft())
-        self.say(f"end of {worker.number}, running {worker.running}")
+        self.say("end of {}, running {}", worker.number, worker.running)
         self.act(self.pool.died(worker.number, "gone", worker.running, self.now))
 
     # What happens
@@ -367,6 +377,7 @@ class World:
         elif draw < 0.5 and alive:
             self.dies(self.rng.choice(alive))
         elif draw < 0.55:
+            self.count("another number of workers")
             self.act(self.pool.resize(self.rng.randint(1, 4)))
         elif draw < 0.62:
             each = self.rng.choice((None, 1, 2))
@@ -374,8 +385,10 @@ class World:
             paused = [kind] if each is None and self.rng.random() < 0.3 else []
             bounds: TypeBounds = (each, None, None, None)
             types = {} if each is None else {kind: bounds}
+            self.count("other limits")
             self.act(self.pool.limit(LimitsFound(0, None, types, paused)))
         elif draw < 0.66:
+            self.count("the database is away")
             self.pool.database(up=False)
             self.give_up(self.pool.take_unstarted())
         elif draw < 0.75:
@@ -394,8 +407,15 @@ class World:
             self.submitted[self.next_offset] = record
         self.pool.submit(records)
 
-    def say(self, line: str) -> None:
-        self.trace.append(f"{self.now:.2f} {line}")
+    def say(self, line: str, *about: object) -> None:
+        """Notes what happens, where somebody reads it: `about` goes into the line's braces."""
+        if self.tracing:
+            self.trace.append(f"{self.now:.2f} {line.format(*about)}")
+
+    def count(self, what: str) -> None:
+        """Something happens that is counted."""
+        self.happened[what] += 1
+        self.say(what)
 
     # Runs
 
@@ -412,13 +432,12 @@ class World:
         self.faults = False
         self.act(self.pool.limit(NO_LIMITS))
         self.pool.database(up=True)
-        for _ in range(40 * (len(self.submitted) + 50)):
+        for round_ in range(40 * (len(self.submitted) + 50)):
             if not self.pool.in_hand:
                 break
-            self.now += 0.5
+            self.now += 0.05 if round_ % 4 else 0.5  # late enough to be recalled, or not
             self.turn()
-            for worker in list(self.workers.values()):
-                self.work(worker)
+            self.work_on()
             self.check()
         self.settled()
 

@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import accumulate
 
 from consumer.intake.events import Place
 from consumer.intake.flow_control import FlowControl
@@ -70,8 +71,8 @@ class Instance(pool_world.World):
     def __init__(self, service: World, number: int) -> None:
         self.service = service
         self.number = number
-        super().__init__(service.random.getrandbits(32))
-        self.now = service.now
+        super().__init__(service.random.getrandbits(32), tracing=service.tracing)
+        self.now, self.happened = service.now, service.happened
         self.flow = FlowControl(BOUND, 1 << 20)
         self.draining = False
         self.want: WantRows | None = None
@@ -91,6 +92,9 @@ class Instance(pool_world.World):
         )
 
     # In other words than the pool's world alone
+
+    def say(self, line: str, *about: object) -> None:
+        self.service.say("instance {}: " + line, self.number, *about)
 
     def name(self, record: Record) -> Hashable:
         return claim_of(record) if is_due(record) else (record[PARTITION], record[OFFSET])
@@ -191,7 +195,7 @@ class Instance(pool_world.World):
             row.token, row.lease_until = (self.number, order), self.service.now + LEASE
             claimed.append((self._record(row, order), _verdict(row)))
         if self.faults and self.rng.random() < 0.1:
-            self.service.happened["claims without an answer"] += 1
+            self.count("a claim's answer is lost")
             self.act(self.pool.new_maintenance())
             return
         self.service.happened["claims"] += 1
@@ -218,7 +222,7 @@ def _verdict(row: Row) -> str | None:
 class World(group.World):
     """One schedule."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, tracing: bool = False) -> None:
         self.now = pool_world.BEGIN
         self.log: dict[Place, list[Record]] = {}
         self.sent: dict[str, Record] = {}
@@ -227,7 +231,7 @@ class World(group.World):
         self.instances: dict[int, Instance] = {}
         self.last: dict[tuple[int, Hashable], int] = {}
         protocol = random.Random(seed).choice(PROTOCOLS)
-        super().__init__(seed, partitions=2, processes=2, protocol=protocol)
+        super().__init__(seed, partitions=2, processes=2, protocol=protocol, tracing=tracing)
         self.log = {place: [] for place in self.places}
 
     @property
@@ -311,7 +315,7 @@ class World(group.World):
 
     def step(self) -> None:
         """One thing happens somewhere."""
-        [happen] = self.random.choices(list(HAPPENINGS), list(HAPPENINGS.values()))
+        [happen] = self.random.choices(CHOICES, cum_weights=UPTO)
         process = self.random.choice(self.processes)
         happen(self, process, self.instances[process.number])
         self.follow()
@@ -342,7 +346,7 @@ class World(group.World):
     def resend(self, _process: Process, _instance: Instance) -> None:
         """A client does not wait any longer."""
         if unanswered := self.unanswered():
-            self.say("sent again", "sent again")
+            self.count("sent again")
             self.send(self.random.choice(unanswered))
 
     def claim(self, process: Process, instance: Instance) -> None:
@@ -352,22 +356,23 @@ class World(group.World):
 
     def pass_time(self, _process: Process, _instance: Instance) -> None:
         """Clocks go on, or the machine was asleep."""
-        self.now += self.random.choice((0.01, 0.3, 1.0, 5.0, 20.0, 90.0))
+        pause = self.random.choice((0.01, 0.3, 1.0, 5.0, 20.0, 90.0))
+        if pause >= LEASE / 3:
+            self.count("a clock jumps")
+        self.now += pause
 
     def shake(self, _process: Process, _instance: Instance) -> None:
         """Something happens to the group, or to commits on their way."""
-        what = happenings.step(self, but=("_turn", "_produce"))
-        self.say(what, what)
+        happenings.step(self, but=("_turn", "_produce"))
 
     def strike(self, process: Process, instance: Instance) -> None:
         """A fault inside one instance."""
         if not process.runs:
             return
         if self.random.random() < 0.5 and instance.workers:
-            self.say("a worker dies", "a worker dies")
             instance.dies(self.random.choice(list(instance.workers.values())))
         elif instance.pool.database_up:
-            self.say("the database is away", "the database is away")
+            self.count("the database is away")
             instance.pool.database(up=False)
             instance.give_up(instance.pool.take_unstarted())
 
@@ -376,7 +381,7 @@ class World(group.World):
         for process in self.processes:
             instance = self.instances[process.number]
             if instance.hopeless and process.alive:
-                self.say("no worker starts", "no worker starts")
+                self.count("no worker starts")
                 self.kill(process)
             if process.stopping and not instance.draining:
                 instance.drain()
@@ -400,8 +405,7 @@ class World(group.World):
                 instance.pool.database(up=True)
                 instance.tend()
                 instance.claim()
-                for worker in list(instance.workers.values()):
-                    instance.work(worker)
+                instance.work_on()
 
     def finish(self) -> None:
         """Clients send again what nobody answers, until every request has its end."""
@@ -410,7 +414,7 @@ class World(group.World):
             unanswered = self.unanswered()
             if not waiting and not unanswered and not any(self.in_hand()):
                 break
-            if round_ % 100 == 0:
+            if round_ % 50 == 0:
                 for request_id in unanswered:
                     self.send(request_id)
             self._calm_turn()
@@ -440,3 +444,4 @@ HAPPENINGS: dict[Callable[[World, Process, Instance], None], float] = {
     World.shake: 16,
 }
 """What may happen, and how often of a hundred times."""
+CHOICES, UPTO = list(HAPPENINGS), list(accumulate(HAPPENINGS.values()))

@@ -74,7 +74,7 @@ def test_whatever_was_delivered_is_finished_by_somebody() -> None:
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         happened += world.happened
-    for what in ("read again", "read again, not begun", "last words", "kill"):
+    for what in ("read again", "read again, not begun", "last words", "a member is killed"):
         assert happened[what] > SCHEDULES / 10, what
 
 

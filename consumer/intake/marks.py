@@ -34,13 +34,19 @@ class Marks:
 
     def assigned(self, places: Sequence[Place], gaps: Mapping[Place, UnfinishedGap]) -> None:
         """Partitions are ours from now on, with what has to be read again."""
-        if self.unfinished is not None:
-            self.unfinished.assigned(places, {p: self._alive(gap) for p, gap in gaps.items()})
+        if (unfinished := self.unfinished) is not None:
+            unfinished.assigned(
+                places, {p: self._alive(gap, unfinished.begun_before(p)) for p, gap in gaps.items()}
+            )
 
-    def _alive(self, gap: UnfinishedGap) -> UnfinishedGap:
-        """A gap of this process's own: that time, if it was counted, has not ended it."""
-        counted = gap.begun is None and gap.token.startswith(self._token)
-        return gap._replace(times=max(0, gap.times - 1)) if counted else gap
+    def _alive(self, gap: UnfinishedGap, begun: int | None) -> UnfinishedGap:
+        """A gap of this process's own, which lives: nobody has had anything of it since.
+
+        That time, if it was counted, has not ended it, and what it had begun it knows.
+        """
+        if gap.begun is not None or not gap.token.startswith(self._token):
+            return gap
+        return gap._replace(times=max(0, gap.times - 1), begun=begun)
 
     def revoked(self, places: Sequence[Place]) -> None:
         """Partitions are gone."""

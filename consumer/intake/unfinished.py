@@ -24,6 +24,8 @@ from feedback.contract.record import OFFSET, TIMESTAMP, Record, read_again
 MOST_TIMES: Final = 5
 """How often a gap is read again while its mark does not move. The last time nothing more is told of
 it: if it is what ends the main process, nobody reads it any more."""
+NEVER: Final = 1 << 63
+"""Above all offsets."""
 
 
 @dataclass(slots=True)
@@ -55,25 +57,34 @@ class Unfinished:
         self._left: dict[Place, dict[int, int]] = {}
         """The same of earlier ones, in any order; never empty."""
         self._read: dict[Place, _Reading] = {}
+        self._gone: dict[Place, int] = {}
+        """Of partitions that are gone, the lowest offset that may have been begun by then and was
+        not finished."""
 
     # Partitions
 
     def assigned(self, places: Iterable[Place], gaps: Mapping[Place, UnfinishedGap]) -> None:
         """Partitions are ours from now on, with what has to be read again."""
         for place in places:
+            self._gone.pop(place, None)
             if hand := self._hand.pop(place, None):
                 self._left.setdefault(place, {}).update(hand)
             reading = self._read[place] = _Reading()
             if (gap := gaps.get(place)) is not None:
                 reading.next, reading.floor, reading.gap = gap.mark, gap.committed, gap
                 reading.begun = gap.begun or 0
-                if gap.times >= MOST_TIMES:
-                    reading.next = gap.committed
 
     def revoked(self, places: Iterable[Place]) -> None:
         """Partitions are gone; what is in hand of them stays in hand."""
         for place in places:
-            self._read.pop(place, None)
+            if place in self._read:
+                if (begun := self.mark(place, NEVER, going=True).begun) is not None:
+                    self._gone[place] = begun
+                del self._read[place]
+
+    def begun_before(self, place: Place) -> int | None:
+        """What a last word would have said of a partition that is gone; None: not known."""
+        return self._gone.get(place)
 
     def restarted(self, places: Iterable[Place]) -> None:
         """Partitions have another log, which may begin as the one before it did."""
@@ -160,11 +171,11 @@ class Unfinished:
         its gap was read, and of what was not begun more can be said.
         """
         reading = self._read[place]
-        low = committed if reading.next is None else min(reading.next, committed)
         hand, left = self._hand.get(place), self._left.get(place)
         gap = reading.gap
         last = gap is not None and gap.times >= MOST_TIMES and not going
         least = reading.floor if last else 0
+        low = committed if reading.next is None else min(max(reading.next, least), committed)
         if hand:
             first = next(iter(hand))
             if first < least:

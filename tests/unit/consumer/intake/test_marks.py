@@ -10,7 +10,7 @@ from consumer.intake.marks import TELL_PAUSE, Marks
 from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from consumer.intake.open_commit import Piece
 from consumer.intake.unfinished import Unfinished
-from feedback.contract.record import is_read_again
+from feedback.contract.record import OFFSET, is_read_again, may_have_begun
 from tests.support.consumer_records import records
 
 A, B = ("t", 0), ("t", 1)
@@ -46,6 +46,28 @@ def test_a_last_word_of_this_process_s_own_counts_no_time_less() -> None:
     marks = Marks(Unfinished(), "1;me-")
     marks.assigned([A], {A: UnfinishedGap(2, 5, 3, "1;me-7;", 2)})
     assert marks.of({A: Piece(1, 5, [], 0)}) == {A: LowMark(2, 4)}
+
+
+def test_what_this_process_has_not_begun_it_knows_where_it_could_say_no_last_word() -> None:
+    """A connection broke while a commit was open, and the partition comes back."""
+    assignment = Assignment()
+    unfinished = Unfinished()
+    commit = Commit(assignment, "me", unfinished)
+    commit.assigned([A], {A: UnfinishedGap(0, 2, token="1;other-1;")})
+    commit.polled(assignment.take(records(A, range(6))).runs)
+    [sent] = commit.next(0.0, PLENTY)
+    assert isinstance(sent, SendCommit)
+    commit.connection_lost()
+    commit.answered(Answered(sent.metadata, None, {}))
+    commit.marks.departed(records(A, [0, 1, 2]), records(A, [4, 5]))  # 3 runs on
+    assert commit.last_word([A]) is None
+    commit.revoked([A])
+    begun = {}
+    for token in (sent.metadata, "1;other-2;"):
+        commit.assigned([A], {A: UnfinishedGap(0, 6, token=token)})
+        delivered = unfinished.marked(A, records(A, range(6)))
+        begun[token] = [r[OFFSET] for r in delivered if may_have_begun(r)]
+    assert begun == {sent.metadata: [3, 4, 5], "1;other-2;": [0, 1, 2, 3, 4, 5]}
 
 
 def test_marks_that_have_risen_are_told_at_most_so_often_and_at_once_at_the_end() -> None:

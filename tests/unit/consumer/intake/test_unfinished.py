@@ -129,6 +129,15 @@ def test_what_ends_its_reader_again_and_again_is_told_no_more() -> None:
     assert reader.mark(10, going=True) == (5, MOST_TIMES)
 
 
+def test_who_reads_a_gap_for_the_last_time_hands_over_in_peace_what_he_has_not_read() -> None:
+    reader = Reader(UnfinishedGap(5, 8, MOST_TIMES))
+    assert reader.mark(8, going=True) == (5, MOST_TIMES), "the first of it is being committed"
+    reader.read(5)
+    assert reader.mark(8) == (8, 0), "nor is the rest told, once a part was read"
+    reader.unfinished.finished(records(A, [5]))
+    assert reader.mark(8, going=True) == (6, 0)
+
+
 def test_what_is_still_in_hand_from_before_is_not_taken_again_and_holds_the_mark() -> None:
     reader = Reader()
     reader.read(3, 4, 5)

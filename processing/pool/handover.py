@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
+from typing import Final
 
 from feedback.contract.record import (
+    OFFSET,
+    PARTITION,
     TOPIC,
     Record,
     claim_of,
@@ -25,6 +29,8 @@ from processing.logs import BoundLogger
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
 from processing.pool.running import facts_of
+
+_place_of: Final = itemgetter(TOPIC, PARTITION, OFFSET)
 
 
 class Handover:
@@ -58,6 +64,8 @@ class Handover:
 
     def database_back(self) -> None:
         """The database can be reached: what was kept for it may run."""
+        # What a worker had came back later than what waited behind it.
+        self._kept.sort(key=_place_of)
         self._pool.submit(self._kept, size_of(self._kept))
         self._kept.clear()
 

@@ -1,0 +1,39 @@
+"""What waits for the database keeps its order, as what runs does."""
+
+from __future__ import annotations
+
+import selectors
+
+from feedback.contract.states import DATABASE_UNAVAILABLE
+from processing.ipc.frames import Report
+from processing.logs import get_logger
+from processing.pool.actions import Send, Spawn
+from processing.pool.handover import Handover
+from processing.pool.maintenance_link import MaintenanceLink
+from processing.pool.pool import Pool
+from processing.settings import PoolSettings
+from tests.support.lanes import record
+
+
+def test_what_only_user_code_can_read_runs_in_order_once_the_database_is_back() -> None:
+    pool = Pool(PoolSettings(workers=1, instance="i"))
+    log = get_logger("test")
+    with selectors.DefaultSelector() as selector:
+        link = MaintenanceLink({}, selector, log)  # no process: nothing is refused here
+        link.decoded = ["topic"]
+        handover = Handover(pool, link, log)
+        for action in pool.plan(0.0):
+            assert isinstance(action, Spawn)
+            pool.ready(action.worker)
+        pool.submit([record(0, b"k")])
+        [sent] = pool.plan(0.0)
+        assert isinstance(sent, Send)
+        pool.submit([record(1, b"k"), record(2, b"k")])
+        # The database goes while the first one runs, which finds that out at its COMMIT.
+        pool.database(up=False)
+        handover.refuse_unstarted(DATABASE_UNAVAILABLE)
+        pool.report(sent.worker, Report(0, [0], [], {}, {}, database_up=False))
+        handover.refuse_unstarted(DATABASE_UNAVAILABLE)
+        assert (handover.count, pool.in_hand) == (3, 0)
+        handover.database_back()
+        assert [r[2] for r in pool.take_unstarted()] == [0, 1, 2]

@@ -80,7 +80,8 @@ class Transaction:
         ran, more_recalled, left = self._segments.run(fate.fresh, chunk)
         chunk.clear()
         if late:
-            session.begin()
+            self._begin_late()
+            cursor = session.cursor()
         session.put_back()
         for task in ran:
             (fate.plain if is_plain(task) else fate.ended).append(task)
@@ -96,6 +97,21 @@ class Transaction:
         chunk.give_back([*recalled, *more_recalled])
         apart += fate.apart
         return left
+
+    def _begin_late(self) -> None:
+        """Begins after handlers that take no tx.
+
+        Where the connection ended while it was idle, nothing was open that would have to be done
+        again.
+        """
+        session = self._session
+        try:
+            session.begin()
+        except psycopg.Error:
+            if not session.lost:
+                raise
+            session.connect()
+            session.begin()
 
     def _write(
         self, cursor: psycopg.Cursor[Any], fate: Dedup, now: datetime, chunk: ChunkRun

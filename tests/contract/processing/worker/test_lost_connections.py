@@ -57,6 +57,11 @@ def make_app(hooks: Hooks) -> App:
         hooks.enter(request)
         return "charged"
 
+    @app.handler("render")
+    def render(payload: Any, request: Request[Any]) -> str:
+        hooks.enter(request)
+        return "rendered"
+
     return app
 
 
@@ -158,6 +163,20 @@ def test_the_result_of_a_call_outside_survives_a_connection_that_ended_meanwhile
     assert report.database_up
     assert bench.rows()["a"] == bench.state("a") == ("done", "ok")
     assert hooks.entered == ["warm", "a"]
+
+
+def test_what_a_handler_without_tx_returned_survives_a_connection_that_ended_meanwhile(
+    bench: Bench, own_database: OwnDatabase, hooks: Hooks
+) -> None:
+    """It is idle while they run, which an administrator or a proxy may allow for a minute only."""
+    bench.run(bench.record("warm", "render", {}))
+    for name in "ac":
+        hooks.act[name] = lambda: _ended(own_database)
+    report = bench.run(*(bench.record(name, "render", {}) for name in "ab"))
+    bench.run(bench.record("c", "render", {}))
+    assert (report.unclear, report.returned, report.database_up) == ([], [], True)
+    assert {bench.state(name) for name in "abc"} == {("done", "ok")} == {*bench.rows().values()}
+    assert hooks.entered == ["warm", "a", "b", "c"]
 
 
 def test_a_claim_that_lands_after_it_was_looked_for_is_found_and_run(

@@ -27,6 +27,7 @@ from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import Outcome
 from processing.ipc.frames import Suspect
 from processing.worker.chunk_run import ChunkRun
+from processing.worker.dedup import has_expired
 from processing.worker.effect_external import EffectExternal
 from processing.worker.records import stored_status
 from processing.worker.session import Session
@@ -142,7 +143,7 @@ class CrashRecovery:
             again = self._read(task.index, task.record)
         except BaseException:  # noqa: BLE001 - code of the user's: then there is nothing to ask about
             return False
-        if isinstance(again, Skip) or again.outcome is not None:
+        if isinstance(again, Skip) or not (again.outcome is None or has_expired(again)):
             return False
         task.payload = again.payload
         return True

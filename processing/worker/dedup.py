@@ -20,7 +20,7 @@ from feedback.contract.record import (
     is_read_again,
     may_have_begun,
 )
-from feedback.contract.states import FINAL, INSTANCE_DIED, DeadLetterReason, State
+from feedback.contract.states import EXPIRED, FINAL, INSTANCE_DIED, DeadLetterReason, State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.rows import RequestRow, StoredRequest, headers_of
@@ -103,7 +103,7 @@ def sort_out(
         ):
             result.answered.append(task)
             continue
-        ends = task.index in decided or _ended_before(task)
+        ends = task.index in decided or (_ended_before(task) and not _asks(task, task.stored))
         if not ends and (end := not_again(task)) is not None:
             task.end(end)
             ends = True
@@ -188,8 +188,16 @@ def _stands(task: Task, stored: StoredRequest) -> bool:
     if made_by(task, stored):
         return True
     if stored.state == State.IN_DOUBT:
-        return task.handler is None or task.handler.check is None or _ended_before(task)
+        return not _asks(task, stored)
     return stored.state in FINAL or stored.state in (State.RUNNING, State.WAITING)
+
+
+def _asks(task: Task, stored: StoredRequest | None) -> bool:
+    """Its check is to say what became of it: also once it has expired, as that ends no call."""
+    if stored is None or stored.state != State.IN_DOUBT:
+        return False
+    checked = task.handler is not None and task.handler.check is not None
+    return checked and (has_expired(task) or not _ended_before(task))
 
 
 def _ended_meanwhile(task: Task, stored: StoredRequest, before: StoredRequest | None) -> bool:
@@ -226,6 +234,11 @@ def made_by(task: Task, stored: StoredRequest) -> bool:
         return False
     topic, partition, offset = task.place
     return (stored.topic, stored.partition) == (topic, partition) and stored.kafka_offset >= offset
+
+
+def has_expired(task: Task) -> bool:
+    """Its time is over, and it is not to be started; what was started before may have an end."""
+    return _ended_before(task) and task.outcome is not None and task.outcome.code == EXPIRED
 
 
 def _ended_before(task: Task) -> bool:

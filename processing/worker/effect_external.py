@@ -17,7 +17,7 @@ from typing import TypeVar
 import psycopg
 
 from feedback.backoff import Backoff
-from feedback.contract.states import HANDLER_ERROR, OK, State
+from feedback.contract.states import EXPIRED, HANDLER_ERROR, OK, State
 from feedback.journal.database_errors import Overtaken, is_lock_race, is_stale_plan, outage_of
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
@@ -36,6 +36,7 @@ from processing.handlers.stopping import STOPPING
 from processing.logs import BoundLogger
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
+from processing.worker.dedup import has_expired
 from processing.worker.forks import FORK_GUARD
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import (
@@ -55,6 +56,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two tries to write what a call came to."""
 HASTE = 1.0
 """Seconds in which that is tried by a process that may be killed soon."""
+
+_TOO_LATE = "its call did not happen, and it has expired since"
 
 T = TypeVar("T")
 
@@ -249,11 +252,8 @@ class EffectExternal:
                 # The journal does not take it: then that is what there is to say.
                 self._session.rollback()
                 task.end(outcome_of(error, "external"))
-        self._log.error(
-            "the end of a call could not be journaled: its claim runs out",
-            request_id=task.envelope.id,
-            type=task.envelope.type,
-        )
+        self._log.error("the end of a call could not be journaled: its claim runs out",
+                        request_id=task.envelope.id, type=task.envelope.type)  # fmt: skip
 
     def _insist(self, work: Callable[[], T]) -> T:
         """Does what may be done twice until it is done, as long as a lease holds.
@@ -320,15 +320,16 @@ class EffectExternal:
 
     def _settle_doubt(self, task: Task, handler: Handler, chunk: ChunkRun) -> bool:
         """Asks the check of a request in doubt; False where that settled it or nobody can tell."""
-        stored = task.stored
+        stored, expired = task.stored, has_expired(task)
         if stored is None or stored.state != State.IN_DOUBT:
             return True
         answer, result = self._ask(task, handler)
-        if isinstance(answer, NotDone):
+        if isinstance(answer, NotDone) and not expired:
             return True
         task.claimed_run = stored.run  # the run that it is about, and no other
-        if isinstance(answer, Done):
-            task.end(DONE, result)
+        if isinstance(answer, Done | NotDone):
+            late = Outcome(State.REJECTED, EXPIRED, reason=_TOO_LATE)
+            task.end(DONE if isinstance(answer, Done) else late, result)
             self._write(task, stored.token or "", chunk)
         else:
             task.end(Outcome(State.IN_DOUBT, stored.code, stored.reason, stored.error))

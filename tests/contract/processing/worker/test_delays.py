@@ -7,7 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
+import pytest
 
+from processing import App, Done, NotDone, Request, Unknown
+from processing.ipc.frames import Suspect
+from processing.worker import task as reading
+from stack import Stack
+from tests.support.executor import Bench
 from tests.support.queue import FAR, Queue
 
 
@@ -107,3 +113,42 @@ def test_a_row_that_nobody_who_knows_its_type_has_seen_is_held_back_first(
     queue.again("newest", "later")
     assert sorted(name for name, _ in ran) == ["later", "newest"]
     assert queue.row("later")["attempt"] == 1
+
+
+@pytest.mark.parametrize(
+    "answer, state",
+    [
+        (Done("paid"), ("done", "ok")),
+        (NotDone(), ("rejected", "expired")),
+        (Unknown(), ("in_doubt", "handler_error")),
+    ],
+)
+def test_a_call_in_doubt_is_asked_for_though_its_request_has_expired(
+    stack: Stack,
+    schema: str,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Done | NotDone | Unknown,
+    state: tuple[str, str],
+) -> None:
+    """That it is too late to start it says nothing of what was started in time."""
+    app, entered = App(), []
+
+    @app.handler("charge", effect="external", check=lambda request: answer)
+    def charge(payload: Any, request: Request[Any]) -> Any:
+        entered.append(request.id)
+        raise OSError("cut off")
+
+    bench = Bench(app, stack.database, schema)
+    doubted, lost = (bench.record(name, "charge", 1, ce_expirytime=FAR) for name in ("d", "l"))
+    bench.run(doubted)
+    bench.run(lost)
+    bench.query(f"UPDATE {schema}.requests SET state = 'running' WHERE id = 'l'")
+    monkeypatch.setattr(reading.time, "time", lambda: datetime(2036, 1, 1, tzinfo=UTC).timestamp())
+    bench.run(doubted)
+    bench.run(lost, suspect=Suspect(None, (), (f"token-{bench.number - 1}",)))
+    assert bench.rows()["d"] == bench.state("d") == state
+    found = {"in_doubt": ("in_doubt", "worker_died"), "rejected": ("failed", "worker_died")}
+    assert bench.rows()["l"] == found.get(state[0], state)
+    assert entered == ["d", "l"]
+    bench.executor.close()
+    bench.app.stop_worker()

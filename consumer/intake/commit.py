@@ -107,6 +107,9 @@ class Commit:
         # What is buffered of one that we had already would be read again.
         actions = self._settlement.drop_buffered(places, "assigned anew")
         self._assignment.assign(places)
+        for place, gap in gaps.items():
+            # The client begins at the mark: a log that has it begin below is another one.
+            self._assignment.raise_watermark(place, gap.mark - 1)
         self._repair.assigned(places)
         return actions
 

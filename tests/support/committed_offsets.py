@@ -1,12 +1,16 @@
-"""Every offset that a group ever committed, with its metadata, from Kafka's own log of them."""
+"""Offsets that a group has committed, with their metadata: as somebody else sets them, and every
+one that it ever committed, from Kafka's own log of them."""
 
 from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.support.waiting import eventually
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -17,6 +21,25 @@ class Landed(NamedTuple):
     partition: int
     offset: int
     metadata: str
+
+
+def commit_as_others(
+    kafka: str, group: str, offsets: Mapping[tuple[str, int], tuple[int, str]]
+) -> None:
+    """Sets (offset, metadata) of partitions, as an operator or another program does; the group has
+    to be empty, or to become so soon."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
+    wanted = [TopicPartition(*place, *told) for place, told in offsets.items()]
+
+    def taken() -> bool:
+        try:
+            done = consumer.commit(offsets=wanted, asynchronous=False)
+        except KafkaException:  # members are still on their way out
+            return False
+        return all(p.error is None for p in done)
+
+    eventually(taken, 60)
+    consumer.close()
 
 
 def landed(kafka: str, group: str, topic: str) -> list[Landed]:

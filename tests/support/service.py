@@ -40,11 +40,14 @@ WAIT = 90.0
 class Instance:
     """One consumer process."""
 
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, environment: dict[str, str], log: Path, *, program: str = "consumer"
+    ) -> None:
+        """`program`: the module that it is, where it is not the product's."""
         self._log = log
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "consumer", "run", environment.get("ONCEPOOL_APP", APP)],
+                [sys.executable, "-m", program, "run", environment.get("ONCEPOOL_APP", APP)],
                 cwd=ROOT,
                 env={**os.environ, **environment},
                 stderr=file,
@@ -154,9 +157,9 @@ class Bench:
         self.query = Queries(self.database)
         self.query(f"CREATE TABLE {self.table} (id text)")
 
-    def start(self, *, wait: bool = True, **more: str) -> Instance:
+    def start(self, *, wait: bool = True, program: str = "consumer", **more: str) -> Instance:
         log = self._tmp / f"consumer-{len(self.instances)}.log"
-        instance = Instance({**self.environment, **more}, log)
+        instance = Instance({**self.environment, **more}, log, program=program)
         self.instances.append(instance)
         if wait:
             instance.running()

@@ -6,14 +6,16 @@ entries of handlers stand in a file.
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
+from tests.chaos.real.orders import Orders
+from tests.support.committed_offsets import commit_as_others
 from tests.support.service import WAIT, Bench, Raw
 from tests.support.waiting import eventually
 
@@ -24,6 +26,12 @@ PROTOCOLS = {
     "cooperative-sticky": {**CLASSIC, "ONCEPOOL_KAFKA_ASSIGNOR": "cooperative-sticky"},
     "consumer": {"ONCEPOOL_KAFKA_PROTOCOL": "consumer"},
 }
+POINTS = {
+    "range": "commit_answered",
+    "cooperative-sticky": "handed_out",
+    "consumer": "commit_before",
+}
+"""Where the main process dies; `scripts/kills --points` has the others."""
 PARTITIONS = 4
 KEYS, EACH, MALFORMED = 40, 60, 10
 
@@ -76,9 +84,10 @@ def steps(bench: Bench, tmp_path: Path) -> Steps:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_members_that_join_leave_and_die_lose_nothing_and_keep_the_order(
-    bench: Bench, steps: Steps, protocol: str
+    bench: Bench, steps: Steps, tmp_path: Path, protocol: str
 ) -> None:
     settings = {**steps.settings, **PROTOCOLS[protocol], "ONCEPOOL_WORKERS": "1"}
+    settings |= {"ONCEPOOL_MAX_IN_HAND": "200", "CHAOS_ORDERS": str(tmp_path)}
     first = bench.start(**settings)
     raw = Raw(bench)
     for number in range(1, EACH + 1):
@@ -88,11 +97,12 @@ def test_members_that_join_leave_and_die_lose_nothing_and_keep_the_order(
             raw.send(None, {"ce_type": b"step"}, b"{}")
     bench.client.flush()
 
-    second = bench.start(**settings)
+    second = bench.start(**settings, program="tests.chaos.kills.pointed")
     assert first.stop() == 0
     in_peace = sum(n - 1 for n in steps.entries.values())
     assert bench.done() < KEYS * EACH, "all was done before the kill"
-    second.kill()
+    assert Orders(tmp_path).give(POINTS[protocol], "kill").evidence(WAIT) is not None
+    assert second.process.wait(WAIT) == -signal.SIGKILL
     third = bench.start(**settings)
 
     def complete() -> bool:
@@ -110,28 +120,12 @@ def test_members_that_join_leave_and_die_lose_nothing_and_keep_the_order(
     assert "reading again what was not finished" in third.log
 
 
-def commit(bench: Bench, offsets: dict[int, tuple[int, str]]) -> None:
-    """Sets committed offsets and their metadata as somebody else would, in an empty group."""
-    consumer = Consumer({"bootstrap.servers": bench.stack.kafka, "group.id": bench.group})
-    wanted = [TopicPartition(bench.topic, p, o, text) for p, (o, text) in offsets.items()]
-
-    def taken() -> bool:
-        try:
-            done = consumer.commit(offsets=wanted, asynchronous=False)
-        except Exception:  # noqa: BLE001 - members are still on their way out
-            return False
-        return done is not None and all(p.error is None for p in done)
-
-    eventually(taken, WAIT)
-    consumer.close()
-
-
 def test_what_left_a_trace_is_answered_and_what_left_none_runs(bench: Bench, steps: Steps) -> None:
     """As after the death of an instance that had committed everything and run some of it."""
     for kind in ("step", "once", "charge", "sum"):
         steps.send(kind, kind, "k", 1)
     bench.client.flush()
-    commit(bench, {p: (end, "1;dead-1;0") for p, end in _ends(bench).items() if end})
+    _all_committed(bench)
 
     first = bench.start(**steps.settings)
     expected = {"step": "done", "once": "failed", "charge": "done", "sum": "done"}
@@ -147,7 +141,7 @@ def test_what_left_a_trace_is_answered_and_what_left_none_runs(bench: Bench, ste
     assert steps.entries == {"step": 1, "charge": 1, "sum": 1}
 
     # Nothing of it is lost with the next instance, nothing but pure computation runs again.
-    commit(bench, {p: (end, "1;dead-1;0") for p, end in _ends(bench).items() if end})
+    _all_committed(bench)
     second = bench.start(**steps.settings)
     eventually(lambda: steps.entries["sum"] == 2, WAIT, lambda: second.log)
     steps.send("step", "last", "k", 2)  # of the same key, so behind all of them
@@ -185,38 +179,13 @@ def _pairs(bench: Bench, select: str) -> list[tuple[Any, Any]]:
     return [(a, b) for a, b in bench.query(f"{select} FROM {bench.schema}.requests")]
 
 
-def _ends(bench: Bench) -> dict[int, int]:
+def _all_committed(bench: Bench) -> None:
+    """By one that has died and finished nothing."""
     consumer = Consumer({"bootstrap.servers": bench.stack.kafka, "group.id": "looks"})
-    found = {
-        p: consumer.get_watermark_offsets(TopicPartition(bench.topic, p), 10)[1] for p in range(4)
+    places = [(bench.topic, p) for p in range(PARTITIONS)]
+    ends = {
+        place: consumer.get_watermark_offsets(TopicPartition(*place), 10)[1] for place in places
     }
     consumer.close()
-    return found
-
-
-def test_marks_that_make_no_sense_are_a_line_and_nothing_else(bench: Bench, steps: Steps) -> None:
-    raw = Raw(bench)
-    for partition in range(4):
-        for number in range(4):
-            raw.send_to(partition, f"{partition}-{number}", b'{"key": "k", "number": 1}')
-    commit(
-        bench,
-        {
-            0: (2, "of another program"),
-            1: (2, "1;someone-7;99"),  # above the committed offset
-            2: (3, "1;someone-7;0"),  # and its beginning is gone
-            3: (3, "1;someone-7;0"),
-        },
-    )
-    admin = AdminClient({"bootstrap.servers": bench.stack.kafka})
-    cut = TopicPartition(bench.topic, 2, 2)
-    next(iter(admin.delete_records([cut]).values())).result(30)
-
-    instance = bench.start(**steps.settings, ONCEPOOL_AUTO_OFFSET_RESET="latest")
-    expected = {"0-2", "0-3", "1-2", "1-3", "2-2", "2-3", "3-0", "3-1", "3-2", "3-3"}
-    eventually(lambda: bench.done() >= len(expected), WAIT, lambda: instance.log)
-    assert {name for name, _, _ in steps.effects} == expected
-    instance.says("nothing is read again: the low mark makes no sense")
-    instance.says("the log begins behind the low mark")
-    assert instance.stop() == 0
-    assert set(steps.entries.values()) == {1}
+    told = {place: (end, "1;dead-1;0") for place, end in ends.items() if end}
+    commit_as_others(bench.stack.kafka, bench.group, told)

@@ -20,8 +20,9 @@ from consumer.intake.events import (
 )
 from consumer.intake.flow_control import HOLD, SPARE, FlowControl
 from consumer.intake.loop import Loop
-from consumer.intake.offset_metadata import LowMark
+from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from consumer.intake.waits import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT
+from feedback.contract.record import is_read_again
 from processing.logs import get_logger
 from processing.pool.backlog import Backlog as Held
 from tests.support.consumer_records import records
@@ -69,6 +70,28 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(bench: Bench) -> 
     bench.turns()
     assert offsets(bench.pool) == [0, 1, 2, 0, 1]
     assert bench.loop.stats().counts["restarted"] == 1
+
+
+def test_a_log_that_ends_before_the_mark_is_another_one_and_nothing_of_it_is_read_again(
+    bench: Bench,
+) -> None:
+    gap = {A: UnfinishedGap(50, 100, token="1;dead-7;")}
+    bench.kafka.events += [Revoked((A,), lost=False), Assigned((A,), gap), OffsetReset(A)]
+    bench.arrive(0, 1)
+    bench.turns()
+    assert offsets(bench.pool) == [0, 1]
+    assert [r for r in bench.pool.submitted if is_read_again(r)] == []
+    assert bench.kafka.commits[-1][0] == {A: 2}
+    assert bench.loop.stats().counts["restarted"] == 1
+
+
+def test_a_log_that_begins_behind_the_mark_is_the_same(bench: Bench) -> None:
+    gap = {A: UnfinishedGap(50, 100, token="1;dead-7;")}
+    bench.kafka.events += [Revoked((A,), lost=False), Assigned((A,), gap), OffsetReset(A)]
+    bench.arrive(98, 100)
+    bench.turns()
+    assert [is_read_again(r) for r in bench.pool.submitted] == [True, False]
+    assert "restarted" not in bench.loop.stats().counts
 
 
 def test_a_single_request_is_committed_in_the_turn_it_comes_and_goes_on_confirmation(

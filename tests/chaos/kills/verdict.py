@@ -1,0 +1,102 @@
+"""What was found of one round, and what of it is not as it has to be. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+ENTERED_TWICE = 0.001
+"""Share of handlers that may be entered twice where nothing is killed."""
+ENDS: Mapping[str, frozenset[str]] = {
+    "step": frozenset({"done/ok"}),
+    "once": frozenset({"done/ok", "failed/instance_died"}),
+    "charge": frozenset({"done/ok", "in_doubt/worker_died"}),
+}
+"""How a request of each type may end where main processes are killed and nobody sends again."""
+ENTERED_ONCE = frozenset({"once", "charge"})
+
+
+@dataclass
+class Books:
+    """All that is known of a round when it is over."""
+
+    sent: Mapping[str, str]
+    """Type by id."""
+    malformed: int
+    not_sent: int
+    steps: Sequence[tuple[str, str, int]]
+    """(id, key, number) of each effect, in their order."""
+    rows: Mapping[str, str]
+    """`state/code` by id."""
+    letters: int
+    entries: Mapping[str, int]
+    """How often the handler of an id was entered."""
+    read_again: int = 0
+
+
+@dataclass
+class Verdict:
+    """Figures, and complaints."""
+
+    title: str
+    facts: dict[str, float] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def zero(self, name: str, value: int) -> None:
+        """This has to be nothing."""
+        self.facts[name] = value
+        if value:
+            self.wrong.append(f"{name}: {value}")
+
+
+def judge(title: str, books: Books, *, killed: int) -> Verdict:
+    """Compares what was sent, effects, journal and entries."""
+    verdict = Verdict(title)
+    sent, rows = books.sent, books.rows
+    effects = Counter(name for name, _, _ in books.steps)
+    written = {name for name, kind in sent.items() if kind != "charge"}
+    done = {name for name in written if rows.get(name, "").startswith("done/")}
+    verdict.facts |= {"sent": len(sent), "malformed": books.malformed, "kills": killed}
+    verdict.zero("not sent", books.not_sent)
+    verdict.zero("lost", sum(name not in rows for name in sent))
+    ended = Counter(rows[name] for name, kind in sent.items()
+                    if name in rows and rows[name] not in ENDS[kind])  # fmt: skip
+    for how, n in ended.items():
+        verdict.zero(f"ended {how}", n)
+    verdict.zero("malformed lost", max(0, books.malformed - books.letters))
+    verdict.zero("malformed twice", max(0, books.letters - books.malformed))
+    verdict.zero("effects twice", sum(n > 1 for n in effects.values()))
+    verdict.zero("journal and effects differ", len(done ^ effects.keys()))
+    disorder = out_of_order(books.steps)
+    if killed:
+        verdict.facts["out of key order"] = disorder
+    else:
+        verdict.zero("out of key order", disorder)
+    single = {name for name, kind in sent.items() if kind in ENTERED_ONCE}
+    if single:
+        verdict.zero(
+            "entered twice that must not be", sum(books.entries.get(n, 0) > 1 for n in single)
+        )
+        charged = {name for name in single if sent[name] == "charge"}
+        verdict.zero("done and never called", sum(
+            rows.get(n) == "done/ok" and not books.entries.get(n) for n in charged))  # fmt: skip
+        for kind in ENTERED_ONCE:
+            unknown = sum(sent[n] == kind and rows.get(n) != "done/ok" for n in single)
+            verdict.facts[f"{kind} not known to be done"] = unknown
+    twice = sum(n - 1 for n in books.entries.values() if n > 1)
+    verdict.facts["entered twice"] = twice
+    verdict.facts["read again and answered"] = books.read_again
+    if not killed and twice > ENTERED_TWICE * max(1, len(sent)):
+        verdict.wrong.append(f"entered twice: {twice} of {len(sent)}")
+    return verdict
+
+
+def out_of_order(steps: Sequence[tuple[str, str, int]]) -> int:
+    """Effects that stand behind a later one of their key."""
+    highest: dict[str, int] = {}
+    disorder = 0
+    for _, key, number in steps:
+        disorder += number < highest.get(key, 0)
+        highest[key] = max(highest.get(key, 0), number)
+    return disorder

@@ -1,0 +1,71 @@
+"""What judges kills of main processes: it passes what is right, and sees each thing that is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.chaos.kills.points import POINTS
+from tests.chaos.kills.verdict import Books, judge
+from tests.chaos.real.orders import Obedience, Orders
+
+RIGHT = Books(
+    sent={"a-1": "step", "a-2": "step", "b-1": "once", "b-2": "once", "c-1": "charge",
+          "c-2": "charge"},
+    malformed=2, not_sent=0, letters=2,
+    steps=[("a-1", "a", 1), ("a-2", "a", 2), ("b-1", "b", 1)],
+    rows={"a-1": "done/ok", "a-2": "done/ok", "b-1": "done/ok", "b-2": "failed/instance_died",
+          "c-1": "done/ok", "c-2": "in_doubt/worker_died"},
+    entries={"a-1": 2, "a-2": 1, "b-1": 1, "c-1": 1, "c-2": 1},
+)  # fmt: skip
+
+
+def test_what_is_right_passes() -> None:
+    verdict = judge("all", RIGHT, killed=3)
+    assert verdict.wrong == []
+    assert verdict.facts["entered twice"] == 1
+    assert verdict.facts["charge not known to be done"] == 1
+
+
+def rows(**changed: str) -> dict[str, str]:
+    return {**RIGHT.rows, **{name.replace("_", "-"): end for name, end in changed.items()}}
+
+
+@pytest.mark.parametrize(
+    "change, seen",
+    [
+        ({"not_sent": 1}, "not sent"),
+        ({"rows": {k: v for k, v in RIGHT.rows.items() if k != "c-1"}}, "lost"),
+        ({"rows": rows(a_2="failed/instance_died")}, "ended failed/instance_died"),
+        ({"rows": rows(c_2="running/ok")}, "ended running/ok"),
+        ({"letters": 1}, "malformed lost"),
+        ({"letters": 3}, "malformed twice"),
+        ({"steps": [*RIGHT.steps, ("b-1", "b", 1)]}, "effects twice"),
+        ({"steps": RIGHT.steps[:-1]}, "journal and effects differ"),
+        ({"entries": {**RIGHT.entries, "b-2": 2}}, "entered twice that must not be"),
+        ({"entries": {**RIGHT.entries, "c-2": 2}}, "entered twice that must not be"),
+        ({"entries": {**RIGHT.entries, "c-1": 0}}, "done and never called"),
+    ],
+)
+def test_each_thing_that_is_wrong_is_seen(change: dict[str, Any], seen: str) -> None:
+    wrong = judge("all", replace(RIGHT, **change), killed=3).wrong
+    assert any(line.startswith(seen) for line in wrong), wrong
+
+
+def test_in_peace_the_order_of_keys_holds_and_hardly_any_handler_is_entered_twice() -> None:
+    swapped = replace(RIGHT, steps=[RIGHT.steps[1], RIGHT.steps[0], RIGHT.steps[2]])
+    assert judge("kills", swapped, killed=1).wrong == []
+    assert judge("peace", swapped, killed=0).wrong == [
+        "out of key order: 1", "entered twice: 1 of 6"
+    ]  # fmt: skip
+
+
+def test_an_order_for_a_point_is_taken_once(tmp_path: Any) -> None:
+    order = Orders(tmp_path).give(next(iter(POINTS)), "kill")
+    taker = Obedience(str(tmp_path))
+    assert taker.take("another", "") is None
+    assert taker.take("commit_before", "3:7:") == "kill"
+    assert taker.take("commit_before", "") is None
+    assert (order.evidence(1) or {})["about"] == "3:7:"

@@ -136,8 +136,11 @@ def parts(options: argparse.Namespace) -> Iterator[Tally]:
 def many(options: argparse.Namespace) -> int:
     """Runs schedules and sums them up."""
     began, total = time.monotonic(), Tally()
-    for tally in parts(options):
+    for done, tally in enumerate(parts(options), 1):
         total.add(tally)
+        if done % 40 == 0:
+            sys.stdout.write(f"{total.schedules.total():,} schedules so far\n")
+            sys.stdout.flush()
         for line in tally.broken:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()

@@ -33,7 +33,7 @@ from tests.support import run
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutants.toml")
 PURE = ("tests/unit/", "tests/model/")
-TIMEOUT = 120
+PATIENCE = 120
 """Seconds that a test may take: a bug may make it wait for ever."""
 
 _times = count(1)
@@ -69,8 +69,9 @@ def mutants() -> list[Mutant]:
 class Tree:
     """A copy of the project in which bugs are planted."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience: int = PATIENCE) -> None:
         self._folder = folder
+        self._patience = patience
         files = _output(["git", "ls-files", "-co", "--exclude-standard"], ROOT).splitlines()
         for name in files:
             if (ROOT / name).is_file():
@@ -91,13 +92,15 @@ class Tree:
     def test(self, tests: Sequence[str]) -> tuple[int, str]:
         """pytest's exit code, and the first test that failed."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider",
-                   "-p", "no:randomly", f"--timeout={TIMEOUT}", *tests]  # fmt: skip
+                   "-p", "no:randomly", f"--timeout={self._patience}", *tests]  # fmt: skip
         environ = {**os.environ, "PYTHONPATH": str(self._folder)}
         done = subprocess.run(
             command, cwd=self._folder, env=environ, capture_output=True, text=True, check=False
         )
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-        return done.returncode, failed[1] if failed else done.stdout[-2000:] + done.stderr[-500:]
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)(.*)", done.stdout, re.MULTILINE)
+        if failed is None:
+            return done.returncode, done.stdout[-2000:] + done.stderr[-500:]
+        return done.returncode, failed[1] + (" by its time-out" if "Timeout" in failed[2] else "")
 
     def _write(self, path: Path, text: str) -> None:
         path.write_text(text)
@@ -131,12 +134,12 @@ def tried(tree: Tree, mutant: Mutant) -> Trial:
     return Trial(mutant, killed=code == 1, said=said, seconds=time.monotonic() - began)
 
 
-def hunt(chosen: Sequence[Mutant], jobs: int) -> Iterator[Trial]:
+def hunt(chosen: Sequence[Mutant], jobs: int, patience: int = PATIENCE) -> Iterator[Trial]:
     """Tries bugs, `jobs` at a time, each in a copy of its own."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees: SimpleQueue[Tree] = SimpleQueue()
         for number in range(jobs):
-            trees.put(Tree(Path(folder, str(number))))
+            trees.put(Tree(Path(folder, str(number)), patience))
 
         def trial(mutant: Mutant) -> Trial:
             tree = trees.get()
@@ -164,6 +167,7 @@ def main() -> int:
     parser.add_argument("--stack", action="store_true", help="those that do need some")
     parser.add_argument("--only", default="", help="those with this in their names")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
+    parser.add_argument("--patience", type=int, default=PATIENCE, help="seconds for a test")
     options = parser.parse_args()
     chosen = [m for m in mutants() if options.only in m.name]
     if options.pure or options.stack:
@@ -173,14 +177,14 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
             tests = sorted({killer for mutant in chosen for killer in mutant.killers})
-            tree = Tree(Path(folder))
+            tree = Tree(Path(folder), options.patience)
             code, said = tree.test(tests)
             if code:  # once more, as the machine may have been too busy for somebody's patience
                 code, said = tree.test(tests)
         if code:
             _say(f"{said}\nnot tried: these tests fail without any bug")
             return 2
-        for trial in hunt(chosen, options.jobs):
+        for trial in hunt(chosen, options.jobs, options.patience):
             living += not trial.killed
             verdict = "killed by" if trial.killed else "LIVES:"
             _say(f"{trial.mutant.name}: {verdict} {trial.said} ({trial.seconds:.0f} s)")

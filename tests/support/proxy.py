@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 OFFSET_COMMIT = 8
 """The key of Kafka's OffsetCommit."""
 CONNECT_TIMEOUT = 5.0
+AT_ONCE = 131072
+"""Bytes that are read at once, at most."""
 
 
 def commit_after(statement: bytes) -> Callable[[bytes], bool]:
@@ -203,8 +205,10 @@ class Proxy:
 
     def _pump(self, link: Link, *, up: bool) -> None:
         source, sink = (link.near, link.far) if up else (link.far, link.near)
+        buffer = memoryview(bytearray(AT_ONCE))  # a new one each time costs more than the rest
         with contextlib.suppress(OSError):
-            while data := source.recv(262144):
+            while size := source.recv_into(buffer):
+                data = bytes(buffer[:size])
                 self._flow.wait()
                 if self.delay:
                     time.sleep(self.delay)

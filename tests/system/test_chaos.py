@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.real.campaign import episode, problems
+from tests.chaos.real.campaign import episode
 from tests.chaos.real.episode import EpisodePlan
 from tests.chaos.real.place import Place
 
@@ -28,6 +28,6 @@ def test_nothing_is_lost_or_done_twice_under_faults(tmp_path: Path) -> None:
     )  # fmt: skip
     with Place(1, tmp_path) as place:
         outcome = episode(place, plan)
-    assert problems(outcome) == {}
+    assert outcome.wrong == {}
     assert len({struck.kind for struck in outcome.facts.struck if struck.evidence}) >= 8
     assert len(outcome.facts.ledger.items) > 500

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.real.books import FORGOT, FORGOTTEN, REFUSED, UNHEARD, UNKNOWN, balance
+from tests.chaos.real.campaign import MATRIX, command_of, options_of, plans
 from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.facts import Effect, Entry, Facts, Row
 from tests.chaos.real.faults import Struck
@@ -38,6 +39,25 @@ def test_the_same_seed_is_the_same_schedule_with_every_kind_first() -> None:
     assert made != schedule(8, "service", weights, 1.0)
     assert sorted(plan.kind for plan in made[:3]) == ["a", "b", "c"]
     assert {plan.kind for plan in made} == {"a", "b", "c"}
+
+
+def test_episodes_see_to_it_together_that_every_kind_comes() -> None:
+    weights = dict.fromkeys("abcdefg", 1.0)
+    shares = [schedule(7, "service", weights, 1.0, (n, 3)) for n in range(3)]
+    firsts = [
+        sorted(plan.kind for plan in share[:most])
+        for share, most in zip(shares, (3, 2, 2), strict=True)
+    ]
+    assert firsts == [["a", "d", "g"], ["b", "e"], ["c", "f"]]
+
+
+def test_a_run_that_is_to_send_so_many_lasts_as_long_as_they_take() -> None:
+    options = options_of(["--requests", "900000", "--rate", "300", "--seed", "7", "--keep", "x"])
+    made = plans(options)
+    assert {(plan.protocol, plan.ordering) for plan in made} == set(MATRIX)
+    assert sum(plan.seconds for plan in made) == pytest.approx(3000)
+    assert [plan.share for plan in made] == [(n, 9) for n in range(9)]
+    assert command_of(options) == "scripts/chaos --requests 900000 --seed 7 --rate 300.0"
 
 
 def test_the_same_seed_is_the_same_traffic() -> None:
@@ -148,6 +168,11 @@ def letter_of_a_request(facts: Facts) -> None:
     facts.letters.append(((0, 1), "malformed"))
 
 
+def entered_after_a_death(facts: Facts) -> None:
+    facts.ledger.items["a"] = Item("a", Kind.REQUEST, "once", b"k", b"{}", [], 1)
+    facts.entries.append(Entry("a", 0, 1, OTHER, 12))
+
+
 def orphan(facts: Facts) -> None:
     facts.left.append("process 1")
 
@@ -185,6 +210,7 @@ WRONG: list[tuple[str, Callable[[Facts], None]]] = [
     ("bad input never runs", other_payload),
     ("bad input never runs", second_letter),
     ("bad input never runs", letter_of_a_request),
+    ("what may have run is not entered again", entered_after_a_death),
     ("nothing left behind", orphan),
     ("one lost connection refuses nobody", refused_for_one_connection),
 ]
@@ -230,6 +256,18 @@ def test_a_copy_that_was_read_again_needs_no_other_trace_where_its_id_has_a_row(
     facts.read_again.append((0, 0, 4))
     assert balance(facts).answered_again == 1
     assert CHECKS["every copy is accounted for"](facts) == []
+
+
+def test_a_copy_that_failed_as_it_may_have_run_is_one_run_of_its_row() -> None:
+    """A later copy ran, and has the row: of the first one its number is left."""
+    facts = right()
+    facts.how["me"] = "alive"
+    copy_without_a_trace(facts)
+    facts.ledger.items["a"] = Item("a", Kind.REQUEST, "once", b"k", b"{}", [], 1)
+    assert len(balance(facts).unexplained) == 1
+    facts.rows["a"] = facts.rows["a"]._replace(run=2)
+    books = balance(facts)
+    assert (books.ended, books.unexplained) == (1, [])
 
 
 def away(facts: Facts) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.chaos.real.facts import Facts, Spot
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.producer import Copy
-from tests.chaos.real.traffic import CHECKED, Kind
+from tests.chaos.real.traffic import CHECKED, NOT_AGAIN, Kind
 from tests.support.storm import instance_of
 
 CAUSES = {"killed": "main process killed", "stopped": "instance stopped"}
@@ -29,7 +29,7 @@ again."""
 
 @dataclass
 class Books:
-    """I11: sends = executed + answered + settled + dead letters + lost for a cause."""
+    """I11: sends = executed + answered + settled + ended + dead letters + lost for a cause."""
 
     sent: int = 0
     executed: int = 0
@@ -37,6 +37,8 @@ class Books:
     """From the journal: nothing ran."""
     settled: int = 0
     """Copies that had a call outside looked for, and so settled a doubt: no entry, no resend."""
+    ended: int = 0
+    """Copies that `failed` as they may have run, before a later one ran: the row is that one's."""
     answered_again: int = 0
     """Copies that were read again when another copy of their id had run; not counted as resends."""
     letters: int = 0
@@ -54,6 +56,7 @@ def balance(facts: Facts) -> Books:
     books = Books(sent=len(facts.ledger.copies))
     takers = Takers(facts)
     refusals = Refusals(facts)
+    ran = runs_with_a_trace(facts)
     for name, copies in _without_a_trace(facts, books, takers, refusals).items():
         row = facts.rows.get(name)
         again = [c for c in copies if row is not None and _was_read_again(facts, c)]
@@ -61,6 +64,10 @@ def balance(facts: Facts) -> Books:
         copies = [c for c in copies if c not in again]  # noqa: PLW2901 - what is left of them
         answered = min(len(copies), row.resends if row is not None else 0)
         books.answered += answered
+        if facts.ledger.items[name].type in NOT_AGAIN and row is not None:
+            ended = min(len(copies) - answered, max(0, row.run - ran[name]))
+            books.ended += ended
+            answered += ended
         # Those that have a known cause of loss count as lost first.
         copies.sort(key=lambda c: not takers.cause((c.partition, c.offset)))
         left = copies[: len(copies) - answered]
@@ -99,6 +106,13 @@ def _without_a_trace(
         else:
             untraced[copy.id].append(copy)
     return untraced
+
+
+def runs_with_a_trace(facts: Facts) -> Counter[str]:
+    """How many copies of each id were entered, or have its row. A row counts all that ran."""
+    seen = {(e.id, e.partition, e.offset) for e in facts.entries}
+    seen |= {(row.id, row.partition, row.offset) for row in facts.rows.values()}
+    return Counter(name for name, *_ in seen)
 
 
 def _was_read_again(facts: Facts, copy: Copy) -> bool:

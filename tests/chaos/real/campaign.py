@@ -2,6 +2,7 @@
 
     scripts/chaos                        about two minutes
     scripts/chaos --hours 2              longer: episodes over all protocols and orderings
+    scripts/chaos --requests 1000000     as long as it takes to send so many
     scripts/chaos --seed 7               the same schedule of faults again
     scripts/chaos --report FOLDER        also writes the page with plots, and its figures
 
@@ -11,7 +12,9 @@ The last line is the verdict; exit code 1 where an invariant does not hold.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
+import math
 import pickle
 import platform
 import shutil
@@ -21,6 +24,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -31,7 +35,7 @@ from tests.chaos.real.books import balance
 from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.episode import PROTOCOLS, Episode, EpisodePlan, Outcome
 from tests.chaos.real.members import ROOT
-from tests.chaos.real.place import Place
+from tests.chaos.real.place import SMALL_DISK, Place
 from tests.chaos.real.report import as_json, page
 from tests.chaos.real.resources import grown
 from tests.support import run
@@ -43,13 +47,27 @@ MATRIX = [
     for number, protocol in enumerate(PROTOCOLS)
 ]
 """Neighbours differ in both, so that a short run sees much."""
+PER_MEBIBYTE = 500
+"""Requests that fill a MiB of the database's disk at most."""
 SHOWN = 12
 GOOD = "nothing lost, nothing twice, all explained"
 
 
+@dataclass(frozen=True)
+class Chapter:
+    """What is at hand of an episode while others run."""
+
+    file: Path
+    """Where its outcome lies."""
+    requests: int
+    problems: int
+    effective: Counter[str]
+    """Faults that took effect, by kind."""
+
+
 def plans(options: argparse.Namespace) -> list[EpisodePlan]:
     """The episodes of a run."""
-    total = options.hours * 3600 or options.seconds
+    total = options.hours * 3600 or options.seconds or options.requests / options.rate or 60.0
     count = options.episodes or max(1, min(9, int(total // 60)))
     matrix = itertools.islice(itertools.cycle(MATRIX), options.first, options.first + count)
     return [
@@ -60,6 +78,7 @@ def plans(options: argparse.Namespace) -> list[EpisodePlan]:
             seed=options.seed * 1000 + number, seconds=total / count, instances=options.instances,
             rate=options.rate, calm=options.calm,
             kinds=tuple(options.faults.split(",")) if options.faults else (),
+            share=(number, count),
         )
         for number, (protocol, ordering) in enumerate(matrix)
     ]  # fmt: skip
@@ -91,6 +110,7 @@ def tell(outcome: Outcome) -> list[str]:
         "answered": books.answered,
         "answered when read again": books.answered_again,
         "settled a doubt": books.settled,
+        "failed before a later copy ran": books.ended,
         "dead letters": books.letters,
         "rows": dict(states),
         "lost at first": dict(books.lost),
@@ -110,7 +130,14 @@ def tell(outcome: Outcome) -> list[str]:
 def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--hours", type=float, default=0.0, help="of faults, in all")
-    parser.add_argument("--seconds", type=float, default=60.0, help="the same in seconds")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0,
+        help="the same in seconds; as long as the requests take at this rate, or a minute",
+    )  # fmt: skip
+    parser.add_argument(
+        "--requests", type=int, default=0,
+        help="faults go on until so many were sent, for 1.4 times the time at most",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--episodes", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="where in the matrix to begin")
@@ -131,37 +158,66 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     options = options_of()
     began = time.time()
+    gc.disable()  # a collection would stop the gates
     run.begin()
     folder = Path(options.keep or tempfile.mkdtemp(prefix="oncepool-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     try:
-        with Place(options.brokers, folder, pooled=options.pooled) as place:
-            outcomes = [episode(place, plan) for plan in plans(options)]
+        disk = SMALL_DISK + options.requests // PER_MEBIBYTE
+        with Place(options.brokers, folder, disk=disk, pooled=options.pooled) as place:
+            chapters = play(place, options)
+        seconds = time.time() - began
+        if options.report is not None:
+            outcomes = [pickle.loads(chapter.file.read_bytes()) for chapter in chapters]
+            publish(outcomes, options, seconds)
     finally:
         run.end()
         if options.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-    found = sum(len(lines) for o in outcomes for lines in problems(o).values())
-    kinds = Counter(s.kind for o in outcomes for s in o.facts.struck if s.evidence)
-    if options.report is not None:
-        publish(outcomes, options, time.time() - began)
-    requests = sum(len(o.facts.ledger.items) for o in outcomes)
-    verdict = f"{found} problems" if found else GOOD
+    found = sum(chapter.problems for chapter in chapters)
+    kinds = sum((chapter.effective for chapter in chapters), Counter[str]())
+    requests = sum(chapter.requests for chapter in chapters)
     sys.stdout.write(
         f"seed {options.seed}: {requests:,} requests, {kinds.total():,} faults of {len(kinds)} "
-        f"kinds, {time.time() - began:.0f} s: {verdict}\n"
+        f"kinds, {seconds:.0f} s: {verdict_of(found)}\n"
     )
     return int(found > 0)
 
 
+def play(place: Place, options: argparse.Namespace) -> list[Chapter]:
+    """Runs all episodes. Each sends its share of what the run is to send and has not sent yet."""
+    chapters: list[Chapter] = []
+    planned = plans(options)
+    for number, plan in enumerate(planned):
+        left = options.requests - sum(chapter.requests for chapter in chapters)
+        share = max(0, math.ceil(left / (len(planned) - number)))
+        chapters.append(chapter_of(place, replace(plan, requests=share)))
+        gc.collect()
+    return chapters
+
+
+def chapter_of(place: Place, plan: EpisodePlan) -> Chapter:
+    """Runs an episode, and puts all but a few figures of it into a file."""
+    outcome = episode(place, plan)
+    file = place.folder / f"{plan.name}.pickle"
+    file.write_bytes(pickle.dumps(outcome))
+    struck = Counter(s.kind for s in outcome.facts.struck if s.evidence)
+    problems = sum(map(len, outcome.wrong.values()))
+    return Chapter(file, len(outcome.facts.ledger.items), problems, struck)
+
+
+def verdict_of(found: int) -> str:
+    return f"{found} problems" if found else GOOD
+
+
 def publish(outcomes: list[Outcome], options: argparse.Namespace, seconds: float) -> None:
     """Writes the page and its figures."""
-    wrong = [problems(outcome) for outcome in outcomes]
-    found = sum(len(lines) for some in wrong for lines in some.values())
+    found = sum(len(lines) for outcome in outcomes for lines in outcome.wrong.values())
     run_ = {
         "seed": options.seed,
-        "verdict": f"{found} problems" if found else GOOD,
+        "verdict": verdict_of(found),
+        "command": command_of(options),
         "seconds": round(seconds),
         "brokers": options.brokers,
         "instances": options.instances,
@@ -169,8 +225,19 @@ def publish(outcomes: list[Outcome], options: argparse.Namespace, seconds: float
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
     options.report.mkdir(parents=True, exist_ok=True)
-    (options.report / "chaos.html").write_text(page(outcomes, run_, wrong))
+    (options.report / "chaos.html").write_text(page(outcomes, run_))
     (options.report / "chaos.json").write_text(as_json(outcomes, run_))
+
+
+def command_of(options: argparse.Namespace) -> str:
+    """What makes the same run again, without where its report goes."""
+    usual = vars(options_of([]))
+    given = [
+        f"--{name} {value}"
+        for name, value in vars(options).items()
+        if name == "seed" or (value != usual[name] and name not in ("report", "keep"))
+    ]
+    return " ".join(["scripts/chaos", *given])
 
 
 def versions() -> dict[str, str]:
@@ -191,9 +258,9 @@ def versions() -> dict[str, str]:
 def episode(place: Place, plan: EpisodePlan) -> Outcome:
     """Runs one and says what came of it."""
     outcome = Episode(place, plan).run()
-    (place.folder / f"{plan.name}.pickle").write_bytes(pickle.dumps(outcome))
+    outcome.wrong = problems(outcome)
     lines = tell(outcome)
-    for name, some in problems(outcome).items():
+    for name, some in outcome.wrong.items():
         lines.append(f"  PROBLEM {name}: {len(some)}")
         lines += [f"    {line}" for line in some[:SHOWN]]
     sys.stdout.write("\n".join([*lines, ""]))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tests.chaos.real.books import CAUSES, IN_HAND, balance
 from tests.chaos.real.facts import Facts
-from tests.chaos.real.traffic import EFFECTS, Item, Kind
+from tests.chaos.real.traffic import EFFECTS, NOT_AGAIN, Item, Kind
 from tests.support.storm import instance_of
 
 FINAL = {"done", "rejected", "superseded"}
@@ -162,6 +162,21 @@ def bad_input_never_runs(facts: Facts) -> list[str]:
     return wrong
 
 
+def not_entered_again(facts: Facts) -> list[str]:
+    """What must not be run again by itself is entered by one worker, each copy of it."""
+    who: defaultdict[str, dict[tuple[int, int], set[int]]] = defaultdict(lambda: defaultdict(set))
+    for entry in facts.entries:
+        item = facts.ledger.items.get(entry.id)
+        if item is not None and item.type in NOT_AGAIN:
+            who[entry.id][entry.partition, entry.offset].add(entry.worker)
+    return [
+        f"{name} at {spot} was entered by workers {sorted(workers)}"
+        for name, spots in who.items()
+        for spot, workers in spots.items()
+        if len(workers) > 1
+    ]
+
+
 def kills_lose_nothing(facts: Facts) -> list[str]:
     """What an instance had committed and not finished when it ended is run by the next one."""
     books = balance(facts)
@@ -208,6 +223,7 @@ CHECKS: dict[str, Callable[[Facts], list[str]]] = {
     "order of a lane": lambda facts: kept_order(facts)[0],
     "statuses agree with the journal": statuses_agree,
     "bad input never runs": bad_input_never_runs,
+    "what may have run is not entered again": not_entered_again,
     "nothing left behind": nothing_left,
     "one lost connection refuses nobody": one_connection_is_no_outage,
     "kills and stops lose nothing": kills_lose_nothing,

@@ -7,7 +7,15 @@ import time
 
 import psycopg
 
-from tests.chaos.real.faults import Lane, Scene, fault, paused_for
+from tests.chaos.real.faults import (
+    Lane,
+    Scene,
+    cut_for,
+    cut_once,
+    fault,
+    paused_for,
+    silent_for,
+)
 from tests.chaos.real.members import until
 from tests.chaos.real.place import Place
 from tests.support.proxy import says_commit
@@ -127,28 +135,17 @@ def database_commit_reply_lost(scene: Scene, chance: random.Random) -> str:
 
 @fault(Lane.SERVICE)
 def database_connections_cut(scene: Scene, chance: random.Random) -> str:
-    return f"{n} of them" if (n := scene.place.database_gate.cut_connections()) else ""
+    return cut_once([scene.place.database_gate])
 
 
 @fault(Lane.SERVICE)
 def database_unreachable(scene: Scene, chance: random.Random) -> str:
-    gate = scene.place.database_gate
-    cut = gate.cut()
-    time.sleep(chance.uniform(0.5, 3))  # how long
-    gate.mend()
-    return f"{cut} connections" if cut else ""
+    return cut_for([scene.place.database_gate], chance.uniform(0.5, 3))
 
 
 @fault(Lane.SERVICE)
 def database_silent(scene: Scene, chance: random.Random) -> str:
-    gate = scene.place.database_gate
-    gate.hang()
-    time.sleep(0.3)  # what was on its way
-    before = gate.passed
-    time.sleep(chance.uniform(0.5, 4))  # how long
-    held = gate.passed == before
-    gate.mend()
-    return f"{gate.connections} connections" if held else ""
+    return silent_for([scene.place.database_gate], chance.uniform(0.5, 4))
 
 
 @fault(Lane.SERVICE)

@@ -54,6 +54,7 @@ PROTOCOLS = {
 }  # fmt: skip
 SETTLING = 150.0
 """Seconds in which everything must have come to an end once nothing strikes any more."""
+OVERTIME = 0.4
 MEMORY_LIMIT = "700MiB"
 
 
@@ -66,12 +67,17 @@ class EpisodePlan:
     ordering: str
     seed: int
     seconds: float
+    """Of faults, at least."""
     instances: int
     rate: float
     calm: float
     """Mean seconds between two faults of one lane."""
     kinds: tuple[str, ...] = ()
     """Kinds of faults; all where it is empty."""
+    share: tuple[int, int] = (0, 1)
+    """Which of how many shares of the kinds comes first, each of them once."""
+    requests: int = 0
+    """Faults go on until so many were sent, or the seconds and `OVERTIME` of them are over."""
     workers: int = 2
     partitions: int = 6
     look_every: float = 2.0
@@ -98,6 +104,8 @@ class Outcome:
     exit_codes: list[int] = field(default_factory=list)
     said: Counter[str] = field(default_factory=Counter)
     """Lines in the logs of all instances, by message."""
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+    """What does not hold, by check, once it has been judged."""
 
 
 class Beside(Protocol):
@@ -139,7 +147,7 @@ class Episode:
                 Traffic(plan.seed, plan.name, NOT_TO_FORGET if FORGOTTEN in plan.kinds
                         else frozenset()), kafka=place.kafka, redis_port=place.redis_port,
                 topic=plan.name, prefix=plan.name, rate=plan.rate,
-                window=max(200, int(plan.rate * 6)), patience=8.0,
+                window=max(200, int(plan.rate * 4)), patience=15.0,
             )  # fmt: skip
             watch = Watch(
                 lambda: {member.number: member.pid for member in members.alive},
@@ -201,8 +209,7 @@ class Episode:
         )  # fmt: skip
 
     def _strike(self, scene: Scene) -> list[Struck]:
-        plan, end = self._plan, time.monotonic() + self._plan.seconds
-        lanes = []
+        plan, lanes = self._plan, []
         fitting = [
             f
             for f in FAULTS.values()
@@ -211,12 +218,16 @@ class Episode:
         for lane in Lane:
             weights = {f.kind: f.weight or float(bool(plan.kinds)) for f in fitting
                        if f.lane is lane}  # fmt: skip
-            planned = schedule(plan.seed, lane, weights, plan.calm)
-            lanes.append(LaneRunner(scene, iter(planned), end))
+            planned = schedule(plan.seed, lane, weights, plan.calm, plan.share)
+            lanes.append(LaneRunner(scene, iter(planned)))
         for runner in lanes:
             runner.start()
+        time.sleep(plan.seconds)
+        sent = scene.producer.ledger.items
+        until(lambda: len(sent) >= plan.requests, plan.seconds * OVERTIME)
         for runner in lanes:
-            runner.wait(max(0.0, end - time.monotonic()) + 1)
+            runner.end()
+        for runner in lanes:
             assert runner.join(150), "a fault does not come to its end"
         return sorted(itertools.chain(*(r.struck for r in lanes)), key=lambda s: s.began)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.chaos.real.orders import Orders
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import ChaosProducer
 from tests.chaos.real.schedule import Planned
+from tests.support.proxy import Proxy
 
 
 class Lane(StrEnum):
@@ -102,32 +103,58 @@ def paused_for(scene: Scene, role: Literal["database", "redis"], seconds: float)
     return "held" if state == "paused" else ""
 
 
+def cut_once(gates: Sequence[Proxy]) -> str:
+    """Breaks every connection through these gates; new ones are welcome."""
+    cut = sum(gate.cut_connections() for gate in gates)
+    return f"{cut} connections" if cut else ""
+
+
+def cut_for(gates: Sequence[Proxy], seconds: float) -> str:
+    """Breaks every connection through these gates, and refuses new ones for a while."""
+    cut = sum(gate.cut() for gate in gates)
+    time.sleep(seconds)
+    for gate in gates:
+        gate.mend()
+    return f"{cut} connections" if cut else ""
+
+
+def silent_for(gates: Sequence[Proxy], seconds: float) -> str:
+    """Makes black holes of these gates for a while: what is sent is taken, and nothing passes."""
+    for gate in gates:
+        gate.hang()
+    time.sleep(0.3)  # what was on its way
+    before = sum(gate.passed for gate in gates)
+    time.sleep(seconds)
+    held = sum(gate.passed for gate in gates) == before
+    for gate in gates:
+        gate.mend()
+    return f"{sum(gate.connections for gate in gates)} connections" if held else ""
+
+
 class LaneRunner:
     """Lets the faults of one lane strike, in a thread of its own, until it is told to end."""
 
-    def __init__(self, scene: Scene, planned: Iterator[Planned], until: float) -> None:
-        """`until`: no fault begins after this time (monotonic)."""
+    def __init__(self, scene: Scene, planned: Iterator[Planned]) -> None:
         self.struck: list[Struck] = []
-        self._scene, self._planned, self._until = scene, planned, until
+        self._scene, self._planned = scene, planned
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def end(self) -> None:
+        """No fault begins any more."""
+        self._over.set()
+
     def join(self, timeout: float) -> bool:
         """Whether it came to its end in time."""
-        self._over.set()
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def wait(self, timeout: float) -> bool:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         for plan in self._planned:
-            if self._over.wait(plan.after) or time.monotonic() > self._until:
+            if self._over.wait(plan.after):
                 return
             began = time.time()
             try:

@@ -7,7 +7,7 @@ import time
 
 from confluent_kafka import KafkaException, TopicCollection
 
-from tests.chaos.real.faults import Lane, Scene, fault
+from tests.chaos.real.faults import Lane, Scene, cut_for, cut_once, fault, silent_for
 from tests.chaos.real.members import until
 from tests.chaos.real.place import Place
 from tests.support.proxy import is_offset_commit
@@ -23,7 +23,7 @@ def state_of(scene: Scene, node: int) -> str:
     return next(s.state for s in scene.place.stack.status() if s.name == f"kafka-{node}")
 
 
-@fault(Lane.SERVICE, 0.6)
+@fault(Lane.SERVICE, 0.4)
 def broker_killed(scene: Scene, chance: random.Random) -> str:
     node = chance.randrange(scene.place.brokers) + 1
     before = scene.members.said("broker connection")
@@ -35,7 +35,7 @@ def broker_killed(scene: Scene, chance: random.Random) -> str:
     return f"broker {node}" if seen else ""
 
 
-@fault(Lane.SERVICE, 0.4)
+@fault(Lane.SERVICE, 0.2)
 def brokers_restarted(scene: Scene, chance: random.Random) -> str:
     """One after the other, each told to end."""
     before = scene.members.said("broker connection")
@@ -69,7 +69,7 @@ def led_by_others(scene: Scene, node: int) -> bool:
         return False  # it asked the one that is gone
 
 
-@fault(Lane.SERVICE, 0.5, has_many_brokers)
+@fault(Lane.SERVICE, 0.3, has_many_brokers)
 def leaders_moved(scene: Scene, chance: random.Random) -> str:
     """The leaders of one broker go to others; it comes back as a follower."""
     before = leaders(scene)
@@ -86,32 +86,17 @@ def leaders_moved(scene: Scene, chance: random.Random) -> str:
 
 @fault(Lane.SERVICE, 1.5)
 def kafka_connections_cut(scene: Scene, chance: random.Random) -> str:
-    cut = sum(gate.cut_connections() for gate in scene.place.kafka_gates)
-    return f"{cut} connections" if cut else ""
+    return cut_once(scene.place.kafka_gates)
 
 
 @fault(Lane.SERVICE)
 def kafka_unreachable(scene: Scene, chance: random.Random) -> str:
-    cut = sum(gate.cut() for gate in scene.place.kafka_gates)
-    time.sleep(chance.uniform(0.5, 3))  # how long
-    for gate in scene.place.kafka_gates:
-        gate.mend()
-    return f"{cut} connections" if cut else ""
+    return cut_for(scene.place.kafka_gates, chance.uniform(0.5, 3))
 
 
 @fault(Lane.SERVICE)
 def kafka_silent(scene: Scene, chance: random.Random) -> str:
-    """A black hole: what is sent is taken and nothing comes back."""
-    gates = scene.place.kafka_gates
-    for gate in gates:
-        gate.hang()
-    time.sleep(0.3)  # what was on its way
-    before = sum(gate.passed for gate in gates)
-    time.sleep(chance.uniform(1, 6))  # how long
-    held = sum(gate.passed for gate in gates) == before
-    for gate in gates:
-        gate.mend()
-    return f"{sum(gate.connections for gate in gates)} connections" if held else ""
+    return silent_for(scene.place.kafka_gates, chance.uniform(1, 6))
 
 
 def commit_reply(scene: Scene, delay: float | None) -> str:

@@ -21,7 +21,7 @@ def joined(member: ChaosMember) -> bool:
     return until(lambda: member.said("partitions assigned") > 0 or not member.alive, JOINED)
 
 
-@fault(Lane.PROCESS, 3)
+@fault(Lane.PROCESS, 2)
 def main_killed(scene: Scene, chance: random.Random) -> str:
     """SIGKILL, and another instance comes in its place."""
     member = scene.members.pick(chance)

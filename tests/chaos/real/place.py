@@ -30,18 +30,20 @@ INSERT INTO {s}.accounts SELECT g, 0 FROM generate_series(0, 99) g;
 CREATE TABLE {s}.parents (id int PRIMARY KEY);
 CREATE TABLE {s}.children (id int REFERENCES {s}.parents DEFERRABLE INITIALLY DEFERRED);
 """
-SMALL_DISK = "600m"
+SMALL_DISK = 600
+"""MiB."""
 
 
 class SmallDisk:
     """A small file system that can be filled to its end; needs the right to mount."""
 
-    def __init__(self, folder: Path, size: str) -> None:
+    def __init__(self, folder: Path, size: int) -> None:
+        """`size`: in MiB."""
         self.folder = folder
         self._ballast = folder / "ballast"
         folder.mkdir(parents=True, exist_ok=True)
         mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0777", "tmpfs", folder],
+            ["mount", "-t", "tmpfs", "-o", f"size={size}m,mode=0777", "tmpfs", folder],
             check=False, capture_output=True,
         )  # fmt: skip
         self.mounted = mounted.returncode == 0
@@ -69,14 +71,14 @@ class Place:
     """Made once for a run; each episode has a topic, a schema and a prefix of its own."""
 
     def __init__(
-        self, brokers: int, folder: Path, *, disk: str = SMALL_DISK, pooled: int = 0
+        self, brokers: int, folder: Path, *, disk: int = SMALL_DISK, pooled: int = 0
     ) -> None:
-        """`disk`: the size of the small file system that the database lies on. `pooled`: so many
+        """`disk`: MiB of the small file system that the database lies on. `pooled`: so many
         connections to it are shared by all, transaction by transaction.
         """
         self.folder = folder
         self.disk = SmallDisk(folder / "database-disk", disk)
-        self.temporary = SmallDisk(folder / "temporary", "32m")
+        self.temporary = SmallDisk(folder / "temporary", 32)
         base = _ports()
         # Clients are sent to the gates; brokers talk to each other on a listener of their own.
         self.stack = run.own_stack("chaos", brokers=brokers, broker_properties={

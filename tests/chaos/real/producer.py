@@ -6,6 +6,7 @@ It follows docs/contract.md and imports nothing of the project.
 from __future__ import annotations
 
 import json
+import math
 import random
 import threading
 import time
@@ -22,8 +23,11 @@ from tests.chaos.real.witness import WITHOUT_ROW
 
 FINAL = {"done", "rejected", "superseded"}
 SETTLED = FINAL | {"failed", "in_doubt", "dead", "cancelled"}
-AT_ONCE = 400
-LONGEST = 8.0
+AT_ONCE = 1000
+TURN = 0.05
+READ_EVERY = 0.25
+"""Seconds from one look at a status to the next one."""
+LONGEST = 15.0
 
 
 @dataclass(slots=True)
@@ -95,7 +99,7 @@ class ChaosProducer:
         self._rate, self._window, self._patience = rate, window, patience
         self._random = random.Random(traffic.seed)
         self._kafka = Producer({
-            "bootstrap.servers": kafka, "acks": "all", "linger.ms": 5, "enable.idempotence": True,
+            "bootstrap.servers": kafka, "acks": "all", "linger.ms": 100, "enable.idempotence": True,
             "partitioner": "murmur2_random", "message.timeout.ms": 120_000, "log_level": 0,
             "reconnect.backoff.max.ms": 500,
         })  # fmt: skip
@@ -149,7 +153,7 @@ class ChaosProducer:
                 self._read()
                 self._again()
                 self._send_doubted()
-                time.sleep(0.02)
+                time.sleep(TURN)
         except BaseException as error:  # noqa: BLE001 - told by who waits
             self.trouble = error
 
@@ -189,7 +193,8 @@ class ChaosProducer:
 
     def _read(self) -> None:
         """Statuses of some of the pending requests, in turn."""
-        turn = [self._turn.popleft() for _ in range(min(AT_ONCE, len(self._turn)))]
+        due = math.ceil(len(self._turn) * TURN / READ_EVERY)
+        turn = [self._turn.popleft() for _ in range(min(AT_ONCE, due))]
         ids = [name for name in turn if name in self.pending]
         if not ids:
             return

@@ -7,7 +7,7 @@ import time
 
 import redis
 
-from tests.chaos.real.faults import Lane, Scene, fault, paused_for
+from tests.chaos.real.faults import Lane, Scene, cut_for, cut_once, fault, paused_for
 
 
 @fault(Lane.SERVICE)
@@ -45,16 +45,12 @@ def redis_slow(scene: Scene, chance: random.Random) -> str:
 
 @fault(Lane.SERVICE)
 def redis_unreachable(scene: Scene, chance: random.Random) -> str:
-    gate = scene.place.redis_gate
-    cut = gate.cut()
-    time.sleep(chance.uniform(0.5, 3))  # how long
-    gate.mend()
-    return f"{cut} connections" if cut else ""
+    return cut_for([scene.place.redis_gate], chance.uniform(0.5, 3))
 
 
 @fault(Lane.SERVICE)
 def redis_connections_cut(scene: Scene, chance: random.Random) -> str:
-    return f"{n} of them" if (n := scene.place.redis_gate.cut_connections()) else ""
+    return cut_once([scene.place.redis_gate])
 
 
 @fault(Lane.SERVICE)

@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from statistics import fmean
 from typing import Any
 
 from tests.chaos.real.books import Books, balance
@@ -52,6 +53,7 @@ def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, An
         "duplicates suppressed": sum(b.answered for b in books),
         "answered when read again": sum(b.answered_again for b in books),
         "doubts settled by a copy": sum(b.settled for b in books),
+        "failed as they may have run, before a later copy ran": sum(b.ended for b in books),
         "dead letters": sum(b.letters for b in books),
         "effects": sum(c.total() for c in effects),
         "run twice": sum(n > 1 for c in effects for n in c.values()),
@@ -76,6 +78,7 @@ def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, An
         "handlers entered again": sum(entered_again(o) for o in outcomes),
         "commits": sum(len(o.facts.commits) for o in outcomes),
         "assignments": sum(o.said.get("partitions assigned", 0) for o in outcomes),
+        **rates(outcomes),
         "latency p50, s": round(quantile(everything, 0.5), 3),
         "latency p99, s": round(quantile(everything, 0.99), 3),
         "faults": faults.total(),
@@ -102,6 +105,15 @@ def entered_again(outcome: Outcome) -> int:
     return sum(n > 1 for n in times.values())
 
 
+def rates(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Answers a second, the mean of all episodes, by what was at work."""
+    during, calm = zip(*(throughput(outcome) for outcome in outcomes), strict=True)
+    return {
+        "answers a second during faults": round(fmean(during), 1),
+        "answers a second in calm between faults": round(fmean(calm), 1),
+    }
+
+
 def total(counters: Iterable[Mapping[str, int]]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for counter in counters:
@@ -109,18 +121,18 @@ def total(counters: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(found.most_common())
 
 
-def page(
-    outcomes: Sequence[Outcome], run: Mapping[str, Any], problems: Sequence[Mapping[str, list[str]]]
-) -> str:
+def page(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> str:
     """The page; `run`: what is known of it as a whole (seed, versions, verdict)."""
     told = figures(outcomes, run)
     parts = [
         *figure_tables(outcomes, told),
-        "<h2>Episodes</h2>", episode_table(outcomes, problems),
+        "<h2>Episodes</h2>", episode_table(outcomes),
         *(part for outcome in outcomes for part in episode_plots(outcome)),
     ]  # fmt: skip
     title = ("Chaos on real parts", f"Chaos, seed {run['seed']}")
-    return document(title, str(run["verdict"]), parts, good=not any(problems))
+    return document(
+        title, str(run["verdict"]), parts, good=not any(outcome.wrong for outcome in outcomes)
+    )
 
 
 def document(title: tuple[str, str], verdict: str, parts: Sequence[str], *, good: bool) -> str:
@@ -164,15 +176,15 @@ def fault_table(outcomes: Sequence[Outcome], told: Mapping[str, Any]) -> str:
     return table(head, rows)
 
 
-def episode_table(outcomes: Sequence[Outcome], problems: Sequence[Mapping[str, list[str]]]) -> str:
+def episode_table(outcomes: Sequence[Outcome]) -> str:
     rows = []
-    for outcome, wrong in zip(outcomes, problems, strict=True):
+    for outcome in outcomes:
         plan, books = outcome.plan, balance(outcome.facts)
         during, calm = throughput(outcome)
         rows.append((
             plan.protocol, plan.ordering, number(len(outcome.facts.ledger.items)),
             number(len(effective(outcome))), f"{during:.0f}", f"{calm:.0f}", number(lost(books)),
-            "; ".join(f"{name}: {len(lines)}" for name, lines in wrong.items()) or "none",
+            "; ".join(f"{name}: {len(lines)}" for name, lines in outcome.wrong.items()) or "none",
         ))  # fmt: skip
     head = ("protocol", "ordering", "requests", "faults", "answers/s in faults", "in calm",
             "copies lost", "problems")  # fmt: skip

@@ -30,7 +30,9 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-def buckets(outcome: Outcome, width: float = 2.0) -> list[Bucket]:
+def buckets(outcome: Outcome) -> list[Bucket]:
+    """Of two seconds each, or longer ones where there would be more than can be told apart."""
+    width = max(2.0, (outcome.ended - outcome.began) / 250)
     found: defaultdict[int, list[float]] = defaultdict(list)
     for sent, answered in outcome.facts.ledger.answered:
         found[int((answered - outcome.began) // width)].append(answered - sent)

@@ -45,11 +45,12 @@ class Item:
 
 MIX: dict[str, float] = {
     "move": 50, "batch": 10, "pure": 8, "charge": 7, "blind": 2, "shaky": 4, "swap": 4, "later": 4,
-    "recount": 4, "refused": 2, "orphan": 0.4, "nul": 0.4,
+    "recount": 4, "once": 4, "refused": 2, "orphan": 0.4, "nul": 0.4,
 }  # fmt: skip
 """Shares of the types."""
 ENDS: dict[str, frozenset[str]] = {
     "recount": frozenset({"done", "superseded"}),
+    "once": frozenset({"done", "failed"}),
     "blind": frozenset({"done", "in_doubt"}),
     "refused": frozenset({"rejected"}),
     "orphan": frozenset({"failed"}),
@@ -57,6 +58,8 @@ ENDS: dict[str, frozenset[str]] = {
 }
 EFFECTS = {"pure": "none", "charge": "external", "blind": "external"}
 """Types that are not `transaction`."""
+NOT_AGAIN = {"once"}
+"""Types of which what may have run is not run again by itself."""
 CHECKED = {"charge"}
 """Types whose doubts can be settled: there is a `check`."""
 MALFORMED_SHARE = 0.02

@@ -42,7 +42,7 @@ OUTAGES = (
     *("kafka_unreachable", "kafka_silent", "kafka_connections_cut", "commit_reply_lost"),
 )
 RESIDENTS, WORKERS = 2, 2
-DISK = "6g"
+DISK = 6144
 
 
 def options_of(arguments: list[str] | None = None) -> argparse.Namespace:

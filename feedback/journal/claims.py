@@ -40,6 +40,8 @@ LONGEST_WALK: Final = 2000
 """Types that one walk looks at."""
 LEASE: Final = 60.0
 """Seconds that a claim holds unless it is renewed."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of payloads and headers in one claim, where nobody says how many."""
 _ROUNDS: Final = 4
 """Claims of one want: types that have less than their share leave the rest to others."""
 _ERROR_LENGTH: Final = 500
@@ -59,6 +61,8 @@ class ClaimRequest:
     """Most rows of a type, where that is less."""
     paused: Collection[str] = ()
     """Types of which none is wanted."""
+    most_bytes: int = MOST_BYTES
+    """At most so many bytes, and one row more than fits."""
 
 
 class Claimed(NamedTuple):
@@ -147,9 +151,10 @@ def claim(
     with connection.transaction():
         for _ in range(_ROUNDS):
             shares = share_out(want.most - len(rows), room)
-            if not shares:
+            left = want.most_bytes - sum(map(_size_of, rows))
+            if not shares or left <= 0:
                 break
-            got = _claim_shares(connection, shares, values, schema)
+            got = _claim_shares(connection, shares, {**values, "bytes": left}, schema)
             rows += got
             for kind, share in shares.items():
                 n = sum(row.type == kind for row in got)
@@ -241,6 +246,10 @@ def renew_calls(connection: Connection, tokens: Sequence[str], lease: float, *, 
 def _walk(connection: Connection, after: str, most: int, schema: str) -> list[tuple[str, float]]:
     values = {"after": after, "most": most}
     return execute(connection, "due_types", schema, values).fetchall()
+
+
+def _size_of(row: _Row) -> int:
+    return len(row.payload or b"") + len(row.headers or "")
 
 
 def _seconds(found: tuple[str, float]) -> float:

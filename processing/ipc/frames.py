@@ -194,6 +194,8 @@ class WantRows(NamedTuple):
     """Type -> most rows of it, where that is less."""
     paused: list[str]
     """Types of which none is wanted."""
+    most_bytes: int = 32 * 1024 * 1024
+    """Of all of them together; one row more than fits may come."""
 
 
 class RowDueIn(NamedTuple):

@@ -73,9 +73,9 @@ class Claimer:
         """What the main process says of the waiting queue."""
         with self._lock:
             match frame:
-                case WantRows(order, most, limits, paused):
+                case WantRows(order):
                     self._first = order if self._first is None else self._first
-                    wanted = ClaimRequest(order, most, limits, paused)
+                    wanted = ClaimRequest(*frame)
                     self._timing.wanted(wanted, time.monotonic())
                 case RowDueIn(seconds):
                     self._timing.woken(time.monotonic(), seconds)

@@ -80,7 +80,9 @@ class Demand:
         self._order += 1
         self._open, self._opened = self._order, now
         self._limits, self._paused = dict(limits), sorted(paused)
-        return WantRows(self._order, most, self._limits, self._paused)
+        # What the next ones weigh nobody knows before they come.
+        room = max(1, self._most_bytes - self._bytes)
+        return WantRows(self._order, most, self._limits, self._paused, room)
 
     def _outdated(self, limits: Mapping[str, int], paused: Collection[str], now: float) -> bool:
         if not (limits or paused or self._limits or self._paused):

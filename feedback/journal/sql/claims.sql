@@ -20,11 +20,14 @@ SELECT type, extract(epoch FROM due_at - statement_timestamp())::float8 FROM typ
 -- name: claim_due
 -- statement_timestamp(), as a volatile clock_timestamp() would keep the index from being used; and
 -- ctid = ANY, as a join on id becomes a scan of the table.
--- A row whose reference has a live claim, or one that is newer, waits behind it.
+-- A row whose reference has a live claim, or one that is newer, waits behind it. Of what is found as
+-- much is taken as is wanted in bytes, and the row that goes beyond it.
 WITH due AS MATERIALIZED (
-    SELECT found.ctid
+    SELECT found.*
     FROM unnest(%(types)s::text[], %(shares)s::int[]) AS wanted(type, share), LATERAL (
-        SELECT r.ctid FROM {schema}.requests r
+        SELECT r.ctid, r.due_at, r.created_at, coalesce(octet_length(r.payload), 0)
+               + coalesce(pg_column_size(r.headers), 0) AS size
+        FROM {schema}.requests r
         WHERE r.state = 'waiting' AND r.type = wanted.type AND r.due_at <= statement_timestamp()
           AND (r.token IS NULL OR %(expired)s)
           AND (r.coalesce_key IS NULL OR NOT EXISTS (
@@ -36,12 +39,14 @@ WITH due AS MATERIALIZED (
           ))
         ORDER BY r.due_at, r.created_at LIMIT wanted.share FOR UPDATE SKIP LOCKED
     ) found
+), counted AS (
+    SELECT ctid, sum(size) OVER (ORDER BY due_at, created_at, ctid) - size AS before FROM due
 )
 UPDATE {schema}.requests r
 SET token = %(token)s, run = r.run + 1, lost_claims = r.lost_claims + (r.token IS NOT NULL)::int,
     lease_until = statement_timestamp() + make_interval(secs => %(lease)s),
     due_at = statement_timestamp() + make_interval(secs => %(lease)s)
-WHERE r.ctid = ANY (ARRAY(SELECT ctid FROM due))
+WHERE r.ctid = ANY (ARRAY(SELECT ctid FROM counted WHERE before < %(bytes)s))
 RETURNING r.id, r.type, r.topic, least(greatest(r.produced_at, 'epoch'), '9999-12-30Z'), r.key, r.payload, r.headers::text, r.crashes,
           r.lost_claims, r.coalesce_key, least(greatest(coalesce(r.not_before, r.created_at), 'epoch'), '9999-12-30Z'),
           least(greatest(r.created_at, 'epoch'), '9999-12-30Z')

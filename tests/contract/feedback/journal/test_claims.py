@@ -49,6 +49,17 @@ def test_a_claim_takes_what_is_due_and_leaves_the_rest(rows: WaitingRows) -> Non
     assert take(rows, order=2).rows == []
 
 
+def test_a_claim_ends_with_the_row_that_is_more_than_the_bytes_it_may_take(
+    rows: WaitingRows,
+) -> None:
+    """What rows weigh nobody knows before: thousands of large ones would be gigabytes."""
+    for n in range(6):
+        rows.add(f"r{n}", type=f"t{n % 2}", due_in=n - 10.0, payload=bytes(1000))
+    assert ids(take(rows, most_bytes=2500)) == ["r0", "r1", "r2"]
+    assert ids(take(rows, most_bytes=1, order=2)) == ["r3"], "one of any size comes"
+    assert ids(take(rows, order=3)) == ["r4", "r5"]
+
+
 def test_a_record_is_what_the_message_was(rows: WaitingRows) -> None:
     stored = [
         ("ce_type", b"elsewhere"), ("ce_id", b"another"), ("ce_notbefore", b"2026-01-01T00:00:00Z"),

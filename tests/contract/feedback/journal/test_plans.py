@@ -13,7 +13,7 @@ VALUES = {
     "expired": True,
     "types": ["t0", "t1"], "shares": [50, 50], "token": "x:1", "lease": LEASE,
     "ids": [name for name, _ in CLAIMED], "tokens": ["x:1", "x:1"], "after": "", "most": 2000,
-    "begun": ["r1"],
+    "begun": ["r1"], "bytes": 1 << 25,
 }  # fmt: skip
 BY_TYPE = ("due_types", "claim_due")
 BY_REFERENCE = (

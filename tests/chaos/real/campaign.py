@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import uuid
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -57,8 +58,8 @@ GOOD = "nothing lost, nothing twice, all explained"
 class Chapter:
     """What is at hand of an episode while others run."""
 
-    file: Path
-    """Where its outcome lies."""
+    file: Path | None
+    """Where its outcome lies; None where it came to no end."""
     requests: int
     problems: int
     effective: Counter[str]
@@ -169,8 +170,7 @@ def main() -> int:
             chapters = play(place, options)
         seconds = time.time() - began
         if options.report is not None:
-            outcomes = [pickle.loads(chapter.file.read_bytes()) for chapter in chapters]
-            publish(outcomes, options, seconds)
+            publish(chapters, options, seconds)
     finally:
         run.end()
         if options.keep is None:
@@ -192,7 +192,12 @@ def play(place: Place, options: argparse.Namespace) -> list[Chapter]:
     for number, plan in enumerate(planned):
         left = options.requests - sum(chapter.requests for chapter in chapters)
         share = max(0, math.ceil(left / (len(planned) - number)))
-        chapters.append(chapter_of(place, replace(plan, requests=share)))
+        try:
+            chapters.append(chapter_of(place, replace(plan, requests=share)))
+        except Exception:  # noqa: BLE001 - hours of other episodes are not to be lost for one
+            traceback.print_exc(file=sys.stdout)
+            chapters.append(Chapter(None, 0, 1, Counter()))
+            place.mend()
         gc.collect()
     return chapters
 
@@ -211,9 +216,10 @@ def verdict_of(found: int) -> str:
     return f"{found} problems" if found else GOOD
 
 
-def publish(outcomes: list[Outcome], options: argparse.Namespace, seconds: float) -> None:
+def publish(chapters: list[Chapter], options: argparse.Namespace, seconds: float) -> None:
     """Writes the page and its figures."""
-    found = sum(len(lines) for outcome in outcomes for lines in outcome.wrong.values())
+    outcomes = [pickle.loads(chapter.file.read_bytes()) for chapter in chapters if chapter.file]
+    found = sum(chapter.problems for chapter in chapters)
     run_ = {
         "seed": options.seed,
         "verdict": verdict_of(found),

@@ -52,6 +52,7 @@ class Handler:
         self.timeout = options.timeout
         self.max_timeout = options.max_timeout
         self.status_ttl = options.status_ttl
+        self.done_status = options.done_status
         self.retries = RetryPolicy.of(options.retries)
         self.check = options.check
         self.coalesce = options.coalesce

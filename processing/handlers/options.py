@@ -55,6 +55,8 @@ class HandlerOptions(TypedDict, total=False):
     """From the payload to the time (aware) before which it does not run; None: at once."""
     status_ttl: int
     """Seconds that its status is kept (default 3600), at most a year."""
+    done_status: bool
+    """With effect="none": whether a status is written when it is done (default True)."""
     max_at_once: int | None
     """Most runs of this type at once in one instance; None: as many as there are workers."""
     pipeline: bool
@@ -90,6 +92,7 @@ class CheckedOptions:
         le=_YEAR,
         description=f"a whole number, at least 1, at most {_YEAR}",
     )
+    done_status: bool = Field(default=True, description="True or False")
     max_at_once: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
     pipeline: bool = Field(default=False, description="True or False")
     redelivery: bool = Field(default=True, description="True or False")
@@ -129,6 +132,11 @@ class CheckedOptions:
             raise RegistrationError(
                 f"pipeline= sends what goes through `tx`, and effect={self.effect!r} has none; "
                 "leave it out"
+            )
+        if not self.done_status and self.effect != "none":
+            raise RegistrationError(
+                'done_status=False leaves no trace of a success, which only effect="none" may; '
+                "give that too, or leave done_status out"
             )
         if not self.redelivery and self.retries not in (0, RetryPolicy(attempts=1)):
             raise RegistrationError(

@@ -84,6 +84,7 @@ class EffectNone:
             [
                 status_of(t, row_of(t, now), now, bump=final_of(t).state is State.FAILED)
                 for t in gone
+                if _is_told(t)
             ]
         )
         chunk.settle(gone)
@@ -99,6 +100,12 @@ def _without_row(task: Task) -> bool:
         and handler.retries.attempts == 1
         and handler.not_before is None
     )
+
+
+def _is_told(task: Task) -> bool:
+    """Whether its end gets a status: not the success of a type that nobody asks about."""
+    done = final_of(task).state is State.DONE
+    return not done or task.handler is None or task.handler.done_status
 
 
 def _groups(tasks: Sequence[Task]) -> list[list[Task]]:

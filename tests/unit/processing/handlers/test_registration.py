@@ -287,6 +287,7 @@ def test_several_resources_of_one_type() -> None:
         (fine, {"check": fine}, 'give effect="external" too, or leave check out'),
         (fine, {"effect": "external", "check": 1}, "check=1: a function"),
         (fine, {"effect": "external", "coalesce": str}, 'coalesce= needs effect="transaction"'),
+        (fine, {"done_status": False}, "done_status=False leaves no trace of a success"),
         (fine, {"window": 3}, "window and window_cap belong to coalesce="),
         (fine, {"coalesce": str, "window": -1}, "window=-1: a number of seconds above 0"),
         (fine, {"coalesce": str, "window": 9, "window_cap": 3}, "window_cap=3 is below window=9"),

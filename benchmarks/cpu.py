@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,8 @@ def used(roots: list[int], services: Path) -> dict[str, float]:
     """CPU seconds so far of these processes with their children, and of a stack's services."""
     seconds: dict[str, float] = defaultdict(float)
     for process in processes.processes_in(services):
-        _add(seconds, SERVICES.get(process.name(), "other"), process)
+        with suppress(psutil.NoSuchProcess):  # a connection that has just ended
+            _add(seconds, SERVICES.get(process.name(), "other"), process)
     for root in map(psutil.Process, roots):
         _add(seconds, "main", root)
         for child in root.children(recursive=True):

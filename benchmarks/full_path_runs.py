@@ -39,6 +39,8 @@ class RunNames:
     stack: Stack
     name: str
     workers: int
+    tree: Path = ROOT
+    """The files that Oncepool runs from."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -76,12 +78,12 @@ class RunNames:
 def place(stack: Stack, workers: int, tree: Path = ROOT) -> Iterator[RunNames]:
     """A schema with the journal of a tree, the plain design's table and the handlers' table."""
     name = f"bench{uuid.uuid4().hex[:10]}"
+    where = RunNames(stack, name, workers, tree)
     if tree == ROOT:
         migrate(stack.database, name)
     else:
         command = [sys.executable, "-m", "consumer", "migrate"]
-        settings = RunNames(stack, name, workers).settings
-        subprocess.run(command, cwd=tree, env=settings, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, cwd=tree, env=where.settings, check=True, stdout=subprocess.DEVNULL)
     with psycopg.connect(stack.database, autocommit=True) as connection:
         schema = sql.Identifier(name)
         for table in (
@@ -91,7 +93,7 @@ def place(stack: Stack, workers: int, tree: Path = ROOT) -> Iterator[RunNames]:
         ):
             connection.execute(sql.SQL("CREATE TABLE " + table).format(s=schema))
         try:
-            yield RunNames(stack, name, workers)
+            yield where
         finally:
             connection.execute(sql.SQL("DROP SCHEMA {s} CASCADE").format(s=schema))
             connection.execute("CHECKPOINT")  # the next run starts with clean buffers
@@ -100,12 +102,20 @@ def place(stack: Stack, workers: int, tree: Path = ROOT) -> Iterator[RunNames]:
 def oncepool(where: RunNames, handler: str, count: int) -> float:
     """Requests a second of one instance that finds `count` requests in its topic."""
     fill_topic(where, handler, count)
-    with running([sys.executable, "-m", "consumer", "run"], where.settings) as process:
+    with instance(where) as process:
         wait_for_rows(where, "requests", count, process)
+    return rate(where, "requests", count)
+
+
+@contextmanager
+def instance(where: RunNames, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One instance, which ends in good order; `settings` by the names of the environment."""
+    environment = {**where.settings, **settings}
+    with running([sys.executable, "-m", "consumer", "run"], environment, where.tree) as process:
+        yield process
         process.send_signal(signal.SIGTERM)
         if process.wait(60) != 0:
             raise RuntimeError(f"oncepool run ended with {process.returncode}")
-    return rate(where, "requests", count)
 
 
 def plain(commits: str) -> Callable[[RunNames, str, int], float]:
@@ -171,7 +181,10 @@ def wait_for_rows(
     pause = POLL
     with psycopg.connect(where.stack.database, autocommit=True) as connection:
         while True:
-            row = connection.execute(query).fetchone()
+            try:
+                row = connection.execute(query).fetchone()
+            except psycopg.errors.UndefinedTable:  # one that its side makes
+                row = None
             if row is not None and row[0] >= count:
                 return int(row[0])
             if any(p.poll() is not None for p in processes) or time.monotonic() > end:

@@ -10,16 +10,13 @@ due in the queue.
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import psycopg
 from psycopg import sql
 
-from benchmarks.full_path_runs import LONGEST, PAYLOAD, POLL, RunNames, fill_topic, rate, running
+from benchmarks.full_path_runs import LONGEST, PAYLOAD, POLL, RunNames, fill_topic, instance, rate
 from benchmarks.machine import Machine, facts
 from benchmarks.report import print_table
 from benchmarks.services import services
@@ -103,16 +100,6 @@ def fill_queue(where: RunNames, handler: str, count: int, delay: str) -> None:
         # As autovacuum has it after a while: the planner knows the table.
         connection.execute(sql.SQL("VACUUM ANALYZE {}").format(table))
         connection.execute("CHECKPOINT")
-
-
-@contextmanager
-def instance(where: RunNames) -> Iterator[None]:
-    """One instance, which ends in good order."""
-    with running([sys.executable, "-m", "consumer", "run"], where.settings) as process:
-        yield
-        process.send_signal(signal.SIGTERM)
-        if process.wait(60) != 0:
-            raise RuntimeError(f"oncepool run ended with {process.returncode}")
 
 
 def wait_for_done(where: RunNames, count: int) -> None:

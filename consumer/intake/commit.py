@@ -236,6 +236,8 @@ class Commit:
         return self._send_again(commit)
 
     def _begin(self, now: float, room: Room) -> list[Action]:
+        if not self._buffer.count:
+            return []
         pieces: dict[Place, Piece] = {}
         for place, share in self._buffer.take(room).items():
             offset = self.marks.least(place, share.records[-1][OFFSET] + 1)

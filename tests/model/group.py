@@ -423,7 +423,7 @@ class World:
         for _ in range(300):
             self._calm_turn()
             quiet = quiet + 1 if self.at_rest() else 0
-            if quiet > 2:
+            if quiet > 1:
                 break
         self._check_books()
 
@@ -447,10 +447,11 @@ class World:
         for request in list(self.requests):
             self.land(request)
         for process in self.processes:
-            self.end_some(process, 1000)
+            if process.hand:
+                self.end_some(process, 1000)
             if process.alive and not process.fatal:
                 self.hear(process)
-                process.poll(BATCH)
+                process.poll(4 * BATCH)
                 process.next()
             elif process.member in self.members:
                 self.leave(process)

@@ -12,6 +12,9 @@ from typing import TypeAlias
 from tests.model.group import BATCH, World
 from tests.model.member import Process
 
+ROOMS = (2, 5, 1000)
+"""How many records there may be room for."""
+
 Happening: TypeAlias = Callable[[World, random.Random, Process], None]
 
 TRANSIENT = (
@@ -26,8 +29,9 @@ TRANSIENT = (
 def step(world: World, but: tuple[str, ...] = ()) -> None:
     """One random thing happens, other than those named."""
     happenings, upto = _choices(but, finish=world.read_again)
-    chosen = bisect(upto, world.random.random() * upto[-1], 0, len(upto) - 1)
-    happenings[chosen](world, world.random, world.random.choice(world.processes))
+    draw, processes = world.random.random, world.processes
+    happen = happenings[bisect(upto, draw() * upto[-1], 0, len(upto) - 1)]
+    happen(world, world.random, processes[int(draw() * len(processes))])
 
 
 @cache
@@ -45,13 +49,14 @@ def _produce(world: World, choose: random.Random, _process: Process) -> None:
 
 def _turn(_world: World, choose: random.Random, process: Process) -> None:
     if process.runs and not process.fatal:
-        process.poll(choose.randint(0, BATCH))
-        process.next(choose.choice((2, 5, 1000)))
+        process.poll(int(choose.random() * (BATCH + 1)))
+        process.next(ROOMS[int(choose.random() * len(ROOMS))])
 
 
 def _land(world: World, choose: random.Random, _process: Process) -> None:
     if world.requests:
-        world.land(choose.choice(world.requests), answer=choose.random() < 0.8)
+        request = world.requests[int(choose.random() * len(world.requests))]
+        world.land(request, answer=choose.random() < 0.8)
 
 
 def _break(world: World, choose: random.Random, _process: Process) -> None:

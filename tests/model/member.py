@@ -131,7 +131,8 @@ class Process:
 
     def next(self, room: int = 1000) -> None:
         self.now += 2.0
-        self.act(self.commit.next(self.now, Room(room, 1 << 20, idle=True)))
+        if actions := self.commit.next(self.now, Room(room, 1 << 20, idle=True)):
+            self.act(actions)
         if self.leaving and not self.assignment.places and not self.pending:
             self.leaving = False
             self.commit.rejoined()

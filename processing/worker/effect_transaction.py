@@ -85,7 +85,8 @@ class EffectTransaction:
             segment = self._next_segment(tasks, position)
             position += len(segment)
             try:
-                failed = self._run_segment(segment, chunk, ran, recalled)
+                more = position < len(tasks)
+                failed = self._run_segment(segment, chunk, ran, recalled, more=more)
             except Broken as broken:
                 broken.before = [*ran, *broken.before]
                 for task in broken.culprits:
@@ -106,8 +107,9 @@ class EffectTransaction:
         return tasks[position : position + size]
 
     def _run_segment(
-        self, segment: Sequence[Task], chunk: ChunkRun, ran: list[Task], recalled: list[Task]
-    ) -> bool:
+        self, segment: Sequence[Task], chunk: ChunkRun, ran: list[Task], recalled: list[Task],
+        *, more: bool,
+    ) -> bool:  # fmt: skip
         if segment[0].handler is not None and segment[0].handler.batch:
             self._run_batch(segment, chunk, ran, recalled)
             return False
@@ -119,7 +121,7 @@ class EffectTransaction:
         xid = self._session.savepoint()
         done: list[Task] = []
         gone: list[Task] = []
-        if self._try_together(segment, chunk, done, gone, xid):
+        if self._try_together(segment, chunk, done, gone, xid, more=more):
             ran += done
             recalled += gone
             for task in segment[:1]:
@@ -134,15 +136,17 @@ class EffectTransaction:
         return True
 
     def _try_together(
-        self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task], xid: int
-    ) -> bool:
+        self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task],
+        xid: int, *, more: bool,
+    ) -> bool:  # fmt: skip
         """Runs a segment under one savepoint; False where it was undone because one failed."""
-        pipelined = len(segment) > 1 and all(t.handler and t.handler.pipeline for t in segment)
-        run = self._run_pipelined if pipelined else self._run_each
-        if not run(segment, chunk, done, gone, xid):
+        next_in = xid if more else None
+        if len(segment) > 1 and all(t.handler and t.handler.pipeline for t in segment):
+            return self._run_pipelined(segment, chunk, done, gone, xid, next_in)
+        if not self._run_each(segment, chunk, done, gone, xid):
             return False
         try:
-            self._session.release()
+            self._session.release(next_in=next_in)
         except TransactionEnded:
             raise Broken(done, xid, known=len(done) == 1) from None
         except psycopg.Error as error:
@@ -173,40 +177,54 @@ class EffectTransaction:
         return True
 
     def _run_pipelined(
-        self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task], xid: int
-    ) -> bool:
-        """As _run_each, but all statements are sent before the first answer is waited for."""
-        failures, timeout, sent = self._session.failures, 0.0, time.perf_counter()
+        self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task],
+        xid: int, next_in: int | None,
+    ) -> bool:  # fmt: skip
+        """As _run_each with the release, but all is sent before the first answer is waited for."""
+        failures = self._session.failures
+        failed = self._send_together(segment, chunk, done, gone, next_in)
+        chunk.clear()
+        if done:
+            self._check(done, xid, one_call=len(done) == 1)
+            if failed is not None:
+                failures.last = failed
+                self._blame(done, chunk)
+        elif failed is not None:
+            raise failed  # all were recalled: it is about none of them
+        if failed is None and all(t.outcome is DONE for t in done) and self._session.in_transaction:
+            return True
+        self._back(done, xid)
+        return False
+
+    def _send_together(
+        self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task],
+        next_in: int | None,
+    ) -> psycopg.Error | None:  # fmt: skip
+        """Sends what a segment says, then its release, and waits; the first error of all that."""
+        session, timeout, sent = self._session, 0.0, time.perf_counter()
         failed: psycopg.Error | None = None
         try:
-            with self._session.pipeline():
+            with session.pipeline() as pipeline:
                 for task in segment:
                     if not self._enter(task, chunk):
                         gone.append(task)
                         continue
                     done.append(task)
                     timeout = max(timeout, task.timeout)
-                    failed = failed or failures.last
+                    failed = failed or session.failures.last
                     if task.outcome is not DONE:
                         break
+                else:
+                    if failed is None:
+                        session.release(next_in=next_in, pipeline=pipeline)
                 chunk.wait_together(timeout)
                 sent = time.perf_counter()
         except psycopg.Error as error:
             failed = failed or error
-        chunk.clear()
-        if not done:
-            return True
         waited = time.perf_counter() - sent
         for task in done:
             task.seconds += waited / len(done)  # what the server takes for them is their time
-        self._check(done, xid, one_call=len(done) == 1)
-        if failed is not None:
-            failures.last = failed
-            self._blame(done, chunk)
-        if failed is None and all(t.outcome is DONE for t in done) and self._session.in_transaction:
-            return True
-        self._back(done, xid)
-        return False
+        return failed
 
     def _run_alone(self, task: Task, chunk: ChunkRun) -> bool:
         """Runs one request under its own savepoint; False when it was recalled."""

@@ -20,6 +20,7 @@ from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
 from processing.ipc.frames import Backend
+from processing.worker.gathering_pipeline import GatheringPipeline
 from processing.worker.guarded_cursor import Failures, GuardedCursor
 
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
@@ -29,10 +30,12 @@ MARK = b"oncepool worker, in a transaction"
 """The connection's name while a transaction of ours is open. The server reports every change of it,
 so that its end is seen without asking, though another one may have begun since."""
 _BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL application_name = '%b'" % MARK
-_SAVEPOINT = b"SAVEPOINT oncepool; SELECT pg_current_xact_id()"
+_SAVEPOINT = b"SAVEPOINT oncepool"
 _RELEASE = (
-    b"SAVEPOINT oncepool_check; SET CONSTRAINTS ALL IMMEDIATE;"
-    b" ROLLBACK TO SAVEPOINT oncepool_check; RELEASE SAVEPOINT oncepool"
+    b"SAVEPOINT oncepool_check",
+    b"SET CONSTRAINTS ALL IMMEDIATE",
+    b"ROLLBACK TO SAVEPOINT oncepool_check",
+    b"RELEASE SAVEPOINT oncepool",
 )
 """Deferred constraints are tried and put back as they were: with what their triggers did, they come
 again at COMMIT, and which of them are deferred stays as the schema, or the handler, says."""
@@ -80,6 +83,8 @@ class Session:
         """(pid, start) of the server process behind the connection; None without one."""
         self.failures = Failures()
         """Of the handler that runs, on its cursors."""
+        self._next_savepoint: int | None = None
+        """The transaction's id, where the last `release` has set the next savepoint."""
         self._cursors: dict[str, GuardedCursor] = {}
         """By handler type; they belong to this connection."""
 
@@ -188,6 +193,7 @@ class Session:
 
     def begin(self) -> None:
         """Starts a transaction."""
+        self._next_savepoint = None
         self._send(_BEGIN)
 
     def put_back(self) -> None:
@@ -219,45 +225,48 @@ class Session:
             self._put_back_for_good()
 
     @contextlib.contextmanager
-    def pipeline(self) -> Iterator[None]:
-        """Meanwhile statements are sent without waiting for their answers.
+    def pipeline(self) -> Iterator[GatheringPipeline]:
+        """Meanwhile statements are gathered, and no answer is waited for.
 
         Leaving it raises the first error among those that nobody was told of.
         """
         self.failures.untold = True
         try:
-            with self.connection.pipeline():
-                yield
+            with self.connection.pipeline() as pipeline:
+                yield GatheringPipeline.entered(pipeline)
         finally:
             self.failures.untold = False
 
     def savepoint(self) -> int:
-        """Sets the segment's savepoint; returns the transaction's id."""
-        value = self._send(_SAVEPOINT).get_value(0, 0)
-        return int(value or 0)
+        """Sets the segment's savepoint where it does not stand; returns the transaction's id."""
+        xid, self._next_savepoint = self._next_savepoint, None
+        if xid is None:
+            result = self._send(_SAVEPOINT + b"; SELECT pg_current_xact_id()")
+            xid = int(result.get_value(0, 0) or 0)
+        return xid
 
-    def release(self) -> None:
+    def release(
+        self, *, next_in: int | None = None, pipeline: GatheringPipeline | None = None
+    ) -> None:
         """Tries deferred constraints and lets go of the savepoint.
 
-        Raises TransactionEnded where the savepoint is no more.
+        With `next_in`, the transaction's id, also sets the next one, which spares a round trip. In
+        a pipeline all that comes of it is known at its end; otherwise it raises TransactionEnded
+        where the savepoint is no more.
         """
-        try:
-            self._send(_RELEASE)
-        except (
-            psycopg.errors.InvalidSavepointSpecification,
-            psycopg.errors.NoActiveSqlTransaction,
-        ) as error:
-            raise TransactionEnded(str(error)) from error
+        statements = _RELEASE if next_in is None else (*_RELEASE, _SAVEPOINT)
+        if pipeline is not None:
+            pipeline.add(statements)
+        else:
+            with _ended_where_missing():
+                self._send(b"; ".join(statements))
+        self._next_savepoint = next_in
 
     def back(self) -> None:
-        """Undoes what was done since the savepoint."""
-        try:
+        """Undoes what was done since the savepoint. Raises as release()."""
+        self._next_savepoint = None
+        with _ended_where_missing():
             self._send(_BACK)
-        except (
-            psycopg.errors.InvalidSavepointSpecification,
-            psycopg.errors.NoActiveSqlTransaction,
-        ) as error:
-            raise TransactionEnded(str(error)) from error
 
     def takes_writes(self, schema: str) -> bool:
         """Whether the server writes now, outside of a transaction. Raises psycopg.Error."""
@@ -304,3 +313,15 @@ class Session:
         if result.status == pq.ExecStatus.FATAL_ERROR:
             raise error_from_result(result, encoding="utf-8")
         return result
+
+
+@contextlib.contextmanager
+def _ended_where_missing() -> Iterator[None]:
+    """Raises TransactionEnded where the savepoint is no more."""
+    try:
+        yield
+    except (
+        psycopg.errors.InvalidSavepointSpecification,
+        psycopg.errors.NoActiveSqlTransaction,
+    ) as error:
+        raise TransactionEnded(str(error)) from error

@@ -26,11 +26,14 @@ DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {s}.note()
 """
 
 
+KINDS = pytest.mark.parametrize("kind", ["order", "sent order"])
+"""Waiting for each answer, and in a pipeline."""
+
+
 @pytest.fixture
 def bench(stack: Stack, schema: str) -> Iterator[Bench]:
     app = App()
 
-    @app.handler("order")
     def order(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> None:
         """The child before its parent, as deferring allows."""
         tx.execute(f"INSERT INTO {schema}.child VALUES (%s, %s)", [request.id, request.id])
@@ -38,6 +41,9 @@ def bench(stack: Stack, schema: str) -> Iterator[Bench]:
             raise Reject("no_funds")
         if not payload.get("orphan"):
             tx.execute(f"INSERT INTO {schema}.parent VALUES (%s)", [request.id])
+
+    app.handler("order")(order)
+    app.handler("sent order", pipeline=True)(order)
 
     @app.handler("seat")
     def seat(payload: dict[str, Any], tx: psycopg.Cursor[Any]) -> str:
@@ -62,19 +68,23 @@ def column(bench: Bench, table: str) -> list[str]:
     return [row[0] for row in bench.query(f"SELECT id FROM {bench.schema}.{table} ORDER BY id")]
 
 
+@KINDS
 @pytest.mark.parametrize("wrong", ["reject", "orphan"])
-def test_a_neighbour_that_fails_leaves_constraints_deferred(bench: Bench, wrong: str) -> None:
+def test_a_neighbour_that_fails_leaves_constraints_deferred(
+    bench: Bench, wrong: str, kind: str
+) -> None:
     names = [f"r{n:02d}" for n in range(14)]
-    bench.run(*(bench.record(name, "order", {wrong: name == "r05"}) for name in names))
+    bench.run(*(bench.record(name, kind, {wrong: name == "r05"}) for name in names))
     rows = bench.rows()
     assert rows.pop("r05")[0] == ("rejected" if wrong == "reject" else "failed")
     assert rows == dict.fromkeys([name for name in names if name != "r05"], ("done", "ok"))
     assert column(bench, "child") == column(bench, "parent") == sorted(rows)
 
 
-def test_constraint_triggers_act_once_for_each_request(bench: Bench) -> None:
+@KINDS
+def test_constraint_triggers_act_once_for_each_request(bench: Bench, kind: str) -> None:
     names = [f"r{n:02d}" for n in range(14)]
-    bench.run(*(bench.record(name, "order", {"reject": name == "r05"}) for name in names))
+    bench.run(*(bench.record(name, kind, {"reject": name == "r05"}) for name in names))
     names.remove("r05")
     assert column(bench, "audit") == names
 

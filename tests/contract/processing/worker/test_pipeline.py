@@ -27,11 +27,12 @@ def left_open(payload: Any, tx: psycopg.Cursor[Any]) -> None:
         raise RuntimeError
 
 
-def make_app(schema: str) -> App:
+def make_app(schema: str, url: str) -> App:  # noqa: C901 - a list of what handlers do
     app = App()
 
-    @app.handler("pay", pipeline=True)
-    def pay(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> Any:
+    def pay(  # noqa: C901 - as above
+        payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]
+    ) -> Any:
         ran[request.id] += 1
         tx.execute(f"INSERT INTO {schema}.effects VALUES (%s)", (payload.get("as", request.id),))
         match payload:
@@ -50,7 +51,19 @@ def make_app(schema: str) -> App:
             case {"read": "anyhow"}:
                 with contextlib.suppress(psycopg.Error):
                     return tx.execute("SELECT 5").fetchone()[0]  # type: ignore[index]
+            case {"many": count}:
+                for n in range(count):
+                    tx.execute(f"INSERT INTO {schema}.more VALUES (%s)", (f"{request.id} {n}",))
+            case {"unguarded": statement}:
+                psycopg.Cursor.execute(tx, statement)
+            case {"watch": pid}:
+                with psycopg.connect(url) as other:
+                    asked = "SELECT query FROM pg_stat_activity WHERE pid = %s"
+                    return other.execute(asked, (pid,)).fetchone()[0]  # type: ignore[index]
         return None
+
+    app.handler("pay", pipeline=True)(pay)
+    app.handler("pay and wait")(pay)
 
     @app.handler("own")
     def own(payload: Any, tx: psycopg.Cursor[Any]) -> Any:
@@ -68,7 +81,8 @@ def bench(stack: Stack, schema: str) -> Iterator[Bench]:
     ran.clear()
     with psycopg.connect(stack.database, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE {schema}.effects (id text PRIMARY KEY)".encode())
-    made = Bench(make_app(schema), stack.database, schema)
+        connection.execute(f"CREATE TABLE {schema}.more (id text)".encode())
+    made = Bench(make_app(schema, stack.database), stack.database, schema)
     yield made
     made.executor.close()
     made.app.stop_worker()
@@ -161,6 +175,66 @@ def test_a_transaction_cannot_be_ended_in_a_pipeline(bench: Bench) -> None:
     run(bench, n30={"sql": "COMMIT"})
     others(bench, "n30")
     assert bench.state("n30") == ("failed", "handler_error")
+
+
+def test_nothing_is_sent_before_the_last_of_them_has_run(bench: Bench) -> None:
+    bench.run(bench.record("first", "pay", {}))  # its backend is known then
+    (pid, _), *_ = bench.backends
+    run(bench, n10={"watch": pid})
+    others(bench)
+    [(query,)] = bench.query(f"SELECT result FROM {bench.schema}.requests WHERE id = 'n10'")
+    assert "INSERT" not in query, "the server has seen a statement of a neighbour before"
+
+
+def test_more_statements_than_are_kept_back_all_have_their_effect(bench: Bench) -> None:
+    run(bench, **{name: {"many": 1000 if name == "n30" else 17} for name in names(60)})
+    others(bench)
+    assert bench.query(f"SELECT count(DISTINCT id), count(*) FROM {bench.schema}.more") == [
+        (59 * 17 + 1000, 59 * 17 + 1000)
+    ]
+    assert set(ran.values()) == {1}
+
+
+def test_a_transaction_that_was_ended_in_spite_of_the_guard_runs_nothing_twice(
+    bench: Bench,
+) -> None:
+    run(bench, n30={"unguarded": "COMMIT"})
+    # Which of those that share its savepoint did it nobody can say.
+    ended = {name for name, (_, code) in bench.rows().items() if code == "transaction_ended"}
+    assert ended == set(names(60)[25:50])
+    assert {bench.rows()[name][0] for name in ended} == {"in_doubt"}
+    others(bench, *ended)
+    assert set(names(60)[:31]) <= set(bench.effects())
+    assert {ran[name] for name in ended} == {1}
+
+
+MIXED: dict[str, Any] = {
+    "n03": {"reject": "no_funds"},
+    "n12": {"as": "n13"},
+    "n20": {"sql": "SELECT 1/0"},
+    "n28": {"swallow": "SELECT 1/0"},
+    "n33": {"read": "rows"},
+    "n34": {"read": "count"},
+    "n41": {"sql": "COMMIT"},
+    "n47": {"sql": "SAVEPOINT mine"},
+    "n48": {"sql": "ROLLBACK TO nobodys"},
+    "n52": {"many": 150},
+    "n58": {"sql": "no statement"},
+}
+
+
+def test_what_comes_of_requests_is_the_same_as_without_a_pipeline(bench: Bench) -> None:
+    found = []
+    for kind in ("pay", "pay and wait"):
+        bench.run(*(bench.record(name, kind, MIXED.get(name, {})) for name in names(60)))
+        table = f"{bench.schema}.requests"
+        rows = bench.query(f"SELECT id, state, code, error, result FROM {table} ORDER BY id")
+        more = bench.query(f"SELECT id FROM {bench.schema}.more ORDER BY id")
+        told = {name: bench.state(name) for name in names(60)}
+        found.append((rows, more, bench.effects(), told))
+        bench.query(f"TRUNCATE {table}, {bench.schema}.more, {bench.schema}.effects CASCADE")
+    assert found[0] == found[1]
+    assert {row[2] for row in found[0][0]} == {"ok", "no_funds", "handler_error"}
 
 
 def test_it_is_for_handlers_of_one_request_that_take_tx() -> None:

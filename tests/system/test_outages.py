@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from stack import Stack
-from tests.support.service import WAIT, Bench, Callers, bench_on
+from tests.support.service import WAIT, Bench, Callers, Raw, bench_on
 from tests.support.waiting import eventually
 
 BURST = 500
+MALFORMED = 5
 
 
 @pytest.fixture
@@ -35,12 +36,16 @@ def settle(bench: Bench, ids: list[str], kind: str, payload: object) -> None:
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 def test_the_database_goes_and_comes_back(bench: Bench, own_stack: Stack, kill: bool) -> None:
-    instance = bench.start(ONCEPOOL_MAX_IN_HAND="200")
+    instance = bench.start(ONCEPOOL_MAX_IN_HAND="200", ONCEPOOL_GRACE="3")
     callers = Callers(bench, threads=10)
     callers.answered(50)
     ids = [f"paced-{n}" for n in range(400)]
     payload = {"table": bench.table, "seconds": 0.01}
-    submit(bench, ids, "paced", payload)
+    submit(bench, ids[:100], "paced", payload)
+    raw = Raw(bench)
+    for _ in range(MALFORMED):
+        raw.send(None, {"ce_type": b"paced"}, b"{}")
+    submit(bench, ids[100:], "paced", payload)
     eventually(lambda: bench.query(f"SELECT 1 FROM {bench.schema}.requests WHERE type = 'paced'"))
 
     own_stack.stop_database(kill=kill)
@@ -60,13 +65,19 @@ def test_the_database_goes_and_comes_back(bench: Bench, own_stack: Stack, kill: 
     eventually(lambda: bench.waiting() > waiting, WAIT)
     assert bench.said()["in_hand"] <= 10
 
+    if kill:
+        # What nobody sends again is not lost with an instance that cannot write it down.
+        instance.stop()
+        instance = bench.start(ONCEPOOL_MAX_IN_HAND="200", wait=False)
     own_stack.start_database()
-    instance.says("intake opens")
+    instance.says("running" if kill else "intake opens")
     eventually(lambda: instance.health("/readyz")[0] == 200, WAIT)
     callers.answered(50)
     settle(bench, ids, "paced", payload)
     bench.check_books(callers.end() | set(ids))
     assert bench.states().keys() == {"done"}
+    letters = f"SELECT count(*), count(DISTINCT kafka_offset) FROM {bench.schema}.dead_letters"
+    eventually(lambda: bench.query(letters) == [(MALFORMED, MALFORMED)], WAIT, lambda: instance.log)
     assert instance.stop() == 0
 
 

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from consumer.intake.offset_metadata import gap_of
 from feedback.journal.migrations import migrate
 from stack import Stack
 from tests.chaos.kills.load import Load
@@ -29,6 +30,7 @@ PROTOCOLS = {
     "cooperative-sticky": {**CLASSIC, "ONCEPOOL_KAFKA_ASSIGNOR": "cooperative-sticky"},
     "consumer": {"ONCEPOOL_KAFKA_PROTOCOL": "consumer"},
 }
+GIVEN_UP = "owners of this partition died one after the other"
 POINTED = "tests.chaos.kills.pointed"
 """The program of an instance that takes orders."""
 
@@ -56,6 +58,7 @@ class Group:
         self.rows(
             "CREATE TABLE {s}.steps (seq bigserial, id text, key text, number int)", fetch=False
         )
+        self._looks = Consumer({"bootstrap.servers": stack.kafka, "group.id": self.name})
         self._settings = {
             "ONCEPOOL_APP": "tests.support.steps_app:app",
             "STEPS_TABLE": f"{self.name}.steps",
@@ -103,14 +106,24 @@ class Group:
         """Ends all that runs."""
         for instance in self.instances:
             instance.close()
+        self._looks.close()
 
-    def committed(self) -> dict[int, str]:
-        """Metadata of the group's committed offsets, by partition."""
-        consumer = Consumer({"bootstrap.servers": self._stack.kafka, "group.id": self.name})
+    def committed(self) -> dict[int, TopicPartition]:
+        """The group's committed offsets with their metadata, by partition."""
         wanted = [TopicPartition(self.name, n) for n in range(PARTITIONS)]
-        found = consumer.committed(wanted, 10)
-        consumer.close()
-        return {p.partition: p.metadata or "" for p in found}
+        return {p.partition: p for p in self._looks.committed(wanted, 10)}
+
+    def calm(self) -> bool:
+        """Whether no gap was read again without its mark having moved since."""
+        gaps = (gap_of(p.offset, p.metadata) for p in self.committed().values())
+        return not any(gap is not None and gap.times for gap in gaps)
+
+    @property
+    def given_up(self) -> int:
+        """How often a gap was read for the last time."""
+        return sum(
+            log.read_text().count(GIVEN_UP) for log in self._folder.glob(f"{self.name}-*.log")
+        )
 
     # The end of a round
 
@@ -144,5 +157,5 @@ class Group:
             steps=[(str(a), str(b), int(c)) for a, b, c in self.rows(
                 "SELECT id, key, number FROM {s}.steps ORDER BY seq")],
             rows={str(name): str(end) for name, end in rows}, letters=letters,
-            entries=self.entries(), read_again=sum(n for [n] in counted),
+            entries=self.entries(), given_up=self.given_up, read_again=sum(n for [n] in counted),
         )  # fmt: skip

@@ -21,7 +21,7 @@ from typing import Any
 
 import confluent_kafka
 
-from consumer.cli import main
+from consumer.__main__ import main
 from consumer.intake import kafka
 from consumer.intake.offset_metadata import gap_of
 from consumer.service import wiring

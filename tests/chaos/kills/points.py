@@ -15,13 +15,18 @@ from tests.chaos.kills.group import Group
 from tests.chaos.kills.load import Load
 from tests.chaos.real.orders import Orders
 from tests.support.service import Instance
+from tests.support.waiting import eventually
 
 KINDS: Mapping[str, float] = {"step": 0.8, "once": 0.1, "charge": 0.1}
 MEMBERS = 3
 TRIES = 4
 """Times that a kill at a point is tried, where nobody came by."""
+ASSIGNED = "partitions assigned"
 PASSES = 25.0
 """Seconds within which somebody has to come by; a session ends in six."""
+
+SETTLED = 40.0
+"""Seconds within which what was read again has to get on."""
 
 Happens = Callable[[Group, random.Random], None]
 
@@ -42,8 +47,9 @@ def dies(group: Group, chance: random.Random) -> None:
 
 
 def stops(group: Group, chance: random.Random) -> None:
-    """One is told to end."""
-    group.instances[chance.randrange(len(group.instances))].process.send_signal(signal.SIGTERM)
+    """One that is a member is told to end."""
+    members = eventually(lambda: [one for one in group.instances if ASSIGNED in one.log], 60)
+    chance.choice(members).process.send_signal(signal.SIGTERM)
 
 
 POINTS: Mapping[str, Happens] = {
@@ -88,6 +94,7 @@ def kill_at_points(group: Group, load: Load, hits: int, chance: random.Random) -
             if hit(group, orders, point, chance, found):
                 break
         even_up(group, chance)
+        settle(group)
     load.stop()
     group.finish(load)
     return found
@@ -119,7 +126,14 @@ def has_landed(group: Group, evidence: Mapping[str, Any]) -> bool:
     """Whether the commit that was sent stands; nobody else has the partitions for some seconds."""
     stands = group.committed()
     told = (piece.split(":", 2) for piece in str(evidence["about"]).split())
-    return any(stands.get(int(partition)) == metadata for partition, _, metadata in told)
+    return any(stands[int(partition)].metadata == metadata for partition, _, metadata in told)
+
+
+def settle(group: Group) -> None:
+    """Lets owners get on: six that die in a row before anything ends give up what they died of."""
+    until = time.monotonic() + SETTLED
+    while not group.calm() and time.monotonic() < until:
+        time.sleep(0.2)
 
 
 def even_up(group: Group, chance: random.Random) -> None:

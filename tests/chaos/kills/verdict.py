@@ -32,6 +32,8 @@ class Books:
     letters: int
     entries: Mapping[str, int]
     """How often the handler of an id was entered."""
+    given_up: int = 0
+    """Gaps that were read for the last time, as six owners in a row were about to die over them."""
     read_again: int = 0
 
 
@@ -59,6 +61,7 @@ def judge(title: str, books: Books, *, killed: int) -> Verdict:
     done = {name for name in written if rows.get(name, "").startswith("done/")}
     verdict.facts |= {"sent": len(sent), "malformed": books.malformed, "kills": killed}
     verdict.zero("not sent", books.not_sent)
+    verdict.zero("gaps given up", books.given_up)
     verdict.zero("lost", sum(name not in rows for name in sent))
     ended = Counter(rows[name] for name, kind in sent.items()
                     if name in rows and rows[name] not in ENDS[kind])  # fmt: skip

@@ -11,9 +11,10 @@ from tests.chaos.real import clock
 from tests.chaos.real.harms import do
 from tests.chaos.real.orders import Obedience
 from tests.chaos.real.pauses import PauseLog
+from tests.chaos.soak.leaks import VARIABLE, Leaks
 
 
-def arm(obedience: Obedience, pauses: PauseLog | None) -> None:
+def arm(obedience: Obedience, pauses: PauseLog | None, leaks: Leaks | None) -> None:
     """The loop of the main process comes by a point at each turn."""
     turn = Loop.turn
 
@@ -22,6 +23,8 @@ def arm(obedience: Obedience, pauses: PauseLog | None) -> None:
             do(harm)
         if pauses is not None:
             pauses.collect_now_and_then()
+        if leaks is not None:
+            leaks.drip()
         turn(self)
 
     Loop.turn = turn_armed  # type: ignore[method-assign]
@@ -29,7 +32,11 @@ def arm(obedience: Obedience, pauses: PauseLog | None) -> None:
 
 if __name__ == "__main__":
     clock.follow()
-    noted = os.environ.get("CHAOS_PAUSES")
-    arm(Obedience(os.environ["CHAOS_ORDERS"]), PauseLog(noted) if noted else None)
+    noted, planted = os.environ.get("CHAOS_PAUSES"), os.environ.get(VARIABLE)
+    arm(
+        Obedience(os.environ["CHAOS_ORDERS"]),
+        PauseLog(noted) if noted else None,
+        Leaks(planted.split(",")) if planted else None,
+    )
     sys.argv = ["oncepool", "run"]
     main()

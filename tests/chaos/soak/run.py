@@ -3,6 +3,7 @@ outages; what every process holds must stay as it is, and the books must balance
 
     scripts/soak                         30 minutes
     scripts/soak --minutes 120 --report docs/reliability
+    scripts/soak --minutes 11 --leak memory --leak thread      has to fail, and say of what
 
 The last line is the verdict; exit code 1 where something does not hold.
 """
@@ -28,6 +29,7 @@ from tests.chaos.real.place import Place
 from tests.chaos.real.report import figures
 from tests.chaos.real.timeline import effective
 from tests.chaos.soak.flat import LONG_ENOUGH
+from tests.chaos.soak.leaks import KINDS, VARIABLE
 from tests.chaos.soak.page import page
 from tests.chaos.soak.verdict import Seen, as_rows, figures_of, killed_of, troubles
 from tests.chaos.soak.vigil import Vigil
@@ -56,6 +58,10 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
         "--recycle", type=int, default=2000,
         help="requests after which workers of one resident are replaced",
     )  # fmt: skip
+    parser.add_argument(
+        "--leak", choices=tuple(KINDS), action="append", default=[],
+        help="planted in the main process of the other resident: the run has to fail",
+    )  # fmt: skip
     parser.add_argument("--protocol", choices=tuple(PROTOCOLS), default="consumer")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--report", type=Path, help="the page and its figures go to this folder")
@@ -70,7 +76,10 @@ def plan_of(options: argparse.Namespace, folder: Path) -> EpisodePlan:
         ordering="key", seed=options.seed, seconds=options.minutes * 60, instances=RESIDENTS,
         rate=options.rate, calm=options.calm, kinds=COMING_AND_GOING + OUTAGES, workers=WORKERS,
         look_every=options.every, settings={"CHAOS_PAUSES": str(pauses_file(folder))},
-        own_settings=({"ONCEPOOL_WORKER_MAX_REQUESTS": str(options.recycle)},),
+        own_settings=(
+            {"ONCEPOOL_WORKER_MAX_REQUESTS": str(options.recycle)},
+            {VARIABLE: ",".join(options.leak)},
+        ),
     )  # fmt: skip
 
 

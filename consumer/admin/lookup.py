@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from consumer.admin.journal import connect
+from consumer.admin.journal import JournalUnreachable, connect
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
+from feedback.contract.states import FINAL, REOPENABLE, WITHOUT_ROW, State
 from feedback.errors import StoreUnavailable
 from feedback.operations.request_reads import get_status
 from feedback.status.opening import open_store
 from feedback.status.status import Status
 
 REDIS_TIMEOUT = 2.0
+FOR_GOOD = FINAL - REOPENABLE
+"""States that nobody changes."""
 
 
 def look_up(
-    settings: Settings,
-    ids: Sequence[str],
-    away: Callable[[StoreUnavailable], None] = lambda _: None,
+    settings: Settings, ids: Sequence[str], warn: Callable[[str], None] = lambda _: None
 ) -> list[Status | None]:
     """One status an id, None where neither knows it.
 
-    Redis is a hint with a time to live, so the journal is asked for whatever is not settled there,
-    and its answer counts. `away` hears of a Redis that does not answer where the journal was asked
-    instead. Raises OncepoolError when nothing that is configured answers.
+    Redis is a hint with a time to live, and may have missed what operators and later runs did, so
+    the journal is asked for all that can still change, and its answer counts. `warn` hears of what
+    does not answer where the other can do without it. Raises OncepoolError when nothing that is
+    configured answers.
     """
     if not settings.redis_url and not settings.database_url:
         raise ConfigError("set redis_url or database_url: statuses are in Redis and the journal")
@@ -35,14 +37,18 @@ def look_up(
         except StoreUnavailable as error:
             if not settings.database_url:
                 raise
-            away(error)
-    schema = settings.database_schema
-    open_ids = [n for n in ids if (status := found.get(n)) is None or not status.settled]
+            warn(
+                f"{str(error).rstrip('.')}; what only Redis knows (accepted, running, types with"
+                ' effect="none") is not shown'
+            )
+    open_ids = [n for n in ids if (status := found.get(n)) is None or status.state not in FOR_GOOD]
     if open_ids and settings.database_url:
-        with connect(settings) as connection:
-            for name in open_ids:
-                if (status := get_status(connection, name, schema=schema)) is not None:
-                    found[name] = status
+        try:
+            _ask_journal(settings, open_ids, found)
+        except JournalUnreachable as error:
+            if not all((status := found.get(n)) is not None and status.settled for n in open_ids):
+                raise
+            warn(f"{error}; this is what Redis says, and it may have changed since")
     return [found.get(name) for name in ids]
 
 
@@ -52,3 +58,21 @@ def _from_redis(settings: Settings, ids: Sequence[str]) -> dict[str, Status | No
         return dict(zip(ids, store.read(ids), strict=True))
     finally:
         store.close()
+
+
+def _ask_journal(settings: Settings, ids: Sequence[str], found: dict[str, Status | None]) -> None:
+    with connect(settings) as connection:
+        for name in ids:
+            stored = get_status(connection, name, schema=settings.database_schema)
+            if stored is not None and not _knows_of_later(found.get(name), stored):
+                found[name] = stored
+
+
+def _knows_of_later(told: Status | None, stored: Status) -> bool:
+    """Whether Redis has a failure that no row stands behind, of a copy that came after the row."""
+    return (
+        told is not None
+        and told.state is stored.state is State.FAILED
+        and told.code in WITHOUT_ROW
+        and told.at > stored.at
+    )

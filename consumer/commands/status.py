@@ -11,7 +11,6 @@ from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
 from consumer.commands.output import EXIT_UNKNOWN
 from consumer.commands.status_output import as_object, print_statuses, unknown
 from consumer.config.settings import Settings
-from feedback.errors import StoreUnavailable
 
 app = typer.Typer()
 
@@ -27,7 +26,7 @@ def status(
 
     Exit code 4 when one of them is unknown: not arrived, lost or forgotten.
     """
-    found = look_up(settings, ids, _redis_is_away)
+    found = look_up(settings, ids, _warn)
     objects = [
         unknown(id_) if known is None else as_object(known)
         for id_, known in zip(ids, found, strict=True)
@@ -37,10 +36,5 @@ def status(
         raise typer.Exit(EXIT_UNKNOWN)
 
 
-def _redis_is_away(error: StoreUnavailable) -> None:
-    problem = str(error).rstrip(".")
-    typer.echo(
-        f"oncepool: warning: {problem}; what only Redis knows (accepted, running, types with"
-        ' effect="none") is not shown',
-        err=True,
-    )
+def _warn(problem: str) -> None:
+    typer.echo(f"oncepool: warning: {problem}", err=True)

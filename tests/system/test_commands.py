@@ -351,6 +351,22 @@ def test_status_takes_the_journals_word(oncepool: Oncepool, rows: None) -> None:
     ]
 
 
+def test_status_asks_the_journal_for_what_an_operator_may_have_moved(
+    oncepool: Oncepool, rows: None
+) -> None:
+    away = "redis://127.0.0.1:1/0"
+    assert oncepool("requests", "resolve", "doubt", "--as", "failed").returncode == 0
+    assert oncepool("requests", "retry", "doubt", ONCEPOOL_REDIS_URL=away).returncode == 0
+
+    (status,) = answer(oncepool("status", "doubt", "--json"))
+    assert (status["state"], status["code"]) == ("waiting", "retried"), "Redis still says failed"
+
+    nowhere = "postgresql://127.0.0.1:1/nowhere"
+    done = oncepool("status", "doubt", "--json", ONCEPOOL_DATABASE_URL=nowhere)
+    assert (done.returncode, answer(done)[0]["state"]) == (0, "failed")
+    assert "this is what Redis says" in done.stderr
+
+
 def test_stats_count_the_last_minutes(oncepool: Oncepool, rows: None) -> None:
     (count,) = answer(oncepool("stats", "--json"))["requests"]
     assert (count["type"], count["state"], count["n"]) == ("a", "done", 5)

@@ -6,6 +6,7 @@ the process that logs. Lines that it does not take are left out and counted.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -32,8 +33,17 @@ def handler_for(stream: TextIO) -> logging.Handler:
     except (OSError, ValueError):  # no descriptor behind it, or one that must not be opened again
         write = None
     if write is None:
-        return logging.StreamHandler(stream)
+        return WaitingHandler(stream)
     return UnblockedHandler(descriptor, write, stream.encoding or "utf-8")
+
+
+class WaitingHandler(logging.StreamHandler[TextIO]):
+    """Lines to a file."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Says it on standard error, unless that is what a handler has closed."""
+        with contextlib.suppress(ValueError):
+            super().handleError(record)
 
 
 class UnblockedHandler(logging.Handler):

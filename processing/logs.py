@@ -163,7 +163,26 @@ def _naming(process: str) -> Processor:
 
 def _to_json(event: EventDict, **_options: Any) -> str:
     # OPT_NON_STR_KEYS and repr: a log line must not fail for what it is given.
-    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:
+        writable = {_as_text(name): _writable(value) for name, value in event.items()}
+        return orjson.dumps(writable, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _writable(value: object) -> object:
+    """The value; as text where JSON has no form for it: an integer beyond 64 bits, odd keys."""
+    try:
+        orjson.dumps(value, default=repr, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        return _as_text(value)
+    return value
+
+
+def _as_text(value: object) -> str:
+    """Without halves of surrogate pairs, as undecodable file names have in what is raised."""
+    text = value if isinstance(value, str) else repr(value)
+    return text.encode(errors="replace").decode()
 
 
 class RateLimited:

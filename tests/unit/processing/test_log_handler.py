@@ -94,3 +94,14 @@ def test_a_reader_that_is_gone_changes_nothing() -> None:
 def test_what_is_no_reader_is_written_as_ever(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream:
         assert isinstance(handler_for(stream), logging.StreamHandler)
+
+
+def test_a_closed_file_costs_lines_and_raises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = (tmp_path / "log").open("w")
+    handler = handler_for(stream)
+    monkeypatch.setattr("sys.stderr", stream)
+    stream.close()  # as a handler may do, and the next request's line is not to end the worker
+
+    handler.handle(record("lost"))

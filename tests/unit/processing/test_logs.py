@@ -111,8 +111,14 @@ def test_what_json_cannot_hold_does_not_fail_a_line() -> None:
     configure("json", "info", stream=stream)
 
     get_logger("a").info("odd", value=object(), table={1: b"\xff"})
+    get_logger("a").info("odder", path="caf\udce9", many=2**70, table={(1, 2): 3}, n=1)
 
-    assert lines(stream)[0]["message"] == "odd"
+    odd, odder = lines(stream)
+    assert odd["message"] == "odd"
+    del odder["timestamp"], odder["level"], odder["logger"]
+    assert odder == {
+        "message": "odder", "path": "caf?", "many": str(2**70), "table": "{(1, 2): 3}", "n": 1,
+    }  # fmt: skip
 
 
 def test_configuring_again_replaces_the_first() -> None:

@@ -13,16 +13,15 @@ from feedback.client.call import Call, ResendTimer
 from feedback.client.delivery import Deliveries, KafkaProducer, connect
 from feedback.client.forks import FORKED, watch
 from feedback.client.kafka_log import OutageLog
-from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_id, draft
+from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_wait, draft
 from feedback.client.pending import Submission, Submissions
 from feedback.client.results import Results, Subscriptions
 from feedback.client.send_clock import SendClock
-from feedback.client.settings import settings_from
+from feedback.client.settings import given, settings_from, store_of
 from feedback.client.waiter import CautiousReader, StatusWaiter, Watch
 from feedback.contract.ids import uuid7
 from feedback.contract.states import OK, State
 from feedback.errors import CLOSED, ClientClosed, DeliveryFailed, QueueFull, WaitTimeout
-from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
 from feedback.status.status import Status, StatusFields, StatusWrite
 from feedback.status.store import StatusStore
@@ -61,16 +60,16 @@ class Client:
         hints: bool = True,
         results_topic: str = "",
     ) -> None:
-        self._topic = topic
+        self._topic = given("topic", topic)
         self._answer_timeouts = dict(answer_timeouts or {})
         self._queue_timeout = queue_timeout
         self._channel = f"{prefix}:hints:{uuid7()}" if hints else None
         outages = OutageLog()
+        self._store = store_of(redis, given("prefix", prefix))
         if isinstance(kafka, str | Mapping):
             producer = connect(kafka, delivery_timeout, outages)
         else:
             producer = kafka
-        self._store = open_store(redis, prefix) if isinstance(redis, str) else redis
         self._owns_store = isinstance(redis, str)
         self._closed = ""  # why it is
         self._submissions = Submissions()
@@ -127,7 +126,7 @@ class Client:
         """One status an id, in their order; None where there is none. Raises StoreUnavailable."""
         self._check_open()
         for id_ in ids:
-            check_id(id_)
+            check_wait(id_)
         return self._store.read(ids)
 
     def wait(self, id: str, timeout: float | None = None) -> Status:
@@ -138,7 +137,7 @@ class Client:
         id that this client did not submit may be waited for as well.
         """
         self._check_open()
-        check_id(id)
+        check_wait(id, timeout)
         submission = self._submissions.get(id) or Submission(id, "", fingerprint=None)
         seconds = self._answer_within(submission) if timeout is None else timeout
         end = time.monotonic() + seconds
@@ -219,7 +218,7 @@ class Client:
         message, submission = self._draft(type, payload, {**options, "timeout": run_timeout})
         seconds = self._answer_within(submission) if timeout is None else timeout
         after = min(seconds / 3, LONGEST_RESEND) if resend_after is None else resend_after
-        if seconds <= 0 or after <= 0:
+        if not (seconds > 0 and after > 0):
             raise ValueError("timeout and resend_after must be positive numbers of seconds")
         end = time.monotonic() + seconds
         watch = self._waits.watch(message.id)

@@ -32,6 +32,7 @@ _NO_TOPIC: Final = (
     confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
     confluent_kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
 )
+_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 _REFUSED: Final = {
     "delivery.report.only.error": "`accepted` is written from the reports of success",
     "transactional.id": "each request is sent on its own",
@@ -58,6 +59,10 @@ def connect(
     for name, reason in _REFUSED.items():
         if name in given:
             raise ConfigurationError(f"Kafka property {name} must not be set here: {reason}")
+    if not any(given.get(name) for name in _SERVERS):
+        raise ConfigurationError("kafka names no broker: give host:port, or bootstrap.servers")
+    if not delivery_timeout > 0:
+        raise ConfigurationError(f"delivery_timeout is {delivery_timeout}: it has to be above 0")
     properties = {
         "client.id": "oncepool-client",
         "enable.idempotence": True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -140,10 +141,12 @@ def _check_types(options: Mapping[str, Any]) -> None:
                 check_text(f"header {name!r}", text)
 
 
-def check_id(id: object) -> None:
-    """Raises TypeError for what is no request id."""
+def check_wait(id: object, timeout: float | None = None) -> None:
+    """Raises TypeError or ValueError for what nobody can wait for, or not for so long."""
     if not isinstance(id, str):
         raise TypeError(f"a request id is text, not {id!r} ({id.__class__.__name__})")
+    if timeout is not None and math.isnan(timeout):
+        raise ValueError("timeout is nan, which no clock ever reaches: give seconds, or None")
 
 
 def _resolve(type: str | Callable[..., Any]) -> tuple[str, ResultAdapter | None]:
@@ -163,7 +166,7 @@ def _due(
         raise ValueError("delay and not_before exclude each other: give one of them")
     given: object
     if delay is not None:
-        wait = delay if isinstance(delay, timedelta) else _seconds(delay)
+        wait = delay if isinstance(delay, timedelta) else _seconds("delay", delay)
         name, given = "delay", delay
     elif not_before is not None:
         if not_before.tzinfo is None:
@@ -181,17 +184,21 @@ def _due(
     return now + wait
 
 
-def _seconds(delay: float) -> timedelta:
+def _seconds(name: str, seconds: float) -> timedelta:
     try:
-        return timedelta(seconds=delay)
+        return timedelta(seconds=seconds)
     except (OverflowError, ValueError):
-        raise ValueError(f"delay={delay} is not a number of seconds up to ten years") from None
+        raise ValueError(f"{name}={seconds} is not a number of seconds up to ten years") from None
 
 
 def _moment(now: datetime, when: float | timedelta | datetime) -> datetime:
     if isinstance(when, datetime):
         return when
-    return now + (when if isinstance(when, timedelta) else timedelta(seconds=when))
+    wait = when if isinstance(when, timedelta) else _seconds("expires", when)
+    try:
+        return now + wait
+    except OverflowError:
+        raise ValueError(f"expires={when} lies beyond the year 9999: leave it out") from None
 
 
 def _content_type(headers: Mapping[str, str | bytes] | None) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from feedback.errors import ConfigurationError
+from feedback.status.opening import open_store
+from feedback.status.store import StatusStore
 
 SERVERS: Final = "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS"
 TOPICS: Final = "ONCEPOOL_KAFKA_TOPICS"
@@ -38,3 +40,20 @@ def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -
         if text and name not in given:
             settings[name] = text
     return settings
+
+
+def given(name: str, value: str) -> str:
+    """The value of a client's argument. Raises ConfigurationError where it is empty."""
+    if not value:
+        raise ConfigurationError(f"{name} is empty: the client needs one")
+    return value
+
+
+def store_of(redis: str | StatusStore, prefix: str) -> StatusStore:
+    """The store of a client's argument. Raises ConfigurationError for a URL that none takes."""
+    if not isinstance(redis, str):
+        return redis
+    try:
+        return open_store(redis, prefix)
+    except ValueError as error:
+        raise ConfigurationError(f"redis: {error}") from None

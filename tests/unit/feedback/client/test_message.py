@@ -97,6 +97,9 @@ def test_a_delay_is_a_time_from_now(delay: Any) -> None:
         ({"delay": float("inf")}, ValueError),
         ({"delay": float("nan")}, ValueError),
         ({"expires": datetime(2030, 1, 1)}, ValueError),  # noqa: DTZ001  (the case)
+        ({"expires": float("nan")}, ValueError),
+        ({"expires": 1e20}, ValueError),
+        ({"expires": timedelta(days=9_999_999)}, ValueError),
         ({"timeout": -1}, ValueError),
         ({"headers": {"ce_id": "x"}}, ValueError),
         ({"headers": {"content-type": "application/cloudevents+json"}}, ValueError),

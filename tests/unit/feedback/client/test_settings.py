@@ -51,7 +51,7 @@ def test_what_is_missing_in_the_environment_is_named() -> None:
     [
         ({"bootstrap.servers": "a", "transactional.id": "x"}, "transactional.id"),
         ({"delivery.report.only.error": True}, "accepted"),
-        ({"no.such.property": 1}, "no.such.property"),
+        ({"bootstrap.servers": "a", "no.such.property": 1}, "no.such.property"),
     ],
 )
 def test_kafka_properties_that_do_not_work(
@@ -59,6 +59,25 @@ def test_kafka_properties_that_do_not_work(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Client(properties, store, "requests")
+
+
+@pytest.mark.parametrize(
+    "argument, message",
+    [
+        ({"kafka": ""}, "no broker"),
+        ({"kafka": {"linger.ms": 5}}, "no broker"),
+        ({"redis": "http://cache"}, "redis: .*redis://"),
+        ({"topic": ""}, "topic is empty"),
+        ({"prefix": ""}, "prefix is empty"),
+        ({"delivery_timeout": 0}, "delivery_timeout"),
+    ],
+)
+def test_arguments_that_do_not_work_are_named_at_once(
+    store: MemoryStatusStore, argument: dict[str, Any], message: str
+) -> None:
+    arguments = {"kafka": "localhost:1", "redis": store, "topic": "requests", **argument}
+    with pytest.raises(ConfigurationError, match=message):
+        Client(**arguments).close(0.1)
 
 
 def test_kafka_properties_of_ones_own(store: MemoryStatusStore) -> None:

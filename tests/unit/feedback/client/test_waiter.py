@@ -270,3 +270,13 @@ def test_an_id_that_is_a_number_is_refused_in_words(client: Client) -> None:
     for call in (client.wait, client.status):
         with pytest.raises(TypeError, match=r"a request id is text, not 17 \(int\)"):
             call(17)  # type: ignore[arg-type]
+
+
+def test_a_time_that_is_no_number_is_refused(client: Client) -> None:
+    for ask in (
+        lambda: client.wait("a", float("nan")),
+        lambda: client.call("t", 1, timeout=float("nan")),
+        lambda: client.call("t", 1, timeout=1, resend_after=float("nan")),
+    ):
+        with pytest.raises(ValueError, match="timeout"):
+            ask()

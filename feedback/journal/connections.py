@@ -63,6 +63,8 @@ def open_connection(
         keepalives_count=_COUNT,
         tcp_user_timeout=_USER_TIMEOUT * 1000,
     )
+    # Whatever the database has: in any other, who was waited for makes a transaction fail.
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     wanted = {name: f"{_milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
     settings = _SERVER_SIDE | _FORMS | wanted
     try:

@@ -5,6 +5,7 @@ import socket
 
 from feedback.journal.connections import open_connection
 from stack import Stack
+from tests.support.waiting_rows import WaitingRows
 
 
 def test_a_peer_that_is_gone_is_noticed_whatever_the_connection_waits_for(stack: Stack) -> None:
@@ -32,3 +33,17 @@ def test_the_server_notices_a_machine_that_is_gone_as_soon(stack: Stack) -> None
             )
         ]
     assert shown == [("10",), ("5",), ("3",), ("30000",), ("1500ms",)]
+
+
+def test_transactions_see_what_others_commit_whatever_the_database_has(
+    stack: Stack, rows: WaitingRows
+) -> None:
+    """default_transaction_isolation may be stricter for an application that shares the database."""
+    rows.add("a", state="failed")
+    url = f"{stack.database}?options=-cdefault_transaction_isolation%3Dserializable"
+    with open_connection(url, "test") as connection, connection.transaction():
+        connection.execute(f"SELECT FROM {rows.schema}.requests".encode())
+        rows.query(f"UPDATE {rows.schema}.requests SET run = 5")
+        moved = connection.execute(f"UPDATE {rows.schema}.requests SET run = run + 1".encode())
+        assert moved.rowcount == 1
+    assert rows.columns("a", "run") == (6,)

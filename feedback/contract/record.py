@@ -98,6 +98,11 @@ def read_again(record: Record, *, begun: bool = True) -> Record:
     return (*record[:CLAIM], READ_AGAIN if begun else NOT_BEGUN)
 
 
+def perhaps_done(record: Record) -> Record:
+    """The same message as one that somebody may have run to its end, if not more is known of it."""
+    return record if is_read_again(record) else read_again(record, begun=False)
+
+
 def claim_of(record: Record) -> tuple[str, int]:
     """(request id, claim order) of a record from a waiting row, which name its claim.
 

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import errors
 
 from feedback.contract.counts import Count
-from feedback.contract.record import Record
+from feedback.contract.record import Record, perhaps_done
 from feedback.contract.states import DATABASE_UNAVAILABLE, DUPLICATE, PARKED, SHUTDOWN, State
 from feedback.journal.backends import end_backends
 from feedback.journal.connections import Connection
@@ -119,7 +119,8 @@ class UnstartedHandling:
             written = [record for name, record in records.items() if name in begun]
             known = set(map(id, written))
             rest = [record for record in part.records if id(record) not in known]
-            parts = [part._replace(records=written, lost=[(0, 0)] * len(written))]
+            again = [perhaps_done(record) for record in written]
+            parts = [part._replace(records=again, lost=[(0, 0)] * len(again))]
             parts += [part._replace(records=rest)] if rest else []
         with self._lock:
             self._parts.extendleft(reversed(parts))

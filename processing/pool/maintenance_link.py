@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from feedback.contract.record import Record, size_of
+from feedback.contract.record import Record, perhaps_done, size_of
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
 from processing.ipc.frames import (
@@ -192,10 +192,13 @@ class MaintenanceLink:
         part = self._parts[frame.part] = _Part(frame)
         self._hand_over(part)
 
-    def _hand_over(self, part: _Part) -> None:
-        part.left = len(part.frame.records)
-        part.size = size_of(part.frame.records)
-        self.send(part.frame)
+    def _hand_over(self, part: _Part, *, again: bool = False) -> None:
+        """`again`: what was parked before may have been run elsewhere meanwhile."""
+        records = part.frame.records
+        part.left = len(records)
+        part.size = size_of(records)
+        told = [perhaps_done(record) for record in records] if again else records
+        self.send(part.frame._replace(records=told))
 
     def _answered(self, number: int, count: int) -> None:
         part = self._parts.get(number)
@@ -250,7 +253,7 @@ class MaintenanceLink:
             self._selector.register(child.sentinel, selectors.EVENT_READ, self._on_sentinel)
         # What the one before it had not answered for: it is the same to answer it twice.
         for part in self._parts.values():
-            self._hand_over(part)
+            self._hand_over(part, again=True)
 
     def _listen(self) -> None:
         child = self._child

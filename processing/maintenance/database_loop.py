@@ -151,7 +151,9 @@ class DatabaseLoop:
                 self._spared_until = time.monotonic() + SPARED
                 self._claimer.spare(self._spared_until)
             return
-        self._when_up(self._tend_unstarted, self._left)
+        self._when_up(self._tend_unstarted, self._unstarted.pending)
+        # Last of what main has given up: a dead worker's session that does not end holds it up.
+        self._when_up(self._settle_calls, self._lost_calls.pending)
         self._when_up(self._tend_queue, self._claimer.pause(now) == 0.0)
         for duty in self._duties.take(now):
             self._when_up(self._sweep if duty == SWEEP else self._write_counters)
@@ -166,11 +168,6 @@ class DatabaseLoop:
         self._unstarted.name_lost_letters()
         if self._usable:
             self._attempt(self._write_counters)
-
-    @property
-    def _left(self) -> bool:
-        """Whether there is anything that main has given up."""
-        return self._unstarted.pending or self._lost_calls.pending
 
     @property
     def _usable(self) -> bool:
@@ -195,8 +192,10 @@ class DatabaseLoop:
             up = self._probe.up
             if up:
                 pauses += [self._duties.pause(now)]
-                if self._left:
+                if self._unstarted.pending:
                     pauses += [self._rest_of(self._tend_unstarted)]
+                if self._lost_calls.pending:
+                    pauses += [self._rest_of(self._settle_calls)]
                 if (due := self._claimer.pause(now)) is not None:
                     pauses += [max(due, self._rest_of(self._tend_queue))]
             elif (
@@ -237,9 +236,11 @@ class DatabaseLoop:
     # Duties
 
     def _tend_unstarted(self) -> None:
-        self._lost_calls.settle(self._connection.open())
         self._write_letters()
         self._unstarted.park_waiting(self._connection.open())
+
+    def _settle_calls(self) -> None:
+        self._lost_calls.settle(self._connection.open())
 
     def _tend_queue(self) -> None:
         connection = self._connection.open()
@@ -248,9 +249,9 @@ class DatabaseLoop:
 
     def _finish_queue(self) -> None:
         connection = self._connection.open()
-        self._lost_calls.settle(connection)
         self._claimer.keep_claims(connection)
         self._unstarted.park_waiting(connection)
+        self._lost_calls.settle(connection)
 
     def _write_letters(self) -> None:
         self._unstarted.write_letters(self._connection.open())

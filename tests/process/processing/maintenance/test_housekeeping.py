@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import psycopg
 import redis
 
 from feedback.status.redis_store import RedisStatusStore
-from processing.ipc.frames import EndCalls
+from processing.ipc.frames import EndCalls, Park, PartAnswered
 from stack import Stack
-from tests.support.maintenance import StartMaintenance, counters
+from tests.support.maintenance import StartMaintenance, counters, record
 from tests.support.waiting import eventually
 
 CLAIM = """
@@ -82,6 +85,28 @@ def test_calls_of_workers_that_are_gone_are_in_doubt_at_once(
         query = f"SELECT r.crashes, a.run, a.code FROM {schema}.requests r, {schema}.attempts a"
         rows = database.execute(f"{query} WHERE r.id = a.request_id".encode()).fetchall()
     assert rows == [(0, 2, "shutdown")]
+
+
+def test_a_dead_workers_session_that_does_not_end_holds_up_its_call_alone(
+    start: StartMaintenance, stack: Stack, schema: str
+) -> None:
+    """Its server process is stopped, or waits for a disk that does not answer."""
+    claim(stack, schema, {"called": 60.0})
+    maintenance = start(schema=schema)
+    maintenance.ready()
+    with psycopg.connect(stack.database, autocommit=True) as dead:
+        find = "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        (backend,) = dead.execute(find)
+        os.kill(backend[0], signal.SIGSTOP)
+        try:
+            maintenance.send(EndCalls({"dead-chunk": "shutdown"}, [backend]))
+            maintenance.send(Park(1, "parked", [record(1)], [], [], []))
+            assert maintenance.wait_for(PartAnswered, timeout=30) == (1, 1)
+            found = states(stack, schema)
+            assert found == {"called": ("running", 2), "r-1": ("waiting", 0)}
+        finally:
+            os.kill(backend[0], signal.SIGCONT)
+    eventually(lambda: states(stack, schema)["called"] == ("in_doubt", 2))
 
 
 def test_a_claim_that_expires_later_is_found_later(

@@ -13,9 +13,10 @@ buffered and goes with the next one. The life of a commit:
                        +---- AGAIN <-----+ not there, owned in the same generation
 
 A connection that broke while a commit was open may still hold its bytes. They would put the offset
-back when they arrive after a later commit. So nothing more is committed in that membership: the
-loop leaves the group and joins it anew (`Rejoin`), which makes such bytes void, and asks where the
-partitions that come back stand, in case it has happened all the same (`OffsetRepair`).
+back when they arrive after a later commit. So nothing more is committed in that membership, but for
+last words, whose offset is that of the commit before them: the loop leaves the group and joins it
+anew (`Rejoin`), which makes such bytes void, and asks where the partitions that come back stand, in
+case it has happened all the same (`OffsetRepair`).
 
 What an answer says of the open commit is `OpenCommit`'s, what becomes of its records then the
 `Settlement`'s, and what is told of those that are not finished the `Marks`'.
@@ -123,12 +124,10 @@ class Commit:
     def last_word(self, places: Sequence[Place]) -> SendCommit | None:
         """Partitions are about to be let go: the commit that says from where to read them.
 
-        Nothing of them is delivered any more. Its answer need not come: what it would have told
-        the next owner is told less precisely by the commit before it.
+        Nothing of them is delivered any more. Its answer need not come, and bytes that arrive late
+        may undo it: what it tells the next owner is told less precisely by the commit before it.
         """
         ours = [place for place in places if place in self._assignment]
-        if self.rejoining or (self._open is not None and self._open.broken):
-            ours = []
         pieces = {} if self._open is None else self._open.pieces
         opened = {
             place: piece.offset

@@ -329,6 +329,7 @@ class World:
             return
         self.happened["last words"] += 1
         self.say("{} says its last word {}, {}", process.number, word.offsets, word.marks)
+        self.happened["last words of who has lost a connection"] += process.leaving
         request = Request(process, process.member, process.generation, word, answered=True)
         self.requests.append(request)
         if self.random.random() < 0.5:

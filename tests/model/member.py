@@ -136,6 +136,7 @@ class Process:
         if self.leaving and not self.assignment.places and not self.pending:
             self.leaving = False
             self.commit.rejoined()
+            self.world.leave(self)
             self.world.join(self)
         if self.stopping and self.commit.open_since is None and not self.last_told:
             self.last_told = True
@@ -170,7 +171,6 @@ class Process:
                     if cause in GONE:
                         self.world.on_dropped(self, place, count)
                 case Rejoin():
-                    self.world.leave(self)
                     self.leaving = True
                     self.pending.append(("revoke", ()))  # all of them
                 case EndService(message):

@@ -42,6 +42,8 @@ LEASE: Final = 60.0
 """Seconds that a claim holds unless it is renewed."""
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Bytes of payloads and headers in one claim, where nobody says how many."""
+_SLACK: Final = 5.0
+"""Seconds that clocks may run apart while a claim holds."""
 _ROUNDS: Final = 4
 """Claims of one want: types that have less than their share leave the rest to others."""
 _ERROR_LENGTH: Final = 500
@@ -208,23 +210,17 @@ def first_due(
     return sorted({**dict(found), **dict(last)}.items(), key=_seconds), place
 
 
-def claimed_under(
-    connection: Connection, instance: str, order: int, *, schema: str
-) -> list[tuple[str, int]]:
-    """The claims that an order has made, as far as it was committed."""
-    values = {"token": claim_token(instance, order)}
-    found = execute(connection, "claimed_under", schema, values)
-    return [(request_id, order) for (request_id,) in found]
-
-
 def claims_of(
-    connection: Connection, instance: str, most: int, *, schema: str
+    connection: Connection, instance: str, since: float, until: float, *, schema: str
 ) -> set[tuple[str, int]]:
-    """The claims that an instance has made under orders up to `most`, and that still stand."""
+    """The claims of an instance that still stand, of those made between two times.
+
+    They are so many seconds ago, by a clock that runs as fast as the database's.
+    """
     prefix = claim_token(instance, 0)[:-1]
-    found = execute(connection, "claims_of", schema, {"prefix": prefix})
-    claims = {(request_id, int(token.removeprefix(prefix))) for request_id, token in found}
-    return {claim for claim in claims if claim[1] <= most}
+    values = {"prefix": prefix, "first": LEASE - since - _SLACK, "last": LEASE - until + _SLACK}
+    found = execute(connection, "claims_between", schema, values)
+    return {(request_id, int(token.removeprefix(prefix))) for request_id, token in found}
 
 
 def renew(connection: Connection, instance: str, claims: ClaimNames, *, schema: str) -> int:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from typing import NamedTuple
 
 from feedback.contract.record import claim_of
 from feedback.journal.backends import end_backends
 from feedback.journal.claims import (
+    LEASE,
     ClaimRequest,
     claim,
-    claimed_under,
     claims_of,
     renew,
     renew_calls,
@@ -34,6 +35,14 @@ from processing.logs import BoundLogger
 from processing.maintenance.claim_timing import ClaimTiming
 from processing.maintenance.reporting import Reporting
 from processing.settings import MaintenanceSettings
+
+
+class _FailedClaim(NamedTuple):
+    """A claim whose answer is not known, and when it was tried (monotonic seconds)."""
+
+    order: int
+    begun: float
+    ended: float
 
 
 class Claimer:
@@ -63,8 +72,9 @@ class Claimer:
         """What is in hand of the claims of the maintenance process before this one."""
         self._first: int | None = None
         """The first order that this process was given: older ones were the one's before it."""
-        self._unclear: list[int] = []
-        """Orders of claims that failed: they may have been committed."""
+        self._unclear: list[_FailedClaim] = []
+        """They may have been committed."""
+        self._began = time.monotonic()
         self._spared_until = float("-inf")
 
     # Said by the thread that takes frames
@@ -143,11 +153,12 @@ class Claimer:
     def _give_back(self, connection: Connection) -> None:
         self._find_strays(connection)
         while self._unclear:
-            order = self._unclear[0]
-            found = claimed_under(connection, self._instance, order, schema=self._schema)
+            failed = self._unclear[0]
+            found = self._claims_between(connection, failed.begun, failed.ended)
             with self._lock:  # nobody has these in hand
-                self._releases.update(dict.fromkeys(found, False))
-                self._unclear.remove(order)
+                mine = [pair for pair in found if pair[1] == failed.order]
+                self._releases.update(dict.fromkeys(mine, False))
+                self._unclear.remove(failed)
         with self._lock:
             releases, backends = self._releases.copy(), self._backends.copy()
         if releases:
@@ -172,11 +183,20 @@ class Claimer:
         if told is None:
             return
         most = told.all_to if first is None else min(told.all_to, first - 1)
-        strays = claims_of(connection, self._instance, most, schema=self._schema)
+        # Those that held when it ended, before this process began.
+        strays = self._claims_between(connection, self._began - LEASE, self._began)
         with self._lock:
             for pair in strays - set(told.claims):
-                self._releases.setdefault(pair, False)
+                if pair[1] <= most:
+                    self._releases.setdefault(pair, False)
             self._all = None
+
+    def _claims_between(
+        self, connection: Connection, first: float, last: float
+    ) -> set[tuple[str, int]]:
+        """This instance's claims that were made between two times, and that still stand."""
+        now = time.monotonic()
+        return claims_of(connection, self._instance, now - first, now - last, schema=self._schema)
 
     def claim(self, connection: Connection) -> None:
         """Claims rows where it is time. Raises psycopg.Error where the database is away."""
@@ -187,15 +207,17 @@ class Claimer:
         if wanted is None:
             return
         wanted = replace(wanted, paused=foreign.union(wanted.paused))
+        begun = time.monotonic()
         try:
             found = claim(
                 connection, self._instance, wanted,
                 schema=self._schema, results=self._results, after=self._after, expired=expired,
             )  # fmt: skip
         except BaseException:
+            ended = time.monotonic()
             with self._lock:
-                self._timing.failed(time.monotonic())
-                self._unclear = [wanted.order]
+                self._timing.failed(ended)
+                self._unclear = [_FailedClaim(wanted.order, begun, ended)]
             raise
         self._after = found.after
         with self._lock:

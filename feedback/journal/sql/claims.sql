@@ -51,14 +51,24 @@ RETURNING r.id, r.type, r.topic, least(greatest(r.produced_at, 'epoch'), '9999-1
           r.lost_claims, r.coalesce_key, least(greatest(coalesce(r.not_before, r.created_at), 'epoch'), '9999-12-30Z'),
           least(greatest(r.created_at, 'epoch'), '9999-12-30Z')
 
--- name: claimed_under
--- Reads all that waits: only for a claim whose answer was lost.
-SELECT id FROM {schema}.requests WHERE state = 'waiting' AND token = %(token)s
-
--- name: claims_of
--- Reads all that waits: only after the death of a maintenance process.
-SELECT id, token FROM {schema}.requests
-WHERE state = 'waiting' AND starts_with(token, %(prefix)s) AND lease_until IS NOT NULL
+-- name: claims_between
+-- What an instance has claimed whose leases end between two times from now, type by type along
+-- requests_due: what waits besides may be millions of rows. OFFSET 0, or it may become a scan.
+WITH RECURSIVE types AS (
+    (SELECT type FROM {schema}.requests WHERE state = 'waiting' ORDER BY type LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.type FROM {schema}.requests r
+            WHERE r.state = 'waiting' AND r.type > types.type ORDER BY r.type LIMIT 1)
+    FROM types WHERE types.type IS NOT NULL
+)
+SELECT found.id, found.token FROM types, LATERAL (
+    SELECT r.id, r.token FROM {schema}.requests r
+    WHERE r.state = 'waiting' AND r.type = types.type
+      AND r.due_at >= statement_timestamp() + make_interval(secs => %(first)s)
+      AND r.due_at <= statement_timestamp() + make_interval(secs => %(last)s)
+      AND starts_with(r.token, %(prefix)s)
+    OFFSET 0
+) found
 
 -- name: end_unreadable
 -- Rows that were just claimed and hold no request that this version can read. All else stays as it

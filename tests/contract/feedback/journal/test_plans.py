@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from feedback.contract.record import claim_of
-from feedback.journal.claims import LEASE, ClaimRequest, claim, renew
+from feedback.journal.claims import LEASE, ClaimRequest, claim, claims_of, renew
 from feedback.journal.queries import query
 from feedback.journal.releases import release
 from tests.support.waiting_rows import WaitingRows
@@ -13,9 +13,9 @@ VALUES = {
     "expired": True,
     "types": ["t0", "t1"], "shares": [50, 50], "token": "x:1", "lease": LEASE,
     "ids": [name for name, _ in CLAIMED], "tokens": ["x:1", "x:1"], "after": "", "most": 2000,
-    "begun": ["r1"], "bytes": 1 << 25,
+    "begun": ["r1"], "bytes": 1 << 25, "prefix": "x:", "first": 40.0, "last": 60.0,
 }  # fmt: skip
-BY_TYPE = ("due_types", "claim_due")
+BY_TYPE = ("due_types", "claim_due", "claims_between")
 BY_REFERENCE = (
     "start_coalesced", "claimed_in_vain", "renew_claims", "lock_claims", "supersede_claims",
     "supersede_older", "release_claims",
@@ -39,9 +39,18 @@ def test_a_large_table_is_never_scanned(rows: WaitingRows) -> None:
 
 def scans(rows: WaitingRows) -> int:
     """How often the whole table was read."""
+    return counted(rows, "seq_scan")
+
+
+def fetched(rows: WaitingRows) -> int:
+    """How many rows were read."""
+    return counted(rows, "seq_tup_read + idx_tup_fetch")
+
+
+def counted(rows: WaitingRows, what: str) -> int:
     rows.query("SELECT pg_stat_force_next_flush()")
     statement = (
-        "SELECT seq_scan::int FROM pg_stat_user_tables"
+        f"SELECT ({what})::int FROM pg_stat_user_tables"
         f" WHERE schemaname = '{rows.schema}' AND relname = 'requests'"
     )
     [(count,)] = rows.query(statement)
@@ -68,3 +77,15 @@ def test_what_was_prepared_on_an_empty_queue_does_not_scan_a_full_one(rows: Wait
     for order in range(12, 15):
         use(order)
     assert scans(rows) == before
+
+
+def test_an_instance_finds_its_claims_without_reading_all_that_waits(rows: WaitingRows) -> None:
+    """A statement that takes too long would be tried again and again, and nothing be claimed."""
+    rows.add_many(50_000, spread=3600.0)
+    took = claim(rows.connection, "a", ClaimRequest(1, 20), schema=rows.schema).rows
+    claim(rows.connection, "b", ClaimRequest(1, 20), schema=rows.schema)
+    before = fetched(rows)
+    found = claims_of(rows.connection, "a", 10.0, 0.0, schema=rows.schema)
+    assert found == {claim_of(row.record) for row in took}
+    assert claims_of(rows.connection, "a", 40.0, 30.0, schema=rows.schema) == set()
+    assert fetched(rows) - before < 1000

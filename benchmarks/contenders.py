@@ -1,10 +1,11 @@
-"""Sides that drain a topic, each by a program of its own: how they start and what they cost."""
+"""Sides that do the work of a topic, each by a program of its own: their start, their cost."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -13,21 +14,23 @@ from pathlib import Path
 from benchmarks.cpu import used
 from benchmarks.frameworks_environment import NotInstalled, frameworks_python
 from benchmarks.full_path_runs import (
+    LONGEST,
+    POLL,
     ROOT,
     RunNames,
     fill_topic,
-    place,
     rate,
     running,
     wait_for_rows,
 )
-from benchmarks.report import print_table, say
-from benchmarks.spread import in_turns, ratio, spread
-from stack import Stack
+from benchmarks.report import say
+from benchmarks.tally import marks, rate_between
 
-SETTLED = 0.2
-"""Part of the requests after which CPU is measured: processes have started, costs are known."""
-PARTS = ("main", "worker", "maintenance", "PostgreSQL", "Valkey", "broker")
+SETTLED, FULL = 0.2, 0.9
+"""What is measured lies between these parts of the requests: before, processes start and costs are
+learnt; after, some have no work left. With rows the end is the last one."""
+TALLIED = ""
+"""Instead of a table: the handlers count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Measured:
     """One run."""
 
     rate: float
-    """Requests a second."""
+    """Requests a second, or whatever unit is counted."""
     cpu: Mapping[str, float]
     """Part -> microseconds a request."""
 
@@ -46,9 +49,12 @@ class Contender:
 
     name: str
     program: Sequence[str] = ()
-    """Module and arguments; HANDLER stands for the handler's type. None: Oncepool."""
+    """Module and arguments; HANDLER and COUNT stand for the handler's type and the requests of each
+    process. None: Oncepool."""
     table: str = "requests"
-    """Where its rows are."""
+    """Where its rows are, or TALLIED."""
+    app: str = "benchmarks.full_path_app:app"
+    """Oncepool's handlers."""
     tree: Path = ROOT
     kind: str | None = None
     """The type that its requests get, where that is not the handler's."""
@@ -58,40 +64,65 @@ class Contender:
     """Of the requests: the slow get fewer."""
     framework: bool = False
     """Whether it runs in the frameworks' environment."""
+    reads: bool = True
+    """Whether there is a topic to read."""
 
-    def run(self, where: RunNames, handler: str, count: int) -> Measured:
-        """Drains a topic of `count` requests."""
-        count = max(100, int(count * self.share))
-        fill_topic(where, self.kind or handler, count)
+    def run(self, where: RunNames, handler: str, count: int, unit: float = 1.0) -> Measured:
+        """Does `count` requests; where it is TALLIED, each of about `unit` counts."""
+        count = max(100, int(count * self.share)) if self.share < 1 else count
+        if self.reads:
+            fill_topic(where, self.kind or handler, count)
+        last = FULL * count * unit if self.table == TALLIED else count
         with ExitStack() as stack:
-            started = [stack.enter_context(one) for one in self._processes(where, handler)]
-            begun, so_far = self._look(where, count * SETTLED, started)
-            ended, in_all = self._look(where, count, started)
+            started = [
+                stack.enter_context(one) for one in self._processes(where, handler, count)
+            ]  # fmt: skip
+            begun, so_far = self._look(where, count * unit * SETTLED, started)
+            ended, in_all = self._look(where, last, started)
             for process in started:
                 process.send_signal(signal.SIGTERM)
             for process in started:
                 process.wait(60)
         spent = {part: seconds - begun.get(part, 0.0) for part, seconds in ended.items()}
         each = {part: 1e6 * s / max(1, in_all - so_far) for part, s in spent.items()}
-        return Measured(rate(where, self.table, count), each)
+        if self.table != TALLIED:
+            return Measured(rate(where, self.table, count), each)
+        return Measured(rate_between(marks(where.tally), count * unit * SETTLED, last), each)
 
     def _processes(
-        self, where: RunNames, handler: str
+        self, where: RunNames, handler: str, count: int
     ) -> Iterator[AbstractContextManager[subprocess.Popen[bytes]]]:
         if not self.program:
-            yield running([sys.executable, "-m", "consumer", "run"], where.settings, self.tree)
+            settings = {**where.settings, "ONCEPOOL_APP": self.app}
+            yield running([sys.executable, "-m", "consumer", "run"], settings, self.tree)
             return
         python = str(frameworks_python()) if self.framework else sys.executable
-        words = [handler if word == "HANDLER" else word for word in self.program]
+        known = {"HANDLER": handler, "COUNT": str(count // where.workers)}
+        words = [known.get(word, word) for word in self.program]
         for _ in range(where.workers):
             yield running([python, "-m", *words], where.environment, self.tree)
 
     def _look(
         self, where: RunNames, count: float, started: Sequence[subprocess.Popen[bytes]]
     ) -> tuple[dict[str, float], int]:
-        """Waits for so many rows; CPU used by then, and the rows."""
-        rows = wait_for_rows(where, self.table, count, *started)
-        return used([p.pid for p in started], where.stack.data), rows
+        """Waits until so much is done; CPU used by then, and how much that was."""
+        if self.table == TALLIED:
+            done = wait_for_calls(where, count, *started)
+        else:
+            done = wait_for_rows(where, self.table, count, *started)
+        return used([p.pid for p in started], where.stack.data), done
+
+
+def wait_for_calls(where: RunNames, count: float, *processes: subprocess.Popen[bytes]) -> int:
+    """Returns when so much is counted: how much. Raises where that does not come about."""
+    end = time.monotonic() + LONGEST
+    while True:
+        found = marks(where.tally)
+        if found and found[-1].done >= count:
+            return found[-1].done
+        if any(p.poll() is not None for p in processes) or time.monotonic() > end:
+            raise RuntimeError(f"{count:g} were not done; {found[-1].done if found else 0} were")
+        time.sleep(POLL)
 
 
 def present(sides: Sequence[Contender]) -> list[Contender]:
@@ -104,43 +135,3 @@ def present(sides: Sequence[Contender]) -> list[Contender]:
         say(f"skipped: {missing}: not installed: {error}")
         return [side for side in sides if not side.framework]
     return list(sides)
-
-
-def runs(
-    local: Stack, handler: str, sides: Sequence[Contender], workers: int, rounds: int, count: int
-) -> dict[str, list[Measured]]:
-    """All sides, in turns."""
-    found: dict[str, list[Measured]] = {side.name: [] for side in sides}
-    for number, side in in_turns(sides, rounds):
-        with place(local, workers, side.tree) as where:
-            measured = side.run(where, handler, count)
-        found[side.name].append(measured)
-        say(f"{handler}, round {number + 1} of {rounds}, {side.name}: {measured.rate:,.0f}/s")
-    return found
-
-
-def tell(handler: str, found: Mapping[str, Sequence[Measured]], caption: str) -> None:
-    """Prints the tables of one handler; the first side is the one that the others are held to."""
-    first = next(iter(found))
-    ours = [one.rate for one in found[first]]
-    print_table(
-        f"{handler}: requests a second, and {first} as a multiple: median (lowest - highest)",
-        ("side", "requests/s", f"{first} / it"),
-        [
-            (name, spread([m.rate for m in all_]).median, ratio(ours, [m.rate for m in all_]))
-            for name, all_ in found.items()
-        ],
-        caption,
-    )
-    print_table(
-        f"{handler}: CPU microseconds a request, medians",
-        ("side", *PARTS, "all"),
-        [
-            (
-                name,
-                *(spread([m.cpu.get(part, 0.0) for m in all_]).median for part in PARTS),
-                spread([sum(m.cpu.values()) for m in all_]).median,
-            )
-            for name, all_ in found.items()
-        ],
-    )

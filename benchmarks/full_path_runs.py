@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psycopg
 from confluent_kafka import Producer
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
+from benchmarks.tally import FOLDER
 from feedback.journal.migrations import migrate
 from stack import Stack
 
@@ -41,12 +43,15 @@ class RunNames:
     workers: int
     tree: Path = ROOT
     """The files that Oncepool runs from."""
+    tally: Path = Path()
+    """Where its processes count: see benchmarks/tally.py."""
 
     @property
     def environment(self) -> dict[str, str]:
         """For the benchmark's own programs."""
         return {
             **os.environ,
+            FOLDER: str(self.tally),
             "KAFKA": self.stack.kafka,
             "DATABASE": self.stack.database,
             "REDIS": self.stack.redis,
@@ -61,6 +66,7 @@ class RunNames:
         """For Oncepool."""
         return {
             **os.environ,
+            FOLDER: str(self.tally),
             "ONCEPOOL_APP": "benchmarks.full_path_app:app",
             "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": self.stack.kafka,
             "ONCEPOOL_KAFKA_TOPICS": self.name,
@@ -78,12 +84,21 @@ class RunNames:
 def place(stack: Stack, workers: int, tree: Path = ROOT) -> Iterator[RunNames]:
     """A schema with the journal of a tree, the plain design's table and the handlers' table."""
     name = f"bench{uuid.uuid4().hex[:10]}"
-    where = RunNames(stack, name, workers, tree)
-    if tree == ROOT:
+    with TemporaryDirectory(prefix="oncepool-tally-") as folder:
+        where = RunNames(stack, name, workers, tree, Path(folder))
+        with _schema(where):
+            yield where
+
+
+@contextmanager
+def _schema(where: RunNames) -> Iterator[None]:
+    stack, name = where.stack, where.name
+    if where.tree == ROOT:
         migrate(stack.database, name)
     else:
         command = [sys.executable, "-m", "consumer", "migrate"]
-        subprocess.run(command, cwd=tree, env=where.settings, check=True, stdout=subprocess.DEVNULL)
+        settings = where.settings
+        subprocess.run(command, cwd=where.tree, env=settings, check=True, stdout=subprocess.DEVNULL)
     with psycopg.connect(stack.database, autocommit=True) as connection:
         schema = sql.Identifier(name)
         for table in (
@@ -93,7 +108,7 @@ def place(stack: Stack, workers: int, tree: Path = ROOT) -> Iterator[RunNames]:
         ):
             connection.execute(sql.SQL("CREATE TABLE " + table).format(s=schema))
         try:
-            yield where
+            yield
         finally:
             connection.execute(sql.SQL("DROP SCHEMA {s} CASCADE").format(s=schema))
             connection.execute("CHECKPOINT")  # the next run starts with clean buffers

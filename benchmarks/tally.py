@@ -1,8 +1,8 @@
 """How often something was done, counted where it is done, by any number of processes.
 
-A process appends a line to a file of its own for each STEP calls: the time (seconds of the clock
-that all processes share) and its number of calls so far. So a rate is known without a row, a status
-or a question to anybody, at some 50 ns a call.
+A process appends a line to a file of its own for each STEP of what it does, in calls or in another
+unit: the time (seconds of the clock that all processes share) and how much it has done so far. So a
+rate is known without a row, a status or a question to anybody, at some 50 ns a call.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ FOLDER = "TALLY"
 
 
 class Mark(NamedTuple):
-    """`done` calls in all by `at`."""
+    """`done` in all by `at`."""
 
     at: float
     done: int
 
 
 class Tally:
-    """Counts the calls of this process."""
+    """Counts what this process does."""
 
     def __init__(self, step: int = STEP) -> None:
         self._step = step
-        self._left = step
+        self._told = 0
         self._done = 0
         path = Path(os.environ[FOLDER]) / f"{os.getpid()}-{time.monotonic_ns()}"
         self._file = path.open("a", buffering=1)
 
-    def add(self, _: object = None) -> None:
-        """One call."""
-        self._left -= 1
-        if not self._left:
-            self._left = self._step
-            self._done += self._step
+    def add(self, amount: int = 1) -> None:
+        """So much more."""
+        self._done += amount
+        if self._done - self._told >= self._step:
+            self._told = self._done
             self._file.write(f"{time.monotonic()} {self._done}\n")
 
 
@@ -64,12 +63,12 @@ def marks(folder: Path) -> list[Mark]:
 
 
 def rate_between(found: Sequence[Mark], first: float, last: float) -> float:
-    """Calls a second between the `first` and the `last` call of all (numbers of calls).
+    """How much a second, from when `first` was done of all to when `last` was.
 
-    Raises ValueError where there were not so many.
+    Raises ValueError where there was not so much.
     """
     begin = bisect_left(found, first, key=lambda mark: mark.done)
     end = bisect_left(found, last, key=lambda mark: mark.done)
     if end >= len(found) or found[end].at <= found[begin].at:
-        raise ValueError(f"{found[-1].done if found else 0} calls are too few to measure")
+        raise ValueError(f"{found[-1].done if found else 0} is too little to measure")
     return (found[end].done - found[begin].done) / (found[end].at - found[begin].at)

@@ -1,0 +1,62 @@
+"""Work of a known length: on the CPU, or waiting. The same for Oncepool's handlers and bare loops.
+
+    python -m benchmarks.busy HANDLER COUNT
+
+does COUNT pieces of a handler's work and waits for SIGTERM: a process without Kafka, queue or
+journal, which is what nothing can be better than on the same cores.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+from benchmarks.tally import Tally
+
+MIXED = (1,) * 100 + (10,) * 10 + (100,)
+"""Milliseconds of the mixed type, by offset: each length takes a third of the time."""
+
+
+def burn(milliseconds: float) -> None:
+    """Uses so much CPU of this thread."""
+    end = time.thread_time() + milliseconds / 1000
+    while time.thread_time() < end:
+        sum(range(500))
+
+
+def rest(milliseconds: float) -> None:
+    """Waits so long."""
+    time.sleep(milliseconds / 1000)
+
+
+def burn_mixed(offset: int) -> int:
+    """What the message at an offset asks for; returns its milliseconds."""
+    milliseconds = MIXED[offset * 37 % len(MIXED)]
+    burn(milliseconds)
+    return milliseconds
+
+
+PIECES: dict[str, Callable[[], None]] = {
+    **{f"bench.cpu.{ms}": partial(burn, ms) for ms in (1, 10, 100, 1000)},
+    **{f"bench.io.{ms}": partial(rest, ms) for ms in (10, 100)},
+}
+
+
+def main() -> None:
+    handler, count = sys.argv[1], int(sys.argv[2])
+    tally = Tally(step=1)
+    for number in range(count):
+        if handler == "bench.cpu.mixed":
+            tally.add(burn_mixed(number))
+        else:
+            PIECES[handler]()
+            tally.add()
+    signal.sigwait({signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    main()

@@ -15,6 +15,8 @@ from processing.logs import BoundLogger
 
 LOOK_EVERY = 2.0
 """Seconds between two looks while something is missing, or no broker has answered yet."""
+LOOKS = 2
+"""So many in a row have to find all topics: a broker may hear late that one was deleted."""
 
 ListTopics = Callable[[], frozenset[str]]
 """The topics of the cluster. Raises KafkaException where no broker answers."""
@@ -31,15 +33,27 @@ class TopicWatch:
         self._log = log
         self._every = every
         self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._left = 0
+        """Looks that have to find all topics yet; guarded by the lock, as is the next one."""
+        self._looking = False
         self._thread: threading.Thread | None = None
         self.missing: tuple[str, ...] | None = None
         """Topics that do not exist; None as long as that is not known."""
 
     def look_again(self) -> None:
         """Looks now, and until all is there. Returns at once."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
-            self._thread.start()
+        with self._lock:
+            self._left = LOOKS
+            if not self.looking:
+                self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
+                self._thread.start()
+                self._looking = True
+
+    @property
+    def looking(self) -> bool:
+        """It will look again by itself."""
+        return self._looking and self._thread is not None and self._thread.is_alive()
 
     def close(self) -> None:
         """Ends the thread soon."""
@@ -53,9 +67,16 @@ class TopicWatch:
                 pass  # the consumer itself complains of brokers that do not answer
             else:
                 self._compare(there)
-                if not self.missing:
+                if self._found():
                     return
             self._stop.wait(self._every)
+
+    def _found(self) -> bool:
+        """Whether this look was the last one."""
+        with self._lock:
+            self._left = LOOKS if self.missing else self._left - 1
+            self._looking = self._left > 0
+            return not self._looking
 
     def _compare(self, there: frozenset[str]) -> None:
         before, self.missing = (

@@ -229,6 +229,7 @@ class Loop:
         self._log.info("partitions assigned", n=len(places))
         if not event.asked:
             # Nothing of them is taken, as what was not finished of them comes first.
+            self._kafka.pause(places, paused=True)
             self._ask_again = self._clock() + self._unasked.next()
             return
         self._unasked.reset()

@@ -427,12 +427,13 @@ def test_what_nobody_could_say_where_to_begin_of_is_left_until_the_group_is_join
     bench.arrive(1)
     bench.turns()
     assert offsets(bench.pool) == []
+    assert bench.kafka.paused == {A: True}, "nor is it fetched for nothing"
     bench.now += 1.5
     bench.turns()
     assert bench.kafka.calls[-2:] == ["unsubscribe", "subscribe"]
     bench.arrive(1)
     bench.turns()
-    assert offsets(bench.pool) == [1]
+    assert (offsets(bench.pool), bench.kafka.paused) == ([1], {A: False})
 
 
 def test_while_no_worker_can_start_nothing_is_taken(bench: Bench) -> None:

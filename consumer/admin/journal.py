@@ -30,18 +30,23 @@ def explained() -> Iterator[None]:
         yield
     except psycopg.errors.LockNotAvailable as error:
         raise JournalRefused(
-            f"others use the tables without a pause: {str(error).strip()}; end transactions that"
+            f"others use the tables without a pause: {_said(error)}; end transactions that"
             " stay open, then try again"
         ) from None
     except psycopg.OperationalError as error:
-        said = mask_url("; ".join(line.strip() for line in str(error).strip().splitlines()))
         raise JournalUnreachable(
-            f"the database does not answer; correct database_url or start PostgreSQL: {said}"
+            "the database does not answer; correct database_url or start PostgreSQL:"
+            f" {_said(error)}"
         ) from None
     except psycopg.Error as error:
         raise JournalRefused(
-            f"the database refused: {str(error).strip()}; look at the rights of its user"
+            f"the database refused: {_said(error)}; look at the rights of its user"
         ) from None
+
+
+def _said(error: psycopg.Error) -> str:
+    """What PostgreSQL said, its details too, in one line."""
+    return mask_url("; ".join(line.strip() for line in str(error).strip().splitlines()))
 
 
 @contextmanager

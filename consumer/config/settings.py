@@ -126,7 +126,7 @@ class Settings(BaseSettings):
     worker_memory_limit: ByteSize = Field(ByteSize(0))
     """Data a worker may allocate before MemoryError; 0 no limit."""
 
-    health_host: str = Field("127.0.0.1")
+    health_host: str = Field("127.0.0.1", min_length=1)
     """Address of /livez and /readyz."""
     health_port: int | None = Field(None, ge=0, le=65535)
     """Port of /livez and /readyz; without it they are off."""
@@ -150,7 +150,15 @@ class Settings(BaseSettings):
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 
-    @field_validator("log_level", "log_format", "ordering", "kafka_protocol", mode="before")
+    @field_validator("kafka_bootstrap_servers", "kafka_group", "health_host", mode="before")
+    @classmethod
+    def _strip(cls, value: object) -> object:
+        return value.strip() if isinstance(value, str) else value
+
+    @field_validator(
+        "log_level", "log_format", "ordering", "kafka_protocol", "kafka_assignor",
+        "auto_offset_reset", mode="before",
+    )  # fmt: skip
     @classmethod
     def _lower(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 LEAST_MEMORY_LIMIT = 128 * 1024 * 1024
 """Below this a worker can hardly load its libraries and start its threads."""
 
+LEAST_MAX_RSS = 64 * 1024 * 1024
+"""Above this is what a worker holds without an app, or soon will."""
+
 
 def wrong_combinations(s: Settings) -> list[str]:
     """What does not go together, each with the reason and the way out."""
@@ -35,17 +38,7 @@ def wrong_combinations(s: Settings) -> list[str]:
             )
             if name in given
         ]
-    if s.worker_memory_limit and s.worker_memory_limit < LEAST_MEMORY_LIMIT:
-        problems.append(
-            f"worker_memory_limit ({s.worker_memory_limit}) is below {LEAST_MEMORY_LIMIT}: a worker"
-            " could not even load its libraries; raise it, or use worker_max_rss"
-        )
-    if s.worker_memory_limit and s.worker_max_rss >= s.worker_memory_limit:
-        problems.append(
-            f"worker_max_rss ({s.worker_max_rss}) is not below worker_memory_limit"
-            f" ({s.worker_memory_limit}): a worker would meet the limit before it is replaced;"
-            " lower worker_max_rss"
-        )
+    problems += _wrong_bounds_of_memory(s)
     if s.kafka_results_topic and s.kafka_results_topic in {*s.kafka_topics, s.send_topic}:
         problems.append(
             f"kafka_results_topic ({s.kafka_results_topic}) is a topic of requests too: records"
@@ -59,5 +52,26 @@ def wrong_combinations(s: Settings) -> list[str]:
         problems.append(
             f"sweep_interval ({s.sweep_interval:g} s) is longer than lease ({s.lease:g} s): expired"
             " claims would stay unnoticed for longer than they lived; lower sweep_interval"
+        )
+    return problems
+
+
+def _wrong_bounds_of_memory(s: Settings) -> list[str]:
+    problems = []
+    if s.worker_memory_limit and s.worker_memory_limit < LEAST_MEMORY_LIMIT:
+        problems.append(
+            f"worker_memory_limit ({s.worker_memory_limit}) is below {LEAST_MEMORY_LIMIT}: a worker"
+            " could not even load its libraries; raise it, or use worker_max_rss"
+        )
+    if 0 < s.worker_max_rss < LEAST_MAX_RSS:
+        problems.append(
+            f"worker_max_rss ({s.worker_max_rss}) is below {LEAST_MAX_RSS}: a worker is above it"
+            " once it has started, and would be replaced again and again; raise it (512MiB)"
+        )
+    if s.worker_memory_limit and s.worker_max_rss >= s.worker_memory_limit:
+        problems.append(
+            f"worker_max_rss ({s.worker_max_rss}) is not below worker_memory_limit"
+            f" ({s.worker_memory_limit}): a worker would meet the limit before it is replaced;"
+            " lower worker_max_rss"
         )
     return problems

@@ -118,7 +118,7 @@ class Service:
             return False
         found = self._pool.maintenance.ready
         if found is not None and found.schema in ("missing", "too_new"):
-            self._fatal = f"the journal can't be used: {found.detail}"
+            self._fatal = f"the journal can't be used: {' '.join(found.detail.split())}"
             return False
         if found is not None and found.schema == "unreachable":
             self._log.error(

@@ -242,6 +242,15 @@ def test_status_without_redis_asks_the_journal(oncepool: Oncepool) -> None:
     assert done.stderr.count("warning: Redis is not available") == 1, "unknown to the journal alone"
 
 
+def test_what_postgresql_refuses_is_told_in_one_line(oncepool: Oncepool) -> None:
+    done = oncepool("migrate", ONCEPOOL_DATABASE_SCHEMA="pg_mine")
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "unacceptable schema name" in line
+    assert "reserved for system schemas" in line
+
+
 # Rows of the journal
 
 

@@ -202,6 +202,9 @@ def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name: str
             {"worker_memory_limit": "200MiB", "worker_max_rss": "200MiB"},
             "would meet the limit before it is replaced",
         ),
+        ({"worker_max_rss": "512"}, r"replaced again and again; raise it \(512MiB\)"),
+        ({"kafka_group": " "}, "kafka_group = ' ' .*at least 1 character"),
+        ({"health_host": " "}, "health_host = ' ' .*at least 1 character"),
         ({"sweep_interval": 61}, "expired claims would stay unnoticed"),
         (
             {"kafka_topics": "a,b", "kafka_results_topic": "b"},
@@ -219,6 +222,16 @@ def test_combinations_that_do_not_go_together_are_explained(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         load(arguments)
+
+
+def test_blanks_are_not_set_and_names_may_be_in_capitals() -> None:
+    settings = load(
+        {"kafka_bootstrap_servers": " ", "kafka_assignor": "RANGE", "auto_offset_reset": "Error"}
+    )
+
+    with pytest.raises(ConfigError, match="needed and not set: kafka_bootstrap_servers"):
+        settings.require("kafka_bootstrap_servers")
+    assert (settings.kafka_assignor, settings.auto_offset_reset) == ("range", "error")
 
 
 def test_classic_properties_are_allowed_with_the_classic_protocol() -> None:

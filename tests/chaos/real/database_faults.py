@@ -33,12 +33,12 @@ def end_backends(scene: Scene, state: str, most: int) -> int:
     return int(ended)
 
 
-@fault(Lane.SERVICE, 2)
+@fault(Lane.SERVICE, 4)
 def database_backend_ended_idle(scene: Scene, chance: random.Random) -> str:
     return f"{n} of them" if (n := end_backends(scene, "= 'idle'", 1)) else ""
 
 
-@fault(Lane.SERVICE, 2)
+@fault(Lane.SERVICE, 4)
 def database_backend_ended_busy(scene: Scene, chance: random.Random) -> str:
     """Inside a transaction, or a statement."""
     ended = 0
@@ -124,7 +124,7 @@ def database_paused(scene: Scene, chance: random.Random) -> str:
     return paused_for(scene, "database", chance.uniform(0.5, 4))
 
 
-@fault(Lane.SERVICE, 2)
+@fault(Lane.SERVICE, 4)
 def database_commit_reply_lost(scene: Scene, chance: random.Random) -> str:
     """COMMIT reaches the server and its answer does not come back."""
     wish = scene.place.database_gate.wish(says_commit)
@@ -250,7 +250,7 @@ def _ended_idle(scene: Scene) -> int:
     return log.read_text(errors="replace").count("idle-session timeout")
 
 
-@fault(Lane.SERVICE, 0.5)
+@fault(Lane.SERVICE, 0.2)
 def database_deadlocks(scene: Scene, chance: random.Random) -> str:
     """Handlers lock rows in different orders all the time; seen in the server's statistics."""
 

@@ -30,6 +30,7 @@ from tests.chaos.real.facts import (
     effects_of,
     entries_of,
     letters_of,
+    read_to_the_end,
     rows_of,
     statuses_of,
 )
@@ -54,6 +55,8 @@ PROTOCOLS = {
 }  # fmt: skip
 SETTLING = 150.0
 """Seconds in which everything must have come to an end once nothing strikes any more."""
+REST = 60.0
+"""Seconds for copies that nobody waits for, once every request has its answer."""
 OVERTIME = 0.4
 MEMORY_LIMIT = "700MiB"
 
@@ -190,6 +193,7 @@ class Episode:
         while len(members.serving) < plan.instances and members.start():
             until(lambda: len(members.serving) >= plan.instances, 40)
         until(lambda: self._settled(producer), SETTLING)
+        until(lambda: read_to_the_end(place, plan.name), REST)
         by_itself = members.unexpected_ends()
         how = {m.name: m.how for m in members.all}
         facts = Facts(
@@ -297,7 +301,7 @@ class Episode:
             "ONCEPOOL_ORDERING": plan.ordering,
             "ONCEPOOL_WORKERS": str(plan.workers),
             "ONCEPOOL_KAFKA_MAX_POLL_INTERVAL": "8",
-            "ONCEPOOL_MAX_IN_HAND": "2000",
+            "ONCEPOOL_MAX_IN_HAND": "600",
             "ONCEPOOL_LEASE": "5",
             "ONCEPOOL_SWEEP_INTERVAL": "1",
             "ONCEPOOL_GRACE": "10",

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import SendLedger
@@ -119,6 +122,29 @@ def statuses_of(place: Place, prefix: str, ids: list[str]) -> dict[str, tuple[st
                     status = json.loads(value)
                     found[name] = (status["state"], status["code"])
     return found
+
+
+def read_to_the_end(place: Place, name: str) -> bool:
+    """Whether the group has committed and finished all that its topic has: its marks say so."""
+    try:
+        topic = place.admin.list_topics(name, timeout=10).topics[name]
+        spots = [TopicPartition(name, partition) for partition in topic.partitions]
+        group = ConsumerGroupTopicPartitions(name, spots)
+        told = place.admin.list_consumer_group_offsets([group])[name].result(10)
+        asked = place.admin.list_offsets({spot: OffsetSpec.latest() for spot in spots})
+        ends = {spot.partition: result.result(10).offset for spot, result in asked.items()}
+    except (KafkaException, TimeoutError):
+        return False
+    return all(
+        ends[spot.partition] == 0 or ends[spot.partition] == spot.offset == mark_of(spot.metadata)
+        for spot in told.topic_partitions
+    )
+
+
+def mark_of(metadata: str | None) -> int:
+    """The low mark in what a commit says; -1 where it says none."""
+    parts = (metadata or "").rstrip("\0").split(";")
+    return int(parts[2]) if len(parts) > 2 and parts[2].isdigit() else -1
 
 
 def commits_of(place: Place, name: str) -> list[Landed]:

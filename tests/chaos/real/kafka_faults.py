@@ -35,7 +35,7 @@ def broker_killed(scene: Scene, chance: random.Random) -> str:
     return f"broker {node}" if seen else ""
 
 
-@fault(Lane.SERVICE, 0.2)
+@fault(Lane.SERVICE, 0.1)
 def brokers_restarted(scene: Scene, chance: random.Random) -> str:
     """One after the other, each told to end."""
     before = scene.members.said("broker connection")
@@ -110,7 +110,7 @@ def commit_reply(scene: Scene, delay: float | None) -> str:
     return ("lost with its connection" if delay is None else f"{delay:.1f} s late") * seen
 
 
-@fault(Lane.SERVICE, 2)
+@fault(Lane.SERVICE, 3)
 def commit_reply_lost(scene: Scene, chance: random.Random) -> str:
     return commit_reply(scene, None)
 

@@ -27,7 +27,7 @@ AT_ONCE = 1000
 TURN = 0.05
 READ_EVERY = 0.25
 """Seconds from one look at a status to the next one."""
-LONGEST = 15.0
+LONGEST = 120.0
 
 
 @dataclass(slots=True)
@@ -116,8 +116,10 @@ class ChaosProducer:
         self._thread.start()
 
     def quiet(self) -> None:
-        """Nothing new any more; what is pending goes on."""
+        """Nothing new any more; what is pending goes on, and is not waited for longer than once."""
         self._sending.clear()
+        for pending in list(self.pending.values()):
+            pending.due = min(pending.due, time.time() + self._patience)
 
     def told_since(self, since: float) -> list[str]:
         """Ids with a row whose end was told, or that were sent again all the same, since then."""
@@ -243,7 +245,8 @@ class ChaosProducer:
             if not pending.refused and pending.sends == 1:
                 self.ledger.silences.append((pending.first, now, pending.item.id))
             self.ledger.resends["refused" if pending.refused else "silence"] += 1
-            pending.pause = min(pending.pause * 2, LONGEST)
+            longest = LONGEST if self._sending.is_set() else self._patience
+            pending.pause = min(pending.pause * 2, longest)
             pending.due = now + pending.pause
             self._send(pending.item, pending.sends, pending.timestamp)
             pending.sends += 1

@@ -22,6 +22,7 @@ from feedback.journal.probe import takes_writes
 from processing.ipc.frames import Backend
 from processing.worker.gathering_pipeline import GatheringPipeline
 from processing.worker.guarded_cursor import Failures, GuardedCursor
+from processing.worker.prepared_statements import PreparedStatements
 
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
 
@@ -122,6 +123,8 @@ class Session:
         connection = open_connection(
             self._url, NAME, timeouts=self._options, prepare_threshold=self._prepare_threshold
         )
+        connection._prepared = PreparedStatements()  # noqa: SLF001 - nothing else mends it
+        connection.prepare_threshold = self._prepare_threshold
         row = connection.execute(
             "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         ).fetchone()

@@ -124,6 +124,15 @@ def test_of_those_sent_together_only_the_one_that_fails_fails(bench: Bench) -> N
     assert max(ran.values()) <= 2
 
 
+def test_a_statement_that_was_to_be_prepared_behind_one_that_fails(bench: Bench) -> None:
+    """psycopg has a statement prepared at its sixth use: the server leaves that out here."""
+    run(bench, n01={"sql": "SELECT 1/0"})
+    others(bench, "n01")
+    assert bench.state("n01") == ("failed", "handler_error")
+    bench.run(bench.record("later", "pay", {}))
+    assert (bench.rows()["later"], len(bench.backends)) == (("done", "ok"), 1)
+
+
 def test_a_rejection_in_the_middle_is_its_own(bench: Bench) -> None:
     run(bench, n30={"reject": "no_funds"})
     others(bench, "n30")

@@ -41,6 +41,7 @@ class ChaosMember:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.chaos.real.instance"],
                 cwd=ROOT, env={**os.environ, **environment}, stderr=log, stdout=log,
+                start_new_session=True,  # as under a service manager: its own share of the machine
             )  # fmt: skip
 
     @property

@@ -64,7 +64,9 @@ class DeadLetterBuffer:
     def name_lost(self) -> None:
         """Says in the log which messages nobody keeps, now that this process ends."""
         for _, letter in self._waiting:
-            self._log.error("a dead letter is lost: the database stayed away", **_facts(letter))
+            self._log.error(
+                "a dead letter is not written: the database stayed away", **_facts(letter)
+            )
 
     def _store(self, connection: psycopg.Connection[Any], letters: Sequence[DeadLetter]) -> None:
         with connection.cursor() as cursor:

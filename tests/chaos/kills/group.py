@@ -134,18 +134,22 @@ class Group:
     def finish(self, load: Load) -> None:
         """Waits until everything has its end, or nothing more comes."""
         seen, since = -1, time.monotonic()
-        wanted = len(load.sent) + load.malformed
         while time.monotonic() - since < STALLED:
-            [(rows, letters)] = self.rows(
-                "SELECT (SELECT count(*) FROM {s}.requests"
-                " WHERE state NOT IN ('running', 'waiting')),"
-                " (SELECT count(*) FROM {s}.dead_letters)"
-            )
-            if rows + letters >= wanted:
+            ended = self.ended()
+            if ended >= load.arrived:
                 return
-            if rows + letters > seen:
-                seen, since = rows + letters, time.monotonic()
+            if ended > seen:
+                seen, since = ended, time.monotonic()
             time.sleep(0.2)
+
+    def ended(self) -> int:
+        """How many messages have their end."""
+        [(rows, letters)] = self.rows(
+            "SELECT (SELECT count(*) FROM {s}.requests"
+            " WHERE state NOT IN ('running', 'waiting')),"
+            " (SELECT count(*) FROM {s}.dead_letters)"
+        )
+        return int(rows + letters)
 
     def books(self, load: Load) -> Books:
         """What there is at the end."""

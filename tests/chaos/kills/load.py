@@ -36,6 +36,7 @@ class Load:
         self.malformed = 0
         self.failed = 0
         self._numbers: Counter[int] = Counter()
+        self._resting = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -50,13 +51,24 @@ class Load:
             self._thread.join(60)
         self._producer.flush(60)
 
+    def rest(self, *, resting: bool) -> None:
+        """Sends nothing for a while, and goes on."""
+        self._resting = resting
+
+    @property
+    def arrived(self) -> int:
+        """How many messages have arrived."""
+        return len(self.sent) + self.malformed
+
     def _run(self) -> None:
-        begun, count = time.monotonic(), 0
+        last, due = time.monotonic(), 0.0
         while not self._stop.wait(0.02):
-            due = int((time.monotonic() - begun) * self._rate)
-            for _ in range(due - count):
+            now = time.monotonic()
+            due += 0 if self._resting else (now - last) * self._rate
+            last = now
+            while due >= 1:
+                due -= 1
                 self._send()
-            count = due
             self._producer.poll(0)
 
     def _send(self) -> None:

@@ -25,7 +25,9 @@ ASSIGNED = "partitions assigned"
 PASSES = 25.0
 """Seconds within which somebody has to come by; a session ends in six."""
 
-SETTLED = 40.0
+BEHIND = 1000
+"""Messages without an end with which a group is not killed further."""
+SETTLED = 60.0
 """Seconds within which what was read again has to get on."""
 
 Happens = Callable[[Group, random.Random], None]
@@ -94,7 +96,7 @@ def kill_at_points(group: Group, load: Load, hits: int, chance: random.Random) -
             if hit(group, orders, point, chance, found):
                 break
         even_up(group, chance)
-        settle(group)
+        settle(group, load)
     load.stop()
     group.finish(load)
     return found
@@ -129,11 +131,16 @@ def has_landed(group: Group, evidence: Mapping[str, Any]) -> bool:
     return any(stands[int(partition)].metadata == metadata for partition, _, metadata in told)
 
 
-def settle(group: Group) -> None:
+def settle(group: Group, load: Load) -> None:
     """Lets owners get on: six that die in a row before anything ends give up what they died of."""
     until = time.monotonic() + SETTLED
-    while not group.calm() and time.monotonic() < until:
-        time.sleep(0.2)
+    while time.monotonic() < until:
+        behind = load.arrived - group.ended() > BEHIND
+        load.rest(resting=behind)
+        if not behind and group.calm():
+            break
+        time.sleep(0.5)
+    load.rest(resting=False)
 
 
 def even_up(group: Group, chance: random.Random) -> None:

@@ -97,7 +97,7 @@ def test_dead_letters_that_are_lost_at_the_end_are_named(
 
     assert maintenance.stop() == 0
     text = capfd.readouterr()
-    (line,) = [li for li in (text.out + text.err).splitlines() if "dead letter is lost" in li]
+    (line,) = [li for li in (text.out + text.err).splitlines() if "letter is not written" in li]
     assert orjson.loads(line)["place"] == "requests/0/7"
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from benchmarks.tally import Tally
 
 MIXED = (1,) * 100 + (10,) * 10 + (100,)
-"""Milliseconds of the mixed type, by offset: each length takes a third of the time."""
+"""Milliseconds of the mixed type, spread over offsets: each length takes a third of the time."""
 
 
 def burn(milliseconds: float) -> None:
@@ -34,7 +34,7 @@ def rest(milliseconds: float) -> None:
 
 def burn_mixed(offset: int) -> int:
     """What the message at an offset asks for; returns its milliseconds."""
-    milliseconds = MIXED[offset * 37 % len(MIXED)]
+    milliseconds = MIXED[offset * 50 % len(MIXED)]
     burn(milliseconds)
     return milliseconds
 

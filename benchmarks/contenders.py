@@ -29,6 +29,8 @@ from benchmarks.tally import marks, rate_between
 SETTLED, FULL = 0.2, 0.9
 """What is measured lies between these parts of the requests: before, processes start and costs are
 learnt; after, some have no work left. With rows the end is the last one."""
+LEAST = 0.1
+"""Part of the requests that must lie between two looks at CPU."""
 TALLIED = ""
 """Instead of a table: the handlers count."""
 
@@ -40,7 +42,7 @@ class Measured:
     rate: float
     """Requests a second, or whatever unit is counted."""
     cpu: Mapping[str, float]
-    """Part -> microseconds a request."""
+    """Part -> microseconds a request; empty where the run was too short to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,16 @@ class Contender:
     """Whether it runs in the frameworks' environment."""
     reads: bool = True
     """Whether there is a topic to read."""
+    ordered: bool = False
+    """Whether ids are ordered by time."""
+    instances: int = 1
+    """Of Oncepool, in one group."""
 
     def run(self, where: RunNames, handler: str, count: int, unit: float = 1.0) -> Measured:
         """Does `count` requests; where it is TALLIED, each of about `unit` counts."""
         count = max(100, int(count * self.share)) if self.share < 1 else count
         if self.reads:
-            fill_topic(where, self.kind or handler, count)
+            fill_topic(where, self.kind or handler, count, ordered=self.ordered)
         last = FULL * count * unit if self.table == TALLIED else count
         with ExitStack() as stack:
             started = [
@@ -83,8 +89,10 @@ class Contender:
                 process.send_signal(signal.SIGTERM)
             for process in started:
                 process.wait(60)
-        spent = {part: seconds - begun.get(part, 0.0) for part, seconds in ended.items()}
-        each = {part: 1e6 * s / max(1, in_all - so_far) for part, s in spent.items()}
+        each = {}
+        if in_all - so_far >= LEAST * count * unit:  # else nobody looked in time
+            spent = {part: seconds - begun.get(part, 0.0) for part, seconds in ended.items()}
+            each = {part: 1e6 * s / (in_all - so_far) for part, s in spent.items()}
         if self.table != TALLIED:
             return Measured(rate(where, self.table, count), each)
         return Measured(rate_between(marks(where.tally), count * unit * SETTLED, last), each)
@@ -94,7 +102,8 @@ class Contender:
     ) -> Iterator[AbstractContextManager[subprocess.Popen[bytes]]]:
         if not self.program:
             settings = {**where.settings, "ONCEPOOL_APP": self.app}
-            yield running([sys.executable, "-m", "consumer", "run"], settings, self.tree)
+            for _ in range(self.instances):
+                yield running([sys.executable, "-m", "consumer", "run"], settings, self.tree)
             return
         python = str(frameworks_python()) if self.framework else sys.executable
         known = {"HANDLER": handler, "COUNT": str(count // where.workers)}

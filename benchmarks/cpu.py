@@ -23,11 +23,12 @@ def used(roots: list[int], services: Path) -> dict[str, float]:
     for root in map(psutil.Process, roots):
         _add(seconds, "main", root)
         for child in root.children(recursive=True):
-            _add(seconds, _part(child), child)
+            _add(seconds, part_of(child), child)
     return seconds
 
 
-def _part(process: psutil.Process) -> str:
+def part_of(process: psutil.Process) -> str:
+    """What a process of Oncepool is, by its command line."""
     try:
         words = process.cmdline()
     except psutil.Error:

@@ -1,6 +1,6 @@
 """Oncepool against the plain design, and against the database and Redis alone.
 
-    scripts/bench full_path [--quick] [--rounds N] [--workers N]
+    scripts/bench full_path [--quick] [--rounds N] [--workers N] [--against REV]
 
 Sides: Oncepool; the plain design with a commit per poll, and per message; the bare limit. Each runs
 the same handler on the same services: nothing at all, one INSERT, one COPY for a batch. Sides take
@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from benchmarks.full_path_runs import bare, oncepool, plain
 from benchmarks.machine import Machine, facts
+from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
 from benchmarks.services import services
 from benchmarks.sides import Rates, Side, keep, measure, speeds_of, with_aim
@@ -50,14 +51,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one round, a quarter of the work")
     parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
     parser.add_argument("--workers", type=int, help="worker processes of each (cores - 1)")
+    add_option(parser)
     options = parser.parse_args()
     rounds = options.rounds or (1 if options.quick else ROUNDS)
-    with services() as stack:
+    with other_tree(options.against) as tree, services() as stack:
         machine = facts(stack, "kafka-python")
         # The broker and whoever reads from it need a core, too.
         workers = options.workers or max(1, machine.cores - 1)
         divisor = 4 if options.quick else 1
         sides = [replace(side, count=side.count // divisor) for side in SIDES]
+        if tree is not None:
+            sides.append(replace(sides[0], name=options.against, tree=tree))
         rates = measure(stack, HANDLERS, sides, workers, rounds)
     tell(machine, rates, workers, rounds, whole=not options.quick)
 
@@ -69,18 +73,18 @@ def tell(machine: Machine, rates: Rates, workers: int, rounds: int, *, whole: bo
         handler: {side: ratio(sides[OURS], values) for side, values in sides.items()}
         for handler, sides in rates.items()
     }
-    columns = ("handler", *(side.name for side in SIDES))
+    names = list(next(iter(rates.values())))
     print_table(
         f"Requests a second, {workers} worker{'s'[: workers > 1]}, median of {rounds}",
-        columns,
+        ("handler", *names),
         [(name, *(one.median for one in speeds[key].values())) for key, name in HANDLERS.items()],
         machine.line,
     )
     print_table(
         "Oncepool as a multiple of the others: median (lowest - highest), and what it should be",
-        ("handler", *(side.name for side in SIDES[1:])),
+        ("handler", *names[1:]),
         [
-            (name, *(with_aim(ratios[key][s.name], AIMS.get((key, s.name))) for s in SIDES[1:]))
+            (name, *(with_aim(ratios[key][s], AIMS.get((key, s))) for s in names[1:]))
             for key, name in HANDLERS.items()
         ],
     )

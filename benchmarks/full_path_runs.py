@@ -21,6 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
 from benchmarks.tally import FOLDER
+from feedback.contract.ids import uuid7
 from feedback.journal.migrations import migrate
 from stack import Stack
 
@@ -45,6 +46,13 @@ class RunNames:
     """The files that Oncepool runs from."""
     tally: Path = Path()
     """Where its processes count: see benchmarks/tally.py."""
+    journal: str = ""
+    """The schema, where it is not the run's own."""
+
+    @property
+    def schema(self) -> str:
+        """Where the journal and all other tables are."""
+        return self.journal or self.name
 
     @property
     def environment(self) -> dict[str, str]:
@@ -57,7 +65,7 @@ class RunNames:
             "REDIS": self.stack.redis,
             "TOPIC": self.name,
             "GROUP": self.name,
-            "SCHEMA": self.name,
+            "SCHEMA": self.schema,
             "PREFIX": self.name,
         }
 
@@ -72,7 +80,7 @@ class RunNames:
             "ONCEPOOL_KAFKA_TOPICS": self.name,
             "ONCEPOOL_KAFKA_GROUP": self.name,
             "ONCEPOOL_DATABASE_URL": self.stack.database,
-            "ONCEPOOL_DATABASE_SCHEMA": self.name,
+            "ONCEPOOL_DATABASE_SCHEMA": self.schema,
             "ONCEPOOL_REDIS_URL": self.stack.redis,
             "ONCEPOOL_REDIS_PREFIX": self.name,
             "ONCEPOOL_WORKERS": str(self.workers),
@@ -107,9 +115,10 @@ def _schema(where: RunNames) -> Iterator[None]:
             finished_at timestamptz NOT NULL DEFAULT clock_timestamp())""",
         ):
             connection.execute(sql.SQL("CREATE TABLE " + table).format(s=schema))
-        try:
-            yield
-        finally:
+    try:
+        yield
+    finally:
+        with psycopg.connect(stack.database, autocommit=True) as connection:
             connection.execute(sql.SQL("DROP SCHEMA {s} CASCADE").format(s=schema))
             connection.execute("CHECKPOINT")  # the next run starts with clean buffers
 
@@ -160,14 +169,15 @@ def bare(where: RunNames, handler: str, count: int) -> float:
     return rate(where, "requests", int(each) * where.workers)
 
 
-def fill_topic(where: RunNames, handler: str, count: int) -> None:
-    """Creates the run's topic with `count` requests in it."""
+def fill_topic(where: RunNames, handler: str, count: int, *, ordered: bool = False) -> None:
+    """Creates the run's topic with `count` requests in it; ids at random, or `ordered` by time."""
+    new_id = uuid7 if ordered else uuid.uuid4
     admin = AdminClient({"bootstrap.servers": where.stack.kafka})
     for future in admin.create_topics([NewTopic(where.name, PARTITIONS, 1)]).values():
         future.result(30)
     producer = Producer({"bootstrap.servers": where.stack.kafka, "linger.ms": 20})
     for _ in range(count):
-        request_id = str(uuid.uuid4()).encode()
+        request_id = str(new_id()).encode()
         while True:
             try:
                 producer.produce(
@@ -192,7 +202,7 @@ def wait_for_rows(
     Nor while one of the processes has ended.
     """
     end = time.monotonic() + LONGEST
-    query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(where.name, table))
+    query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(where.schema, table))
     pause = POLL
     with psycopg.connect(where.stack.database, autocommit=True) as connection:
         while True:
@@ -215,7 +225,7 @@ def rate(where: RunNames, table: str, count: int) -> float:
         " (SELECT finished_at, row_number() OVER (ORDER BY finished_at) AS n FROM {}"
         " WHERE finished_at IS NOT NULL) r"
         " WHERE n > %s"
-    ).format(sql.Identifier(where.name, table))
+    ).format(sql.Identifier(where.schema, table))
     with psycopg.connect(where.stack.database, autocommit=True) as connection:
         row = connection.execute(query, (int(count * WARM_UP),)).fetchone()
     if row is None or not row[1]:

@@ -1,4 +1,4 @@
-"""The handlers that benchmarks/handoff.py gives to Oncepool."""
+"""Handlers that do nothing but count, without a row and with one: for handoff and others."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def nothing(_payload: dict[str, Any]) -> None:
     _tallies[0].add()
 
 
+app.handler("bench.row")(nothing)
 app.handler("bench.handoff", effect="none")(nothing)
 with contextlib.suppress(RegistrationError):  # another commit may not know the option
     app.handler("bench.untold", effect="none", done_status=False)(nothing)

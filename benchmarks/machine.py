@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import psutil
 import psycopg
@@ -25,6 +27,8 @@ class Machine:
 
     date: str
     """When the run began, RFC 3339, UTC."""
+    commit: str
+    """Of the files that ran, with a + where they were changed; empty where nobody knows."""
     cores: int
     """CPUs that this process may use."""
     memory_gib: float
@@ -40,8 +44,8 @@ class Machine:
         """The facts in one line, for a table's caption."""
         services = ", ".join(f"{name} {number}" for name, number in self.services.items())
         return (
-            f"{self.date[:10]}, {self.cores} cores, {self.memory_gib:g} GiB, load before "
-            f"{self.load_before:g}, {self.python}, {services}"
+            f"{self.date[:10]}, {self.commit}, {self.cores} cores, {self.memory_gib:g} GiB, "
+            f"load before {self.load_before:g}, {self.python}, {services}"
         )
 
 
@@ -49,6 +53,7 @@ def facts(stack: Stack, *packages: str) -> Machine:
     """This machine and the stack's services; `packages` are peers that the benchmark measures."""
     return Machine(
         date=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        commit=_commit(),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         load_before=round(os.getloadavg()[0], 2),
@@ -57,6 +62,18 @@ def facts(stack: Stack, *packages: str) -> Machine:
         services=_services(stack),
         packages={name: _version(name) for name in (*PACKAGES, *packages)},
     )
+
+
+def _commit() -> str:
+    git = ["git", "-C", str(Path(__file__).parents[1])]
+    try:
+        rev, changes = (
+            subprocess.run([*git, *words], check=True, capture_output=True, text=True).stdout
+            for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "-uno"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return rev.strip() + "+" * any(" benchmarks/results/" not in c for c in changes.splitlines())
 
 
 def _services(stack: Stack) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.full_path_runs import RunNames, place
+from benchmarks.full_path_runs import ROOT, RunNames, place
 from benchmarks.machine import Machine
 from benchmarks.report import RESULTS, say, write_json
 from benchmarks.spread import Spread, in_turns, spread
@@ -23,6 +23,8 @@ class Side:
     """(place, handler, requests) -> requests a second."""
     count: int
     """Requests of one run: so many that start-up is past, so few that a round stays short."""
+    tree: Path = ROOT
+    """The files that Oncepool runs from."""
 
 
 Rates = dict[str, dict[str, list[float]]]
@@ -36,7 +38,7 @@ def measure(
     rates: Rates = {handler: {side.name: [] for side in sides} for handler in handlers}
     for handler, name in handlers.items():
         for number, side in in_turns(sides, rounds):
-            with place(stack, workers) as where:
+            with place(stack, workers, side.tree) as where:
                 found = side.run(where, handler, side.count)
             rates[handler][side.name].append(found)
             say(f"{name}, round {number + 1} of {rounds}, {side.name}: {found:,.0f} requests/s")

@@ -1,6 +1,6 @@
 """What a large waiting queue costs fresh requests, and how fast due rows drain.
 
-    scripts/bench waiting [--quick] [--rounds N] [--workers N] [--rows N]
+    scripts/bench waiting [--quick] [--rounds N] [--workers N] [--rows N] [--against REV]
 
 Two questions, each with sides that take turns in one run. Fresh requests beside an empty queue and
 beside a million rows that wait for tomorrow. Requests that come from Kafka, and as many that are
@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import psycopg
 from psycopg import sql
 
 from benchmarks.full_path_runs import LONGEST, PAYLOAD, POLL, RunNames, fill_topic, instance, rate
 from benchmarks.machine import Machine, facts
+from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
 from benchmarks.services import services
 from benchmarks.sides import Rates, Side, keep, measure, speeds_of, with_aim
@@ -47,15 +49,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
     parser.add_argument("--workers", type=int, default=WORKERS, help="worker processes")
     parser.add_argument("--rows", type=int, help=f"rows that wait (default: {ROWS:,})")
+    add_option(parser)
     options = parser.parse_args()
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     divisor = 10 if options.quick else 1
     rows = options.rows or ROWS // divisor
     count = REQUESTS // divisor
-    sides = (
+    sides = [
         Side(EMPTY, fresh, count), Side(BESIDE, beside(rows), count), Side(DUE, due, count),
-    )  # fmt: skip
-    with services() as stack:
+    ]  # fmt: skip
+    with other_tree(options.against) as tree, services() as stack:
+        if tree is not None:
+            sides += [replace(s, name=f"{s.name}, {options.against}", tree=tree) for s in sides]
         machine = facts(stack)
         rates = measure(stack, HANDLERS, sides, options.workers, rounds)
     tell(machine, rates, rows, rounds, whole=not options.quick)
@@ -122,20 +127,20 @@ def tell(machine: Machine, rates: Rates, rows: int, rounds: int, *, whole: bool)
     """Prints the tables; a whole run is written down and drawn, too."""
     speeds = speeds_of(rates)
     ratios = {
-        handler: {side: ratio(sides[side], sides[EMPTY]) for side in AIMS}
+        handler: {side: ratio(sides[side], sides[EMPTY]) for side in sides if side != EMPTY}
         for handler, sides in rates.items()
     }
     print_table(
         f"Requests a second, {rows:,} rows waiting, median of {rounds}",
-        ("handler", EMPTY, *AIMS),
+        ("handler", *next(iter(speeds.values()))),
         [(name, *(one.median for one in speeds[key].values())) for key, name in HANDLERS.items()],
         machine.line,
     )
     print_table(
         f"As a share of what fresh requests do beside an {EMPTY}: median (lowest - highest)",
-        ("handler", *AIMS),
+        ("handler", *next(iter(ratios.values()))),
         [
-            (name, *(with_aim(ratios[key][side], AIMS[side]) for side in AIMS))
+            (name, *(with_aim(found, AIMS.get(side)) for side, found in ratios[key].items()))
             for key, name in HANDLERS.items()
         ],
     )

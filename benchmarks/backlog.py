@@ -1,0 +1,143 @@
+"""Whether memory and rate stay the same while a large backlog is worked off.
+
+    scripts/bench backlog [--quick] [--messages N] [--against REV]
+
+One instance finds 10 M messages in its topic (300,000 with --quick). Its rate and the memory of its
+processes are looked at all along; what counts is the last third against the first. Handlers do
+nothing but count, and each request has a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks.cpu import part_of
+from benchmarks.full_path_runs import ROOT, fill_topic, instance, place
+from benchmarks.machine import facts
+from benchmarks.other_tree import add_option, other_tree
+from benchmarks.report import print_table, say, write_json
+from benchmarks.services import services
+from benchmarks.tally import Mark, marks, rate_between
+from stack import Stack
+
+MESSAGES = 10_000_000
+LOOK = 0.5
+LONGEST_STALL = 120.0
+"""Seconds without a request after which the run is given up."""
+THIRDS = ((0.05, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 0.98))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLook:
+    """What was seen at one time."""
+
+    done: int
+    memory: dict[str, float]
+    """Part -> MiB resident, of all its processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thirds:
+    """What was seen in each third of the messages."""
+
+    rates: list[float]
+    """Requests a second."""
+    memory: dict[str, list[float]]
+    """Part -> the most MiB; 0 where nobody looked in that third."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="300,000 messages")
+    parser.add_argument("--messages", type=int, help=f"messages (default: {MESSAGES:,})")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
+    add_option(parser)
+    options = parser.parse_args()
+    count = options.messages or (300_000 if options.quick else MESSAGES)
+    with other_tree(options.against) as tree, services() as stack:
+        machine = facts(stack)
+        found = {"Oncepool": run(stack, options.workers, count, ROOT)}
+        if tree is not None:
+            found[options.against] = run(stack, options.workers, count, tree)
+    for name, result in found.items():
+        tell(name, count, result, machine.line)
+    if not options.quick:
+        write_json("backlog", machine, {"messages": count, "found": found})
+    rates, memory = found["Oncepool"].rates, found["Oncepool"].memory
+    growth = {part: row[-1] / row[0] for part, row in memory.items() if row[0]}
+    worst = max(growth, key=lambda part: growth[part])
+    say(
+        f"backlog: the last third's rate is {rates[-1] / rates[0]:.2f} of the first's; memory of "
+        f"{worst} grew most, to {growth[worst]:.2f} of what it was"
+    )
+
+
+def run(stack: Stack, workers: int, count: int, tree: Path) -> Thirds:
+    """Rates and MiB by thirds."""
+    with place(stack, workers, tree) as where:
+        fill_topic(where, "bench.row", count, ordered=True)
+        say(f"{count:,} messages are there")
+        with instance(where, ONCEPOOL_APP="benchmarks.handoff_app:app") as process:
+            looks = watch(process.pid, where.tally, count)
+        return thirds(looks, marks(where.tally), count)
+
+
+def watch(root: int, tally: Path, count: int) -> list[MemoryLook]:
+    """Looks until nearly all is done."""
+    looks: list[MemoryLook] = []
+    moved = time.monotonic()
+    while not looks or looks[-1].done < THIRDS[-1][1] * count:
+        found = marks(tally)
+        done = found[-1].done if found else 0
+        if not looks or done > looks[-1].done:
+            moved = time.monotonic()
+        elif time.monotonic() - moved > LONGEST_STALL:
+            raise RuntimeError(f"nothing was done for {LONGEST_STALL:g} s, after {done:,}")
+        looks.append(MemoryLook(done, memory_of(root)))
+        # Reading what was counted takes the longer, the more there is.
+        time.sleep(max(LOOK, len(found) / 50_000))
+    return looks
+
+
+def memory_of(root: int) -> dict[str, float]:
+    """MiB resident of a process and its children, by what they are."""
+    process = psutil.Process(root)
+    found = {"main": process.memory_info().rss / 2**20}
+    for child in process.children(recursive=True):
+        part = part_of(child)
+        found[part] = found.get(part, 0.0) + child.memory_info().rss / 2**20
+    return found
+
+
+def thirds(looks: Sequence[MemoryLook], found: Sequence[Mark], count: int) -> Thirds:
+    """The rate of each third, and the most memory of each part in it."""
+    rates = [rate_between(found, a * count, b * count) for a, b in THIRDS]
+    memory: dict[str, list[float]] = {}
+    for part in sorted({part for look in looks for part in look.memory}):
+        seen = [(look.done / count, look.memory.get(part, 0.0)) for look in looks]
+        memory[part] = [
+            max((mib for share, mib in seen if a <= share <= b), default=0.0) for a, b in THIRDS
+        ]
+    return Thirds(rates, memory)
+
+
+def tell(name: str, count: int, result: Thirds, caption: str) -> None:
+    """Prints the table."""
+    rows: list[Sequence[object]] = [("requests/s", *result.rates)]
+    rows += [(f"{part}, MiB", *values) for part, values in result.memory.items()]
+    print_table(
+        f"{name}: {count:,} messages, by thirds of them",
+        ("", "first", "second", "last"),
+        rows,
+        caption,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -270,7 +270,7 @@ class EffectExternal:
                 lost = self._session.lost
                 self._session.rollback()
                 if not (
-                    isinstance(error, DatabaseAway)
+                    isinstance(error, DatabaseAway | psycopg.errors.QueryCanceled)
                     or is_lock_race(error)
                     or outage_of(error, connected=not lost) is not None
                 ):

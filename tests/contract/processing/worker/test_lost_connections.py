@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -163,6 +164,32 @@ def test_the_result_of_a_call_outside_survives_a_connection_that_ended_meanwhile
     assert report.database_up
     assert bench.rows()["a"] == bench.state("a") == ("done", "ok")
     assert hooks.entered == ["warm", "a"]
+
+
+def test_the_result_of_a_call_outside_survives_a_write_that_takes_too_long(
+    bench: Bench, hooks: Hooks
+) -> None:
+    """A disk that stalls, or somebody's lock, for longer than a statement may take."""
+    executor = bench.executor = bench.another(bench.url, statement_timeout=0.3)
+    freed = threading.Event()
+
+    def lock() -> None:
+        with psycopg.connect(bench.url) as other:
+            other.execute(f"SELECT FROM {SCHEMA}.requests FOR UPDATE".encode())
+            freed.set()
+            time.sleep(1)
+
+    holder = threading.Thread(target=lock)
+
+    def begin() -> None:
+        holder.start()
+        assert freed.wait(30)
+
+    hooks.act["a"] = begin
+    report = bench.run(bench.record("a", "charge", {}))
+    holder.join(30)
+    executor.close()
+    assert (report.database_up, bench.rows()["a"], hooks.entered) == (True, ("done", "ok"), ["a"])
 
 
 def test_what_a_handler_without_tx_returned_survives_a_connection_that_ended_meanwhile(

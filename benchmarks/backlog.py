@@ -23,7 +23,7 @@ from benchmarks.machine import facts
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
-from benchmarks.tally import Mark, marks, rate_between
+from benchmarks.tally import STEP_GIVEN, Mark, marks, rate_between
 from stack import Stack
 
 MESSAGES = 10_000_000
@@ -70,11 +70,11 @@ def main() -> None:
     if not options.quick:
         write_json("backlog", machine, {"messages": count, "found": found})
     rates, memory = found["Oncepool"].rates, found["Oncepool"].memory
-    growth = {part: row[-1] / row[0] for part, row in memory.items() if row[0]}
-    worst = max(growth, key=lambda part: growth[part])
+    growth = {part: row[-1] / row[0] for part, row in memory.items() if row[0] and row[-1]}
+    worst = max(growth, key=lambda part: growth[part], default=None)
     say(
-        f"backlog: the last third's rate is {rates[-1] / rates[0]:.2f} of the first's; memory of "
-        f"{worst} grew most, to {growth[worst]:.2f} of what it was"
+        f"backlog: the last third's rate is {rates[-1] / rates[0]:.2f} of the first's; memory: "
+        + (f"{worst} grew most, to {growth[worst]:.2f}" if worst else "too short to be looked at")
     )
 
 
@@ -83,7 +83,9 @@ def run(stack: Stack, workers: int, count: int, tree: Path) -> Thirds:
     with place(stack, workers, tree) as where:
         fill_topic(where, "bench.row", count, ordered=True)
         say(f"{count:,} messages are there")
-        with instance(where, ONCEPOOL_APP="benchmarks.handoff_app:app") as process:
+        step = str(min(1000, max(1, count // 2000)))
+        settings = {"ONCEPOOL_APP": "benchmarks.handoff_app:app", STEP_GIVEN: step}
+        with instance(where, **settings) as process:
             looks = watch(process.pid, where.tally, count)
         return thirds(looks, marks(where.tally), count)
 

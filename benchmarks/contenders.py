@@ -76,6 +76,7 @@ class Contender:
     def run(self, where: RunNames, handler: str, count: int, unit: float = 1.0) -> Measured:
         """Does `count` requests; where it is TALLIED, each of about `unit` counts."""
         count = max(100, int(count * self.share)) if self.share < 1 else count
+        count -= 0 if self.reads else count % where.workers
         if self.reads:
             fill_topic(where, self.kind or handler, count, ordered=self.ordered)
         last = FULL * count * unit if self.table == TALLIED else count

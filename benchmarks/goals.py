@@ -129,7 +129,7 @@ def _backlog_rate(results: Results) -> Spread:
 
 def _backlog_memory(results: Results) -> Spread:
     memory = results["backlog"]["found"]["Oncepool"]["memory"]
-    return spread([max(row[-1] / row[0] for row in memory.values() if row[0])])
+    return spread([max(row[-1] / row[0] for row in memory.values() if row[0] and row[-1])])
 
 
 def _waiting(handler: str, side: str) -> Callable[[Results], Spread]:

@@ -4,7 +4,9 @@
 
 All sides find the same requests in a topic and do the same work: a row that keeps a second copy
 from running, the handler's effect, a status in Redis. What has no worker processes runs in as many
-processes as Oncepool has workers. Sides take turns; each round gives one ratio, and CPU per request
+processes as Oncepool has workers. The bare limit is the same statements and Redis commands with no
+Kafka and nothing parsed or handed over: what its processes and the services use is what any such
+design spends. Sides take turns; each round gives one ratio, and CPU per request
 of every process on the machine that has a part in it.
 """
 
@@ -23,6 +25,7 @@ SIDES = (
     Contender("afternoon", (AFTERNOON, "HANDLER", "wait"), "plain"),
     Contender("Oncepool, pipeline", kind="bench.pipelined", handlers=ONE),
     Contender("afternoon, pipeline", (AFTERNOON, "HANDLER", "pipeline"), "plain", handlers=ONE),
+    Contender("bare limit", ("benchmarks.bare_limit", "HANDLER", "COUNT"), reads=False),
     Contender("FastStream, batch", (FASTSTREAM, "HANDLER", "batch"), "plain", framework=True),
     Contender(
         "FastStream, max_workers", (FASTSTREAM, "HANDLER", "workers"), "plain",

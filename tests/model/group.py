@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from consumer.intake.events import Answered, Place, SendCommit
 from consumer.intake.offset_metadata import UnfinishedGap, gap_of, metadata_of
@@ -334,6 +334,9 @@ class World:
         self.requests.append(request)
         if self.random.random() < 0.5:
             self.land(request)
+
+    def lost(self, process: Process, places: Sequence[Place]) -> None:
+        """Partitions are gone before anything could be said."""
 
     def break_connection(self, request: Request) -> None:
         """The client sends the request again on a new connection; the old bytes stay about."""

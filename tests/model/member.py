@@ -123,6 +123,8 @@ class Process:
                 owned = [p for p in places or self.positions if p in self.positions]
                 if kind == "revoke":
                     self.world.let_go(self, owned)
+                else:
+                    self.world.lost(self, owned)
                 for place in owned:
                     del self.positions[place]
                     if self.world.owners.get(place) == self.member:

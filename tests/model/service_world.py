@@ -222,7 +222,7 @@ def _verdict(row: Row) -> str | None:
 class World(group.World):
     """One schedule."""
 
-    def __init__(self, seed: int, *, tracing: bool = False) -> None:
+    def __init__(self, seed: int, *, tracing: bool = False, read_again: bool = False) -> None:
         self.now = pool_world.BEGIN
         self.log: dict[Place, list[Record]] = {}
         self.sent: dict[str, Record] = {}
@@ -231,7 +231,10 @@ class World(group.World):
         self.instances: dict[int, Instance] = {}
         self.last: dict[tuple[int, Hashable], int] = {}
         protocol = random.Random(seed).choice(PROTOCOLS)
-        super().__init__(seed, partitions=2, processes=2, protocol=protocol, tracing=tracing)
+        super().__init__(
+            seed, partitions=2, processes=2, protocol=protocol, read_again=read_again,
+            tracing=tracing,
+        )  # fmt: skip
         self.log = {place: [] for place in self.places}
 
     @property
@@ -264,12 +267,16 @@ class World(group.World):
 
     def effect(self, instance: Instance, record: Record) -> None:
         """Effects are committed with the row: once, and in the order of their keys."""
-        request_id, key = id_of(record), record[KEY]
+        request_id = id_of(record)
         self.effects[request_id] += 1
         if self.effects[request_id] > 1:
             raise Violation(f"{request_id} has two effects")
         self.rows[request_id] = Row(record, "done")
-        where = (record[TOPIC], record[PARTITION])
+        self.in_order(instance, record)
+
+    def in_order(self, instance: Instance, record: Record) -> None:
+        """An effect comes after those of its key that were sent before it."""
+        key, where = record[KEY], (record[TOPIC], record[PARTITION])
         if key is None or is_due(record) or (where, record[OFFSET]) in self.rewound:
             return
         before = self.last.get((instance.number, key), -1)
@@ -317,7 +324,7 @@ class World(group.World):
         """One thing happens somewhere."""
         [happen] = self.random.choices(CHOICES, cum_weights=UPTO)
         process = self.random.choice(self.processes)
-        happen(self, process, self.instances[process.number])
+        getattr(self, happen.__name__)(process, self.instances[process.number])
         self.follow()
 
     def turn(self, process: Process, instance: Instance) -> None:
@@ -383,8 +390,12 @@ class World(group.World):
             if instance.hopeless and process.alive:
                 self.count("no worker starts")
                 self.kill(process)
-            if process.stopping and not instance.draining:
+            if process.stopping and not instance.draining and self.drains(process):
                 instance.drain()
+
+    def drains(self, process: Process) -> bool:
+        """Whether one that stops puts away what has not started."""
+        return True
 
     # The end
 
@@ -420,6 +431,10 @@ class World(group.World):
             self._calm_turn()
         else:
             raise Violation(f"no end of {unanswered}, {waiting}; in hand: {list(self.in_hand())}")
+        self.check_rows()
+
+    def check_rows(self) -> None:
+        """What is done has its effect, and nothing else has."""
         for request_id, row in self.rows.items():
             if (row.state == "done") != (self.effects[request_id] == 1):
                 raise Violation(f"{request_id} is {row.state}, effects: {self.effects}")

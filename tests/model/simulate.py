@@ -7,8 +7,9 @@
 
 Worlds: `commit` (the commit-first protocol in a group, with each of the three protocols and each
 error of a commit), `pool` (workers, recalls, deaths, limits), `service` (instances with both, one
-journal with its waiting queue, and clients that send again). What a seed does depends on nothing
-else. The last line is the verdict; exit code 1 where an invariant does not hold.
+journal with its waiting queue, and clients that send again), `handover` (the same with marks, where
+nobody sends again). What a seed does depends on nothing else. The last line is the verdict; exit
+code 1 where an invariant does not hold.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.model import group, happenings, pool_world, service_world
+from tests.model import group, handover_world, happenings, pool_world, service_world
 from tests.model.tally import Tally
 
-WORLDS = ("commit", "service", "pool")
+WORLDS = ("commit", "service", "pool", "handover")
 ROUND = 50
-"""Of so many seeds the first is the pool's, two are the service's, and the others, which take
+"""Of so many seeds the first is the pool's, two are of whole services, and the others, which take
 milliseconds, the commit's."""
 PART = 500
 """Schedules that a process takes at once."""
@@ -53,7 +54,7 @@ class Schedule:
     broken: str = ""
 
     def __post_init__(self) -> None:
-        drawn = {0: "pool", 1: "service", 2: "service"}.get(self.seed % ROUND, "commit")
+        drawn = {0: "pool", 1: "service", 2: "handover"}.get(self.seed % ROUND, "commit")
         self.kind = self.world or drawn
 
     def run(self) -> None:
@@ -67,6 +68,8 @@ class Schedule:
             )
         elif self.kind == "service":
             world = service_world.World(self.seed, tracing=self.tracing)
+        elif self.kind == "handover":
+            world = handover_world.World(self.seed, tracing=self.tracing)
         else:
             world = pool_world.World(self.seed, tracing=self.tracing)
         try:

@@ -13,7 +13,7 @@ from tests.model.tally import FAULTS, Tally
 pytestmark = pytest.mark.no_cover
 
 
-@pytest.mark.parametrize("seed", [ROUND, ROUND + 1, ROUND + 3])
+@pytest.mark.parametrize("seed", [ROUND, ROUND + 1, ROUND + 2, ROUND + 3])
 def test_a_seed_is_a_schedule(seed: int) -> None:
     traced, silent = Schedule(seed, tracing=True), Schedule(seed)
     traced.run()

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.model import service_world
+from tests.model import handover_world, service_world
 from tests.model.pool_world import World
 
 # Many steps of pure code, three times slower where its branches are measured.
@@ -15,6 +15,7 @@ pytestmark = pytest.mark.no_cover
 SEEDS = 30
 """Schedules run here; `scripts/simulate` runs as many as wanted."""
 SERVICES = 40
+HANDOVERS = 30
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 10))
@@ -40,4 +41,20 @@ def test_services() -> None:
         happened += world.happened
     # The schedules would show nothing if they did not get there.
     for what in ("retries", "claims", "parked", "refused", "sent again", "commits too late"):
+        assert happened[what] > 5, what
+
+
+def test_handovers() -> None:
+    """Nothing is sent again, and all comes to its end."""
+    happened: Counter[str] = Counter()
+    for seed in range(HANDOVERS):
+        world = handover_world.World(seed)
+        try:
+            world.run_through()
+        except AssertionError as error:
+            raise AssertionError(
+                f"scripts/simulate --world handover --seed {seed}: {error}"
+            ) from error
+        happened += world.happened
+    for what in ("given up", "last words", "read again", "entered as not begun", "refused"):
         assert happened[what] > 5, what

@@ -55,6 +55,76 @@ def test_the_page_tells_what_was_measured_and_names_what_was_not() -> None:
     assert "Not measured yet: peers-1, handoff-2" in page
 
 
+def times(p50: float, p99: float) -> list[dict[str, float]]:
+    return [{"p50": p50, "p99": p99, "longest": 2 * p99, "count": 9}]
+
+
+OTHERS: dict[str, Any] = {
+    "latency": {
+        "machine": MACHINE,
+        "found": {
+            "Oncepool, client": times(6, 20), "afternoon": times(5, 12), "a commit": times(2, 3),
+            "Kafka alone": times(2, 11), "Oncepool, client, half load": times(9, 50),
+        },
+    },
+    "beside": {
+        "machine": MACHINE,
+        "found": {"alone": times(5, 10), "one worker kept": times(6, 25)},
+    },
+    "journal_size": {
+        "machine": MACHINE,
+        "found": {
+            "empty": [measured(100, 1)],
+            "10,000,000 rows": [measured(95, 1)],
+            "10,000,000 rows, random ids": [measured(60, 1)],
+            "10,000,000 rows, pruned": [measured(80, 1)],
+        },
+    },
+    "backlog": {
+        "machine": MACHINE,
+        "messages": 1000,
+        "found": {
+            "Oncepool": {"rates": [9, 9, 9], "memory": {"main": [50, 51, 52.5], "x": [0, 1, 1]}}
+        },
+    },
+    "recovery": {"machine": MACHINE, "found": {"Oncepool": {"a worker": [0.2, 0.3]}}},
+    "scale": {
+        "machine": MACHINE, "modelled_cores": {"Valkey": 1}, "modelled_workers": 8,
+        "modelled": {"no-op": {"1": 10.0, "100": 900.0}},
+        "found": {"no-op": {"1 x 1": [measured(10, 1)], "1 x 2": [measured(15, 1)]}},
+    },
+    "waiting": {
+        "machine": MACHINE,
+        "requests_per_second": {
+            "bench.noop": {"empty queue": [10], "beside a full queue": [9.6], "due rows": [4]}
+        },
+    },
+}  # fmt: skip
+
+
+def test_every_kind_of_result_has_its_goals_and_its_section() -> None:
+    found = {v.goal.what: v.words for v in verdicts(OTHERS)}
+    assert found["idle p50 / afternoon's and a commit"] == "met"
+    assert found["idle p99 / Kafka alone"] == "missed: 21 % away"
+    assert found["p99 with half load / idle"] == "met"
+    assert found["p99 of a 1 ms type beside one of 1 s, a worker kept / alone"] == "met"
+    assert found["journal of 10 M rows, ordered ids / empty"] == "met"
+    assert found["journal of 50 M rows, ordered ids / empty"] == "not measured"
+    assert found["journal that is pruned / empty"] == "missed: 11 % away"
+    assert found["backlog, memory in the last third / first"] == "met"
+    assert found["due rows, no-op / fresh"] == "missed: 20 % away"
+    page = "\n\n".join(parts_of(OTHERS))
+    for line in (
+        "| Oncepool, client | 6 | 20 | 40 |",
+        "| 10,000,000 rows, random ids | 60 | 0.60 (0.60 - 0.60) |",
+        "| main, MiB | 50 | 51 | 52.5 |",
+        "| a worker | 0.25 (0.20 - 0.30) |",
+        "| no-op | 10.0 | 900 |",
+        "| bench.noop | 0.96 (0.96 - 0.96) | 0.40 (0.40 - 0.40) |",
+    ):
+        assert line in page
+
+
 def test_no_results_make_a_page_too() -> None:
     assert "Nowhere, of what was measured." in "\n\n".join(parts_of({}))
 

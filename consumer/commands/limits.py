@@ -227,7 +227,8 @@ def _connected(settings: Settings) -> Iterator[redis.Redis]:
         with connect(settings.redis_url) as client:
             yield client
     except (redis.RedisError, OSError, StoreUnavailable) as error:
+        said = mask_url(str(error)).rstrip(".")
         fail(
-            f"limits are kept in Redis, and it does not answer: {mask_url(str(error))}; correct"
+            f"limits are kept in Redis, and it does not answer: {said}; correct"
             " redis_url or start Redis. The last known limits hold meanwhile"
         )

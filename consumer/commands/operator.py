@@ -135,8 +135,9 @@ class StatusPublisher:
 
     def _warn(self, problem: str) -> None:
         typer.echo(
-            f"oncepool: warning: {problem}. The journal has the change; its status in Redis"
-            " follows when the request runs, or is answered to a producer that sends it again",
+            f"oncepool: warning: {problem.rstrip('.')}. The journal has the change; its status in"
+            " Redis follows when the request runs, or is answered to a producer that sends it"
+            " again",
             err=True,
         )
 

@@ -27,7 +27,7 @@ from consumer.commands.status_output import (
 from consumer.config.settings import Settings
 from feedback.client.client import Client
 from feedback.contract.payloads import parse_json
-from feedback.errors import Conflict, DeliveryFailed, WaitTimeout
+from feedback.errors import Conflict, DeliveryFailed, StoreUnavailable, WaitTimeout
 from feedback.status.status import Status
 
 app = typer.Typer()
@@ -130,7 +130,8 @@ def send(
             answers = [_call(client, type_, lines[0], wait)]
         else:
             answers = _send_and_wait(client, type_, lines, wait)
-    _print_answers(answers, many=file is not None, json=json)
+        cause = _why_late(client, answers)
+    _print_answers(answers, cause, many=file is not None, json=json)
 
 
 @contextmanager
@@ -214,6 +215,16 @@ def _late(id_: str, status: Status | None) -> dict[str, Any]:
     return {**(unknown(id_) if status is None else as_object(status)), "late": True}
 
 
+def _why_late(client: Client, answers: Sequence[dict[str, Any]]) -> str:
+    """What is to be said of those that have no answer: where nobody could be asked, they may."""
+    late = [answer["id"] for answer in answers if answer.get("late")]
+    try:
+        client.statuses(late[:1])
+    except StoreUnavailable as error:
+        return f": {str(error).rstrip('.')}; `oncepool status` asks the journal"
+    return ""
+
+
 def _print_ids(ids: Sequence[str], *, many: bool, json: bool) -> None:
     if json:
         objects = [{"id": id_} for id_ in ids]
@@ -223,7 +234,9 @@ def _print_ids(ids: Sequence[str], *, many: bool, json: bool) -> None:
         typer.echo(id_)
 
 
-def _print_answers(answers: Sequence[dict[str, Any]], *, many: bool, json: bool) -> None:
+def _print_answers(
+    answers: Sequence[dict[str, Any]], cause: str, *, many: bool, json: bool
+) -> None:
     late = sum(bool(answer.pop("late", False)) for answer in answers)
     if json:
         print_json(answers if many else answers[0])
@@ -232,6 +245,6 @@ def _print_answers(answers: Sequence[dict[str, Any]], *, many: bool, json: bool)
     else:
         print_summary(answers)
     if late:
-        fail(f"{late} of {len(answers)} requests: no answer in time", EXIT_NO_ANSWER)
+        fail(f"{late} of {len(answers)} requests: no answer in time{cause}", EXIT_NO_ANSWER)
     if not all_done(answers):
         raise typer.Exit(EXIT_FAILED)

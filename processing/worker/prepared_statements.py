@@ -16,6 +16,13 @@ from psycopg._queries import PostgresQuery
 class PreparedStatements(PrepareManager):
     """Forgets what was left out."""
 
+    def get(self, query: PostgresQuery, prepare: bool | None = None) -> tuple[Prepare, bytes]:
+        """As psycopg's. What the server is to forget it is told behind the next statement.
+
+        That one must not be prepared, or it would be forgotten as well.
+        """
+        return (Prepare.NO, b"") if self._to_flush else super().get(query, prepare)
+
     def maybe_add_to_cache(self, query: PostgresQuery, prep: Prepare, name: bytes) -> Key | None:
         """As psycopg's, which hears of what came of a statement only where this names it."""
         key = super().maybe_add_to_cache(query, prep, name)

@@ -38,6 +38,9 @@ def make_app(schema: str, url: str) -> App:  # noqa: C901 - a list of what handl
         match payload:
             case {"reject": code}:
                 raise Reject(code, "no")
+            case {"each": statements}:
+                for statement in statements:
+                    tx.execute(statement)
             case {"sql": statement}:
                 tx.execute(statement)
             case {"swallow": statement}:
@@ -64,6 +67,10 @@ def make_app(schema: str, url: str) -> App:  # noqa: C901 - a list of what handl
 
     app.handler("pay", pipeline=True)(pay)
     app.handler("pay and wait")(pay)
+
+    @app.handler("rows")
+    def rows(payload: Any, tx: psycopg.Cursor[Any]) -> None:
+        tx.executemany(f"INSERT INTO {schema}.more VALUES (%s)", [("a",), ("b",)])
 
     @app.handler("own")
     def own(payload: Any, tx: psycopg.Cursor[Any]) -> Any:
@@ -131,6 +138,16 @@ def test_a_statement_that_was_to_be_prepared_behind_one_that_fails(bench: Bench)
     assert bench.state("n01") == ("failed", "handler_error")
     bench.run(bench.record("later", "pay", {}))
     assert (bench.rows()["later"], len(bench.backends)) == (("done", "ok"), 1)
+
+
+def test_a_statement_that_is_prepared_while_others_are_to_be_forgotten(bench: Bench) -> None:
+    """psycopg forgets all behind a ROLLBACK, of which it hears at the end of the pipeline."""
+    run(bench)
+    undo = {"each": ["SAVEPOINT mine", "ROLLBACK TO SAVEPOINT mine"]}
+    segment = [bench.record(f"a{n}", "pay", undo) for n in range(25)]
+    bench.run(*segment, bench.record("b", "rows", {}), bench.record("c", "rows", {}))
+    assert (bench.rows()["b"], bench.rows()["c"]) == (("done", "ok"), ("done", "ok"))
+    assert len(bench.backends) == 1
 
 
 def test_a_rejection_in_the_middle_is_its_own(bench: Bench) -> None:

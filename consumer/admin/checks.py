@@ -31,8 +31,9 @@ CONNECT_TIMEOUT = 5
 JOIN_TIMEOUT = 10.0
 IMPORT_TIMEOUT = 60.0
 
-LOAD = """
-import json, sys
+HANDLES = "oncepool check: "
+LOAD = f"""
+import json, os, sys
 from processing.handlers.loading import load_app
 from processing.handlers.start_failure import explain
 try:
@@ -41,9 +42,14 @@ try:
 except (Exception, SystemExit) as error:
     sys.exit(explain(error))
 app.stop_worker()
-print(json.dumps(sorted(app.handlers)))
+print("\\n{HANDLES}" + json.dumps(sorted(app.handlers)), flush=True)
+os._exit(0)
 """
-"""What a worker does before it is ready; its last line on standard error says what is wrong."""
+"""What a worker does before it is ready; its last line on standard error says what is wrong.
+
+One line on standard output, among those that an app may write there, says which types it handles.
+Threads of the app and what it does at its exit are not waited for.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,7 @@ def check_app(settings: Settings) -> list[Finding]:
             [sys.executable, "-c", LOAD, settings.app],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=IMPORT_TIMEOUT,
             check=False,
         )
@@ -197,8 +204,12 @@ def check_app(settings: Settings) -> list[Finding]:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         advice = f"run python -c 'import {_module(settings)}'" if len(lines) > 1 else "correct it"
         return [Finding("app", "wrong", f"no worker could start: {lines[-1]}", advice)]
-    types = orjson.loads(done.stdout.splitlines()[-1])
-    return [Finding("app", "ok", f"{settings.app} handles {', '.join(types)}")]
+    for line in done.stdout.splitlines():
+        if line.startswith(HANDLES):
+            types = orjson.loads(line.removeprefix(HANDLES))
+            return [Finding("app", "ok", f"{settings.app} handles {', '.join(types)}")]
+    detail = "no worker could start: the app ends the process, with exit code 0"
+    return [Finding("app", "wrong", detail, "correct what ends it")]
 
 
 def check_health(settings: Settings) -> list[Finding]:

@@ -1,0 +1,45 @@
+"""What `oncepool check` finds out about apps that are odd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from consumer.admin.checks import check_app
+from consumer.config.loader import load_settings
+
+HANDLER = """
+import atexit, os, sys, threading
+from processing import App
+app = App()
+
+@app.handler("a")
+def handle(payload): ...
+"""
+TALKS = """
+sys.stdout.buffer.write(b"\\xff no end of line")
+atexit.register(print, "bye")
+threading.Thread(target=threading.Event().wait).start()
+"""
+ENDS = """
+@app.on_worker_start
+def ends(): os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "more, state, detail",
+    [(TALKS, "ok", "odd:app handles a"), (ENDS, "wrong", "the app ends the process")],
+)
+def test_what_an_app_prints_or_ends_misleads_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, state: str, detail: str
+) -> None:
+    (tmp_path / "odd.py").write_text(HANDLER + more)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("consumer.admin.checks.IMPORT_TIMEOUT", 25.0)
+
+    (finding,) = check_app(load_settings({"app": "odd:app"}, environ={}))
+
+    assert finding.state == state, finding
+    assert detail in finding.detail

@@ -137,8 +137,9 @@ class Deliveries:
             return
         cause, submission.failure = submission.failure, None
         with self._lock:
-            if self._failures.pop(submission.id, None) is None:
+            if self._failures.pop(submission.id, None) is None and not submission.told:
                 self._more = max(0, self._more - 1)
+            submission.told = True
         raise DeliveryFailed({submission.id: cause})
 
     def flush(self, timeout: float) -> None:
@@ -189,13 +190,15 @@ class Deliveries:
                 self._failures.pop(submission.id, None)
         else:
             submission.failure = cause
-            self._remember(submission.id, cause)
+            self._remember(submission, cause)
         self._reported(submission)
 
-    def _remember(self, id: str, cause: str) -> None:
+    def _remember(self, submission: Submission, cause: str) -> None:
         with self._lock:
-            if id in self._failures or len(self._failures) < _REMEMBERED:
-                self._failures[id] = cause
+            if submission.told:
+                return  # of an earlier copy
+            if submission.id in self._failures or len(self._failures) < _REMEMBERED:
+                self._failures[submission.id] = cause
             else:
                 self._more += 1
 

@@ -34,6 +34,7 @@ class Submission:
     waits_for: float = 0.0  # seconds that it asked not to be run for
     delivered: bool = False
     failure: str | None = None  # why the broker did not confirm it
+    told: bool = False  # such a failure was raised by a wait for it
 
     def answer(self, status: Status | None) -> Status | None:
         """The status, where it settles this request, typed; raises Conflict where it is another's.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from confluent_kafka import KafkaError
 
 from feedback import (
     Client,
@@ -42,6 +43,22 @@ def test_a_failed_delivery_ends_a_wait_that_runs(
     producer.confirming.set()
     with pytest.raises(DeliveryFailed):
         wait.result(10)
+
+
+def test_a_copy_that_fails_later_is_not_told_to_who_was_told(
+    client: Client, producer: FakeProducer, pool: ThreadPoolExecutor
+) -> None:
+    producer.confirming.clear()
+    call = begin(pool, client.call, "t", 1, timeout=30, resend_after=0.05)
+    eventually(lambda: len(producer._open) > 1)
+    first = producer._open.pop(0)
+    first(KafkaError(KafkaError._MSG_TIMED_OUT, "timed out"), None)
+    with pytest.raises(DeliveryFailed):
+        call.result(10)
+    producer.error = "timed out"
+    producer.confirming.set()
+    client.flush()
+    client.close()
 
 
 def test_sent_again_with_success_a_failure_is_forgotten(

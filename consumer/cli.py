@@ -34,6 +34,7 @@ COMMANDS = {
     "prune": "consumer.commands.prune:app",
     "stats": "consumer.commands.stats:app",
     "limits": "consumer.commands.limits:app",
+    "outbox": "consumer.commands.outbox:app",
     "stack": "stack.commands:stack_app",
     "demo": "consumer.commands.demo:app",
 }

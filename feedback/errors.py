@@ -13,6 +13,11 @@ OncepoolError
 │   ├── Conflict           the id belongs to a request with another payload
 │   ├── ResultMismatch     the result does not fit the handler's annotation
 │   └── ResultsFailed      result records can't be read
+├── OutboxError
+│   ├── OutboxMissing      the outbox's tables are missing or too old
+│   ├── OutboxTooNew       a newer Oncepool has upgraded them
+│   ├── UnknownSender      no sender of that name was registered
+│   └── RequestIdInUse     the outbox has another request under the id
 └── JournalError
     ├── SchemaMissing      the journal's tables are missing or too old
     └── SchemaTooNew       a newer Oncepool has upgraded them
@@ -22,7 +27,7 @@ The packages above this one add their own branches under OncepoolError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -168,6 +173,54 @@ class ResultsFailed(ClientError):
             "(`oncepool topics create`), that the brokers answer, and the rights on topic and group"
         )
         self.topic = topic
+
+
+class OutboxError(OncepoolError):
+    """Something is wrong with a producer's outbox; the request was not added to it."""
+
+
+class OutboxMissing(OutboxError):
+    """The outbox's tables are missing, or older than this version needs."""
+
+    def __init__(self, schema: str, cause: str) -> None:
+        super().__init__(
+            f"schema {schema!r} has no outbox that this Oncepool can use ({cause}): run `oncepool"
+            " outbox migrate`, or set ONCEPOOL_OUTBOX_SCHEMA to where its tables are"
+        )
+        self.schema = schema
+
+
+class OutboxTooNew(OutboxError):
+    """A newer Oncepool has upgraded the outbox."""
+
+    def __init__(self, schema: str, found: int, known: int) -> None:
+        super().__init__(
+            f"the outbox in schema {schema!r} is at version {found}, this Oncepool knows up to "
+            f"{known}: install the newer Oncepool here as well"
+        )
+        self.schema, self.found, self.known = schema, found, known
+
+
+class UnknownSender(OutboxError):
+    """No sender of that name was registered in the outbox, so no relay would send the request."""
+
+    def __init__(self, sender: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"the outbox has no sender {sender!r}, it has {', '.join(map(repr, known))}: correct"
+            " the name, or add it to ONCEPOOL_OUTBOX_SENDERS and run `oncepool outbox migrate`"
+        )
+        self.sender, self.known = sender, tuple(known)
+
+
+class RequestIdInUse(OutboxError):
+    """The outbox has a request with another type or payload under this id. Nothing was written."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            f"id {id!r} belongs to another request of this outbox: the same id always means the"
+            " same type and payload. Add this one under an id of its own"
+        )
+        self.id = id
 
 
 class JournalError(OncepoolError):

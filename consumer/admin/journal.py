@@ -24,8 +24,11 @@ class JournalRefused(ConsumerError):
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Turns errors of PostgreSQL into ConsumerErrors that say what to do."""
+def explained(setting: str = "database_url") -> Iterator[None]:
+    """Turns errors of PostgreSQL into ConsumerErrors that say what to do.
+
+    `setting` is the one that names the database.
+    """
     try:
         yield
     except psycopg.errors.LockNotAvailable as error:
@@ -35,8 +38,7 @@ def explained() -> Iterator[None]:
         ) from None
     except psycopg.OperationalError as error:
         raise JournalUnreachable(
-            "the database does not answer; correct database_url or start PostgreSQL:"
-            f" {_said(error)}"
+            f"the database does not answer; correct {setting} or start PostgreSQL: {_said(error)}"
         ) from None
     except psycopg.Error as error:
         raise JournalRefused(

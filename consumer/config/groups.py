@@ -8,6 +8,7 @@ GROUPS: Final = {
     "What runs": ("app", "workers", "ordering", "max", "request", "grace"),
     "Kafka": ("kafka", "auto", "read", "topic"),
     "Journal (PostgreSQL)": ("database", "lease", "sweep", "migrate"),
+    "Outbox (the producer's PostgreSQL)": ("outbox",),
     "Result records": ("results",),
     "Statuses (Redis)": ("redis",),
     "Workers": ("worker",),

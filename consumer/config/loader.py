@@ -77,6 +77,7 @@ OTHER_VARIABLES = {
     "ONCEPOOL_YES": "--yes of every command that asks",
     "ONCEPOOL_STATS_WATCH": "stats --watch",
     "ONCEPOOL_STATS_MINUTES": "stats --minutes",
+    "ONCEPOOL_OUTBOX_SQL": "outbox migrate --sql",
     "ONCEPOOL_LIMITS_TOTAL": "limits set --total",
     "ONCEPOOL_LIMITS_INSTANCE": "limits set --instance",
     "ONCEPOOL_LIMITS_WORKERS": "limits set --workers",

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+SENDER = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
 def _split(value: object) -> object:
@@ -34,6 +35,14 @@ def _topic_name(value: str) -> str:
     return value
 
 
+def _sender_name(value: str) -> str:
+    if not SENDER.fullmatch(value):
+        raise ValueError(
+            f"{value!r} is no sender's name: 1 to 100 letters, digits, dots, hyphens, underscores"
+        )
+    return value
+
+
 def _plain_values(value: object) -> object:
     if isinstance(value, str):
         try:
@@ -51,6 +60,8 @@ def _plain_values(value: object) -> object:
 Topic = Annotated[str, AfterValidator(_topic_name)]
 """Empty where there is none."""
 Topics = Annotated[list[Topic], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
+Sender = Annotated[str, AfterValidator(_sender_name)]
+Senders = Annotated[list[Sender], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Properties = Annotated[
     dict[str, str | bool | int | float], NoDecode, BeforeValidator(_plain_values)

@@ -15,9 +15,17 @@ from pydantic import ByteSize, Field, PrivateAttr, field_validator, model_valida
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from consumer.config.masking import mask
-from consumer.config.setting_types import Properties, Seconds, SecondsOrZero, Topic, Topics
+from consumer.config.setting_types import (
+    Properties,
+    Seconds,
+    SecondsOrZero,
+    Senders,
+    Topic,
+    Topics,
+)
 from consumer.config.validation import wrong_combinations
 from consumer.errors import ConfigError
+from feedback.outbox.names import DEFAULT_SCHEMA, SCHEMA_PATTERN
 from feedback.status.opening import check_url
 
 MIB = 1024 * 1024
@@ -114,6 +122,13 @@ class Settings(BaseSettings):
     results_duplicates: bool = Field(False)
     """A result record, with code duplicate, also for each answered resend."""
 
+    outbox_database_url: str = Field("")
+    """PostgreSQL of a producer's outbox, postgresql://..."""
+    outbox_schema: str = Field(DEFAULT_SCHEMA, pattern=SCHEMA_PATTERN)
+    """Schema of the outbox's tables."""
+    outbox_senders: Senders = Field(default_factory=list)
+    """Names that requests may give as their sender, beside default, comma separated."""
+
     redis_url: str = Field("")
     """Redis or Valkey of the statuses, redis://..."""
     redis_prefix: str = Field("oncepool", pattern=r"^[^\s]{1,100}$")
@@ -173,7 +188,7 @@ class Settings(BaseSettings):
             raise ValueError(f"this is not module:attribute, as {module.strip()}:app")
         return value
 
-    @field_validator("database_url")
+    @field_validator("database_url", "outbox_database_url")
     @classmethod
     def _is_postgresql(cls, value: str) -> str:
         if value and not value.startswith(("postgresql://", "postgres://")) and "=" not in value:

@@ -27,6 +27,7 @@ PUBLIC = {
         "Unknown",
     ],
     "processing.testing": ["FakeCursor", "Kit", "KitError", "RunOutcome", "run", "run_batch"],
+    "feedback.outbox": ["add", "add_many"],
     "feedback": [
         *("Client", "ClientClosed", "Conflict", "DeliveryFailed", "OncepoolError", "QueueFull"),
         *("Result", "ResultsFailed", "State", "Status", "StoreUnavailable", "WaitTimeout"),

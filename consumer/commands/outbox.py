@@ -1,0 +1,72 @@
+"""``oncepool outbox``: the producer's own tables."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from consumer.admin.outbox import connect_outbox
+from consumer.commands.options import JsonOption, with_settings
+from consumer.commands.output import EXIT_FAILED, print_json, print_table
+from consumer.config.settings import Settings
+from feedback.outbox.checks import problems
+from feedback.outbox.migrations import migrate as migrate_outbox
+from feedback.outbox.migrations import script
+
+app = typer.Typer(no_args_is_help=True, help="The producer's outbox.")
+
+OUTBOX = ("outbox_database_url", "outbox_schema", "outbox_senders")
+
+SqlOption = Annotated[
+    bool,
+    typer.Option(
+        "--sql",
+        envvar="ONCEPOOL_OUTBOX_SQL",
+        help="Only print the statements that make one, for another migration tool.",
+    ),
+]
+
+
+@app.callback()
+def outbox() -> None:
+    """The producer's outbox."""
+
+
+@app.command()
+@with_settings(*OUTBOX)
+def migrate(settings: Settings, *, sql: SqlOption = False, json: JsonOption = False) -> None:
+    """Create or upgrade the outbox's tables and register its senders. Safe to run again."""
+    schema, senders = settings.outbox_schema, settings.outbox_senders
+    if sql:
+        text = script(schema, senders)
+        if json:
+            print_json({"schema": schema, "sql": text})
+        else:
+            typer.echo(text, nl=False)
+        return
+    with connect_outbox(settings) as connection:
+        applied = migrate_outbox(connection, schema, senders)
+    if json:
+        print_json({"schema": schema, "applied": applied, "senders": senders})
+    else:
+        done = f"applied {', '.join(applied)}" if applied else "nothing to do"
+        typer.echo(f"schema {schema}: {done}")
+
+
+@app.command()
+@with_settings(*OUTBOX)
+def check(settings: Settings, json: JsonOption = False) -> None:
+    """Say what is missing of the outbox, whoever has made it. Exit code 1 if anything is."""
+    with connect_outbox(settings) as connection:
+        found = problems(connection, settings.outbox_schema, settings.outbox_senders)
+    right = not any(problem.wrong for problem in found)
+    if json:
+        print_json({"ok": right, "problems": [problem._asdict() for problem in found]})
+    elif found:
+        rows = (("WRONG" if p.wrong else "warning", p.text, p.advice) for p in found)
+        print_table(("result", "found", "to do"), rows)
+    else:
+        typer.echo(f"schema {settings.outbox_schema}: all there")
+    if not right:
+        raise typer.Exit(EXIT_FAILED)

@@ -1,0 +1,135 @@
+"""Whether the tables that are found are those of this version, whoever has made them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from feedback.outbox.migrations import found_version, outbox_migrations
+from feedback.outbox.names import DEFAULT_SENDER, in_schema
+
+if TYPE_CHECKING:
+    import psycopg
+
+COLUMNS: Final = {
+    "requests": (
+        "seq created_at next_at sent_at not_before sends shard id type sender state fingerprint key"
+        " payload headers reference code error"
+    ),
+    "finished": (
+        "seq created_at sent_at settled_at sends id type sender state code fingerprint key"
+        " reference result error"
+    ),
+    "senders": "name",
+    "all_requests": (
+        "id type sender state code result error sends created_at sent_at settled_at next_at"
+        " not_before key reference seq"
+    ),
+    "schema_version": "version name applied_at",
+}
+"""Table or view -> the columns that this version uses."""
+
+_COLUMNS: Final = """
+SELECT table_name, array_agg(column_name::text) FROM information_schema.columns
+WHERE table_schema = %s GROUP BY table_name
+"""
+_SENDERS: Final = "SELECT name FROM :schema.senders"
+_UNIQUE: Final = """
+SELECT c.relname FROM pg_index i
+JOIN pg_class c ON c.oid = i.indrelid
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+WHERE c.relnamespace = %s::regnamespace AND a.attname = 'id'
+    AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL AND i.indisvalid
+"""
+_UNSENT: Final = """
+SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE c.relnamespace = %s::regnamespace AND c.relname = 'requests_unsent' AND i.indisvalid
+"""
+_TRIGGER: Final = """
+SELECT FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+WHERE c.relnamespace = %s::regnamespace AND c.relname = 'requests'
+    AND t.tgname = 'requests_added' AND t.tgenabled IN ('O', 'A')
+"""
+
+
+class OutboxProblem(NamedTuple):
+    """One thing that is not as this version has it."""
+
+    text: str
+    advice: str
+    wrong: bool = True
+    """False where the outbox works all the same."""
+
+
+MIGRATE: Final = "run `oncepool outbox migrate`"
+NO_INDEX: Final = OutboxProblem(
+    "index requests_unsent is missing: what is to be sent takes the longer to find the larger the"
+    " table is",
+    "make it as `oncepool outbox migrate --sql` has it",
+    wrong=False,
+)
+NO_TRIGGER: Final = OutboxProblem(
+    "trigger requests_added is missing or disabled: relays are not woken by a commit",
+    "leave it where commits that notify take turns for too long",
+    wrong=False,
+)
+
+
+def problems(
+    connection: psycopg.Connection[Any], schema: str, senders: Sequence[str] = ()
+) -> list[OutboxProblem]:
+    """What is missing of the outbox and of these senders; nothing where all is well."""
+    found = dict(connection.execute(_COLUMNS, [schema]).fetchall())
+    there = {name for name in COLUMNS if name in found}
+    if not there:
+        return [OutboxProblem(f"schema {schema} has no outbox", MIGRATE)]
+    said = _of_the_columns(schema, found)
+    if "schema_version" in there:
+        said += _of_the_version(connection, schema)
+    if "senders" in there:
+        said += _of_the_senders(connection, schema, senders)
+    unique = {name for (name,) in connection.execute(_UNIQUE, [f'"{schema}"'])}
+    for name in ("requests", "finished"):
+        if name in there and name not in unique:
+            advice = f"CREATE UNIQUE INDEX ON {schema}.{name} (id)"
+            said.append(OutboxProblem(f"{schema}.{name} has no unique index on id", advice))
+    if "requests" in there:
+        for query, problem in ((_UNSENT, NO_INDEX), (_TRIGGER, NO_TRIGGER)):
+            if connection.execute(query, [f'"{schema}"']).fetchone() is None:
+                said.append(problem)
+    return said
+
+
+def _of_the_columns(schema: str, found: Mapping[str, Sequence[str]]) -> list[OutboxProblem]:
+    said = []
+    for name, columns in COLUMNS.items():
+        lacking = sorted(set(columns.split()).difference(found.get(name, ())))
+        if name not in found:
+            text = f"{schema}.{name} is missing, or not to be seen by this user"
+            said.append(OutboxProblem(text, MIGRATE))
+        elif lacking:
+            said.append(OutboxProblem(f"{schema}.{name} lacks {', '.join(lacking)}", MIGRATE))
+    return said
+
+
+def _of_the_senders(
+    connection: psycopg.Connection[Any], schema: str, senders: Sequence[str]
+) -> list[OutboxProblem]:
+    known = {name for (name,) in connection.execute(in_schema(_SENDERS, schema).encode())}
+    return [
+        OutboxProblem(f"sender {name} is not registered", MIGRATE)
+        for name in (DEFAULT_SENDER, *senders)
+        if name not in known
+    ]
+
+
+def _of_the_version(connection: psycopg.Connection[Any], schema: str) -> list[OutboxProblem]:
+    version, known = found_version(connection, schema), outbox_migrations()[-1].version
+    if version > known:
+        advice = "install the newer Oncepool here as well"
+    elif version < known:
+        advice = MIGRATE
+    else:
+        return []
+    text = f"the outbox is at version {version}, this Oncepool knows version {known}"
+    return [OutboxProblem(text, advice)]

@@ -1,0 +1,191 @@
+"""How statements reach the caller's database, over whatever kind of connection it has.
+
+What is taken, by what it offers, as nothing is imported that the program does not use:
+
+- SQLAlchemy's sessions and connections, asyncio's among them: `execute(text, {name: value})`;
+- psycopg's connections and cursors, asyncio's among them;
+- Django's connections and cursors;
+- any connection of DB-API 2.0, which has `cursor()`, and any cursor that knows its `connection`;
+- else whatever has `execute(sql, parameters)` and `fetchall()`, both plain or both coroutines, with
+  `%s` for a parameter. A parameter is a text; rows are sequences or mappings in the order of
+  their columns.
+
+A cursor's own rows are left alone: statements run on another cursor of its connection, so in its
+transaction. Nothing here begins, commits or rolls back.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+from feedback.errors import OutboxMissing
+from feedback.outbox.steps import Rows, Statement, Steps
+
+NAME: Final = "added"
+"""Of the one parameter, where parameters have names."""
+_MARKS: Final = {"qmark": "?", "numeric": ":1", "named": f":{NAME}"}
+"""Of the styles of DB-API that do not know `%s`."""
+_MISSING: Final = frozenset({"3F000", "42P01", "42703", "42P10"})
+"""No such schema, table, column or unique index."""
+
+
+class AsyncExecutor(Protocol):
+    """What an asyncio connection, session or cursor has: `add` of one returns an awaitable."""
+
+    def execute(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """Runs a statement."""
+
+
+def run(given: Any, steps: Steps, schema: str) -> list[str] | Awaitable[list[str]]:
+    """Takes the steps over this connection; with one of asyncio when it is awaited.
+
+    Raises TypeError for what is no connection, OutboxMissing, and the driver's errors.
+    """
+    executor = _executor_of(given)
+    if executor.asynchronous:
+        return _take_async(executor, steps, schema)
+    return _take(executor, steps, schema)
+
+
+class _Executor:
+    """One kind of connection."""
+
+    def __init__(self, target: Any, **options: Any) -> None:
+        """`target` has cursor(), which takes these options."""
+        self._target = target
+        self._options = options
+        self.asynchronous = inspect.iscoroutinefunction(getattr(target, "execute", None))
+
+    def open(self) -> Any:
+        """What executes one statement."""
+        return self._target.cursor(**self._options)
+
+    def close(self, cursor: Any) -> Any:
+        """Done with it; an awaitable of an asyncio connection."""
+        return cursor.close()
+
+    def arguments(self, statement: Statement) -> tuple[Any, ...]:
+        """Of execute(), in the driver's own style of parameters."""
+        if statement.parameter is None:
+            return (statement.sql,)
+        driver = sys.modules.get(type(self._target).__module__.partition(".")[0])
+        mark = _MARKS.get(getattr(driver, "paramstyle", ""), "%s")
+        sql = statement.sql.replace("%s", mark)
+        return sql, {NAME: statement.parameter} if NAME in mark else [statement.parameter]
+
+
+class _Bare(_Executor):
+    """Whatever executes by itself."""
+
+    def open(self) -> Any:
+        return self._target
+
+    def close(self, cursor: Any) -> Any:
+        """It stays the caller's."""
+
+
+class _SqlAlchemy(_Bare):
+    """A session or connection of SQLAlchemy."""
+
+    def arguments(self, statement: Statement) -> tuple[Any, ...]:
+        text = sys.modules["sqlalchemy"].text
+        sql = text(statement.sql.replace("%s", f":{NAME}"))
+        return (sql,) if statement.parameter is None else (sql, {NAME: statement.parameter})
+
+
+def _executor_of(given: Any) -> _Executor:
+    roots = {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
+    if "sqlalchemy" in roots and _can(given, "execute"):
+        return _SqlAlchemy(given)
+    if "psycopg" in roots and _can(given, "execute"):
+        from psycopg.rows import tuple_row  # loaded already: this is one of its connections
+
+        return _Executor(_connection_of(given), row_factory=tuple_row)
+    if "django" in roots:
+        given = getattr(given, "db", given)  # of a cursor, Django's own connection
+    if _can(_connection_of(given), "cursor"):
+        return _Executor(_connection_of(given))
+    if _can(given, "execute") and _can(given, "fetchall"):
+        return _Bare(given)
+    raise TypeError(
+        f"{given!r} is no connection, session or cursor: hand over the one whose transaction the"
+        " request belongs to"
+    )
+
+
+def _connection_of(given: Any) -> Any:
+    """Of a cursor the connection that it is of, where it knows."""
+    return given if _can(given, "cursor") else getattr(given, "connection", None)
+
+
+def _can(given: Any, method: str) -> bool:
+    return callable(getattr(given, method, None))
+
+
+def _take(executor: _Executor, steps: Steps, schema: str) -> list[str]:
+    rows: Rows | None = None
+    while True:
+        try:
+            statement = next(steps) if rows is None else steps.send(rows)
+        except StopIteration as end:
+            return _ids(end)
+        cursor = executor.open()
+        try:
+            with _explained(schema):
+                answer = cursor.execute(*executor.arguments(statement))
+                rows = _plain(_source(answer, cursor).fetchall())
+        finally:
+            executor.close(cursor)
+
+
+async def _take_async(executor: _Executor, steps: Steps, schema: str) -> list[str]:
+    rows: Rows | None = None
+    while True:
+        try:
+            statement = next(steps) if rows is None else steps.send(rows)
+        except StopIteration as end:
+            return _ids(end)
+        cursor = executor.open()
+        try:
+            with _explained(schema):
+                answer = await cursor.execute(*executor.arguments(statement))
+                fetched = _source(answer, cursor).fetchall()
+                rows = _plain(await fetched if inspect.isawaitable(fetched) else fetched)
+        finally:
+            closing = executor.close(cursor)
+            if inspect.isawaitable(closing):
+                await closing
+
+
+def _ids(end: StopIteration) -> list[str]:
+    ids: list[str] = end.value
+    return ids
+
+
+def _source(answer: Any, cursor: Any) -> Any:
+    """Where the rows are: SQLAlchemy gives them with its answer, a cursor keeps them."""
+    return cursor if _can(cursor, "fetchall") else answer
+
+
+def _plain(rows: Iterable[Any]) -> Rows:
+    return [tuple(row.values()) if isinstance(row, Mapping) else tuple(row) for row in rows]
+
+
+@contextmanager
+def _explained(schema: str) -> Iterator[None]:
+    """Raises OutboxMissing in place of what a driver says of tables that are not there."""
+    try:
+        yield
+    except Exception as error:
+        cause: Any = error
+        while cause is not None:
+            code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+            if code in _MISSING:
+                said = str(cause).strip().splitlines()[0]
+                raise OutboxMissing(schema, said) from error
+            cause = getattr(cause, "orig", None) or cause.__cause__
+        raise

@@ -1,0 +1,104 @@
+"""Creates and upgrades an outbox: numbered SQL files, also as text for other migration tools."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from feedback.errors import OutboxTooNew
+from feedback.outbox.names import in_schema
+
+if TYPE_CHECKING:
+    import psycopg
+
+_LOCK_TIMEOUT: Final = "10s"
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+_PREPARE: Final = """\
+CREATE SCHEMA IF NOT EXISTS :schema;
+
+CREATE TABLE IF NOT EXISTS :schema.schema_version (
+    version    int         PRIMARY KEY,
+    name       text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+"""
+_VERSION: Final = "SELECT coalesce(max(version), 0) FROM :schema.schema_version"
+_APPLIED: Final = "INSERT INTO :schema.schema_version (version, name) VALUES"
+_REGISTER: Final = "INSERT INTO :schema.senders (name) VALUES"
+_INTRODUCTION: Final = """\
+-- The outbox of Oncepool. To be run in one transaction; `oncepool outbox check` says afterwards
+-- whether it is all there.
+"""
+
+
+class OutboxMigration(NamedTuple):
+    """One numbered file."""
+
+    version: int
+    name: str
+    text: str
+
+
+@functools.cache
+def outbox_migrations() -> tuple[OutboxMigration, ...]:
+    """All that this version has, in order."""
+    return tuple(
+        sorted(
+            OutboxMigration(int(file.name[:4]), file.name[:-4], file.read_text("utf-8"))
+            for file in (files("feedback.outbox") / "sql").iterdir()
+            if file.name.endswith(".sql")
+        )
+    )
+
+
+def script(schema: str, senders: Sequence[str]) -> str:
+    """A new outbox as plain SQL. Raises ConfigurationError for a schema that has no plain name."""
+    return "\n".join([_INTRODUCTION, _statements(schema, outbox_migrations(), senders)])
+
+
+def migrate(connection: psycopg.Connection[Any], schema: str, senders: Sequence[str]) -> list[str]:
+    """Brings the outbox up to date, in one transaction; the names of the files that it applied.
+
+    Any number of processes may do it at once. A sender's name stays until somebody deletes it.
+    Raises OutboxTooNew, LockNotAvailable where somebody holds on to a table, and psycopg.Error.
+    """
+    with connection.transaction():
+        connection.execute(_LOCK, [f"oncepool outbox of {schema}"])
+        version = found_version(connection, schema)
+        known = outbox_migrations()
+        if version > known[-1].version:
+            raise OutboxTooNew(schema, version, known[-1].version)
+        missing = [migration for migration in known if migration.version > version]
+        if missing:
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", [_LOCK_TIMEOUT])
+            connection.execute(_statements(schema, missing, senders).encode())
+        elif senders:
+            connection.execute(_registration(schema, senders).encode())
+    return [migration.name for migration in missing]
+
+
+def found_version(connection: psycopg.Connection[Any], schema: str) -> int:
+    """The version of the outbox in the database; 0 where there is none."""
+    table = in_schema(":schema.schema_version", schema)
+    there = connection.execute("SELECT to_regclass(%s)", [table]).fetchone()
+    if there is None or there[0] is None:
+        return 0
+    found = connection.execute(in_schema(_VERSION, schema).encode()).fetchone()
+    return 0 if found is None else int(found[0])
+
+
+def _statements(schema: str, migrations: Sequence[OutboxMigration], senders: Sequence[str]) -> str:
+    parts = [_PREPARE]
+    for version, name, text in migrations:
+        applied = f"{_APPLIED} ({version}, '{name}');\n"
+        parts += [f"-- Version {version}\n\n{text}", applied]
+    whole = in_schema("\n".join(parts), schema)
+    return f"{whole}\n{_registration(schema, senders)}" if senders else whole
+
+
+def _registration(schema: str, senders: Sequence[str]) -> str:
+    """Their names were checked as settings: nothing in them needs more than quotes."""
+    names = ", ".join(f"('{name}')" for name in senders)
+    return in_schema(f"{_REGISTER} {names} ON CONFLICT DO NOTHING;\n", schema)

@@ -1,0 +1,38 @@
+"""Where an outbox is, and what it is called."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from feedback.errors import ConfigurationError
+
+VARIABLE: Final = "ONCEPOOL_OUTBOX_SCHEMA"
+DEFAULT_SCHEMA: Final = "oncepool_outbox"
+DEFAULT_SENDER: Final = "default"
+SHARDS: Final = 64
+"""Parts of the rows that relays share out among each other; a key is always in one of them."""
+
+SCHEMA_PATTERN: Final = "^[a-z_][a-z0-9_]{0,62}$"
+_SCHEMA: Final = re.compile(SCHEMA_PATTERN)
+
+
+def schema_from_environment() -> str:
+    """The schema of this process's outbox. Raises ConfigurationError for what is no name."""
+    return check_schema_name(os.environ.get(VARIABLE, "").strip() or DEFAULT_SCHEMA)
+
+
+def check_schema_name(schema: str) -> str:
+    """The name, which then needs nothing but quotes in SQL. Raises ConfigurationError."""
+    if not _SCHEMA.fullmatch(schema):
+        raise ConfigurationError(
+            f"{VARIABLE} is {schema!r}: a schema's name has 1 to 63 small letters, digits and"
+            " underscores, and does not begin with a digit"
+        )
+    return schema
+
+
+def in_schema(sql: str, schema: str) -> str:
+    """SQL in which `:schema` stands for the outbox's. Raises ConfigurationError."""
+    return sql.replace(":schema", f'"{check_schema_name(schema)}"')

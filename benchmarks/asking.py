@@ -20,7 +20,7 @@ from feedback import Client
 
 PAUSE = 0.0003
 """Seconds between two looks of who polls."""
-LONGEST = 60.0
+LONGEST = 180.0
 WARM_UP = 30
 
 Ask = Callable[[], None]

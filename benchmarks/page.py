@@ -207,7 +207,7 @@ def _scale(document: Mapping[str, Any]) -> Iterator[str]:
         f"services: {cores}. What is full first is what to share out first, by topics with a "
         "database or a Redis of their own."
     )
-    numbers = list(next(iter(document["modelled"].values())))
+    numbers = list(next(iter(document["modelled"].values()), ()))
     yield table(
         ("requests/s of consumers", *numbers),
         [(case, *rates.values()) for case, rates in document["modelled"].items()],

@@ -56,11 +56,15 @@ def main() -> None:
         found = {
             name: measure(stack, handler, sides, rounds, count) for name, handler in cases.items()
         }
-    costs = {name: cost_of(sides_[MODELLED]) for name, sides_ in found.items()}
-    if not all(cost["worker"] for cost in costs.values()):
-        raise SystemExit("scale: the runs were too short to tell what a request costs")
     for name, measured in found.items():
-        tell(name, measured, costs[name], machine.line)
+        tell(name, measured, machine.line)
+    costs = {
+        name: cost
+        for name, measured in found.items()
+        if (cost := cost_of(measured[MODELLED]))["worker"]  # else they were too short to tell
+    }
+    for name, cost in costs.items():
+        tell_model(name, cost)
     if not options.quick:
         results = {
             "count": count, "rounds": rounds, "found": found, "costs": costs,
@@ -70,7 +74,7 @@ def main() -> None:
         write_json("scale", machine, results)
     first = {name: limits(cost, WORKERS)[0] for name, cost in costs.items()}
     last = [f"{n}: {one.service} at {one.consumers:.1f} consumers" for n, one in first.items()]
-    say(f"scale: full first, of services that all share, {'; '.join(last)}")
+    say(f"scale: full first, of services that all share: {'; '.join(last) or 'not known'}")
 
 
 def measure(
@@ -97,10 +101,8 @@ def modelled(cost: Mapping[str, float]) -> dict[str, float]:
     return {str(number): group_rate(cost, number, WORKERS) for number in CONSUMERS}
 
 
-def tell(
-    name: str, found: Mapping[str, Sequence[Measured]], cost: Mapping[str, float], caption: str
-) -> None:
-    """Prints the tables of one handler."""
+def tell(name: str, found: Mapping[str, Sequence[Measured]], caption: str) -> None:
+    """Prints the table of one handler."""
     base = [m.rate for m in found[BASE]]
     print_table(
         f"{name}: requests a second by instances x workers: median (lowest - highest)",
@@ -116,6 +118,10 @@ def tell(
         ],
         caption,
     )
+
+
+def tell_model(name: str, cost: Mapping[str, float]) -> None:
+    """Prints what the model says of one handler."""
     print_table(
         f"{name}: model of consumers with {WORKERS} workers and cores of their own",
         ("consumers", "requests/s"),

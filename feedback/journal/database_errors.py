@@ -43,7 +43,8 @@ class Outage(Enum):
     AWAY = auto()
     """The connection is there, and the server says that it cannot do its work: that is so for
     everybody, but only where a probe that writes (`probe.takes_writes`) finds the same. Otherwise
-    it was this statement alone, as one that needs more memory than it may use."""
+    it was this statement alone, as one that needs more memory than it may use: of a handler, that
+    is. What only the journal is written with waits for the database all the same."""
 
 
 def outage_of(error: BaseException, *, connected: bool, committing: bool = False) -> Outage | None:

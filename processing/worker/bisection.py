@@ -122,7 +122,9 @@ class Bisection:
         """Not even its failure can be journaled, and only a row makes more of it than `failed`.
 
         Where its row is the answer, and only that it was sent again cannot be noted, it is that.
+        Raises DatabaseAway.
         """
+        self._outages.blame_database(error)
         self._log.error(
             "a failure could not be journaled",
             request_id=task.envelope.id,

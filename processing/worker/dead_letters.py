@@ -80,6 +80,7 @@ class DeadLetters:
         try:
             self._outages.redo(lambda: self._keep([letter]))
         except psycopg.Error as error:
+            self._outages.blame_database(error)
             return error
         return None
 

@@ -93,6 +93,16 @@ class Outages:
         session.rollback()
         return False
 
+    @staticmethod
+    def blame_database(error: BaseException) -> None:
+        """Raises DatabaseAway where the server cannot do its work, though a probe finds it can.
+
+        For what only the journal is written with: a disk that was full a moment ago is no fault of
+        what was to be written.
+        """
+        if outage_of(error, connected=True) is Outage.AWAY:
+            raise DatabaseAway(safe_text(error)) from error
+
     def redo(self, work: Callable[[], T]) -> T:
         """Does what may be done twice, even where its COMMIT may have landed.
 

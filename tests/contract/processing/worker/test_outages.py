@@ -194,13 +194,34 @@ def test_only_a_row_makes_a_request_wait_or_dead(alone: Bench) -> None:
     assert alone.bumped[-1]
 
 
-def full(bench: Bench, table: str) -> None:
+@pytest.mark.parametrize("table, odd", [("dead_letters", "NEW.detail <> 'probe'"),
+                                        ("requests", "NEW.state = 'failed'")])  # fmt: skip
+def test_what_the_journal_had_no_room_for_is_no_end_where_a_probe_finds_room_again(
+    alone: Bench, table: str, odd: str
+) -> None:
+    """The disk is full for a moment: neither the dead letter nor the failure is given up."""
+    full(alone, table, odd)
+    message = (alone.record(None, "pay", {}) if table == "dead_letters"
+               else alone.record("x", "pay", {"sql": "SELECT 1/0"}))  # fmt: skip
+    report = alone.run(message)
+    left = report.returned + report.unclear
+    assert (report.database_up, left, alone.statuses) == (False, [0], [])
+    alone.query(f"DROP TRIGGER full_disk ON {alone.schema}.{table}")
+    assert alone.run(message).database_up
+    assert (len(alone.letters()), len(alone.rows())) == (
+        (1, 0) if table == "dead_letters" else (0, 1)
+    )
+
+
+def full(bench: Bench, table: str, when: str = "true") -> None:
     bench.query(f"""
         CREATE OR REPLACE FUNCTION {bench.schema}.full_disk() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$
     """)
-    bench.query(f"CREATE TRIGGER full_disk BEFORE INSERT ON {bench.schema}.{table}"
-                f" FOR EACH ROW EXECUTE FUNCTION {bench.schema}.full_disk()")  # fmt: skip
+    bench.query(
+        f"CREATE TRIGGER full_disk BEFORE INSERT ON {bench.schema}.{table} FOR EACH ROW"
+        f" WHEN ({when}) EXECUTE FUNCTION {bench.schema}.full_disk()"
+    )
 
 
 # Calls outside

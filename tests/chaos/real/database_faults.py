@@ -196,8 +196,9 @@ def database_disk_full(scene: Scene, chance: random.Random) -> str:
             )
             place.query("CREATE TEMPORARY TABLE filler AS SELECT repeat(md5(g::text), 60) AS x"
                         " FROM generate_series(1, 3000) g")  # fmt: skip
-        except psycopg.errors.DiskFull:
-            return True
+        except psycopg.OperationalError as error:
+            # Also of a connection, which wants to write a file.
+            return "No space left" in str(error)
         return False
 
     try:

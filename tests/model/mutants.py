@@ -5,8 +5,8 @@
     scripts/mutants --only recall    those whose names have this in them
 
 Each bug of `mutants.toml` breaks one rule. It has to die: one of the tests that it names has to
-fail with it, and all of them have to pass without it. The last line is the verdict; exit code 1
-where a bug lives.
+fail with it, and all of them have to pass without it. One whose tests do not pass without it is not
+tried, and counts as one that lives. The last line is the verdict; exit code 1 where a bug lives.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ PURE = ("tests/unit/", "tests/model/")
 PATIENCE = 120
 """Seconds that a test may take: a bug may make it wait for ever."""
 
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)(.*)", re.MULTILINE)
+
 _times = count(1)
+
+
+class NotTried(Exception):
+    """The tests cannot be run at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +97,27 @@ class Tree:
 
     def test(self, tests: Sequence[str]) -> tuple[int, str]:
         """pytest's exit code, and the first test that failed."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider",
-                   "-p", "no:randomly", f"--timeout={self._patience}", *tests]  # fmt: skip
-        environ = {**os.environ, "PYTHONPATH": str(self._folder)}
-        done = subprocess.run(
-            command, cwd=self._folder, env=environ, capture_output=True, text=True, check=False
-        )
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)(.*)", done.stdout, re.MULTILINE)
+        done = self._pytest("-x", *tests)
+        failed = FAILED.search(done.stdout)
         if failed is None:
             return done.returncode, done.stdout[-2000:] + done.stderr[-500:]
         return done.returncode, failed[1] + (" by its time-out" if "Timeout" in failed[2] else "")
+
+    def failing(self, tests: Sequence[str]) -> list[str]:
+        """Those of these tests that fail as things are. Raises NotTried where they cannot run."""
+        done = self._pytest(*tests)
+        names = [name for name, _ in FAILED.findall(done.stdout)]
+        if done.returncode != int(bool(names)):
+            raise NotTried(done.stdout[-2000:] + done.stderr[-500:])
+        return names
+
+    def _pytest(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                   "-p", "no:randomly", f"--timeout={self._patience}", *arguments]  # fmt: skip
+        environ = {**os.environ, "PYTHONPATH": str(self._folder)}
+        return subprocess.run(
+            command, cwd=self._folder, env=environ, capture_output=True, text=True, check=False
+        )
 
     def _write(self, path: Path, text: str) -> None:
         path.write_text(text)
@@ -132,6 +149,15 @@ def tried(tree: Tree, mutant: Mutant) -> Trial:
     elif code != 1:
         said = f"pytest ended with {code}: {said}"
     return Trial(mutant, killed=code == 1, said=said, seconds=time.monotonic() - began)
+
+
+def untried(chosen: Sequence[Mutant], failing: Sequence[str]) -> list[Trial]:
+    """Those of the bugs of which nothing can be said, as their tests fail without them, too."""
+    return [
+        Trial(mutant, killed=False, said=f"not tried, {found[0]} fails without it", seconds=0.0)
+        for mutant in chosen
+        if (found := [name for name in failing if name.startswith(mutant.killers)])
+    ]
 
 
 def hunt(chosen: Sequence[Mutant], jobs: int, patience: int = PATIENCE) -> Iterator[Trial]:
@@ -178,16 +204,17 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
             tests = sorted({killer for mutant in chosen for killer in mutant.killers})
             tree = Tree(Path(folder), options.patience)
-            code, said = tree.test(tests)
-            if code:  # once more, as the machine may have been too busy for somebody's patience
-                code, said = tree.test(tests)
-        if code:
-            _say(f"{said}\nnot tried: these tests fail without any bug")
-            return 2
-        for trial in hunt(chosen, options.jobs, options.patience):
+            # Once more, as the machine may have been too busy for somebody's patience.
+            failing = (found := tree.failing(tests)) and tree.failing(found)
+        sick = untried(chosen, failing)
+        sound = [m for m in chosen if m not in [trial.mutant for trial in sick]]
+        for trial in (*sick, *hunt(sound, options.jobs, options.patience)):
             living += not trial.killed
             verdict = "killed by" if trial.killed else "LIVES:"
             _say(f"{trial.mutant.name}: {verdict} {trial.said} ({trial.seconds:.0f} s)")
+    except NotTried as error:
+        _say(f"{error}\nnot tried: the tests cannot be run")
+        return 2
     finally:
         run.end()
     took = f"{time.monotonic() - began:.0f} s"

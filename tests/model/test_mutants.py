@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.mutants import ROOT, Mutant, mutants
+from tests.model.mutants import ROOT, Mutant, mutants, untried
 
 LIST = mutants()
 
@@ -19,3 +19,13 @@ def test_it_can_be_planted(mutant: Mutant) -> None:
     assert mutant.found(ROOT) == 1
     assert mutant.new != mutant.old
     assert all((ROOT / killer.split("::")[0]).exists() for killer in mutant.killers)
+
+
+def test_a_bug_whose_tests_fail_without_it_is_not_said_to_be_found() -> None:
+    chosen = LIST[:3]
+    killer = chosen[1].killers[0]
+    shares = [m.name for m in chosen if killer in m.killers]
+    found = untried(chosen, [f"{killer}::test_of_it[1]", "tests/unit/test_other.py::test_it"])
+    assert [trial.mutant.name for trial in found] == shares
+    assert not any(trial.killed for trial in found)
+    assert untried(chosen, []) == []

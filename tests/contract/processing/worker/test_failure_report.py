@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,8 +93,10 @@ def test_a_failure_is_a_warning_with_its_traceback(
 def test_a_flood_of_failures_is_a_trickle(
     bench: Bench, tracker: Tracker, lines: io.StringIO
 ) -> None:
+    began = time.monotonic()
     bench.run(*(bench.record(f"r{n}", "pay", "raise") for n in range(40)))
-    assert len(logged(lines, "handler failed")) <= 10
+    took = time.monotonic() - began
+    assert len(logged(lines, "handler failed")) <= 5 * (1 + int(took))
     assert len(tracker.heard) == 40
 
 

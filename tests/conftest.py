@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from hypothesis import settings
 
 from stack import Stack
 from tests.support import run
@@ -28,6 +29,11 @@ pytest_plugins = ["tests.support.coverage"]
 TopicFactory = Callable[..., str]
 
 _started_here = pytest.StashKey[bool]()
+
+
+# Other processes share the machine: how long an example takes says nothing.
+settings.register_profile("oncepool", deadline=None)
+settings.load_profile("oncepool")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -137,7 +137,7 @@ class Settings(BaseSettings):
     worker_max_requests: int = Field(0, ge=0)
     """Requests after which a worker is replaced; 0 never."""
     worker_max_rss: ByteSize = Field(ByteSize(0))
-    """Resident memory above which a worker is replaced; 0 never."""
+    """Resident memory above which a worker is replaced, at least 64MiB; 0 never."""
     worker_memory_limit: ByteSize = Field(ByteSize(0))
     """Data a worker may allocate before MemoryError; 0 no limit."""
 

@@ -127,10 +127,11 @@ def wait_for_calls(where: RunNames, count: float, *processes: subprocess.Popen[b
     """Returns when so much is counted: how much. Raises where that does not come about."""
     end = time.monotonic() + LONGEST
     while True:
+        over = any(p.poll() is not None for p in processes)
         found = marks(where.tally)
         if found and found[-1].done >= count:
             return found[-1].done
-        if any(p.poll() is not None for p in processes) or time.monotonic() > end:
+        if over or time.monotonic() > end:
             raise RuntimeError(f"{count:g} were not done; {found[-1].done if found else 0} were")
         time.sleep(POLL)
 

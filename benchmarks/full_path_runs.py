@@ -206,13 +206,14 @@ def wait_for_rows(
     pause = POLL
     with psycopg.connect(where.stack.database, autocommit=True) as connection:
         while True:
+            over = any(p.poll() is not None for p in processes)  # one that ends may have done all
             try:
                 row = connection.execute(query).fetchone()
             except psycopg.errors.UndefinedTable:  # one that its side makes
                 row = None
             if row is not None and row[0] >= count:
                 return int(row[0])
-            if any(p.poll() is not None for p in processes) or time.monotonic() > end:
+            if over or time.monotonic() > end:
                 raise RuntimeError(f"{table}: {count} requests were not finished")
             time.sleep(pause)
             pause = min(pause * 1.5, 1.0)

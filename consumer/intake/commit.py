@@ -199,6 +199,8 @@ class Commit:
             return [EndService(f"offsets can't be committed: {commit.error}, {reason}")]
         # A member that the group has put out reads what it dropped again once it has joined anew.
         out = commit.verdict is Verdict.REJOIN and bool(self._assignment.places)
+        if out and self.stopped:
+            self.rejoining = True  # never done: nothing is told in the name of another membership
         if commit.broken or out:
             return self._rejoin(BROKEN if commit.broken else commit.error)
         return []

@@ -1,0 +1,41 @@
+"""The last commit before the group is left in peace: made in this membership, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer.intake.assignment import Assignment
+from consumer.intake.commit import Commit
+from consumer.intake.events import Answered, Place, SendCommit
+from consumer.intake.flow_control import Room
+from consumer.intake.offset_metadata import LowMark
+from consumer.intake.unfinished import Unfinished
+from tests.support.consumer_records import records
+
+A: Place = ("t", 0)
+PLENTY = Room(1000, 1 << 20, idle=True)
+
+
+@pytest.mark.parametrize(
+    "error, found, told",
+    [
+        ("UNKNOWN_MEMBER_ID", 2, []),
+        (None, 3, [SendCommit({A: 3}, "1;me-3;", {A: LowMark(1, 0, 1)})]),
+    ],
+)
+def test_a_member_that_was_put_out_while_it_stopped_tells_nothing_in_the_name_of_another(
+    error: str | None, found: int, told: list[SendCommit]
+) -> None:
+    assignment = Assignment()
+    commit = Commit(assignment, "me", Unfinished())
+    commit.assigned([A])
+    commit.polled(assignment.take(records(A, [0, 1])).runs)
+    commit.next(100.0, PLENTY)
+    commit.answered(Answered("1;me-1;", None, {A: None}))
+    commit.polled(assignment.take(records(A, [2])).runs)
+    commit.next(100.0, PLENTY)
+    commit.stop()
+    commit.answered(Answered("1;me-2;", error, {A: error}))
+    commit.read_back({A: (found, f"1;me-{found - 1};0")}, 100.0)
+    commit.marks.finished(records(A, [0]))
+    assert commit.tell_marks(100.0) == told

@@ -2,13 +2,17 @@
 
 Rows are wanted when fewer wait than half a mark. The mark follows what the workers get done in a
 few seconds: an instance must not sit on rows that another one could run, and never run dry.
+
+Where what waits is slow, or may not start, it is not what others wait for: rows of the types of
+which there are few are wanted besides, a few at a time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from feedback.contract.record import Record, claim_of, is_due, record_size
+from feedback.contract.record import Record, claim_of, is_due, kind_of, record_size
 from processing.ipc.frames import WantRows
 
 FIRST = 100
@@ -19,6 +23,10 @@ GROWTH = 4.0
 """The mark grows by so much at once, at most."""
 REPLACE_AFTER = 0.5
 """Seconds that an open want keeps its limits although they have changed."""
+STUCK_AFTER = HOLD / 2
+"""Seconds in which half of the mark should have gone: after that other types are asked for."""
+MOST_CROWDS = 8
+"""Where so many types wait in numbers nothing is asked for besides them."""
 
 
 class Demand:
@@ -29,9 +37,13 @@ class Demand:
         self._most = most
         self._most_bytes = most_bytes
         self._least = min(2 * workers, most)
+        self._few = max(1, self._least // 2)
+        """Rows of other types that are wanted besides a crowd."""
         self._mark = min(max(FIRST, self._least), most)
         self.hand: dict[tuple[str, int], int] = {}
         """Due records in hand: (id, order) -> bytes."""
+        self._kinds: Counter[str] = Counter()
+        """Type -> its rows in hand."""
         self._bytes = 0
         self._mean = 0.0
         self._order = 0
@@ -40,6 +52,10 @@ class Demand:
         self._opened = 0.0
         self._limits: dict[str, int] = {}
         self._paused: list[str] = []
+        self._crowds: list[str] | None = None
+        """Types of which the open want wants none as they wait in numbers; None: it wants all."""
+        self._look_at = 0.0
+        """When to look next whether other types are wanted besides."""
         self._filled = 0.0
         self._done = 0
         """Records that went since `_filled`."""
@@ -65,24 +81,64 @@ class Demand:
         `running` of the rows in hand run; of a type at most `limits` may come, of those that are
         paused none.
         """
-        if not self._most or (self._open is not None and not self._outdated(limits, paused, now)):
+        if not self._most:
             return None
         waiting = len(self.hand) - running
         if 2 * waiting >= self._mark:
+            return self._besides(limits, paused, now)
+        if self._stands(None, limits, paused, now):
             return None
         self._adapt(now)
         most = min(self._mark - waiting, self._most - len(self.hand))
+        return self._want(most, limits, paused, None, now)
+
+    def _besides(
+        self, limits: Mapping[str, int], paused: Collection[str], now: float
+    ) -> WantRows | None:
+        """What waits does not go: asks for what is of other types."""
+        if now < self._look_at:
+            return None
+        self._look_at = now + REPLACE_AFTER
+        crowds = sorted(kind for kind, n in self._kinds.items() if n >= self._few)
+        if not 0 < len(crowds) < MOST_CROWDS or self._stands(crowds, limits, paused, now):
+            return None
+        others = len(self.hand) - sum(self._kinds[kind] for kind in crowds)
+        self._adapt(now)
+        most = min(self._few - others, self._most + self._least - len(self.hand))
+        return self._want(most, limits, paused, crowds, now)
+
+    def _want(
+        self,
+        most: int,
+        limits: Mapping[str, int],
+        paused: Collection[str],
+        crowds: list[str] | None,
+        now: float,
+    ) -> WantRows | None:
         if self._mean:
             by_size = int((self._most_bytes - self._bytes) / self._mean)
-            most = min(most, max(by_size, 0 if self.hand else 1))
+            most = min(most, max(by_size, 0 if self.hand and crowds is None else 1))
         if most < 1:
             return None
         self._order += 1
         self._open, self._opened = self._order, now
-        self._limits, self._paused = dict(limits), sorted(paused)
+        self._limits, self._paused, self._crowds = dict(limits), sorted(paused), crowds
         # What the next ones weigh nobody knows before they come.
         room = max(1, self._most_bytes - self._bytes)
-        return WantRows(self._order, most, self._limits, self._paused, room)
+        unwanted = sorted({*paused, *(crowds or ())})
+        return WantRows(self._order, most, self._limits, unwanted, room)
+
+    def _stands(
+        self,
+        crowds: list[str] | None,
+        limits: Mapping[str, int],
+        paused: Collection[str],
+        now: float,
+    ) -> bool:
+        """Whether what is wanted is open already."""
+        if self._open is None or self._crowds != crowds:
+            return False
+        return not self._outdated(limits, paused, now)
 
     def _outdated(self, limits: Mapping[str, int], paused: Collection[str], now: float) -> bool:
         if not (limits or paused or self._limits or self._paused):
@@ -111,17 +167,24 @@ class Demand:
             size = record_size(record)
             self.hand[claim_of(record)] = size
             self._bytes += size
+            self._kinds[kind_of(record)] += 1
             # Growth counts at once: the next rows must not be as many of a size that is the past.
             self._mean = max(size, self._mean + 0.02 * (size - self._mean))
         self._filled, self._done = now, 0
+        self._look_at = now + STUCK_AFTER
         return self._bytes - before
 
     def went(self, records: Iterable[Record]) -> None:
         """Records are no longer in hand."""
         for record in records:
             if is_due(record):
-                self._bytes -= self.hand.pop(claim_of(record), 0)
                 self._done += 1
+                if (size := self.hand.pop(claim_of(record), None)) is not None:
+                    self._bytes -= size
+                    kind = kind_of(record)
+                    self._kinds[kind] -= 1
+                    if not self._kinds[kind]:
+                        del self._kinds[kind]
 
     def _adapt(self, now: float) -> None:
         if not self._done:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from feedback.contract.record import NOWHERE, Record, claim_of, is_due
 from processing.ipc.frames import RenewClaims, WantRows
 from processing.pool.actions import Tell
-from processing.pool.demand import FIRST, HOLD, REPLACE_AFTER, Demand
+from processing.pool.demand import FIRST, HOLD, REPLACE_AFTER, STUCK_AFTER, Demand
 from processing.pool.leases import RENEW_EVERY, Leases
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
@@ -20,19 +20,26 @@ from processing.settings import PoolSettings
 MIB = 2**20
 
 
-def due(name: str, order: int = 1, size: int = 2) -> Record:
-    headers: Any = [("ce_id", name.encode()), ("ce_type", b"quick")]
-    return ("topic", NOWHERE, NOWHERE, 0, None, b"x" * size, headers, "quick", order)
+def due(name: str, order: int = 1, size: int = 2, kind: str = "quick") -> Record:
+    headers: Any = [("ce_id", name.encode()), ("ce_type", kind.encode())]
+    return ("topic", NOWHERE, NOWHERE, 0, None, b"x" * size, headers, kind, order)
 
 
-def dues(n: int, order: int = 1, size: int = 2) -> list[Record]:
-    return [due(f"{order}-{i}", order, size) for i in range(n)]
+def dues(n: int, order: int = 1, size: int = 2, kind: str = "quick") -> list[Record]:
+    return [due(f"{order}-{i}", order, size, kind) for i in range(n)]
 
 
 def ask(wants: Demand, now: float = 0.0, running: int = 0, **limits: Any) -> int | None:
     """How many rows are asked for now."""
     frame = wants.next(running, limits.get("limits", {}), limits.get("paused", ()), now)
     return None if frame is None else frame.most
+
+
+def wanted(wants: Demand, now: float, paused: Any = ()) -> tuple[int, int, list[str]]:
+    """The order, the number of rows and the types that are not wanted."""
+    frame = wants.next(0, {}, paused, now)
+    assert frame is not None
+    return frame.order, frame.most, frame.paused
 
 
 def test_a_due_record_is_told_from_one_of_a_partition() -> None:
@@ -59,11 +66,33 @@ def test_exactly_one_refill_below_half_of_the_mark() -> None:
     records = dues(100)
     wants.came(1, records, 0.0)
     wants.went(records[:50])
-    assert ask(wants, 1.0) is None
+    assert ask(wants, 0.9) is None
     wants.went(records[50:51])
-    assert ask(wants, 1.0) == 51
+    assert ask(wants, 0.9) == 51
     wants.went(records[51:])
-    assert ask(wants, 1.0) is None
+    assert ask(wants, 0.9) is None
+
+
+def test_what_waits_in_numbers_and_does_not_go_keeps_no_other_type_waiting() -> None:
+    wants = Demand(FIRST, MIB, 2)
+    ask(wants)
+    slow = dues(FIRST, kind="slow")
+    wants.came(1, slow, 0.0)
+    wants.went(slow[:1])
+    assert ask(wants, STUCK_AFTER - 0.1) is None
+    # A few at a time, of all other types, though as many wait as may.
+    assert wanted(wants, 1.0, {"paused"}) == (2, 2, ["paused", "slow"])
+    assert ask(wants, 1.9, paused={"paused"}) is None
+    quick = dues(1, 2)
+    wants.came(2, quick, 10.0)
+    wants.went(quick)
+    assert ask(wants, 10.9) is None
+    quick = dues(2, 2)
+    wants.came(2, quick, 11.0)
+    assert wanted(wants, 12.0) == (3, 2, ["quick", "slow"])
+    # What goes after all has its like follow at once.
+    wants.went([*slow[1:], quick[0]])
+    assert wanted(wants, 12.1) == (4, 15, [])
 
 
 def test_rows_that_run_do_not_wait_but_count_in_all() -> None:
@@ -156,7 +185,7 @@ class Hand(RuleBasedStateMachine):
         super().__init__()
         self.wants = Demand(50, MIB, 2)
         self.now = 0.0
-        self.wanted: tuple[int, int] | None = None
+        self.wanted: WantRows | None = None
         self.hand: list[Record] = []
 
     @rule(seconds=st.floats(0, 3))
@@ -167,15 +196,17 @@ class Hand(RuleBasedStateMachine):
     def ask(self, running: int) -> None:
         frame = self.wants.next(min(running, len(self.hand)), {}, (), self.now)
         if frame is not None:
-            assert self.wanted is None
+            # None is replaced but by one of other types, or one that is of other types.
+            assert self.wanted is None or frame.paused or self.wanted.paused
             assert frame.most >= 1
-            self.wanted = (frame.order, frame.most)
+            self.wanted = frame
 
     @rule(part=st.floats(0, 1))
     def come(self, part: float) -> None:
         if self.wanted is not None:
-            order, most = self.wanted
-            records = dues(max(1, int(part * most)), order)
+            order, most, _, paused, _ = self.wanted
+            kind = next(name for name in map(str, range(9)) if name not in paused)
+            records = dues(max(1, int(part * most)), order, kind=kind)
             self.wants.came(order, records, self.now)
             self.hand += records
             self.wanted = None
@@ -187,7 +218,7 @@ class Hand(RuleBasedStateMachine):
 
     @invariant()
     def bounded(self) -> None:
-        assert len(self.wants) == len(self.hand) <= 50
+        assert len(self.wants) == len(self.hand) <= 50 + 4
         assert sorted(self.wants.pairs) == sorted(map(claim_of, self.hand))
 
     @invariant()

@@ -111,6 +111,19 @@ def test_neither_a_backlog_in_kafka_nor_one_in_the_queue_keeps_the_other_waiting
     assert ran.count(backlog) <= (12 if alone else 120)
 
 
+def test_due_rows_of_a_limited_type_do_not_keep_those_of_others_in_the_queue() -> None:
+    pool = pool_with(4)
+    pool.limit_by_app({"slow": 1})
+    [want] = frames(pool.ask(0.0), WantRows)
+    pool.claimed(want.order, [(due(f"s{n}", kind="slow"), None) for n in range(100)], 0.0)
+    pool.plan(0.1)
+    # One runs, for long, and three workers have nothing to do.
+    [want] = frames(pool.ask(1.0), WantRows)
+    assert (want.most, want.paused) == (4, ["slow"])
+    pool.claimed(want.order, [(due("q"), None)], 1.0)
+    assert sent(pool.plan(1.1)) == [[(True, 1)]]
+
+
 def test_a_due_record_keeps_the_order_of_its_key_and_has_none_by_partition() -> None:
     pool = pool_with(2)
     pool.submit([fresh(1, b"k")])

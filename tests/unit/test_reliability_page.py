@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.chaos.real import campaign  # noqa: F401 - its faults register themselves
 from tests.chaos.real.faults import FAULTS
 from tests.model.check_protocol import VARIANTS
+from tests.model.simulate import Schedule
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text()
@@ -63,3 +64,20 @@ def test_the_figures_of_the_kept_run_are_its_figures() -> None:
     figures = {name: f"{kept[name]:,}" if name != "seed" else str(kept[name]) for name in names}
     assert {name: figure for name, figure in figures.items() if figure not in told} == {}
     assert (kept["run twice"], kept["unexplained"]) == (0, 0)
+
+
+def test_the_figures_of_the_kept_schedules_are_their_figures() -> None:
+    kept = json.loads((ROOT / "docs" / "reliability" / "simulate.json").read_text())
+    told = next(line for line in PAGE.splitlines() if line.startswith("| `scripts/simulate` |"))
+    names = ("schedules", "simulated hours", "faults", "kinds of faults")
+    figures = {name: f"{kept[name]:,}" for name in names}
+    assert {name: figure for name, figure in figures.items() if figure not in told} == {}
+    assert "dirty" not in kept["version"]
+    assert kept["version"].split()[1].strip(",") in told
+    # What broke is told, and does not break any more.
+    assert len(kept["broken"]) == 1
+    assert kept["broken"][0].startswith("seed 107620 (commit)")
+    schedule = Schedule(107620, "commit")
+    schedule.run()
+    assert "107620" in told
+    assert schedule.broken == ""

@@ -45,7 +45,9 @@ MOST_BYTES: Final = 32 * 1024 * 1024
 _SLACK: Final = 5.0
 """Seconds that clocks may run apart while a claim holds."""
 _ROUNDS: Final = 4
-"""Claims of one want: types that have less than their share leave the rest to others."""
+"""Claims of one want: types that have less than their share leave the rest to others.
+
+The last one is of all types that are left, however few rows are wanted."""
 _ERROR_LENGTH: Final = 500
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -151,12 +153,16 @@ def claim(
     values = {"token": claim_token(instance, want.order), "lease": LEASE, "expired": expired}
     rows: list[_Row] = []
     with connection.transaction():
-        for _ in range(_ROUNDS):
-            shares = share_out(want.most - len(rows), room)
+        for number in range(_ROUNDS):
+            most = want.most - len(rows)
+            shares = share_out(most, room)
             left = want.most_bytes - sum(map(_size_of, rows))
             if not shares or left <= 0:
                 break
-            got = _claim_shares(connection, shares, {**values, "bytes": left}, schema)
+            if number == _ROUNDS - 1:  # what is due of those before may be held up for long
+                shares = {kind: shares.get(kind, 1) for kind, n in room.items() if n}
+            bounds = {"bytes": left, "most": most}
+            got = _claim_shares(connection, shares, {**values, **bounds}, schema)
             rows += got
             for kind, share in shares.items():
                 n = sum(row.type == kind for row in got)
@@ -178,16 +184,17 @@ def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:
     The first types get what can't be divided.
     """
     shares: dict[str, int] = {}
-    left = n
+    left, kinds = n, [kind for kind in room if room[kind] > 0]
     # The smallest first, so that what they leave is the others'.
-    open_types = sorted((t for t in room if room[t] > 0), key=lambda t: room[t])
-    for position, kind in enumerate(open_types):
-        shares[kind] = min(room[kind], left // (len(open_types) - position))
-        left -= shares[kind]
-    for kind in room:
-        if left and kind in shares and shares[kind] < room[kind]:
-            shares[kind] += 1
-            left -= 1
+    for kind in sorted(kinds, key=room.__getitem__):
+        if room[kind] > left // (len(kinds) - len(shares)):
+            break
+        shares[kind] = room[kind]
+        left -= room[kind]
+    others = [kind for kind in kinds if kind not in shares]
+    for place, kind in enumerate(others):
+        part, rest = divmod(left, len(others))
+        shares[kind] = part + (place < rest)
     return {kind: share for kind, share in shares.items() if share}
 
 

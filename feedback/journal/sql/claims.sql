@@ -21,7 +21,7 @@ SELECT type, extract(epoch FROM due_at - statement_timestamp())::float8 FROM typ
 -- statement_timestamp(), as a volatile clock_timestamp() would keep the index from being used; and
 -- ctid = ANY, as a join on id becomes a scan of the table.
 -- A row whose reference has a live claim, or one that is newer, waits behind it. Of what is found as
--- much is taken as is wanted in bytes, and the row that goes beyond it.
+-- much is taken as is wanted in all, and in bytes, with the row that goes beyond those.
 WITH due AS MATERIALIZED (
     SELECT found.*
     FROM unnest(%(types)s::text[], %(shares)s::int[]) AS wanted(type, share), LATERAL (
@@ -40,13 +40,17 @@ WITH due AS MATERIALIZED (
         ORDER BY r.due_at, r.created_at LIMIT wanted.share FOR UPDATE SKIP LOCKED
     ) found
 ), counted AS (
-    SELECT ctid, sum(size) OVER (ORDER BY due_at, created_at, ctid) - size AS before FROM due
+    SELECT ctid, sum(size) OVER (ORDER BY due_at, created_at, ctid) - size AS before,
+           row_number() OVER (ORDER BY due_at, created_at, ctid) AS place
+    FROM due
 )
 UPDATE {schema}.requests r
 SET token = %(token)s, run = r.run + 1, lost_claims = r.lost_claims + (r.token IS NOT NULL)::int,
     lease_until = statement_timestamp() + make_interval(secs => %(lease)s),
     due_at = statement_timestamp() + make_interval(secs => %(lease)s)
-WHERE r.ctid = ANY (ARRAY(SELECT ctid FROM counted WHERE before < %(bytes)s))
+WHERE r.ctid = ANY (ARRAY(
+    SELECT ctid FROM counted WHERE before < %(bytes)s AND place <= %(most)s
+))
 RETURNING r.id, r.type, r.topic, least(greatest(r.produced_at, 'epoch'), '9999-12-30Z'), r.key, r.payload, r.headers::text, r.crashes,
           r.lost_claims, r.coalesce_key, least(greatest(coalesce(r.not_before, r.created_at), 'epoch'), '9999-12-30Z'),
           least(greatest(r.created_at, 'epoch'), '9999-12-30Z')

@@ -81,7 +81,7 @@ def test_a_record_is_what_the_message_was(rows: WaitingRows) -> None:
 
 def test_those_that_are_due_first_go_first(rows: WaitingRows) -> None:
     for name, due_in in (("c", -1), ("a", -3), ("d", -0.5), ("b", -2)):
-        rows.add(name, due_in=due_in, type="one" if name in "ad" else "two")
+        rows.add(name, due_in=due_in, type="one" if name in "ac" else "two")
     assert ids(take(rows, 3)) == ["a", "b", "c"]
     assert ids(take(rows, 3, order=2)) == ["d"]
 
@@ -193,6 +193,30 @@ def test_shares_are_fair_and_use_what_there_is(n: int, room: dict[str, int]) -> 
     for name, most in room.items():
         if shares.get(name, 0) < most:
             assert max(shares.values(), default=0) <= shares.get(name, 0) + 1
+    # What can't be divided is the first ones': those of whom rows have been due longest.
+    open_ones = [shares.get(name, 0) for name, most in room.items() if shares.get(name, 0) < most]
+    assert open_ones == sorted(open_ones, reverse=True)
+
+
+def test_a_small_claim_takes_of_the_type_that_has_waited_longest(rows: WaitingRows) -> None:
+    """Of what can't be divided others with a backlog would have it again and again."""
+    for n in range(3):
+        rows.add(*(f"{n}-{i}" for i in range(3)), type=f"t{n}", due_in=n - 10.0)
+    assert ids(take(rows, most=1)) == ["0-0"]
+    assert ids(take(rows, most=2, order=2)) == ["0-1", "1-0"]
+
+
+def test_types_of_which_none_may_start_do_not_use_a_claim_up(rows: WaitingRows) -> None:
+    """What has been due longest waits behind its reference, which may run for hours."""
+    for n in range(6):
+        reference(rows, f"old{n}", type=f"t{n}", due_in=n - 50.0)
+        take(rows, order=n + 1)
+        reference(rows, f"new{n}", type=f"t{n}", due_in=n - 40.0, produced_in=-30)
+    rows.add("other", "another", type="other")
+    rows.add("last", type="last")
+    assert ids(take(rows, most=1, order=9)) == ["other"]
+    assert rows.columns("last", "token", "run") == (None, 0), "no more than was wanted"
+    assert ids(take(rows, most=5, order=10)) == ["another", "last"]
 
 
 # Two instances

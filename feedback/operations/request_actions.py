@@ -180,7 +180,7 @@ def _move(
 ) -> TransitionOutcome:
     wanted = list(dict.fromkeys(ids))
     values = {**values, **by._asdict()}
-    moved = _execute(connection, query(name, schema), wanted, values)
+    moved = _execute(connection, query(name, schema), wanted, values, schema)
     refused: list[Refusal] = []
     if missed := set(wanted) - {row.id for row in moved}:
         expected = values.get("states") or [values["from_state"]]
@@ -191,7 +191,7 @@ def _move(
 
 
 def _execute(
-    connection: Connection, text: str, ids: list[str], values: dict[str, Any]
+    connection: Connection, text: str, ids: list[str], values: dict[str, Any], schema: str
 ) -> list[Moved]:
     try:
         return [Moved(*row) for row in connection.execute(text, {**values, "ids": ids})]
@@ -203,7 +203,9 @@ def _execute(
                 return [Moved(*row) for row in connection.execute(text, {**values, "ids": ids})]
             except errors.UniqueViolation:
                 return []
-        return [row for name in ids for row in _execute(connection, text, [name], values)]
+        # The newest first, as the older ones give way to it.
+        names = connection.execute(query("newest_first", schema), [ids]).fetchall()
+        return [r for (name,) in names for r in _execute(connection, text, [name], values, schema)]
 
 
 def _checked(result: bytes | None) -> str | None:

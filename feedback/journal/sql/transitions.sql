@@ -87,6 +87,10 @@ SELECT id, type, from_state, state, code, attempt, run, at, fingerprint, own_fin
        result::text, error, reason, due_at, status_ttl, headers
 FROM moved ORDER BY id
 
+-- name: newest_first
+SELECT id FROM {schema}.requests WHERE id = ANY (%s)
+ORDER BY produced_at DESC, created_at DESC, id DESC
+
 -- name: why_not
 -- What keeps requests from being moved. `newer` is the id of one that coalescing prefers.
 SELECT id, state, code, superseded_by, due_at, payload IS NULL AS gone,

@@ -19,14 +19,21 @@ from psycopg import sql
 from feedback.contract.record import Headers
 from feedback.contract.states import SETTLED
 
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of results that are taken at once, and one result more."""
 _ADD: Final = (
     "INSERT INTO {results} (request_id, type, state, code, result)"
     " SELECT i, t, s, c, r::jsonb"
     " FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[]) AS u(i, t, s, c, r)"
 )
+# What is beyond the bytes is locked for nothing, until the transaction ends.
 _TAKE: Final = (
-    "SELECT id, at, request_id, type, state, code, result::text FROM {results}"
-    " ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED"
+    "WITH oldest AS MATERIALIZED ("
+    "SELECT * FROM {results} ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED"
+    "), counted AS (SELECT *, sum(coalesce(octet_length(result::text), 0)) OVER (ORDER BY id)"
+    " - coalesce(octet_length(result::text), 0) AS before FROM oldest)"
+    " SELECT id, at, request_id, type, state, code, result::text FROM counted"
+    " WHERE before < %s ORDER BY id"
 )
 _REMOVE: Final = "DELETE FROM {results} WHERE id = ANY(%s)"
 
@@ -81,12 +88,15 @@ def add_results(cursor: psycopg.Cursor[Any], schema: str, records: Iterable[Resu
     return len(settled)
 
 
-def take_results(cursor: psycopg.Cursor[Any], schema: str, limit: int) -> list[StoredResult]:
+def take_results(
+    cursor: psycopg.Cursor[Any], schema: str, limit: int, most_bytes: int = MOST_BYTES
+) -> list[StoredResult]:
     """The oldest records, at most `limit`, locked until the transaction ends.
 
-    Others that take at the same time get other records.
+    Their results have at most `most_bytes`, and the last one what is more. Others that take at the
+    same time get other records.
     """
-    cursor.execute(_text(_TAKE, schema), [limit])
+    cursor.execute(_text(_TAKE, schema), [limit, most_bytes])
     return [
         StoredResult(
             number,

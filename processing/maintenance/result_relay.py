@@ -11,7 +11,7 @@ import psycopg
 
 from feedback.backoff import Backoff, Breaker
 from feedback.journal.connections import open_connection
-from feedback.journal.result_outbox import remove_results, take_results
+from feedback.journal.result_outbox import MOST_BYTES, remove_results, take_results
 from processing.logs import BoundLogger
 from processing.maintenance.result_producer import ResultProducer, connect
 from processing.settings import MaintenanceSettings
@@ -145,7 +145,10 @@ class ResultRelay:
             return self._stopping
 
     def _round(self, producer: ResultProducer) -> tuple[int, str | None]:
-        """How many records were taken, and what kept some of them from arriving."""
+        """How many records were taken, and what kept some of them from arriving.
+
+        As many as there may be at once where more may wait.
+        """
         # Before the transaction: one that is open while brokers are away holds back VACUUM.
         if self._pace.away and not producer.reachable():
             return 0, "no broker answers"
@@ -160,7 +163,8 @@ class ResultRelay:
             self._log.warning(
                 "result left out of its record: too large for Kafka", request_id=request_id
             )
-        return len(batch), delivery.trouble
+        size = sum(len(stored.record.result or b"") for stored in batch)
+        return AT_ONCE if size >= MOST_BYTES else len(batch), delivery.trouble
 
     def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:

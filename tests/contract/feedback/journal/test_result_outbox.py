@@ -65,6 +65,15 @@ def test_records_come_back_oldest_first(database: Connection, schema: str) -> No
     assert all(str(at.tzinfo) == "UTC" for at in times)
 
 
+def test_large_results_are_taken_a_few_at_a_time(database: Connection, schema: str) -> None:
+    """Hundreds that waited for the brokers would be gigabytes in memory."""
+    large = b'"%s"' % (b"x" * 998)
+    add(database, schema, *(record(n, result=large) for n in range(4)), record(4, result=None))
+    assert ids(take_results(database.cursor(), schema, 9, 1500)) == ["r-0", "r-1"]
+    assert ids(take_results(database.cursor(), schema, 1, 1)) == ["r-0"]
+    assert ids(take_results(database.cursor(), schema, 9, 10**6)) == [f"r-{n}" for n in range(5)]
+
+
 def test_a_record_may_have_no_result(database: Connection, schema: str) -> None:
     add(database, schema, record(1, state="rejected", code="no_funds", result=None))
 

@@ -155,10 +155,15 @@ def fill_cleaned(places: Places) -> None:
         places.send(
             SQUEEZED, f"squeezed-{number}", topic=places.cleaned, key=f"k{number % 4}"
         )  # fmt: skip
+    for number in range(7):
+        age = DAY_MS if number < 6 else 0
         places.send(
-            EXPIRED, f"expired-{number}", topic=places.cleaned, key=f"k{number}",
-            age_ms=DAY_MS if number < 6 else 0,
-        )  # fmt: skip
+            EXPIRED, f"expired-{number}", topic=places.cleaned, key=f"k{number}", age_ms=age
+        )
+    # Compaction would put them into one segment with what comes next, which keeps that from expiry.
+    eventually(lambda: places.read_log(places.cleaned, EXPIRED, 7) == [6], WAIT)
+    for number in range(7, 10):
+        places.send(EXPIRED, f"expired-{number}", topic=places.cleaned, key=f"k{number}")
 
 
 class Cleaned(NamedTuple):

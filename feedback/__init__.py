@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from feedback.client.async_client import AsyncClient
     from feedback.client.client import Client
     from feedback.client.results import Result
     from feedback.contract.states import State
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from feedback.status.status import Status
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "ClientClosed",
     "Conflict",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncClient": "client.async_client",
     "Client": "client.client",
     "Result": "client.results",
     "State": "contract.states",

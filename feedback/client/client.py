@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Self, TypeVar, Unpack, overload
 
-from feedback.client.call import Call, ResendTimer
-from feedback.client.delivery import Deliveries, KafkaProducer, connect
-from feedback.client.forks import FORKED, watch
-from feedback.client.kafka_log import OutageLog
-from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_wait, draft
-from feedback.client.pending import Submission, Submissions
+from feedback.client.answering import Act, Steps
+from feedback.client.core import ClientCore, Type
+from feedback.client.delivery import KafkaProducer
+from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_wait
+from feedback.client.pending import Submission
 from feedback.client.results import Results, Subscriptions
-from feedback.client.send_clock import SendClock
-from feedback.client.settings import given, settings_from, store_of
-from feedback.client.waiter import CautiousReader, StatusWaiter, Watch
-from feedback.contract.ids import uuid7
-from feedback.contract.states import OK, State
-from feedback.errors import CLOSED, ClientClosed, DeliveryFailed, QueueFull, WaitTimeout
-from feedback.status.sender import StatusSender
-from feedback.status.status import Status, StatusFields, StatusWrite
+from feedback.client.settings import settings_from
+from feedback.client.waiter import ThreadWatch
+from feedback.errors import CLOSED, DeliveryFailed, QueueFull
+from feedback.status.status import Status
 from feedback.status.store import StatusStore
-
-DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
-LONGEST_RESEND: Final = 30.0
-LONGEST_STATUS: Final = 10 * 366 * 86_400.0
 
 ResultT = TypeVar("ResultT")
 
-# A request type's name, or a handler of an App: then results come back as its annotation says.
-Type = str | Callable[..., Any]
 
-
-class Client:
+class Client(ClientCore):
     """Submits requests and waits for their answers. Safe to use from many threads.
 
     `kafka` is a list of bootstrap servers, or librdkafka properties; `redis` a URL, or a status
@@ -60,26 +46,17 @@ class Client:
         hints: bool = True,
         results_topic: str = "",
     ) -> None:
-        self._topic = given("topic", topic)
-        self._answer_timeouts = dict(answer_timeouts or {})
-        self._queue_timeout = queue_timeout
-        self._channel = f"{prefix}:hints:{uuid7()}" if hints else None
-        outages = OutageLog()
-        self._store = store_of(redis, given("prefix", prefix))
-        if isinstance(kafka, str | Mapping):
-            producer = connect(kafka, delivery_timeout, outages)
-        else:
-            producer = kafka
-        self._owns_store = isinstance(redis, str)
-        self._closed = ""  # why it is
-        self._submissions = Submissions()
-        self._clock = SendClock()
-        self._reader = CautiousReader(self._store)
-        self._waits = StatusWaiter(self._store, self._channel)
-        self._sender = StatusSender(self._store, max_queue=100_000)
-        self._deliveries = Deliveries(producer, self._reported, outages)
         self._subscriptions = Subscriptions(kafka, results_topic)
-        watch(self)
+        super().__init__(
+            kafka,
+            redis,
+            topic,
+            prefix=prefix,
+            answer_timeouts=answer_timeouts,
+            delivery_timeout=delivery_timeout,
+            queue_timeout=queue_timeout,
+            hints=hints,
+        )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
@@ -114,7 +91,7 @@ class Client:
         Raises ValueError for what no consumer would take, QueueFull. That the broker did not
         confirm it is raised by the next wait() for this id, or else by flush() or close().
         """
-        message, submission = self._draft(type, payload, options)
+        message, submission = self._drafted(type, payload, options)
         self._send_first(message, submission)
         return message.id
 
@@ -138,26 +115,10 @@ class Client:
         """
         self._check_open()
         check_wait(id, timeout)
-        submission = self._submissions.get(id) or Submission(id, "", fingerprint=None)
-        seconds = self._answer_within(submission) if timeout is None else timeout
-        end = time.monotonic() + seconds
+        submission = self._remembered(id)
         watch = self._waits.watch(id)
         try:
-            while True:
-                answer = submission.answer(watch.status)
-                if answer is not None:
-                    return answer
-                self._check_open()
-                self._deliveries.raise_failure(submission)
-                left = end - time.monotonic()
-                if left <= 0:
-                    break
-                watch.wait(left)
-            status = self._last_status(watch)
-            answer = submission.answer(status)
-            if answer is None:
-                raise WaitTimeout(id, seconds, status)
-            return answer
+            return self._take(self._waiting(submission, watch, timeout), watch)
         finally:
             self._waits.unwatch(watch)
 
@@ -215,34 +176,13 @@ class Client:
         Of a handler `result` has the type that it returns, where the request is done. Raises as
         wait() and submit() do.
         """
-        message, submission = self._draft(type, payload, {**options, "timeout": run_timeout})
-        seconds = self._answer_within(submission) if timeout is None else timeout
-        after = min(seconds / 3, LONGEST_RESEND) if resend_after is None else resend_after
-        if not (seconds > 0 and after > 0):
-            raise ValueError("timeout and resend_after must be positive numbers of seconds")
-        end = time.monotonic() + seconds
+        message, submission = self._drafted(type, payload, {**options, "timeout": run_timeout})
+        times = self._times(submission, timeout, resend_after)
         watch = self._waits.watch(message.id)
         try:
-            self._send_first(message, submission, seconds)
-            call = Call(submission, ResendTimer(time.monotonic(), after))
-            while (now := time.monotonic()) < end:
-                answer = call.answer(watch.status, now)
-                if answer is not None:
-                    return answer
-                self._check_open()
-                self._deliveries.raise_failure(submission)
-                if now >= call.due:
-                    # Where the queue is full the first copy may still be on its way in it, and its
-                    # answer must not be missed: the next turn to send again comes.
-                    with suppress(QueueFull):
-                        self._send(message, submission, 0.0)
-                    call.sent(time.monotonic())
-                watch.wait(max(0.0, min(end, call.due) - time.monotonic()))
-            status = self._last_status(watch)
-            answer = call.answer(status, now)
-            if answer is None:
-                raise WaitTimeout(message.id, seconds, status)
-            return answer
+            self._send_first(message, submission, times.seconds)
+            steps = self._calling(submission, watch, times)
+            return self._take(steps, watch, (message, submission))
         finally:
             self._waits.unwatch(watch)
 
@@ -278,32 +218,16 @@ class Client:
         self._closed = CLOSED
         self._waits.close()
         self._subscriptions.close()
-        try:
-            self._deliveries.close(timeout)
-        finally:
-            self._sender.close()
-            if self._owns_store:
-                self._store.close()
+        self._end(timeout)
 
     def forked(self) -> None:
-        """Called in a process that was forked: it is of no use there, and harms nobody."""
-        self._closed = FORKED
-        self._deliveries.forked()
+        super().forked()
         self._subscriptions.forked()
 
-    def _draft(
+    def _drafted(
         self, type: Type, payload: Any, options: SubmitOptions
     ) -> tuple[KafkaMessage, Submission]:
-        self._check_open()
-        message, submission = draft(
-            type,
-            payload,
-            topic=self._topic,
-            reply_to=self._channel,
-            clock=self._clock,
-            earlier=self._submissions.get,
-            **options,
-        )
+        message, submission = self._draft(type, payload, options)
         if options.get("request_id") is not None:  # nothing can stand under an id just made
             submission.before = self._reader.read(message.id)
         return message, submission
@@ -314,34 +238,25 @@ class Client:
         if self._channel is not None:
             self._waits.listen()  # before it is sent, so that no hint is missed
         self._submissions.add(submission)
-        self._send(message, submission, timeout)
-
-    def _send(self, message: KafkaMessage, submission: Submission, timeout: float | None) -> None:
         bound = self._queue_timeout if timeout is None else min(timeout, self._queue_timeout)
         self._deliveries.send(message, submission, bound)
 
-    def _last_status(self, watch: Watch) -> Status | None:
-        """At the end of a wait: what stands now may be newer than the last sweep."""
-        return self._reader.read(watch.id) or watch.status
-
-    def _reported(self, submission: Submission) -> None:
-        """The broker has confirmed a request, or has not."""
-        if submission.failure is not None:
-            self._waits.wake(submission.id)
-            return
-        fingerprint = submission.fingerprint
-        accepted = StatusFields(
-            submission.id, submission.type, State.ACCEPTED, 0, OK, 0, at=datetime.now(UTC),
-            fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
-        )  # fmt: skip
-        ttl = int(min(LONGEST_STATUS, self._answer_within(submission))) + 1
-        self._sender.put([StatusWrite.of(accepted, ttl=ttl)])
-
-    def _answer_within(self, submission: Submission) -> float:
-        """Seconds in which an answer is expected."""
-        timeout = self._answer_timeouts.get(submission.type, DEFAULT_ANSWER_TIMEOUT)
-        return timeout + submission.waits_for
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClientClosed(self._closed)
+    def _take(
+        self, steps: Steps, watch: ThreadWatch, sent: tuple[KafkaMessage, Submission] | None = None
+    ) -> Status:
+        """Takes the steps of a wait for an answer; a call has `sent` something, to send again."""
+        status: Status | None = None
+        try:
+            while True:
+                step = steps.send(status)
+                status = None
+                if step is Act.LOOK:
+                    status = self._reader.read(watch.id)
+                elif step is not Act.SEND:
+                    watch.wait(step.seconds)
+                elif sent is not None:
+                    with suppress(QueueFull):
+                        self._deliveries.send(*sent, 0.0)
+        except StopIteration as end:
+            answer: Status = end.value
+            return answer

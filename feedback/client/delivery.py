@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, cast
 
 import confluent_kafka
@@ -99,37 +100,55 @@ class Deliveries:
         self._failures: dict[str, str] = {}  # guarded by _lock: id: cause, until somebody is told
         self._more = 0  # guarded by _lock: failures beyond those
         self._room = threading.Condition()
-        self._blocked = 0  # guarded by _room: threads that wait for room in the queue
+        self._blocked = 0  # guarded by _room: who waits for room in the queue
+        self._wakes: list[Callable[[], None]] = []  # guarded by _room: those that are told of it
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="deliveries", daemon=True)
         self._thread.start()
 
     def send(self, message: KafkaMessage, submission: Submission, timeout: float) -> None:
         """Queues one message. Raises QueueFull when there is no room within `timeout` seconds."""
+        end = time.monotonic() + timeout
+        while not self.offer(message, submission):
+            if not self._wait_for_room(end):
+                raise QueueFull(message.id, timeout)
+
+    def offer(self, message: KafkaMessage, submission: Submission) -> bool:
+        """Queues one message, or says that there is no room; waits for nothing."""
 
         def report(error: confluent_kafka.KafkaError | None, _: object) -> None:
             self._report(submission, None if error is None else _cause(message.topic, error))
 
-        end = time.monotonic() + timeout
-        while True:
-            try:
-                with self._lock:
-                    if self._closed:
-                        raise ClientClosed
-                    self._producer.produce(
-                        message.topic,
-                        key=message.key,
-                        value=message.value,
-                        headers=list(message.headers),
-                        timestamp=message.timestamp,
-                        on_delivery=report,
-                    )
-                return
-            except BufferError:
-                if not self._wait_for_room(end):
-                    raise QueueFull(message.id, timeout) from None
-            except confluent_kafka.KafkaException as error:
-                raise _not_sent(message, error) from error
+        try:
+            with self._lock:
+                if self._closed:
+                    raise ClientClosed
+                self._producer.produce(
+                    message.topic,
+                    key=message.key,
+                    value=message.value,
+                    headers=list(message.headers),
+                    timestamp=message.timestamp,
+                    on_delivery=report,
+                )
+        except BufferError:
+            return False
+        except confluent_kafka.KafkaException as error:
+            raise _not_sent(message, error) from error
+        return True
+
+    @contextmanager
+    def told_of_room(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Meanwhile `wake` is called, in whichever thread polls, when there may be room again."""
+        with self._room:
+            self._blocked += 1
+            self._wakes.append(wake)
+        try:
+            yield
+        finally:
+            with self._room:
+                self._blocked -= 1
+                self._wakes.remove(wake)
 
     def raise_failure(self, submission: Submission) -> None:
         """Raises DeliveryFailed where the broker did not confirm this one: once."""
@@ -148,10 +167,22 @@ class Deliveries:
         Raises DeliveryPending when time runs out, DeliveryFailed for those that nobody asked
         about before.
         """
-        pending = self._producer.flush(timeout)
+        pending = self.drain(timeout)
         if pending:
             raise DeliveryPending(pending, timeout)
-        self._raise_failures()
+        self.raise_failures()
+
+    def drain(self, timeout: float) -> int:
+        """Waits until nothing is on its way. Returns how many messages still are in the end."""
+        return self._producer.flush(timeout)
+
+    def raise_failures(self) -> None:
+        """Raises DeliveryFailed for those that nobody asked about before: once."""
+        with self._lock:
+            failures, self._failures = self._failures, {}
+            more, self._more = self._more, 0
+        if failures:
+            raise DeliveryFailed(failures, more)
 
     def close(self, timeout: float) -> None:
         """As flush(); what is not confirmed in time is given up and counts as failed."""
@@ -164,7 +195,7 @@ class Deliveries:
             self._producer.flush(1.0)  # serves the reports of what was purged
         self._stop.set()
         self._thread.join()
-        self._raise_failures()
+        self.raise_failures()
 
     def forked(self) -> None:
         """Called in a process that was forked."""
@@ -179,6 +210,8 @@ class Deliveries:
         if self._blocked:
             with self._room:
                 self._room.notify_all()
+                for wake in self._wakes:
+                    wake()
         if cause is None:
             self._outages.over()
         if submission.delivered:
@@ -212,13 +245,6 @@ class Deliveries:
             self._room.wait(min(left, _POLL))
             self._blocked -= 1
         return True
-
-    def _raise_failures(self) -> None:
-        with self._lock:
-            failures, self._failures = self._failures, {}
-            more, self._more = self._more, 0
-        if failures:
-            raise DeliveryFailed(failures, more)
 
 
 def _not_sent(message: KafkaMessage, error: confluent_kafka.KafkaException) -> Exception:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
 from feedback.backoff import Breaker
 from feedback.client.poll_schedule import PollSchedule
@@ -25,23 +26,39 @@ _LONGEST_PAUSE: Final = 1.0
 _LISTEN: Final = 0.1  # how long the listener takes to see that the client is closed
 
 
-class Watch:
+class Watch(ABC):
     """One wait for one id."""
 
     def __init__(self, id: str) -> None:
         self.id = id
         self.status: Status | None = None  # the last one seen; set by the sweeper only
         self.raw: bytes | None = None  # the same as it stood; set by the sweeper only
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Something happened: a new status, a delivery that failed, or the client was closed.
+
+        Called in any thread.
+        """
+
+
+class ThreadWatch(Watch):
+    """A wait of a thread."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
         self._news = threading.Event()
 
     def wake(self) -> None:
-        """Something happened: a new status, a delivery that failed, or the client was closed."""
         self._news.set()
 
     def wait(self, timeout: float) -> None:
         """Returns when something has happened since the last wait, or after `timeout` seconds."""
         self._news.wait(min(timeout, threading.TIMEOUT_MAX))
         self._news.clear()
+
+
+WatchT = TypeVar("WatchT", bound=Watch)
 
 
 class StatusWaiter:
@@ -75,14 +92,22 @@ class StatusWaiter:
             self._listening.wait(timeout)
             self._listening.set()  # nobody waits twice
 
-    def watch(self, id: str) -> Watch:
+    @property
+    def listening(self) -> bool:
+        """Whether listen() has nothing to wait for."""
+        return self._listening.is_set()
+
+    def watch(self, id: str) -> ThreadWatch:
+        """Begins a wait of a thread; end it with unwatch()."""
+        return self.begin(ThreadWatch(id))
+
+    def begin(self, watch: WatchT) -> WatchT:
         """Begins a wait; end it with unwatch()."""
-        id.encode()  # what is no valid text raises here, not in the sweeper
+        watch.id.encode()  # what is no valid text raises here, not in the sweeper
         self._start()
-        watch = Watch(id)
         with self._changed:
-            self._watches.setdefault(id, []).append(watch)
-            self._schedule.started(id, self._clock())
+            self._watches.setdefault(watch.id, []).append(watch)
+            self._schedule.started(watch.id, self._clock())
             self._changed.notify_all()
         return watch
 
@@ -157,14 +182,19 @@ class StatusWaiter:
         with self._changed:
             self._breaker.succeeded()
             self._schedule.done(self._clock(), seconds)
-            for name, raw in zip(ids, values, strict=True):
-                # A status that is gone (its time has run out, Redis was emptied) is no news.
-                if raw is not None:
-                    for watch in self._watches.get(name, ()):
-                        if raw != watch.raw:
-                            watch.raw = raw
-                            watch.status = decode_or_none(raw)
-                            watch.wake()
+            # A status that is gone (its time has run out, Redis was emptied) is no news.
+            news = [
+                (watch, raw)
+                for name, raw in zip(ids, values, strict=True)
+                if raw is not None
+                for watch in self._watches.get(name, ())
+                if raw != watch.raw
+            ]
+        # Without the lock: a result may be large, and whoever begins a wait must not stand still.
+        for watch, raw in news:
+            watch.raw = raw
+            watch.status = decode_or_none(raw)
+            watch.wake()
 
     def _unavailable(self, error: StoreUnavailable) -> None:
         with self._changed:
@@ -216,15 +246,19 @@ class CautiousReader:
 
     def read(self, id: str) -> Status | None:
         """The status that stands; None where there is none, or the store is away."""
+        return self.read_all([id])[0]
+
+    def read_all(self, ids: Sequence[str]) -> list[Status | None]:
+        """As read(), one answer an id, in their order."""
         with self._lock:
             if self._breaker.pause(time.monotonic()):
-                return None
+                return [None] * len(ids)
         try:
-            status = self._store.read([id])[0]
+            statuses = self._store.read(ids)
         except StoreUnavailable:
             with self._lock:
                 self._breaker.failed(time.monotonic())
-            return None
+            return [None] * len(ids)
         with self._lock:
             self._breaker.succeeded()
-        return status
+        return statuses

@@ -59,6 +59,18 @@ class PrivateValkey:
     def client(self) -> redis.Redis:
         return redis.Redis(port=self.port, socket_timeout=5)
 
+    def hint_channels(self) -> int:
+        """Channels of hints that somebody listens to."""
+        with self.client() as client:
+            return len(client.pubsub_channels("oncepool:hints:*"))
+
+    def reads(self) -> int:
+        """Commands that read statuses so far."""
+        with self.client() as client:
+            stats = client.info("commandstats")
+        names = ("get", "mget")
+        return sum(int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in names)
+
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)

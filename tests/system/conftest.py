@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
+from tests.support.answering import Answering
 from tests.support.service import Bench
 
 
@@ -26,3 +28,13 @@ def bench(
     made = Bench(stack, topic(partitions=partitions), schema, prefix, group, tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def answering(stack: Stack, topic: Callable[..., str], prefix: str) -> Iterator[Answering]:
+    """A topic of the test's own, and who answers what comes in it."""
+    store = RedisStatusStore(stack.redis, prefix)
+    made = Answering(stack.kafka, topic(partitions=2), store)
+    yield made
+    made.close()
+    store.close()

@@ -11,115 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import KafkaError
 
 from feedback import Client, Conflict, DeliveryFailed, StoreUnavailable, WaitTimeout
 from feedback.contract.envelope import Envelope, read
-from feedback.contract.fingerprint import fingerprint
-from feedback.contract.record import Record
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
-from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
 from tests.support import eventually
+from tests.support.answering import Answering, answer
 from tests.support.private_valkey import PrivateValkey
 
 TopicFactory = Callable[..., str]
-
-
-def answer(envelope: Envelope, state: State, run: int = 1, **fields: Any) -> StatusWrite:
-    value = StatusFields(
-        envelope.id,
-        envelope.type,
-        state,
-        run,
-        code=fields.pop("code", "ok"),
-        attempt=1,
-        at=datetime.now(UTC),
-        fingerprint=fingerprint(
-            envelope.type, envelope.payload or b"", envelope.options.content_type
-        ),
-        **fields,
-    ).encode()
-    return StatusWrite(envelope.id, value, 3600, reply_to=envelope.reply_to)
-
-
-class Answering:
-    """Reads a topic and answers each request `done` with its payload as the result.
-
-    Type `lost` gets no answer the first time; `outage` is refused the first time.
-    """
-
-    def __init__(self, kafka: str, topic: str, store: RedisStatusStore) -> None:
-        self.store = store
-        self.records: list[Record] = []
-        self._seen: dict[str, int] = {}
-        self._stop = threading.Event()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": kafka,
-                "group.id": f"{topic}-answering",
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 5,
-            }
-        )
-        self._consumer.subscribe([topic])
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            first = self._consumer.poll(0.05)
-            messages = [first, *self._consumer.consume(499, 0)] if first is not None else []
-            writes = []
-            for message in messages:
-                if message.error() is None:
-                    record = record_of(message)
-                    self.records.append(record)
-                    writes.extend(self._answer(read(record)))
-            self.store.write(writes)
-
-    def _answer(self, envelope: Envelope) -> list[StatusWrite]:
-        number = self._seen[envelope.id] = self._seen.get(envelope.id, 0) + 1
-        if envelope.type == "lost" and number == 1:
-            return []
-        if envelope.type == "outage" and number == 1:
-            return [answer(envelope, State.FAILED, code="database_unavailable")]
-        return [answer(envelope, State.DONE, result=envelope.payload)]
-
-
-def record_of(message: Any) -> Record:
-    return (
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        message.headers(),
-        None,
-        None,
-    )
-
-
-@pytest.fixture
-def answering(stack: Stack, topic: TopicFactory, prefix: str) -> Iterator[Answering]:
-    name = topic(partitions=2)
-    store = RedisStatusStore(stack.redis, prefix)
-    part = Answering(stack.kafka, name, store)
-    part.topic = name  # type: ignore[attr-defined]
-    yield part
-    part.close()
-    store.close()
 
 
 @pytest.fixture
@@ -127,7 +32,7 @@ def client(stack: Stack, answering: Answering, prefix: str) -> Iterator[Client]:
     with Client(
         stack.kafka,
         stack.redis,
-        answering.topic,  # type: ignore[attr-defined]
+        answering.topic,
         prefix=prefix,
     ) as client:
         yield client
@@ -229,7 +134,7 @@ def test_in_a_forked_process_a_client_says_what_to_do_and_holds_nobody_up(
     stack: Stack, answering: Answering, prefix: str
 ) -> None:
     """A copy has no threads: it would send nothing, and the process would never come to its end."""
-    name = answering.topic  # type: ignore[attr-defined]
+    name = answering.topic
     program = subprocess.Popen(
         [sys.executable, "-c", FORKS, stack.kafka, stack.redis, name, prefix],
         stdout=subprocess.PIPE,
@@ -279,23 +184,11 @@ def test_redis_stopped_and_started_while_a_call_waits(
             envelope = Envelope(request_id, "t", b"1", None, {}, 0, client._channel, "t", 0, 0)
             store.write([answer(envelope, State.DONE)])
             assert wait.result(30).state == "done"
-        eventually(lambda: hint_channels(valkey) == 1, message="subscribed again")
+        eventually(lambda: valkey.hint_channels() == 1, message="subscribed again")
     finally:
         client.close()
         store.close()
         valkey.stop()
-
-
-def hint_channels(valkey: PrivateValkey) -> int:
-    with valkey.client() as client:
-        return len(client.pubsub_channels("oncepool:hints:*"))
-
-
-def reads_of(valkey: PrivateValkey) -> int:
-    """Commands that read statuses so far."""
-    with valkey.client() as client:
-        stats = client.info("commandstats")
-    return sum(int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("get", "mget"))
 
 
 def test_ten_thousand_waits_share_one_channel_and_one_sweep(
@@ -313,9 +206,9 @@ def test_ten_thousand_waits_share_one_channel_and_one_sweep(
         for watch in watches:
             watch.wake = lambda watch=watch: woken.append(watch)  # type: ignore[method-assign]
         assert threading.active_count() == threads
-        assert hint_channels(valkey) == 1
-        reads = reads_of(valkey)
-        eventually(lambda: reads_of(valkey) >= reads + 60)  # three sweeps of 20 slices
+        assert valkey.hint_channels() == 1
+        reads = valkey.reads()
+        eventually(lambda: valkey.reads() >= reads + 60)  # three sweeps of 20 slices
         for chunk in range(20):
             writes = [
                 answer(

@@ -29,8 +29,9 @@ PUBLIC = {
     "processing.testing": ["FakeCursor", "Kit", "KitError", "RunOutcome", "run", "run_batch"],
     "feedback.outbox": ["add", "add_many"],
     "feedback": [
-        *("Client", "ClientClosed", "Conflict", "DeliveryFailed", "OncepoolError", "QueueFull"),
-        *("Result", "ResultsFailed", "State", "Status", "StoreUnavailable", "WaitTimeout"),
+        *("AsyncClient", "Client", "ClientClosed", "Conflict", "DeliveryFailed", "OncepoolError"),
+        *("QueueFull", "Result", "ResultsFailed", "State", "Status", "StoreUnavailable"),
+        "WaitTimeout",
     ],
 }
 

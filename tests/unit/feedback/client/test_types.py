@@ -10,7 +10,7 @@ PROGRAM = """
 from dataclasses import dataclass
 from typing import Any
 
-from feedback import Client, Status
+from feedback import AsyncClient, Client, Status
 from processing import App, Request
 
 app = App()
@@ -33,6 +33,12 @@ def use(client: Client, kept: Status) -> None:
     reveal_type(client.call("payment.create", {}))
     reveal_type(kept.result)
     client.call(pay, {}).result.nothing
+
+async def use_in_loop(client: AsyncClient) -> None:
+    reveal_type(await client.call(pay, {"order": 17}, timeout=60, key="a"))
+    reveal_type((await client.call(pay_many, {})).result)
+    reveal_type(await client.call("payment.create", {}))
+    reveal_type(await client.submit(pay, {}))
 """
 
 
@@ -54,6 +60,10 @@ def test_a_call_of_a_handler_has_its_result_type(tmp_path: Path) -> None:
         'Revealed type is "Any"',
         'Revealed type is "feedback.status.status.Status[Any]"',
         'Revealed type is "Any"',
+        'Revealed type is "feedback.status.status.Status[program.Receipt]"',
+        'Revealed type is "Any"',
+        'Revealed type is "feedback.status.status.Status[Any]"',
+        'Revealed type is "str"',
     ], done.stdout
     (error,) = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert '"Receipt" has no attribute "nothing"' in error

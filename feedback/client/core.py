@@ -1,0 +1,145 @@
+"""What every client is made of, whichever way it waits: its parts, and what it makes of requests.
+
+Nothing here waits, but for what says so: it is called in the loop of an asyncio program as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from feedback.client.answering import CallTimes, Steps, Watched, calling, waiting
+from feedback.client.delivery import Deliveries, KafkaProducer, connect
+from feedback.client.forks import FORKED, watch
+from feedback.client.kafka_log import OutageLog
+from feedback.client.message import KafkaMessage, SubmitOptions, draft
+from feedback.client.pending import Submission, Submissions
+from feedback.client.send_clock import SendClock
+from feedback.client.settings import given, store_of
+from feedback.client.waiter import CautiousReader, StatusWaiter
+from feedback.contract.ids import uuid7
+from feedback.contract.states import OK, State
+from feedback.errors import ClientClosed
+from feedback.status.sender import StatusSender
+from feedback.status.status import StatusFields, StatusWrite
+from feedback.status.store import StatusStore
+
+DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
+LONGEST_RESEND: Final = 30.0
+LONGEST_STATUS: Final = 10 * 366 * 86_400.0
+
+# A request type's name, or a handler of an App: then results come back as its annotation says.
+Type = str | Callable[..., Any]
+
+
+class ClientCore:
+    """The parts of a client, and what its calls have in common."""
+
+    def __init__(
+        self,
+        kafka: str | Mapping[str, Any] | KafkaProducer,
+        redis: str | StatusStore,
+        topic: str,
+        *,
+        prefix: str = "oncepool",
+        answer_timeouts: Mapping[str, float] | None = None,
+        delivery_timeout: float = 30.0,
+        queue_timeout: float = 5.0,
+        hints: bool = True,
+    ) -> None:
+        self._topic = given("topic", topic)
+        self._answer_timeouts = dict(answer_timeouts or {})
+        self._queue_timeout = queue_timeout
+        self._channel = f"{prefix}:hints:{uuid7()}" if hints else None
+        outages = OutageLog()
+        self._store = store_of(redis, given("prefix", prefix))
+        if isinstance(kafka, str | Mapping):
+            producer = connect(kafka, delivery_timeout, outages)
+        else:
+            producer = kafka
+        self._owns_store = isinstance(redis, str)
+        self._closed = ""  # why it is
+        self._submissions = Submissions()
+        self._clock = SendClock()
+        self._reader = CautiousReader(self._store)
+        self._waits = StatusWaiter(self._store, self._channel)
+        self._sender = StatusSender(self._store, max_queue=100_000)
+        self._deliveries = Deliveries(producer, self._reported, outages)
+        watch(self)
+
+    def forked(self) -> None:
+        """Called in a process that was forked: it is of no use there, and harms nobody."""
+        self._closed = FORKED
+        self._deliveries.forked()
+
+    def _draft(
+        self, type: Type, payload: Any, options: SubmitOptions
+    ) -> tuple[KafkaMessage, Submission]:
+        self._check_open()
+        return draft(
+            type,
+            payload,
+            topic=self._topic,
+            reply_to=self._channel,
+            clock=self._clock,
+            earlier=self._submissions.get,
+            **options,
+        )
+
+    def _waiting(self, submission: Submission, watch: Watched, timeout: float | None) -> Steps:
+        seconds = self._answer_within(submission) if timeout is None else timeout
+        return waiting(submission, watch, self._check, seconds)
+
+    def _calling(self, submission: Submission, watch: Watched, times: CallTimes) -> Steps:
+        return calling(submission, watch, self._check, times)
+
+    def _times(
+        self, submission: Submission, timeout: float | None, resend_after: float | None
+    ) -> CallTimes:
+        """Those of a call that begins now."""
+        seconds = self._answer_within(submission) if timeout is None else timeout
+        after = min(seconds / 3, LONGEST_RESEND) if resend_after is None else resend_after
+        if not (seconds > 0 and after > 0):
+            raise ValueError("timeout and resend_after must be positive numbers of seconds")
+        return CallTimes(seconds, after, time.monotonic() + seconds)
+
+    def _remembered(self, id: str) -> Submission:
+        """What is known here of an id that is waited for."""
+        return self._submissions.get(id) or Submission(id, "", fingerprint=None)
+
+    def _check(self, submission: Submission) -> None:
+        self._check_open()
+        self._deliveries.raise_failure(submission)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed(self._closed)
+
+    def _reported(self, submission: Submission) -> None:
+        """The broker has confirmed a request, or has not. Runs in the thread that polls."""
+        if submission.failure is not None:
+            self._waits.wake(submission.id)
+            return
+        fingerprint = submission.fingerprint
+        accepted = StatusFields(
+            submission.id, submission.type, State.ACCEPTED, 0, OK, 0, at=datetime.now(UTC),
+            fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
+        )  # fmt: skip
+        ttl = int(min(LONGEST_STATUS, self._answer_within(submission))) + 1
+        self._sender.put([StatusWrite.of(accepted, ttl=ttl)])
+
+    def _answer_within(self, submission: Submission) -> float:
+        """Seconds in which an answer is expected."""
+        timeout = self._answer_timeouts.get(submission.type, DEFAULT_ANSWER_TIMEOUT)
+        return timeout + submission.waits_for
+
+    def _end(self, timeout: float) -> None:
+        """Ends what sends, reads and writes; blocks, for some seconds more than `timeout`."""
+        try:
+            self._deliveries.close(timeout)
+        finally:
+            self._sender.close()
+            if self._owns_store:
+                self._store.close()

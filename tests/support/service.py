@@ -208,7 +208,7 @@ class Bench:
     def charging(self, file: Path, seconds: float) -> str:
         """An external request whose effect has just happened and whose handler still runs."""
         request = self.client.submit("charges", {"file": str(file), "seconds": seconds})
-        eventually(file.exists, WAIT, lambda: self.instances[-1].log)
+        eventually(lambda: file.exists() and file.read_text(), WAIT, lambda: self.instances[-1].log)
         return request
 
     def expire_lease(self) -> None:

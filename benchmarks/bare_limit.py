@@ -1,6 +1,6 @@
 """The bare limit: the same SQL and the same Redis commands, and nothing else.
 
-    python -m benchmarks.bare_limit HANDLER COUNT
+    python -m benchmarks.bare_limit HANDLER COUNT [stay]
 
 Reads DATABASE, REDIS, SCHEMA and PREFIX from the environment. No Kafka, no payload is parsed, no
 fingerprint made, nothing is handed between processes: ids are made here and their rows are written
@@ -11,6 +11,7 @@ of their own, as there.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import uuid
 from datetime import UTC, datetime
@@ -37,10 +38,14 @@ TYPES = ("text", "text", "text", "text", "int4", "int4", "int4", "bytea", "bytea
 INSERT = f"INSERT INTO {SCHEMA}.effects (id, amount) VALUES (%s, %s)"
 COPY = f"COPY {SCHEMA}.effects (id, amount) FROM STDIN (FORMAT binary)"
 FINGERPRINT = bytes(16)
+AWAITED = {signal.SIGTERM}
+"""Ends one that is to stay, so that its CPU can be read when it has done its work."""
 
 
 def main() -> None:
-    handler, count = sys.argv[1], int(sys.argv[2])
+    handler, count, stays = sys.argv[1], int(sys.argv[2]), sys.argv[3:] == ["stay"]
+    if stays:
+        signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     sender = StatusSender(RedisStatusStore(os.environ["REDIS"], prefix=os.environ["PREFIX"]))
     with psycopg.connect(os.environ["DATABASE"], autocommit=True) as connection:
         cursor = connection.cursor()
@@ -50,6 +55,8 @@ def main() -> None:
             run_chunk(cursor, handler, ids, now)
             sender.put([status(i, handler, now) for i in ids])
     sender.close(30)
+    if stays:
+        signal.sigwait(AWAITED)
 
 
 def run_chunk(

@@ -25,7 +25,7 @@ SIDES = (
     Contender("afternoon", (AFTERNOON, "HANDLER", "wait"), "plain"),
     Contender("Oncepool, pipeline", kind="bench.pipelined", handlers=ONE),
     Contender("afternoon, pipeline", (AFTERNOON, "HANDLER", "pipeline"), "plain", handlers=ONE),
-    Contender("bare limit", ("benchmarks.bare_limit", "HANDLER", "COUNT"), reads=False),
+    Contender("bare limit", ("benchmarks.bare_limit", "HANDLER", "COUNT", "stay"), reads=False),
     Contender("FastStream, batch", (FASTSTREAM, "HANDLER", "batch"), "plain", framework=True),
     Contender(
         "FastStream, max_workers", (FASTSTREAM, "HANDLER", "workers"), "plain",

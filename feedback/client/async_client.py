@@ -10,7 +10,6 @@ from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
 
 from feedback.client.answering import Act, Steps
 from feedback.client.core import ClientCore, Type
-from feedback.client.delivery import KafkaProducer
 from feedback.client.event_loop import LoopBell, LoopWatch, in_thread
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_wait
 from feedback.client.pending import Submission
@@ -18,7 +17,6 @@ from feedback.client.settings import settings_from
 from feedback.client.shared_reads import SharedReads
 from feedback.errors import CLOSED, DeliveryFailed, DeliveryPending, QueueFull
 from feedback.status.status import Status
-from feedback.status.store import StatusStore
 
 _SLICE: Final = 0.1  # how long a thread of a flush() goes on that was cancelled
 _ROOM: Final = 0.1  # a message makes room only after it has been reported
@@ -33,34 +31,14 @@ class AsyncClient(ClientCore):
     the loop runs. All waits share one thread that reads statuses and one that receives hints.
     """
 
-    def __init__(
-        self,
-        kafka: str | Mapping[str, Any] | KafkaProducer,
-        redis: str | StatusStore,
-        topic: str,
-        *,
-        prefix: str = "oncepool",
-        answer_timeouts: Mapping[str, float] | None = None,
-        delivery_timeout: float = 30.0,
-        queue_timeout: float = 5.0,
-        hints: bool = True,
-    ) -> None:
-        super().__init__(
-            kafka,
-            redis,
-            topic,
-            prefix=prefix,
-            answer_timeouts=answer_timeouts,
-            delivery_timeout=delivery_timeout,
-            queue_timeout=queue_timeout,
-            hints=hints,
-        )
+    # The loop's: made where it is first used in one.
+    _turn: asyncio.Lock  # held by the task that is told of room in the send queue
+    _ready: asyncio.Future[None] | None  # done when hints arrive
+
+    def _set_up(self) -> None:
         self._reads = SharedReads(self._store.read)
         self._looks = SharedReads(self._reader.read_all)  # of what may be unknown: never raise
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Both are the loop's.
-        self._turn = asyncio.Lock()  # held by the task that is told of room in the send queue
-        self._ready: asyncio.Future[None] | None = None  # done when hints arrive
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:

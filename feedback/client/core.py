@@ -67,7 +67,11 @@ class ClientCore:
         self._waits = StatusWaiter(self._store, self._channel)
         self._sender = StatusSender(self._store, max_queue=100_000)
         self._deliveries = Deliveries(producer, self._reported, outages)
+        self._set_up()
         watch(self)
+
+    def _set_up(self) -> None:
+        """What a kind of client has besides."""
 
     def forked(self) -> None:
         """Called in a process that was forked: it is of no use there, and harms nobody."""

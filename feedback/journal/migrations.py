@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg
 from psycopg import errors, sql
@@ -17,12 +17,12 @@ from psycopg import errors, sql
 from feedback.backoff import Backoff
 from feedback.errors import SchemaMissing, SchemaTooNew
 from feedback.journal.connections import open_connection
+from feedback.schema_versions import LOCK, Migration, found_version, numbered_files
 
 LOCK_TIMEOUT: Final = "1s"
 MOST_TRIES: Final = 30
 _PAUSES: Final = Backoff(0.2, 2.0)
 
-_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _PREPARE: Final = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 SET LOCAL search_path = {schema};
@@ -34,24 +34,10 @@ CREATE TABLE IF NOT EXISTS schema_version (
 """
 
 
-class Migration(NamedTuple):
-    """One numbered file."""
-
-    version: int
-    name: str
-    text: str
-
-
 @functools.cache
 def migrations() -> tuple[Migration, ...]:
     """All migrations that this version has, in order."""
-    folder = files("feedback.journal") / "sql" / "migrations"
-    found = [
-        Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
-        for file in folder.iterdir()
-        if file.name.endswith(".sql")
-    ]
-    return tuple(sorted(found))
+    return numbered_files(files("feedback.journal") / "sql" / "migrations")
 
 
 def migrate(url: str, schema: str) -> list[str]:
@@ -89,7 +75,7 @@ def _apply_next(
 ) -> str | None:
     """Applies the first migration that is missing; its name, None where none is."""
     with connection.transaction():
-        connection.execute(_LOCK, [f"oncepool migrations of {schema}"])
+        connection.execute(LOCK, [f"oncepool migrations of {schema}"])
         version = found_version(connection, schema)
         _refuse_newer(schema, version)
         missing = [migration for migration in known if migration.version > version]
@@ -114,17 +100,6 @@ def check_schema(connection: psycopg.Connection[Any], schema: str) -> None:
     if version < wanted:
         raise SchemaMissing(schema, version, wanted)
     _refuse_newer(schema, version)
-
-
-def found_version(connection: psycopg.Connection[Any], schema: str) -> int:
-    """The version of the journal in the database; 0 where there is none."""
-    table = sql.Identifier(schema, "schema_version")
-    there = connection.execute("SELECT to_regclass(%s)", [table.as_string(connection)]).fetchone()
-    if there is None or there[0] is None:
-        return 0
-    query = sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(table)
-    (version,) = connection.execute(query).fetchone() or (0,)
-    return int(version)
 
 
 def _refuse_newer(schema: str, version: int) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from feedback.outbox.migrations import found_version, outbox_migrations
+from feedback.outbox.migrations import outbox_migrations
 from feedback.outbox.names import DEFAULT_SENDER, in_schema
+from feedback.schema_versions import found_version
 
 if TYPE_CHECKING:
     import psycopg

@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from feedback.errors import OutboxTooNew
 from feedback.outbox.names import in_schema
+from feedback.schema_versions import LOCK, Migration, found_version, numbered_files
 
 if TYPE_CHECKING:
     import psycopg
 
 _LOCK_TIMEOUT: Final = "10s"
-_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _PREPARE: Final = """\
 CREATE SCHEMA IF NOT EXISTS :schema;
 
@@ -24,7 +24,6 @@ CREATE TABLE IF NOT EXISTS :schema.schema_version (
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 """
-_VERSION: Final = "SELECT coalesce(max(version), 0) FROM :schema.schema_version"
 _APPLIED: Final = "INSERT INTO :schema.schema_version (version, name) VALUES"
 _REGISTER: Final = "INSERT INTO :schema.senders (name) VALUES"
 _INTRODUCTION: Final = """\
@@ -33,24 +32,10 @@ _INTRODUCTION: Final = """\
 """
 
 
-class OutboxMigration(NamedTuple):
-    """One numbered file."""
-
-    version: int
-    name: str
-    text: str
-
-
 @functools.cache
-def outbox_migrations() -> tuple[OutboxMigration, ...]:
+def outbox_migrations() -> tuple[Migration, ...]:
     """All that this version has, in order."""
-    return tuple(
-        sorted(
-            OutboxMigration(int(file.name[:4]), file.name[:-4], file.read_text("utf-8"))
-            for file in (files("feedback.outbox") / "sql").iterdir()
-            if file.name.endswith(".sql")
-        )
-    )
+    return numbered_files(files("feedback.outbox") / "sql")
 
 
 def script(schema: str, senders: Sequence[str]) -> str:
@@ -65,7 +50,7 @@ def migrate(connection: psycopg.Connection[Any], schema: str, senders: Sequence[
     Raises OutboxTooNew, LockNotAvailable where somebody holds on to a table, and psycopg.Error.
     """
     with connection.transaction():
-        connection.execute(_LOCK, [f"oncepool outbox of {schema}"])
+        connection.execute(LOCK, [f"oncepool outbox of {schema}"])
         version = found_version(connection, schema)
         known = outbox_migrations()
         if version > known[-1].version:
@@ -79,17 +64,7 @@ def migrate(connection: psycopg.Connection[Any], schema: str, senders: Sequence[
     return [migration.name for migration in missing]
 
 
-def found_version(connection: psycopg.Connection[Any], schema: str) -> int:
-    """The version of the outbox in the database; 0 where there is none."""
-    table = in_schema(":schema.schema_version", schema)
-    there = connection.execute("SELECT to_regclass(%s)", [table]).fetchone()
-    if there is None or there[0] is None:
-        return 0
-    found = connection.execute(in_schema(_VERSION, schema).encode()).fetchone()
-    return 0 if found is None else int(found[0])
-
-
-def _statements(schema: str, migrations: Sequence[OutboxMigration], senders: Sequence[str]) -> str:
+def _statements(schema: str, migrations: Sequence[Migration], senders: Sequence[str]) -> str:
     parts = [_PREPARE]
     for version, name, text in migrations:
         applied = f"{_APPLIED} ({version}, '{name}');\n"

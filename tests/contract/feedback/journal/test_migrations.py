@@ -7,7 +7,8 @@ import pytest
 
 from feedback.journal import migrations
 from feedback.journal.housekeeping import add_counters
-from feedback.journal.migrations import found_version, migrate
+from feedback.journal.migrations import migrate
+from feedback.schema_versions import found_version
 from stack import Stack
 from tests.support.journal import Journal, Rival
 from tests.support.waiting import eventually

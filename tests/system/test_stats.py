@@ -55,13 +55,14 @@ def test_the_figures_are_those_of_what_ran(bench: Bench) -> None:
         figures, _ = stats(bench)
         assert figures["summary"]["done_hour"] == 5
         assert figures["summary"]["in_process"] == 1
+        beat = [figures["summary"][name] for name in ("instances", "workers", "workers_free")]
+        assert beat == [1, 2, 1], "both have started, one runs it, and a heartbeat told so"
         assert [(row["code"], row["n"]) for row in figures["postponed"]] == [("delayed", 1)]
         return figures
 
     figures = eventually(whole, WAIT)
 
     summary = figures["summary"]
-    assert (summary["instances"], summary["workers"], summary["workers_free"]) == (1, 2, 1)
     assert (summary["in_hand"], summary["lag"], summary["waiting"]) == (1, 0, 1)
     assert (summary["dead"], summary["in_doubt"], summary["lost_at_commit"]) == (0, 0, 0)
     assert summary["done_day"] == 5

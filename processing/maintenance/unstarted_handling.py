@@ -112,15 +112,17 @@ class UnstartedHandling:
         What may have been written is not refused then, as any instance may run it: as of suspects
         nothing is said of it but what its row says.
         """
-        parts = [part]
         begun = done.runs.keys() | {row.id for row in done.superseded}
-        if begun and not part.lost:
-            records = parking(part.records, [], part.decoded).records
-            written = [record for name, record in records.items() if name in begun]
-            known = set(map(id, written))
-            rest = [record for record in part.records if id(record) not in known]
-            again = [perhaps_done(record) for record in written]
-            parts = [part._replace(records=again, lost=[(0, 0)] * len(again))]
+        records = parking(part.records, [], part.decoded).records
+        written = {id(record) for name, record in records.items() if name in begun}
+        if part.lost:
+            # Suspects, of which nothing is said anyway, and what waited behind them.
+            again = [perhaps_done(r) if id(r) in written else r for r in part.records]
+            parts = [part._replace(records=again)]
+        else:
+            again = [perhaps_done(r) for r in part.records if id(r) in written]
+            rest = [r for r in part.records if id(r) not in written]
+            parts = [part._replace(records=again, lost=[(0, 0)] * len(again))] if again else []
             parts += [part._replace(records=rest)] if rest else []
         with self._lock:
             self._parts.extendleft(reversed(parts))

@@ -22,8 +22,9 @@ def unused(*_: Any) -> None:
     """Nothing is told here."""
 
 
+@pytest.mark.parametrize("lost", [[], [(0, 0), (0, 0)]], ids=["unstarted", "behind a suspect"])
 def test_pure_computation_that_was_parked_and_run_is_not_to_be_run_again(
-    stack: Stack, schema: str, rows: WaitingRows
+    stack: Stack, schema: str, rows: WaitingRows, lost: list[tuple[int, int]]
 ) -> None:
     """The park has landed and its answer is lost; another instance is quicker than the next try."""
     settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
@@ -34,7 +35,7 @@ def test_pure_computation_that_was_parked_and_run_is_not_to_be_run_again(
         ("requests", 0, n, 0, None, b"{}", [("ce_id", b"r-%d" % n)], kind, None)
         for n, kind in enumerate(("compute", "pay"))
     ]
-    unstarted.park(UnstartedRecords(1, "parked", records, [], [], [], pure_once=["compute"]))
+    unstarted.park(UnstartedRecords(1, "parked", records, [], lost, [], pure_once=["compute"]))
     with Proxy.of(stack.database) as proxy:
         url = proxy.before(stack.database)
         proxy.wish(commit_after(b".requests ("))

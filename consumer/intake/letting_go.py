@@ -1,12 +1,13 @@
 """Partitions that are let go in peace: what becomes of their records that are in hand.
 
 What has not started is given up, and the next owner reads it from the low mark. What has started
-may end for a moment, so that nobody starts it a second time.
+may end for a moment, so that nobody starts it a second time. Partitions that are lost go the same
+way, but for what nobody will read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from consumer.intake.commit import Commit
@@ -29,7 +30,8 @@ class LettingGo:
         self._pool = pool
         self._commit = commit
         self._clock = clock
-        self._places: Sequence[Place] = ()
+        self._places: Mapping[Place, int] = {}
+        """Those that are let go at the end, and from which offset on."""
         self.going = False
         """All partitions are being let go: the last commit before that has not been made yet."""
         self._until = 0.0
@@ -42,20 +44,29 @@ class LettingGo:
         """
         if not self._read_again:
             return None
+        self._give_up(dict.fromkeys(places, 0))
+        return self._commit.last_word(places)
+
+    def lost(self, places: Sequence[Place]) -> None:
+        """Lets partitions go of which nothing more can be said. Blocks for a moment."""
+        if self._read_again:
+            self._give_up({place: self._commit.marks.read_from(place) for place in places})
+
+    def _give_up(self, places: Mapping[Place, int]) -> None:
         self._pool.let_go(places)
         until = self._clock() + MOMENT
         while self._pool.letting_go and self._clock() < until:
             self._pool.step(STEP)
         self._commit.marks.departed(*self._pool.take_departed())
-        self._pool.let_go(self._places if self.going else ())
-        return self._commit.last_word(places)
+        self._pool.let_go(self._places if self.going else {})
 
     def begin_all(self, places: Sequence[Place]) -> None:
         """The group is about to be left: `tend` says what to do once that may be."""
         if self._read_again:
             self.going = True
-            self._places, self._until = places, self._clock() + MOMENT
-            self._pool.let_go(places)
+            self._places = dict.fromkeys(places, 0)
+            self._until = self._clock() + MOMENT
+            self._pool.let_go(self._places)
 
     def tend(self, now: float) -> list[Action]:
         """While going: the last commit, once that may be made."""
@@ -73,4 +84,4 @@ class LettingGo:
         """What has not ended by now is left to itself."""
         if self.going:
             self.going = False
-            self._pool.let_go(())
+            self._pool.let_go({})

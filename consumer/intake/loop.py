@@ -196,8 +196,8 @@ class Loop:
                 self._log.info("partitions revoked", n=len(places), lost=lost)
                 self._crowding.revoked(places)
                 still_ours = [place for place in places if place in self._assignment]
-                if still_ours:  # lost: nothing more can be said of them
-                    self._letting_go.now(still_ours)
+                if still_ours:
+                    self._letting_go.lost(still_ours)
                 self._act(self._commit.revoked(places))
             case ConnectionLost(_, late):
                 self._act(self._commit.connection_lost(late=late))

@@ -94,6 +94,10 @@ class Marks:
         """The offset to commit: none of a partition's may lie below where its gap ends."""
         return offset if self.unfinished is None else max(offset, self.unfinished.floor(place))
 
+    def read_from(self, place: Place) -> int:
+        """Where the next owner of a partition begins at the most, if nothing more is told of it."""
+        return 0 if self.unfinished is None else self.unfinished.worn_to(place)
+
     def risen(self, now: float) -> dict[Place, int]:
         """Partitions whose mark is worth a commit of its own, and the offset of that."""
         if self.unfinished is None or now < self._tell_at:

@@ -3,18 +3,23 @@
     1;<instance>-<number>;<mark>[;<times>[;<begun>]]
 
 A version, the token, the *low mark*: the lowest offset of the partition that is not finished, and
-how often what lies between mark and committed offset has been read again without the mark having
-moved. Who lets a partition go in peace adds the lowest offset that may have been begun and is not
-finished: below it nobody has entered a handler in vain. Older versions leave all this out, other
-programs write what they like.
+how often what lies between mark and committed offset has been read again without an end to what
+stands at the mark. Who lets a partition go in peace adds the lowest offset that may have been begun
+and is not finished: below it nobody has entered a handler in vain. Older versions leave all this
+out, other programs write what they like.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 VERSION = "1"
 """Of the metadata's form."""
+MOST_TIMES: Final = 5
+"""How often a gap is read again, while what stands at its mark has no end, before anything of it is
+given up."""
+_MOST_DOUBLED: Final = 40
+"""Above all gaps, whatever the metadata says."""
 
 
 class LowMark(NamedTuple):
@@ -41,6 +46,18 @@ class UnfinishedGap(NamedTuple):
     """Of the commit that told the mark."""
     begun: int | None = None
     """Below it nothing was begun that is not finished; None: whoever died could not tell."""
+
+    @property
+    def worn_to(self) -> int:
+        """What lies below it is read for the last time, if what stands at the mark has no end.
+
+        At first that is one offset, and twice as many with each further owner that dies over the
+        gap: what ends them all is passed in few steps, and little goes with it.
+        """
+        if self.times < MOST_TIMES:
+            return self.mark
+        offsets = 1 << min(self.times - MOST_TIMES, _MOST_DOUBLED)
+        return min(self.mark + offsets, self.committed)
 
 
 def metadata_of(token: str, mark: LowMark | None) -> str:

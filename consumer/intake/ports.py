@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from consumer.intake.events import Answered, BeforeRevoke, Event, Found, Place
@@ -90,8 +90,11 @@ class WorkerPool(Protocol):
     def take_departed(self) -> tuple[list[Record], list[Record]]:
         """What is done or answered for, and what was given up, since it was asked last."""
 
-    def let_go(self, places: Collection[Place]) -> None:
-        """From now on what has not started of these partitions is given up; none: no more."""
+    def let_go(self, places: Mapping[Place, int]) -> None:
+        """From now on what has not started of these partitions is given up; none: no more.
+
+        From which offset of each on.
+        """
 
     @property
     def letting_go(self) -> bool:

@@ -10,7 +10,6 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from consumer.intake.events import Place
 from consumer.intake.offset_metadata import UnfinishedGap, gap_of
-from consumer.intake.unfinished import MOST_TIMES
 from processing.logs import BoundLogger
 
 ASK_TIMEOUT: Final = 1.0
@@ -75,13 +74,13 @@ def _tell(gaps: dict[Place, UnfinishedGap], log: BoundLogger) -> None:
             topic=topic, partition=partition, mark=gap.mark, committed=gap.committed,
             times=gap.times,
         )  # fmt: skip
-        if gap.times >= MOST_TIMES:
+        if gap.worn_to > gap.mark:
             log.error(
                 "owners of this partition died one after the other before its first unfinished"
                 " request ended: what is left of these is given up if this one dies, too, and runs"
                 " only where it is sent again",
-                topic=topic, partition=partition, first=gap.mark, last=gap.committed - 1,
-                at_most=gap.committed - gap.mark,
+                topic=topic, partition=partition, first=gap.mark, last=gap.worn_to - 1,
+                at_most=gap.worn_to - gap.mark,
             )  # fmt: skip
 
 

@@ -21,9 +21,6 @@ from consumer.intake.events import NO_GAPS, Place
 from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from feedback.contract.record import OFFSET, TIMESTAMP, Record, read_again
 
-MOST_TIMES: Final = 5
-"""How often a gap is read again while its mark does not move. The last time nothing more is told of
-it: if it is what ends the main process, nobody reads it any more."""
 NEVER: Final = 1 << 63
 """Above all offsets."""
 
@@ -120,6 +117,11 @@ class Unfinished:
         reading = self._read.get(place)
         return 0 if reading is None else reading.floor
 
+    def worn_to(self, place: Place) -> int:
+        """What lies below it of a partition's gap is told no more: it is this process's alone."""
+        reading = self._read.get(place)
+        return 0 if reading is None or reading.gap is None else reading.gap.worn_to
+
     def raise_floor(self, place: Place, offset: int, read_from: int) -> None:
         """What lies below `offset` may have been run, and may yet be read from `read_from` on."""
         reading = self._read[place]
@@ -170,24 +172,25 @@ class Unfinished:
         `going`: the partition is handed over in peace, so that this time does not count as one that
         its gap was read, and of what was not begun more can be said.
         """
-        reading = self._read[place]
-        hand, left = self._hand.get(place), self._left.get(place)
-        gap = reading.gap
-        last = gap is not None and gap.times >= MOST_TIMES and not going
-        least = reading.floor if last else 0
-        low = committed if reading.next is None else min(max(reading.next, least), committed)
+        low, gap = self._lowest(place, committed), self._read[place].gap
+        stands = gap is not None and low <= gap.mark
+        times = gap.times if gap is not None and stands else 0
+        if going:
+            begun = self._begun(place, low, committed) if low < committed else None
+            return LowMark(low, times, begun)
+        if gap is None or not stands:
+            return LowMark(low)
+        return LowMark(min(max(low, gap.worn_to), committed), times + 1)
+
+    def _lowest(self, place: Place, committed: int) -> int:
+        """The lowest offset that is not finished."""
+        reading, hand, left = self._read[place], self._hand.get(place), self._left.get(place)
+        low = committed if reading.next is None else min(reading.next, committed)
         if hand:
-            first = next(iter(hand))
-            if first < least:
-                first = min((o for o in hand if o >= least), default=committed)
-            low = min(low, first)
+            low = min(low, next(iter(hand)))
         if left:
-            low = min(low, min((o for o in left if o >= least), default=committed))
-        if reading.given_up is not None:
-            low = min(low, max(reading.given_up, least))
-        times = 0 if gap is None or low != gap.mark else gap.times + (not going)
-        begun = self._begun(place, low, committed) if going and low < committed else None
-        return LowMark(low, times, begun)
+            low = min(low, *left)
+        return low if reading.given_up is None else min(low, reading.given_up)
 
     def _begun(self, place: Place, low: int, committed: int) -> int:
         """The lowest offset that may have been begun and is not finished."""
@@ -213,7 +216,9 @@ class Unfinished:
             if offset is None or told is None:
                 continue
             mark = self.mark(place, offset, going=going)
-            if mark != told if going else mark.offset > told.offset:
+            # What is worn is told once more where what stood at the mark has ended.
+            risen = mark.offset > told.offset or mark.times < told.times
+            if mark != told if going else risen:
                 found[place] = offset
         return found
 

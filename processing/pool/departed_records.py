@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 
-from feedback.contract.record import Record
+from feedback.contract.record import OFFSET, Record
 from processing.ipc.frames import Recall
 from processing.pool.actions import Action, Send
 from processing.pool.chunk import Chunk
@@ -16,8 +16,8 @@ class Departures:
     """What the main loop has to know of them."""
 
     def __init__(self) -> None:
-        self.places: Collection[tuple[str, int]] = frozenset()
-        """Topic and partition: what has not started of them is given up."""
+        self.places: Mapping[tuple[str, int], int] = {}
+        """(topic, partition) -> from which offset on what has not started is given up."""
         self.finished: list[Record] = []
         """Done since the loop asked last."""
         self.given_up: list[Record] = []
@@ -25,17 +25,18 @@ class Departures:
 
     def goes(self, record: Record) -> bool:
         """Whether a record leaves unless it has started."""
-        return record[:2] in self.places
+        first = self.places.get(record[:2])
+        return first is not None and record[OFFSET] >= first
 
     def done(self, records: Iterable[Record]) -> None:
         """Records are done, or answered for."""
         self.finished += records
 
     def let_go(
-        self, places: Collection[tuple[str, int]], workers: Iterable[Worker]
+        self, places: Mapping[tuple[str, int], int], workers: Iterable[Worker]
     ) -> list[Action]:
         """From now on these partitions leave, and no others; recalls what workers have of them."""
-        self.places = frozenset(places)
+        self.places = dict(places)
         if not places:
             return []
         return [Send(w.number, Recall()) for w in workers if self.has_started(w.chunks)]

@@ -6,7 +6,7 @@ Events in, actions out, with the time as an argument. The supervisor does what t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from feedback.contract.record import Record, is_due, kind_of, size_of
@@ -109,8 +109,11 @@ class Pool:
         self._forget(records)
         return records
 
-    def let_go(self, places: Collection[tuple[str, int]]) -> list[Action]:
-        """From now on gives up what has not started of these partitions, and of no others."""
+    def let_go(self, places: Mapping[tuple[str, int], int]) -> list[Action]:
+        """From now on gives up what has not started of these partitions, and of no others.
+
+        From which offset of each on.
+        """
         actions = self.departures.let_go(places, self.workers.values())
         self._forget(self.departures.give_up(self.lanes))
         return actions

@@ -9,7 +9,7 @@ from __future__ import annotations
 import selectors
 import signal
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -171,8 +171,8 @@ class Supervisor:
         """What is done or answered for, and what was given up, since it was asked last."""
         return self._pool.departures.take()
 
-    def let_go(self, places: Collection[tuple[str, int]]) -> None:
-        """From now on what has not started of these partitions is given up; none: no more."""
+    def let_go(self, places: Mapping[tuple[str, int], int]) -> None:
+        """As `Pool.let_go`; none: no more."""
         self._act(self._pool.let_go(places))
 
     @property

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from consumer.intake.events import Answered, Place, SendCommit
 from consumer.intake.offset_metadata import UnfinishedGap, gap_of, metadata_of
-from consumer.intake.unfinished import MOST_TIMES
 from feedback.contract.record import (
     OFFSET,
     PARTITION,
@@ -286,9 +285,9 @@ class World:
     def _worn_out(self, place: Place, offset: int) -> bool:
         if (place, offset) not in self.left_alone:
             gap = self._gap(place)
-            if gap is None or gap.times < MOST_TIMES or not gap.mark <= offset < gap.committed:
+            if gap is None or not gap.mark <= offset < gap.worn_to:
                 return False
-            self.left_alone |= {(place, o) for o in range(gap.mark, gap.committed)}
+            self.left_alone |= {(place, o) for o in range(gap.mark, gap.worn_to)}
         return True
 
     def _gap(self, place: Place) -> UnfinishedGap | None:

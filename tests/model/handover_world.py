@@ -9,7 +9,7 @@ said not to have been begun was not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from consumer.intake.events import Place
 from feedback.contract.record import (
@@ -90,7 +90,7 @@ class Instance(service_world.Instance):
         self.service.finished.update(key_of(r) for r in finished if not is_due(r))
         self.process.commit.marks.departed(finished, given_up)
 
-    def let_go(self, places: Sequence[Place]) -> None:
+    def let_go(self, places: Mapping[Place, int]) -> None:
         """As `LettingGo`: what has not started is given up, what has may end for a moment."""
         self.now, pool = self.service.now, self.pool
         self.act(pool.let_go(places))
@@ -102,7 +102,7 @@ class Instance(service_world.Instance):
                 if worker.number in self.workers:
                     self.work(worker)
         self.depart()
-        self.act(pool.let_go(()))
+        self.act(pool.let_go({}))
 
     # What was begun
 
@@ -155,10 +155,11 @@ class World(service_world.World):
         """Workers do."""
 
     def give_up(self, process: Process, places: Iterable[Place]) -> None:
-        self._instance(process).let_go(tuple(places))
+        self._instance(process).let_go(dict.fromkeys(places, 0))
 
     def lost(self, process: Process, places: Sequence[Place]) -> None:
-        self._instance(process).let_go(places)
+        marks = process.commit.marks
+        self._instance(process).let_go({place: marks.read_from(place) for place in places})
 
     def _instance(self, process: Process) -> Instance:
         instance = self.instances[process.number]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from feedback.contract.record import OFFSET, Record, record_size
@@ -67,12 +67,13 @@ class FakePool:
         self.finished, self.given_up = [], []
         return found
 
-    def let_go(self, places: Collection[tuple[str, int]]) -> None:
+    def let_go(self, places: Mapping[tuple[str, int], int]) -> None:
         """Nothing of it has started here until it is done."""
         self.let_go_of.append(tuple(places))
-        gone = [r for r in self.queue if r[:2] in places]
+        goes = [r[:2] in places and r[OFFSET] >= places[r[:2]] for r in self.queue]
+        gone = [r for r, leaves in zip(self.queue, goes, strict=True) if leaves]
         self.given_up += gone
-        self.queue = [r for r in self.queue if r[:2] not in places]
+        self.queue = [r for r, leaves in zip(self.queue, goes, strict=True) if not leaves]
         self.in_hand_bytes -= sum(map(record_size, gone))
 
     @property

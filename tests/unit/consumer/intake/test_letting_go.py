@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 import pytest
 
@@ -29,7 +29,7 @@ class SlowPool(FakePool):
         self._started = started
         self._places: tuple[tuple[str, int], ...] = ()
 
-    def let_go(self, places: Collection[tuple[str, int]]) -> None:
+    def let_go(self, places: Mapping[tuple[str, int], int]) -> None:
         self._places = tuple(places)
         self.let_go_of.append(self._places)
         self._give_up()

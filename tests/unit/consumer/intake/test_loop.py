@@ -20,9 +20,9 @@ from consumer.intake.events import (
 )
 from consumer.intake.flow_control import HOLD, SPARE, FlowControl
 from consumer.intake.loop import Loop
-from consumer.intake.offset_metadata import LowMark, UnfinishedGap
+from consumer.intake.offset_metadata import MOST_TIMES, LowMark, UnfinishedGap
 from consumer.intake.waits import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT
-from feedback.contract.record import is_read_again
+from feedback.contract.record import OFFSET, is_read_again
 from processing.logs import get_logger
 from processing.pool.backlog import Backlog as Held
 from tests.support.consumer_records import records
@@ -418,6 +418,20 @@ def test_what_is_let_go_is_given_up_and_the_last_commit_says_from_where_to_read(
     bench.arrive(8)
     bench.turns()
     assert len(bench.pool.submitted) == 3
+
+
+def test_of_a_partition_that_is_lost_what_nobody_will_read_is_run_here(bench: Bench) -> None:
+    """Six owners may have died over it, but this one lives."""
+    gap = {A: UnfinishedGap(5, 9, MOST_TIMES + 1, "1;dead-7;")}
+    bench.pool.per_step = 0
+    bench.kafka.events += [Revoked((A,), lost=True), Assigned((A,), gap)]
+    bench.arrive(5, 6, 7, 8, 9)
+    bench.turns(4)
+    assert bench.kafka.marks[-1] == {A: LowMark(7, MOST_TIMES + 2)}
+    bench.kafka.events += [Revoked((A,), lost=True)]
+    bench.turns(1)
+    assert [r[OFFSET] for r in bench.pool.queue] == [5, 6]
+    assert len(bench.kafka.commits) == 1, "nothing can be said of it"
 
 
 def test_what_nobody_could_say_where_to_begin_of_is_left_until_the_group_is_joined_anew(

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from consumer.intake.assignment import Run
 from consumer.intake.offset_metadata import (
+    MOST_TIMES,
     LowMark,
     UnfinishedGap,
     gap_of,
     metadata_of,
     token_of,
 )
-from consumer.intake.unfinished import MOST_TIMES, Unfinished
+from consumer.intake.unfinished import Unfinished
 from feedback.contract.record import OFFSET, Record, is_read_again, may_have_begun
 from tests.support.consumer_records import records
 
@@ -120,20 +121,66 @@ def test_a_gap_counts_how_often_it_is_read_as_long_as_its_mark_stands() -> None:
     assert reader.mark(8) == (6, 0)
 
 
-def test_what_ends_its_reader_again_and_again_is_told_no_more() -> None:
-    reader = Reader(UnfinishedGap(5, 8, MOST_TIMES))
-    assert reader.mark(8) == (8, 0)
-    reader.read(5, 6, 9)
-    assert reader.mark(10) == (9, 0)
+def test_what_ends_its_readers_again_and_again_is_told_no_more() -> None:
+    reader = Reader(UnfinishedGap(5, 80, MOST_TIMES + 2))
+    assert reader.mark(80) == (9, MOST_TIMES + 3)
+    reader.read(*range(5, 80))
+    assert reader.mark(80) == (9, MOST_TIMES + 3)
     # But for a reader that lets it go in peace.
-    assert reader.mark(10, going=True) == (5, MOST_TIMES)
+    assert reader.mark(80, going=True) == (5, MOST_TIMES + 2)
 
 
-def test_who_reads_a_gap_for_the_last_time_hands_over_in_peace_what_he_has_not_read() -> None:
+def test_once_the_first_of_a_gap_has_ended_all_that_is_left_of_it_is_told_again() -> None:
+    reader = Reader(UnfinishedGap(5, 80, MOST_TIMES + 2))
+    reader.unfinished.told(A, 80, reader.unfinished.mark(A, 80))
+    reader.read(*range(5, 80))
+    assert reader.unfinished.risen() == {}
+    reader.unfinished.finished(records(A, [5]))
+    assert reader.unfinished.risen() == {A: 80}, "although it is lower than what was told"
+    assert reader.mark(80) == (6, 0)
+    reader.unfinished.told(A, 80, reader.unfinished.mark(A, 80))
+    assert reader.unfinished.risen() == {}
+
+
+@pytest.mark.parametrize("times", [MOST_TIMES + 3, 10**18])
+def test_no_more_than_the_gap_is_given_up(times: int) -> None:
+    reader = Reader(UnfinishedGap(5, 8, times))
+    assert reader.mark(8) == (8, times + 1)
+    reader.read(5, 6, 9)
+    assert reader.mark(10) == (8, times + 1)
+
+
+@pytest.mark.parametrize("killer", [0, 1, 40, 99])
+def test_what_ends_every_reader_takes_little_with_it(killer: int) -> None:
+    """Each owner reads, commits new records besides, and dies before anything has an end."""
+    mark, times, committed, owners = 0, 0, 100, 0
+    while mark <= killer:
+        owners += 1
+        assert owners < 20, "it goes on for ever"
+        reader = Reader(UnfinishedGap(mark, committed, times))
+        committed += 10
+        mark, times = reader.mark(committed)
+    assert owners > MOST_TIMES
+    assert mark <= 2 * killer + 1
+    # Whoever comes next lives.
+    reader = Reader(UnfinishedGap(mark, committed, times))
+    reader.unfinished.finished(reader.read(*range(mark, committed)))
+    assert reader.mark(committed) == (committed, 0)
+
+
+def test_what_no_mark_tells_is_known() -> None:
+    reader = Reader(UnfinishedGap(5, 80, MOST_TIMES + 2))
+    assert reader.unfinished.worn_to(A) == 9
+    assert reader.unfinished.worn_to(("t", 1)) == 0
+    reader.assign()
+    assert reader.unfinished.worn_to(A) == 0
+
+
+def test_who_reads_a_gap_once_too_often_hands_over_in_peace_what_he_has_not_read() -> None:
     reader = Reader(UnfinishedGap(5, 8, MOST_TIMES))
     assert reader.mark(8, going=True) == (5, MOST_TIMES), "the first of it is being committed"
     reader.read(5)
-    assert reader.mark(8) == (8, 0), "nor is the rest told, once a part was read"
+    assert reader.mark(8) == (6, MOST_TIMES + 1)
     reader.unfinished.finished(records(A, [5]))
     assert reader.mark(8, going=True) == (6, 0)
 

@@ -212,11 +212,14 @@ class JournalWriter:
             cursor.execute(self._text("claim_external_again"), {**fields, **_guard(was)})
         return cursor.rowcount == 1
 
-    def finish_claim(self, cursor: psycopg.Cursor[Any], row: RequestRow, token: str) -> None:
-        """Writes the final row of a claim. Raises Overtaken where the token is not the row's."""
+    def finish_claim(self, cursor: psycopg.Cursor[Any], row: RequestRow, token: str) -> int:
+        """Writes the final row of a claim; its run. Raises Overtaken where the token is another."""
         cursor.execute(self._text("finish_external"), {**_fields(row), "token": token})
-        if cursor.rowcount != 1:
+        found = cursor.fetchone()
+        if found is None:
             raise Overtaken(row.id)
+        run: int = found[0]
+        return run
 
 
 def place_text(record: Record) -> str:

@@ -8,20 +8,25 @@ worker.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import psycopg
 
-from feedback.backoff import Backoff
-from feedback.contract.states import RETRY, State
+from feedback.contract.states import State
 from feedback.journal.database_errors import Overtaken, is_lock_race, is_race
 from feedback.status.status import StatusWrite
-from processing.handlers.outcomes import Outcome, Retry, describe, outcome_of, safe_text
+from processing.handlers.outcomes import Outcome, describe, safe_text
 from processing.logs import BoundLogger
+from processing.worker.bad_luck import (
+    REDO,
+    ConnectionLostEachTime,
+    failed_by,
+    held_up,
+    pause_after,
+)
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.effect_transaction import ENDED, Broken, Struck
 from processing.worker.outages import LOSSES, Outages
@@ -30,21 +35,8 @@ from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
 from processing.worker.transaction import Transaction
 
-REDO = 10
-"""Tries of a chunk that loses a race, before it is halved, and of one request, before it waits."""
 LOSSES_TOGETHER = 3
 """Connections that requests may lose together, before they are halved to find who breaks them."""
-AGAIN_AFTER, AGAIN_AT_MOST = 2.0, 300.0
-"""Seconds that a request waits whose locks others hold all the time: doubling from run to run."""
-
-
-class ConnectionLostEachTime(psycopg.OperationalError):
-    """What a request fails with under which the connection broke again and again."""
-
-    def __init__(self, times: int, error: psycopg.Error) -> None:
-        self.reason = f"the database connection was lost {times} times in a row while it was tried"
-        super().__init__(f"{self.reason}, though the database can be reached: {error}")
-        self.__cause__ = error
 
 
 @dataclass(slots=True)
@@ -75,7 +67,6 @@ class Bisection:
         self._schema = schema
         self._publish = publish
         self._log = log
-        self._patience = Backoff(0.01, 1.0, random.random)
 
     def recover(
         self, error: BaseException, tasks: list[Task], chunk: ChunkRun, apart: list[Task]
@@ -100,10 +91,7 @@ class Bisection:
         if len(tasks) > 1:
             self._halves(tasks, chunk, apart)
         elif tasks and tasks[0].index not in chunk.decided:
-            outcome = outcome_of(error)
-            if isinstance(error, ConnectionLostEachTime):
-                outcome = replace(outcome, reason=error.reason)
-            self._decide(tasks[0], outcome, chunk, apart)
+            self._decide(tasks[0], failed_by(error), chunk, apart)
         elif tasks:
             self._leave_unwritten(tasks[0], error, chunk)
 
@@ -215,7 +203,7 @@ class Bisection:
             self._transact(tasks[:middle], chunk, apart)
             return tasks[middle:]
         chunk.clear()
-        time.sleep(self._patience.after(REDO - luck.tries))
+        time.sleep(pause_after(REDO - luck.tries))
         return tasks
 
     def _give_way(
@@ -228,11 +216,7 @@ class Bisection:
         elif tasks and (tasks[0].index in chunk.decided or isinstance(error, Overtaken)):
             chunk.give_back(tasks)
         elif tasks:
-            pause = Backoff(AGAIN_AFTER, AGAIN_AT_MOST, random.random).after(tasks[0].run)
-            why = f"other transactions hold what it needs: {safe_text(error)}"
-            retry = Retry(after=pause, reason=why, counts=False)
-            outcome = Outcome(State.FAILED, RETRY, safe_text(why), describe(error), retry)
-            self._decide(tasks[0], outcome, chunk, apart)
+            self._decide(tasks[0], held_up(error, tasks[0].run), chunk, apart)
 
     def _after_broken(
         self, broken: Broken, chunk: ChunkRun, apart: list[Task]

@@ -72,6 +72,8 @@ class ChunkRun:
         """Indices whose outcome stands, whatever their handler would do: it is only written."""
         self.excused: set[int] = set()
         """Indices whose failure is their own, though it looked like the database's."""
+        self.claims_in_vain: Counter[int] = Counter()
+        """Index -> how often it could not be claimed, for no fault of its own."""
         self.lane_of: Callable[[Task], Hashable] = _no_lane
         """What of a request may not be reordered; None where that is nothing."""
         self._left: set[Hashable] = set()

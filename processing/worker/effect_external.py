@@ -12,13 +12,11 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import psycopg
 
-from feedback.backoff import Backoff
 from feedback.contract.states import EXPIRED, HANDLER_ERROR, OK, State
-from feedback.journal.database_errors import Overtaken, is_lock_race, is_stale_plan, outage_of
+from feedback.journal.database_errors import Overtaken, is_lock_race, is_stale_plan
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
@@ -30,10 +28,9 @@ from processing.handlers.outcomes import (
     Unknown,
     describe,
     outcome_of,
-    safe_text,
 )
-from processing.handlers.stopping import STOPPING
 from processing.logs import BoundLogger
+from processing.worker.bad_luck import REDO, out_of_luck, pause_after
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import has_expired
@@ -52,14 +49,7 @@ from processing.worker.retry_decision import conclude
 from processing.worker.session import Session
 from processing.worker.task import Task
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-"""Seconds between two tries to write what a call came to."""
-HASTE = 1.0
-"""Seconds in which that is tried by a process that may be killed soon."""
-
 _TOO_LATE = "its call did not happen, and it has expired since"
-
-T = TypeVar("T")
 
 
 class EffectExternal:
@@ -166,7 +156,7 @@ class EffectExternal:
     # Before the handler
 
     def _claim(self, task: Task, chunk: ChunkRun) -> bool:
-        """Claims it; False where it has to be looked up again."""
+        """Claims it; False where it has to be looked up again, or its end is to be written."""
         task.started = None
         task.end(Outcome(State.RUNNING, OK))
         task.used = task.used_before
@@ -177,20 +167,34 @@ class EffectExternal:
             cursor = self._session.cursor()
             claimed = self._rows.claim(cursor, row, task.stored, chunk.token, self._lease)
         except psycopg.Error as error:
-            if not self._session.lost and not self._outages.survive(error):
-                if not is_lock_race(error):
-                    task.end(outcome_of(error))  # the journal does not take it: that is written
-                    chunk.decided.add(task.index)
-                return False
-            return self._found_claimed(task, chunk)
+            if self._session.lost or self._outages.survive(error):
+                return self._found_claimed(task, chunk) or self._in_vain(task, error, chunk)
+            if is_lock_race(error):
+                return self._in_vain(task, error, chunk)
+            return self._end_unclaimed(task, outcome_of(error), chunk)  # no row takes it
         self._outages.committed()
         # Where the answer to an earlier try was lost, that one may have landed after the look-up.
         return claimed or self._found_claimed(task, chunk)
 
+    def _in_vain(self, task: Task, error: psycopg.Error, chunk: ChunkRun) -> bool:
+        """No claim was made, for no fault of the request's: it is looked up again, a few times."""
+        chunk.claims_in_vain[task.index] += 1
+        tries = chunk.claims_in_vain[task.index]
+        if tries >= REDO:
+            return self._end_unclaimed(task, out_of_luck(error, tries, task.run), chunk)
+        time.sleep(pause_after(tries))
+        return False
+
+    def _end_unclaimed(self, task: Task, outcome: Outcome, chunk: ChunkRun) -> bool:
+        """Nothing was started, and this is to be written."""
+        task.end(outcome)
+        chunk.decided.add(task.index)
+        return False
+
     def _found_claimed(self, task: Task, chunk: ChunkRun) -> bool:
         """Whether a claim landed whose answer was lost."""
         try:
-            stored = self._insist(lambda: self._look_up(task))
+            stored = self._outages.outlast(lambda: self._look_up(task), self._lease)
         except DatabaseAway:
             chunk.leave_unclear([task])
             raise
@@ -206,7 +210,7 @@ class EffectExternal:
         session = self._session
         task.started = time.time()  # from here on it is claimed: nobody says that it failed
         if handler.wants_tx:
-            self._insist(session.begin)
+            self._outages.outlast(session.begin, self._lease)
         self._calls.one(task, handler)
         chunk.clear()
         if handler.wants_tx and self._written_together(task, chunk):
@@ -234,7 +238,7 @@ class EffectExternal:
             session.rollback()
             if isinstance(error, Overtaken) or session.lost:
                 # Its row says what became of it, where its COMMIT may have landed as well.
-                stored = self._insist(lambda: self._look_up(task))
+                stored = self._outages.outlast(lambda: self._look_up(task), self._lease)
                 if stored is not None and stored.state != State.RUNNING:
                     self._tell_stored(task, stored)
                     return True
@@ -246,7 +250,7 @@ class EffectExternal:
         """Writes what a call came to, as long as anybody may wait for it. Raises DatabaseAway."""
         for _ in range(2):
             try:
-                self._insist(lambda: self._write_once(task, token, chunk))
+                self._outages.outlast(lambda: self._write_once(task, token, chunk), self._lease)
                 return
             except psycopg.Error as error:
                 # The journal does not take it: then that is what there is to say.
@@ -254,35 +258,6 @@ class EffectExternal:
                 task.end(outcome_of(error, "external"))
         self._log.error("the end of a call could not be journaled: its claim runs out",
                         request_id=task.envelope.id, type=task.envelope.type)  # fmt: skip
-
-    def _insist(self, work: Callable[[], T]) -> T:
-        """Does what may be done twice until it is done, as long as a lease holds.
-
-        Raises DatabaseAway at the end of that, and what is about the work itself.
-        """
-        begun = time.monotonic()
-        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, random.random)
-        while True:
-            try:
-                self._outages.connect()
-                done = work()
-            except (DatabaseAway, psycopg.Error) as error:
-                lost = self._session.lost
-                self._session.rollback()
-                if not (
-                    isinstance(error, DatabaseAway | psycopg.errors.QueryCanceled)
-                    or is_lock_race(error)
-                    or outage_of(error, connected=not lost) is not None
-                ):
-                    raise
-                patience = min(self._lease, HASTE) if STOPPING.is_set() else self._lease
-                if time.monotonic() - begun > patience:
-                    raise DatabaseAway(safe_text(error)) from error
-                self._log.warning("the database is waited for", error=safe_text(error))
-            else:
-                self._outages.committed()
-                return done
-            time.sleep(pauses.next())
 
     def _write_once(self, task: Task, token: str, chunk: ChunkRun) -> None:
         """The final row in a transaction of its own; what the row says where it is not the claim's.
@@ -297,7 +272,9 @@ class EffectExternal:
             session.rollback()
             stored = self._look_up(task)
             final = final_of(task).state
-            if stored is None or (stored.run, stored.state) != (task.run, final):
+            # One more where it was in doubt meanwhile.
+            runs = (task.run, task.run + 1)
+            if stored is None or stored.state != final or stored.run not in runs:
                 self._log.error("the claim was taken away meanwhile", request_id=task.envelope.id)
             if stored is not None:
                 self._tell_stored(task, stored)
@@ -307,7 +284,7 @@ class EffectExternal:
         now, cursor = datetime.now(UTC), self._session.cursor()
         conclude(task, now, random.random)
         row = row_of(task, now)
-        self._rows.finish_claim(cursor, row, token)
+        row.run = self._rows.finish_claim(cursor, row, token)
         self._rows.add_attempts(cursor, attempts_of(task, now))
         self._results.add(cursor, [task])
         writes = write_follow_ups(self._rows, cursor, [task], now, chunk)

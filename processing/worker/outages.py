@@ -13,8 +13,9 @@ from typing import TypeVar
 import psycopg
 
 from feedback.backoff import Backoff
-from feedback.journal.database_errors import Outage, is_stale_plan, outage_of
+from feedback.journal.database_errors import Outage, is_lock_race, is_stale_plan, outage_of
 from processing.handlers.outcomes import safe_text
+from processing.handlers.stopping import STOPPING
 from processing.logs import BoundLogger
 from processing.worker.session import Session
 
@@ -22,6 +23,10 @@ LOSSES = 10
 """Connections that may be lost one after the other, before the server is asked for writes."""
 PATIENCE = 1.0
 """Seconds in which a connection is tried for again."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+"""Seconds between two tries of what is to outlast an outage."""
+HASTE = 1.0
+"""Seconds in which that is tried by a process that may be killed soon."""
 
 T = TypeVar("T")
 
@@ -114,3 +119,32 @@ class Outages:
             except psycopg.Error as error:
                 if not self.survive(error):
                     raise
+
+    def outlast(self, work: Callable[[], T], patience: float) -> T:
+        """Does what may be done twice until it is done, whatever the database does meanwhile.
+
+        Raises DatabaseAway after `patience` seconds, and what is about the work itself.
+        """
+        begun = time.monotonic()
+        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, random.random)
+        while True:
+            try:
+                self.connect()
+                done = work()
+            except (DatabaseAway, psycopg.Error) as error:
+                lost = self._session.lost
+                self._session.rollback()
+                if not (
+                    isinstance(error, DatabaseAway | psycopg.errors.QueryCanceled)
+                    or is_lock_race(error)
+                    or outage_of(error, connected=not lost) is not None
+                ):
+                    raise
+                longest = min(patience, HASTE) if STOPPING.is_set() else patience
+                if time.monotonic() - begun > longest:
+                    raise DatabaseAway(safe_text(error)) from error
+                self._log.warning("the database is waited for", error=safe_text(error))
+            else:
+                self.committed()
+                return done
+            time.sleep(pauses.next())

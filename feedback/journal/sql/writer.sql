@@ -134,14 +134,16 @@ WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
   AND token IS NOT DISTINCT FROM %(was_token)s
 
 -- name: finish_external
--- A row that waits has a token while it is claimed, and only then.
+-- A row that waits has a token while it is claimed, and only then. What was told to be in doubt and
+-- goes on all the same is told so under a higher run number, as a lower rank of one run is not taken.
 UPDATE {schema}.requests
-SET state = %(state)s, code = %(code)s, result = %(result)s, error = %(error)s,
+SET run = run + (state = 'in_doubt' AND %(state)s IN ('waiting', 'failed'))::int, state = %(state)s, code = %(code)s, result = %(result)s, error = %(error)s,
     reason = %(reason)s, payload = %(payload)s, headers = %(headers)s, crashes = %(crashes)s,
     finished_at = %(finished_at)s, lease_until = NULL, attempt = %(attempt)s, used = %(used)s,
     not_before = %(not_before)s, due_at = %(due_at)s,
     token = CASE %(state)s WHEN 'waiting' THEN NULL ELSE token END
 WHERE id = %(id)s AND token = %(token)s AND state IN ('running', 'in_doubt')
+RETURNING run
 
 -- name: probe_write
 -- Always rolled back. A place of its own, so that two who probe do not wait for each other.

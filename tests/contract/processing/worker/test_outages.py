@@ -10,10 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from feedback.backoff import Backoff
+from feedback.journal.housekeeping import in_doubt_statuses, sweep_expired_claims
 from feedback.journal.migrations import migrate
-from processing import App, Request
+from processing import App, Request, Retry
 from processing.handlers.stopping import STOPPING
 from processing.ipc.frames import Suspect
+from processing.worker import bad_luck
 from stack import Stack
 from tests.support.executor import Bench
 from tests.support.own_database import OwnDatabase
@@ -278,6 +281,26 @@ def test_an_end_that_comes_late_survives_a_connection_that_ended_meanwhile(
     assert (report.database_up, entered) == (True, {"c": 1})
 
 
+def test_a_retry_that_comes_after_the_sweep_replaces_what_that_told(
+    bench: Bench, hooks: dict[str, Hook]
+) -> None:
+    """Its lease ran out while the call went on: who polls its status sees that it waits."""
+
+    def late() -> None:
+        bench.query(f"UPDATE {bench.schema}.requests SET lease_until = now() - interval '1 s'")
+        with psycopg.connect(bench.url, autocommit=True) as connection:
+            swept = sweep_expired_claims(connection, schema=bench.schema)
+        bench.publish(in_doubt_statuses(swept, 60))
+        raise Retry(after=60)
+
+    hooks["c"] = late
+    bench.run(bench.record("c", "charge", {}))
+    doubt, waits = bench.statuses[-2:]
+    assert (doubt["state"], waits["state"]) == ("in_doubt", "waiting")
+    assert waits["v"] > doubt["v"], "the later one stands"
+    assert bench.query(f"SELECT state, run FROM {bench.schema}.requests") == [("waiting", 2)]
+
+
 def test_a_claim_that_somebody_locks_out_is_made_later(
     bench: Bench, hooks: dict[str, Hook], entered: Counter[str]
 ) -> None:
@@ -293,6 +316,60 @@ def test_a_claim_that_somebody_locks_out_is_made_later(
         bench.run(bench.record("c", "charge", {}))
         letting_go.join()
     assert (bench.rows(), entered) == ({"c": ("done", "ok")}, {"c": 2})
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses between tries."""
+    monkeypatch.setattr(bad_luck, "BETWEEN_TRIES", Backoff(0.0, 0.0))
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_claim_that_stays_locked_out_is_given_up_and_never_runs(
+    bench: Bench, entered: Counter[str]
+) -> None:
+    """A row that somebody looks at, and an id that somebody is about to write."""
+    bench.executor.close()
+    bench.executor = bench.another(bench.url, lock_timeout=0.02)
+    bench.run(bench.record("old", "charge", {}))
+    bench.query(f"UPDATE {bench.schema}.requests SET state = 'failed', run = run + 1")
+    with psycopg.connect(bench.url) as somebody:
+        somebody.execute(f"SELECT FROM {bench.schema}.requests FOR UPDATE".encode())
+        somebody.execute(
+            f"INSERT INTO {bench.schema}.requests (id, type, state, code, attempt, run, crashes,"
+            " topic, partition, kafka_offset, produced_at, effect)"
+            " VALUES ('new', 'charge', 'done', 'ok', 1, 1, 0, 't', 0, 0, now(), 'external')"
+        )
+        report = bench.run(bench.record("old", "charge", {}), bench.record("new", "charge", {}))
+        somebody.rollback()
+    assert (report.returned, report.database_up, entered) == ([0, 1], True, {"old": 1})
+    bench.run(bench.record("old", "charge", {}), bench.record("new", "charge", {}))
+    assert bench.rows() == {"old": ("done", "ok"), "new": ("done", "ok")}
+    assert entered == {"old": 2, "new": 1}
+
+
+@pytest.mark.parametrize(
+    "meets, end",
+    [
+        ("RAISE EXCEPTION 'locked' USING ERRCODE = 'lock_not_available'", ("waiting", "retry")),
+        ("PERFORM pg_terminate_backend(pg_backend_pid())", ("failed", "handler_error")),
+    ],
+)
+@pytest.mark.usefixtures("hasty")
+def test_a_claim_that_is_never_made_ends_as_other_runs_do(
+    bench: Bench, entered: Counter[str], meets: str, end: tuple[str, str]
+) -> None:
+    bench.query(
+        f"CREATE FUNCTION {bench.schema}.meet() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$ BEGIN IF NEW.state = 'running' THEN {meets}; END IF; RETURN NEW; END $$"
+    )
+    bench.query(
+        f"CREATE TRIGGER meet BEFORE INSERT ON {bench.schema}.requests FOR EACH ROW"
+        f" EXECUTE FUNCTION {bench.schema}.meet()"
+    )
+    report = bench.run(bench.record("c", "charge", {}))
+    assert (bench.rows(), bench.state("c"), entered) == ({"c": end}, end, {})
+    assert (report.returned, report.unclear, report.database_up) == ([], [], True)
 
 
 def test_a_claim_whose_answer_was_lost_is_found_and_run(

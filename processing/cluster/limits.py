@@ -7,9 +7,11 @@ ones never undo each other: `workers`, `workers_total`, and for each type `total
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, Literal, NamedTuple
 
 import redis
@@ -23,10 +25,34 @@ MOST_WORKERS: Final = 1024
 """As the configuration has it."""
 
 REVISION: Final = "revision"
-"""A field that limits nothing and that stays: without it, Redis has lost its data."""
-_RESTORE: Final = (
-    "if redis.call('exists', KEYS[1]) == 0 then redis.call('hset', KEYS[1], unpack(ARGV)) end"
-)
+"""A field that limits nothing and that stays: it begins with a number of the hash's own, and grows
+with each change. Without it, with another beginning or below what it was, Redis has lost data."""
+_AGES: Final = 1_000_000
+"""Changes of one hash for which there is room behind the number that it began with."""
+_GONE: Final = "none"
+"""What a figure says that was taken away from a hash which had just been made: perhaps Redis has
+lost its data, and an instance is about to put back what it had."""
+_CHANGE: Final = f"""\
+local fresh = redis.call('exists', KEYS[1]) == 0
+for i = 2, #ARGV, 2 do
+  if fresh or ARGV[i + 1] ~= '{_GONE}' then
+    redis.call('hset', KEYS[1], ARGV[i], ARGV[i + 1])
+  else
+    redis.call('hdel', KEYS[1], ARGV[i])
+  end
+end
+if fresh then redis.call('hset', KEYS[1], '{REVISION}', ARGV[1]) end
+redis.call('hincrby', KEYS[1], '{REVISION}', 1)
+"""
+_RESTORE: Final = f"""\
+local held, ages = tonumber(ARGV[1]), tonumber(ARGV[2])
+local found = tonumber(redis.call('hget', KEYS[1], '{REVISION}') or '0') or 0
+if found >= held and math.floor(found / ages) == math.floor(held / ages) then return 0 end
+local put = 0
+for i = 3, #ARGV, 2 do put = put + redis.call('hsetnx', KEYS[1], ARGV[i], ARGV[i + 1]) end
+if put > 0 or found == 0 then redis.call('hset', KEYS[1], '{REVISION}', ARGV[1]) end
+return put
+"""
 
 Figure = Literal["workers", "workers_total", "total", "instance", "paused"]
 _OF_ALL: Final = ("workers", "workers_total")
@@ -72,11 +98,16 @@ class ClusterLimits:
     """Worker processes of all instances together, shared out."""
     types: Mapping[str, TypeLimit] = field(default_factory=dict)
     revision: int = field(default=0, compare=False)
-    """How often they were changed; 0: they never were, or what Redis held of them is lost."""
+    """Grows with each change; 0: there was none, or what Redis held of them is lost."""
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
     """As they stand in the hash."""
     unread: tuple[str, ...] = ()
     """Unreadable fields, which limit nothing."""
+
+    def lacks(self, held: ClusterLimits) -> bool:
+        """Whether Redis has lost what it `held` before: nobody takes all away without a trace."""
+        of_the_same = self.revision // _AGES == held.revision // _AGES
+        return held.revision > 0 and (self.revision < held.revision or not of_the_same)
 
 
 class RedisLimitsStore:
@@ -95,21 +126,23 @@ class RedisLimitsStore:
     def change(self, changes: Changes) -> None:
         """Sets and takes away, all or nothing. Raises InvalidLimit, StoreUnavailable."""
         check(changes)
-        given: dict[Any, Any] = {s.field: str(n) for s, n in changes.items() if n is not None}
-        gone = [s.field for s, n in changes.items() if n is None]
-        with _explained(), self._client.pipeline(transaction=True) as pipeline:
-            if given:
-                pipeline.hset(self._key, mapping=given)
-            if gone:
-                pipeline.hdel(self._key, *gone)
-            pipeline.hincrby(self._key, REVISION, 1)  # so that it is there, whatever was taken away
-            pipeline.execute()
+        first = (secrets.randbelow(2**31) + 1) * _AGES
+        flat = [(s.field, _GONE if n is None else str(n)) for s, n in changes.items()]
+        self._eval(_CHANGE, first, *chain.from_iterable(flat))
 
-    def restore(self, lost: ClusterLimits) -> None:
-        """Puts back what stood there, where nothing stands now. Raises StoreUnavailable."""
-        flat = [text for pair in lost.fields.items() for text in pair]
+    def restore(self, lost: ClusterLimits) -> bool:
+        """Puts back what was lost; what was set since stays. Whether there was anything to put.
+
+        Where others have put it back already there is not. Raises StoreUnavailable.
+        """
+        flat = chain.from_iterable(
+            (name, text) for name, text in lost.fields.items() if name != REVISION
+        )
+        return bool(self._eval(_RESTORE, lost.revision, _AGES, *flat))
+
+    def _eval(self, script: str, *arguments: Any) -> Any:
         with _explained():
-            self._client.eval(_RESTORE, 1, self._key, *flat)
+            return self._client.eval(script, 1, self._key, *arguments)
 
 
 def check(changes: Changes) -> None:
@@ -159,6 +192,8 @@ def parse(fields: Iterable[tuple[str, str]]) -> ClusterLimits:
             continue
         figure, colon, kind = name.partition(":")
         setting = Setting(figure, kind if colon else None)  # type: ignore[arg-type]
+        if value == _GONE:
+            continue
         try:
             number = int(value)
             check({setting: number})

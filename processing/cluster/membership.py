@@ -79,10 +79,9 @@ class Membership:
 
     def _read_limits(self) -> ClusterLimits:
         limits = self._limits.read()
-        if not limits.fields and self._held is not None and self._held.revision:
-            # Nobody takes all of them away without a trace: Redis has lost its data.
-            self._limits.restore(self._held)
-            self.restored_at = datetime.now(UTC)
+        if self._held is not None and limits.lacks(self._held):
+            if self._limits.restore(self._held):
+                self.restored_at = datetime.now(UTC)
             limits = self._limits.read()
         self._held = limits
         return limits

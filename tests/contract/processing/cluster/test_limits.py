@@ -124,6 +124,39 @@ def test_two_who_set_at_once_lose_nothing(part: Part) -> None:
     assert part.store.read().types == {"a": TypeLimit(total=50), "b": TypeLimit(total=50)}
 
 
+def test_what_redis_has_lost_is_put_back_beside_what_was_set_since(
+    part: Part, stack: Stack, prefix: str
+) -> None:
+    """Also where the first thing after the loss is an operator's change."""
+    a, b, c = (Setting("total", kind) for kind in "abc")
+    part.store.change({a: 8, b: 7, c: 6, Setting("paused", "d"): 1})
+    held = part.store.read()
+    with redis.Redis.from_url(stack.redis) as client:
+        client.delete(f"{prefix}:limits")
+    part.store.change({a: 1, b: None})
+    between = part.store.read()
+    assert between.types == {"a": TypeLimit(total=1)}
+    assert between.unread == ()
+
+    # Two instances have seen the loss; one that was just started has not.
+    assert between.lacks(held)
+    assert [part.store.restore(held), part.other.restore(held)] == [True, False]
+    assert part.other.restore(between) is False
+    restored = part.store.read()
+    assert restored.types == {
+        "a": TypeLimit(total=1), "c": TypeLimit(total=6), "d": TypeLimit(paused=True)
+    }  # fmt: skip
+    assert not restored.lacks(held)
+
+    # From now on what is taken away is, as ever.
+    part.store.change({c: None, b: 5, Setting("paused", "d"): None})
+    part.store.change({a: None, b: None})
+    emptied = part.store.read()
+    assert emptied == ClusterLimits()
+    assert not emptied.lacks(restored)
+    assert part.store.restore(restored) is False
+
+
 def test_away_is_said() -> None:
     with connect("redis://127.0.0.1:1/0") as client:
         store = RedisLimitsStore(client, "p")

@@ -13,7 +13,7 @@ import redis
 
 from feedback.contract.record import claim_of
 from processing.cluster.instances import instances
-from processing.cluster.limits import RedisLimitsStore, Setting
+from processing.cluster.limits import RedisLimitsStore, Setting, TypeLimit
 from processing.ipc.frames import (
     Alive,
     Counts,
@@ -292,7 +292,17 @@ def test_limits_that_redis_has_lost_are_put_back(
             store.change({Setting("total", "a"): None, Setting("paused", "b"): None})
             eventually(lambda: len(maintenance.received(LimitsFound)) == 2)
             assert (store.read().types, store.read().workers) == ({}, None)
+
+            # What an operator sets before any instance has seen the loss does not hide it.
+            store.change({Setting("total", "a"): 5})
+            eventually(lambda: len(maintenance.received(LimitsFound)) == 3)
+            maintenance.child.signal(signal.SIGSTOP)
+            client.flushall()
+            store.change({Setting("instance", "b"): 2})
+            maintenance.child.signal(signal.SIGCONT)
+            both = {"a": TypeLimit(total=5), "b": TypeLimit(instance=2)}
+            eventually(lambda: store.read().types == both)
     finally:
         valkey.stop()
     assert maintenance.stop() == 0
-    assert capfd.readouterr().err.count("limits were gone from Redis") == 1
+    assert capfd.readouterr().err.count("limits were gone from Redis") == 2

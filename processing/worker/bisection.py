@@ -28,12 +28,12 @@ from processing.worker.bad_luck import (
     pause_after,
 )
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.effect_transaction import ENDED, Broken, Struck
 from processing.worker.outages import LOSSES, Outages
 from processing.worker.records import failure_without_row, stored_status
 from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
 from processing.worker.transaction import Transaction
+from processing.worker.transaction_ends import ENDED, Broken, Struck
 
 LOSSES_TOGETHER = 3
 """Connections that requests may lose together, before they are halved to find who breaks them."""

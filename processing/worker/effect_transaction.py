@@ -3,7 +3,8 @@
 A savepoint per request would cost a third of the throughput, none at all would let one exception
 undo the whole chunk. So requests run in segments; where one fails the segment is undone and run
 again with a savepoint for each request, and the transaction ends after it, which bounds the number
-of its subtransactions.
+of its subtransactions. Types that set savepoints themselves have one for each request, where none
+that another request left can be met.
 """
 
 from __future__ import annotations
@@ -13,51 +14,13 @@ from collections.abc import Sequence
 
 import psycopg
 
-from feedback.contract.states import TRANSACTION_ENDED, State
 from feedback.journal.database_errors import is_lock_race, is_stale_plan, outage_of
-from processing.handlers.outcomes import Outcome, outcome_of
+from processing.handlers.outcomes import outcome_of
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.session import Session, TransactionEnded
 from processing.worker.task import Task
-
-ENDED = Outcome(
-    State.FAILED,
-    TRANSACTION_ENDED,
-    reason="the handler ended the transaction that it shares with other requests",
-)
-
-
-class Broken(Exception):
-    """The transaction is gone; it went while one of these requests ran."""
-
-    def __init__(
-        self,
-        culprits: Sequence[Task],
-        xid: int,
-        *,
-        known: bool = False,
-        lost: psycopg.Error | None = None,
-        before: Sequence[Task] = (),
-    ) -> None:
-        super().__init__(culprits[0].envelope.id)
-        self.culprits = list(culprits)
-        self.xid = xid
-        self.known = known
-        """All of the culprits ended it; otherwise nobody knows which one did."""
-        self.lost = lost
-        """Set where the connection broke while they ran: perhaps none of them ended anything."""
-        self.before = list(before)
-        """What ran in the same transaction before any culprit did."""
-
-
-class Struck(Exception):
-    """A handler failed because of the database, or of another transaction: it is done again."""
-
-    def __init__(self, tasks: Sequence[Task], error: psycopg.Error) -> None:
-        super().__init__(tasks[0].envelope.id)
-        self.tasks = list(tasks)
-        self.error = error
+from processing.worker.transaction_ends import Broken, Struck
 
 
 class EffectTransaction:
@@ -69,6 +32,8 @@ class EffectTransaction:
         self._size = size
         self._sizes: dict[str, int] = {}
         """Segment size of types that failed lately."""
+        self._apart: set[str] = set()
+        """Types that handle savepoints by hand, or leave some: they share no segment."""
 
     def run(
         self, tasks: Sequence[Task], chunk: ChunkRun
@@ -100,11 +65,12 @@ class EffectTransaction:
         first = tasks[position]
         if first.handler is not None and first.handler.batch:
             return tasks[position:]  # a batch is one segment; it never shares its list
-        size = min(
-            self._sizes.get(t.envelope.type, self._size)
-            for t in tasks[position : position + self._size]
-        )
-        return tasks[position : position + size]
+        window = tasks[position : position + self._size]
+        size = min(self._sizes.get(t.envelope.type, self._size) for t in window)
+        if self._apart:
+            places = (n for n, t in enumerate(window) if t.envelope.type in self._apart)
+            size = min(size, max(1, next(places, size)))
+        return window[:size]
 
     def _run_segment(
         self, segment: Sequence[Task], chunk: ChunkRun, ran: list[Task], recalled: list[Task],
@@ -168,7 +134,8 @@ class EffectTransaction:
                 continue
             self._check([task], xid, one_call=True, before=done)
             self._blame([task], chunk)
-            if task.outcome is not DONE or not self._session.in_transaction:
+            meddled = self._meddled(task) and len(segment) > 1
+            if task.outcome is not DONE or meddled or not self._session.in_transaction:
                 chunk.clear()
                 self._back([*done, task], xid)
                 return False
@@ -191,9 +158,18 @@ class EffectTransaction:
                 self._blame(done, chunk)
         elif failed is not None:
             raise failed  # all were recalled: it is about none of them
-        if failed is None and all(t.outcome is DONE for t in done) and self._session.in_transaction:
+        well = failed is None and all(t.outcome is DONE for t in done)
+        meddled = self._apart and not self._apart.isdisjoint(t.envelope.type for t in done)
+        if well and not meddled and self._session.in_transaction:
             return True
         self._back(done, xid)
+        return False
+
+    def _meddled(self, task: Task) -> bool:
+        """Whether a handler may have gone back to a savepoint of another request, or left one."""
+        if self._session.failures.savepoints:
+            self._apart.add(task.envelope.type)
+            return True
         return False
 
     def _send_together(
@@ -212,7 +188,7 @@ class EffectTransaction:
                     done.append(task)
                     timeout = max(timeout, task.timeout)
                     failed = failed or session.failures.last
-                    if task.outcome is not DONE:
+                    if task.outcome is not DONE or self._meddled(task):
                         break
                 else:
                     if failed is None:

@@ -29,6 +29,10 @@ _ENDS = re.compile(
     r"|(?:(?:ROLLBACK\s+(?:WORK\s+|TRANSACTION\s+)?TO|RELEASE)\s+)?(?:SAVEPOINT\s+)?oncepool)\b",
     re.IGNORECASE,
 )
+_BY_HAND = re.compile(r"(?:^|;)\s*(?:SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE)
+"""Statements about savepoints, of those that are let through."""
+_OURS = "oncepool"
+"""The executor's savepoint."""
 _WAYS_ROUND = frozenset(
     {"pgconn", "set_autocommit", "set_isolation_level", "set_read_only", "set_deferrable"}
     | {f"tpc_{step}" for step in ("begin", "prepare", "commit", "rollback", "recover")}
@@ -51,16 +55,29 @@ class TransactionControlRefused(OncepoolError):
 
 def ends_transaction(statement: str) -> bool:
     """Whether a statement, or one of several, would begin or end a transaction."""
-    return _ENDS.search(_NOISE.sub(_blank, statement)) is not None
+    return _ENDS.search(_without_noise(statement)) is not None
+
+
+def handles_savepoints(statement: str) -> bool:
+    """Whether a statement, or one of several, sets a savepoint, releases one or goes back to it."""
+    return _BY_HAND.search(_without_noise(statement)) is not None
+
+
+def _without_noise(statement: str) -> str:
+    return _NOISE.sub(_blank, statement)
 
 
 def _blank(noise: re.Match[str]) -> str:
     """A comment is white space; a quoted text stays one word that ends nothing."""
+    if noise[0] == f'"{_OURS}"':
+        return _OURS
     return " " if noise[0].startswith(("--", "/*")) else "''"
 
 
-def check(query: Any, connection: psycopg.Connection[Any]) -> Any:
+def check(query: Any, connection: psycopg.Connection[Any], failures: Failures | None = None) -> Any:
     """The query; raises TransactionControlRefused for one that would end the transaction.
+
+    That it is about savepoints is noted among `failures`.
 
     Of equal texts always the same object: psycopg keeps what it knows of a statement as long as its
     cursor gets that very object again.
@@ -79,7 +96,10 @@ def check(query: Any, connection: psycopg.Connection[Any]) -> Any:
     if text not in _known:
         if ends_transaction(text):
             _refuse(text.strip()[:60])
-        if len(_known) < _MOST_KNOWN and len(text) <= _LONGEST_KNOWN:
+        if handles_savepoints(text):  # each time
+            if failures is not None:
+                failures.savepoints += 1
+        elif len(_known) < _MOST_KNOWN and len(text) <= _LONGEST_KNOWN:
             _known[text] = text
     return query
 
@@ -98,6 +118,9 @@ class Failures:
         self.last: psycopg.Error | None = None
         self.untold = False
         """Statements of several requests are sent before what came of the first one is known."""
+        self.savepoints = 0
+        """Statements about savepoints, of which nobody knows whose those are, and `transaction()`
+        blocks that are open: their savepoints would be left to the next request."""
 
     def note(self, error: psycopg.Error) -> None:
         """A statement failed; that a transaction is broken already is no news."""
@@ -145,7 +168,7 @@ class GuardedCursor(psycopg.Cursor[Any]):
     def execute(self, query: Any, *args: Any, **options: Any) -> GuardedCursor:
         """As psycopg's; refuses transaction control."""
         try:
-            super().execute(check(query, self._conn), *args, **options)
+            super().execute(check(query, self._conn, self.failures), *args, **options)
         except psycopg.Error as error:
             self.failures.note(error)
             raise
@@ -154,7 +177,7 @@ class GuardedCursor(psycopg.Cursor[Any]):
     def executemany(self, query: Any, *args: Any, **options: Any) -> None:
         """As psycopg's; refuses transaction control."""
         try:
-            super().executemany(check(query, self._conn), *args, **options)
+            super().executemany(check(query, self._conn, self.failures), *args, **options)
         except psycopg.Error as error:
             self.failures.note(error)
             raise
@@ -163,7 +186,9 @@ class GuardedCursor(psycopg.Cursor[Any]):
     def copy(self, statement: Any, *args: Any, **options: Any) -> Iterator[psycopg.Copy]:
         """As psycopg's; refuses transaction control."""
         try:
-            with super().copy(check(statement, self._conn), *args, **options) as copy:
+            with super().copy(
+                check(statement, self._conn, self.failures), *args, **options
+            ) as copy:
                 yield copy
         except psycopg.Error as error:
             self.failures.note(error)
@@ -172,7 +197,7 @@ class GuardedCursor(psycopg.Cursor[Any]):
     def stream(self, query: Any, *args: Any, **options: Any) -> Iterator[Any]:
         """As psycopg's; refuses transaction control."""
         try:
-            yield from super().stream(check(query, self._conn), *args, **options)
+            yield from super().stream(check(query, self._conn, self.failures), *args, **options)
         except psycopg.Error as error:
             self.failures.note(error)
             raise
@@ -207,6 +232,20 @@ class GuardedConnection:
     def execute(self, query: Any, *args: Any, **options: Any) -> GuardedCursor:
         """Runs a statement on a new cursor."""
         return self.cursor().execute(query, *args, **options)
+
+    @contextlib.contextmanager
+    def transaction(
+        self, savepoint_name: str | None = None, force_rollback: bool = False
+    ) -> Iterator[psycopg.Transaction]:
+        """As psycopg's inside of a transaction: a savepoint, which the block's end lets go of."""
+        if savepoint_name == _OURS:
+            _refuse(f"connection.transaction({savepoint_name!r})")
+        self._failures.savepoints += 1
+        with self._connection.transaction(savepoint_name, force_rollback) as block:
+            try:
+                yield block
+            finally:
+                self._failures.savepoints -= 1
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:

@@ -156,7 +156,7 @@ class Session:
             cursor.failures = self.failures
         else:
             cursor.forget()
-        self.failures.last = None
+        self.failures.last, self.failures.savepoints = None, 0
         return cursor
 
     def forget_cursor(self, kind: str) -> None:
@@ -174,7 +174,8 @@ class Session:
 
         Nearly all do. Otherwise the other questions say what it has done.
         """
-        if self._connection is None or self.failures.last is not None:
+        failures = self.failures
+        if self._connection is None or failures.last is not None or failures.savepoints:
             return False
         pgconn = self._connection.pgconn
         return (

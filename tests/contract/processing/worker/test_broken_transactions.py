@@ -13,12 +13,22 @@ from processing.worker.session import Session
 from stack import Stack
 from tests.support.executor import Bench
 
+left: list[Any] = []
+"""Blocks that a handler entered, for another request to leave."""
+
 
 def make_app(schema: str) -> App:  # noqa: C901 - a list of sins
     app = App()
 
-    def misbehave(payload: Any, tx: psycopg.Cursor[Any]) -> None:
+    def misbehave(payload: Any, tx: psycopg.Cursor[Any]) -> None:  # noqa: C901 - the same
         match payload:
+            case {"do": statement}:
+                tx.execute(statement)
+            case {"enter": True}:
+                left.append(tx.connection.transaction())
+                left[-1].__enter__()
+            case {"leave": True}:
+                left.pop().__exit__(ValueError, ValueError("too late"), None)
             case {"raw": statement}:
                 tx._conn.pgconn.exec_(statement.encode())
             case {"hide": statement}:
@@ -37,10 +47,12 @@ def make_app(schema: str) -> App:  # noqa: C901 - a list of sins
             case {"pipeline": True}:
                 tx._conn.pgconn.enter_pipeline_mode()
 
-    @app.handler("pay")
     def pay(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
         tx.execute(f"INSERT INTO {schema}.effects VALUES (%s)", (request.id,))
         misbehave(payload, tx)
+
+    app.handler("pay")(pay)
+    app.handler("piped", pipeline=True)(pay)
 
     @app.batch_handler("batch")
     def batch(requests: list[Request[Any]], tx: psycopg.Cursor[Any]) -> list[Any]:
@@ -96,6 +108,28 @@ def test_only_the_request_that_ended_the_transaction_pays(
     assert books(bench) == expected
     assert bench.effects() == sorted(set(bench.effects())), "an effect twice"
     assert sum(report.counts.values()) == 200
+
+
+@pytest.mark.parametrize(
+    "kind, first, second",
+    [
+        ("pay", {"do": "SAVEPOINT mine"}, {"do": "ROLLBACK TO SAVEPOINT mine"}),
+        ("piped", {"do": "SAVEPOINT mine"}, {"do": "ROLLBACK TO SAVEPOINT mine"}),
+        ("pay", {}, {"do": 'ROLLBACK TO SAVEPOINT "oncepool"'}),
+        ("pay", {"enter": True}, {"leave": True}),
+    ],
+)
+def test_nobody_goes_back_to_a_savepoint_of_another_request(
+    bench: Bench, kind: str, first: Any, second: Any
+) -> None:
+    """Those between the two would be done, and have no effect."""
+    bad = {"r005": first, "r010": second}
+    try:
+        bench.run(*[bench.record(f"r{n:03}", kind, bad.get(f"r{n:03}", {})) for n in range(30)])
+    finally:
+        left.clear()
+    assert bench.rows()["r010"] == ("failed", "handler_error")
+    assert books(bench) == {("done", "ok", 1): 29, ("failed", "handler_error", 0): 1}
 
 
 def test_a_commit_that_nobody_can_be_blamed_for_leaves_its_segment_in_doubt(bench: Bench) -> None:

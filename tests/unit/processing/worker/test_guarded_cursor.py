@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 
 from processing.worker import guarded_cursor
 from processing.worker.guarded_cursor import (
+    Failures,
     GuardedConnection,
     TransactionControlRefused,
     check,
@@ -32,6 +33,7 @@ from processing.worker.guarded_cursor import (
         "RELEASE SAVEPOINT oncepool",
         "ROLLBACK TO oncepool",
         "SAVEPOINT oncepool",
+        'ROLLBACK TO SAVEPOINT "oncepool"',
     ],
 )
 def test_what_ends_the_transaction_or_the_executors_savepoint(statement: str) -> None:
@@ -55,6 +57,23 @@ def test_what_ends_the_transaction_or_the_executors_savepoint(statement: str) ->
 )
 def test_what_does_not(statement: str) -> None:
     assert not ends_transaction(statement)
+
+
+@pytest.mark.parametrize(
+    "statement, about",
+    [
+        ("SAVEPOINT mine", True),
+        ("SELECT 1; rollback to mine", True),
+        ("/* x */ RELEASE mine", True),
+        ("INSERT INTO release VALUES ('; SAVEPOINT mine')", False),
+        ("SELECT savepoint FROM t -- ;ROLLBACK TO mine", False),
+    ],
+)
+def test_statements_about_savepoints_are_noted_each_time(statement: str, about: bool) -> None:
+    failures, connection = Failures(), cast("Any", None)
+    for _ in range(2):
+        assert check(statement, connection, failures) == statement
+    assert failures.savepoints == 2 * about
 
 
 class _Info:
@@ -89,6 +108,11 @@ def test_ways_round_the_guard_are_refused(guarded: Any) -> None:
     for call in (guarded.commit, guarded.rollback, guarded.close):
         with pytest.raises(TransactionControlRefused):
             call()
+    with (
+        pytest.raises(TransactionControlRefused, match="oncepool"),
+        guarded.transaction("oncepool"),
+    ):
+        raise AssertionError
     with pytest.raises(TransactionControlRefused, match="autocommit"):
         guarded.autocommit = False
     with pytest.raises(TransactionControlRefused, match="pgconn"):

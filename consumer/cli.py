@@ -35,6 +35,7 @@ COMMANDS = {
     "stats": "consumer.commands.stats:app",
     "limits": "consumer.commands.limits:app",
     "outbox": "consumer.commands.outbox:app",
+    "relay": "consumer.commands.relay:app",
     "stack": "stack.commands:stack_app",
     "demo": "consumer.commands.demo:app",
 }

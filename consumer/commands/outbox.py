@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from consumer.admin.outbox import connect_outbox
+from consumer.commands import outbox_rows
 from consumer.commands.options import JsonOption, with_settings
 from consumer.commands.output import EXIT_FAILED, print_json, print_table
 from consumer.config.settings import Settings
@@ -16,7 +17,7 @@ from feedback.outbox.migrations import script
 
 app = typer.Typer(no_args_is_help=True, help="The producer's outbox.")
 
-OUTBOX = ("outbox_database_url", "outbox_schema", "outbox_senders")
+OUTBOX = ("outbox_database_url", "outbox_schema", "outbox_senders", "outbox_routes")
 
 SqlOption = Annotated[
     bool,
@@ -37,7 +38,7 @@ def outbox() -> None:
 @with_settings(*OUTBOX)
 def migrate(settings: Settings, *, sql: SqlOption = False, json: JsonOption = False) -> None:
     """Create or upgrade the outbox's tables and register its senders. Safe to run again."""
-    schema, senders = settings.outbox_schema, settings.outbox_senders
+    schema, senders = settings.outbox_schema, settings.outbox_sender_names
     if sql:
         text = script(schema, senders)
         if json:
@@ -59,7 +60,7 @@ def migrate(settings: Settings, *, sql: SqlOption = False, json: JsonOption = Fa
 def check(settings: Settings, json: JsonOption = False) -> None:
     """Say what is missing of the outbox, whoever has made it. Exit code 1 if anything is."""
     with connect_outbox(settings) as connection:
-        found = problems(connection, settings.outbox_schema, settings.outbox_senders)
+        found = problems(connection, settings.outbox_schema, settings.outbox_sender_names)
     right = not any(problem.wrong for problem in found)
     if json:
         print_json({"ok": right, "problems": [problem._asdict() for problem in found]})
@@ -70,3 +71,9 @@ def check(settings: Settings, json: JsonOption = False) -> None:
         typer.echo(f"schema {settings.outbox_schema}: all there")
     if not right:
         raise typer.Exit(EXIT_FAILED)
+
+
+app.command("list")(outbox_rows.list_)
+app.command()(outbox_rows.retry)
+app.command()(outbox_rows.drop)
+app.command()(outbox_rows.stats)

@@ -78,6 +78,10 @@ OTHER_VARIABLES = {
     "ONCEPOOL_STATS_WATCH": "stats --watch",
     "ONCEPOOL_STATS_MINUTES": "stats --minutes",
     "ONCEPOOL_OUTBOX_SQL": "outbox migrate --sql",
+    "ONCEPOOL_OUTBOX_STATE": "outbox list, retry and drop --state",
+    "ONCEPOOL_OUTBOX_TYPE": "outbox list, retry and drop --type",
+    "ONCEPOOL_OUTBOX_SENDER": "outbox list, retry and drop --sender",
+    "ONCEPOOL_OUTBOX_LIMIT": "outbox list --limit",
     "ONCEPOOL_LIMITS_TOTAL": "limits set --total",
     "ONCEPOOL_LIMITS_INSTANCE": "limits set --instance",
     "ONCEPOOL_LIMITS_WORKERS": "limits set --workers",
@@ -150,7 +154,7 @@ class TomlFile(PydanticBaseSettingsSource):
             if name in fields:
                 if name in values:
                     raise ConfigError(f"{self._path}: {name} is given twice; keep one")
-                values[name] = dotted(value) if name == "kafka_properties" else value
+                values[name] = value
             elif isinstance(value, dict) and any(f.startswith(name + "_") for f in fields):
                 self._flatten(value, path, values)
             else:
@@ -159,19 +163,6 @@ class TomlFile(PydanticBaseSettingsSource):
                     f"{self._path}: {shown}: there is no such setting"
                     f"{nearest(name, fields)}; remove it or correct its name"
                 )
-
-
-def dotted(value: Any) -> Any:
-    """A table whose nested tables became dotted names: TOML nests an unquoted client.id."""
-    if not isinstance(value, dict):
-        return value
-    flat: dict[str, Any] = {}
-    for key, inner in value.items():
-        if isinstance(inner, dict):
-            flat |= {f"{key}.{rest}": leaf for rest, leaf in dotted(inner).items()}
-        else:
-            flat[key] = inner
-    return flat
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -25,8 +25,21 @@ def mask(name: str, value: Any) -> Any:
     """The value of setting `name` as it may be shown."""
     if name == "kafka_properties" and isinstance(value, dict):
         return {key: HIDDEN if is_secret(key) else inner for key, inner in value.items()}
-    if name == "kafka_properties" and isinstance(value, str):
+    if name in ("kafka_properties", "outbox_routes") and isinstance(value, str):
         return HIDDEN  # JSON that was not taken apart
+    if name == "outbox_routes" and isinstance(value, dict):
+        return {sender: _masked_route(route) for sender, route in value.items()}
     if name.endswith("_url") and isinstance(value, str):
         return mask_url(value)
     return value
+
+
+def _masked_route(route: Any) -> Any:
+    plain = route.model_dump() if hasattr(route, "model_dump") else route
+    if not isinstance(plain, dict):
+        return HIDDEN
+    return {
+        part: mask("kafka_properties", value) if part == "properties" else value
+        for part, value in plain.items()
+        if value
+    }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import NoDecode
 
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -43,12 +43,32 @@ def _sender_name(value: str) -> str:
     return value
 
 
-def _plain_values(value: object) -> object:
-    if isinstance(value, str):
+def dotted(value: Any) -> Any:
+    """A table whose nested tables became dotted names: TOML nests an unquoted client.id."""
+    if not isinstance(value, dict):
+        return value
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            flat |= {f"{key}.{rest}": leaf for rest, leaf in dotted(inner).items()}
+        else:
+            flat[key] = inner
+    return flat
+
+
+def _from_json(example: str) -> BeforeValidator:
+    def read(value: object) -> object:
+        if not isinstance(value, str):
+            return value
         try:
-            value = json.loads(value)
+            return json.loads(value)
         except ValueError:
-            raise ValueError('this is not JSON; write {"client.id": "shop"}') from None
+            raise ValueError(f"this is not JSON; write {example}") from None
+
+    return BeforeValidator(read)
+
+
+def _plain_values(value: object) -> object:
     if isinstance(value, dict):
         for name, inner in value.items():
             if not isinstance(inner, str | bool | int | float):
@@ -64,6 +84,28 @@ Sender = Annotated[str, AfterValidator(_sender_name)]
 Senders = Annotated[list[Sender], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Properties = Annotated[
-    dict[str, str | bool | int | float], NoDecode, BeforeValidator(_plain_values)
+    dict[str, str | bool | int | float],
+    NoDecode,
+    BeforeValidator(_plain_values),
+    BeforeValidator(dotted),
+    _from_json('{"client.id": "shop"}'),
 ]
 SecondsOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class OutboxRoute(BaseModel):
+    """Where the requests of one sender of an outbox go."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    topic: Topic = ""
+    """Without it that of clients."""
+    bootstrap_servers: str = ""
+    """Without them kafka_bootstrap_servers."""
+    properties: Properties = {}
+    """Beside kafka_properties, which they overrule."""
+
+
+Routes = Annotated[
+    dict[Sender, OutboxRoute], NoDecode, _from_json('{"billing": {"topic": "billing"}}')
+]

@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from consumer.config.masking import mask
 from consumer.config.setting_types import (
     Properties,
+    Routes,
     Seconds,
     SecondsOrZero,
     Senders,
@@ -128,6 +129,9 @@ class Settings(BaseSettings):
     """Schema of the outbox's tables."""
     outbox_senders: Senders = Field(default_factory=list)
     """Names that requests may give as their sender, beside default, comma separated."""
+    outbox_routes: Routes = Field(default_factory=dict)
+    """Where the relay sends the requests of a sender: tables outbox.routes.NAME with topic,
+    bootstrap_servers and properties, or a JSON object of such; what one lacks is as for clients."""
 
     redis_url: str = Field("")
     """Redis or Valkey of the statuses, redis://..."""
@@ -206,6 +210,11 @@ class Settings(BaseSettings):
     def send_topic(self) -> str:
         """The topic that requests are sent to; empty where none is configured."""
         return self.kafka_topic or (self.kafka_topics[0] if self.kafka_topics else "")
+
+    @property
+    def outbox_sender_names(self) -> list[str]:
+        """The names of senders that are configured, beside `default`."""
+        return list(dict.fromkeys([*self.outbox_senders, *self.outbox_routes]))
 
     @property
     def all_topics(self) -> list[str]:

@@ -23,6 +23,11 @@ def wrong_combinations(s: Settings) -> list[str]:
         f"kafka_properties: {name} can't be set: {reason}"
         for name, reason in refused(s.kafka_properties, s.kafka_protocol).items()
     ]
+    problems += [
+        f"outbox_routes: {name} of {sender} can't be set: {reason}"
+        for sender, route in s.outbox_routes.items()
+        for name, reason in refused(route.properties, s.kafka_protocol).items()
+    ]
     if s.max_payload > s.max_in_hand_bytes:
         problems.append(
             f"max_payload ({s.max_payload}) is above max_in_hand_bytes ({s.max_in_hand_bytes}):"

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = {
     "requests": (
-        "seq created_at next_at sent_at not_before sends shard id type sender state fingerprint key"
-        " payload headers reference code error"
+        "seq created_at next_at sent_at not_before sends failures shard id type sender state"
+        " fingerprint key payload headers reference code error"
     ),
     "finished": (
         "seq created_at sent_at settled_at sends id type sender state code fingerprint key"
         " reference result error"
     ),
     "senders": "name",
+    "shards": "sender shard",
     "all_requests": (
         "id type sender state code result error sends created_at sent_at settled_at next_at"
         " not_before key reference seq"

@@ -10,19 +10,29 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from processing.maintenance.health import Health, HealthReport
+from processing.maintenance.health import HealthReport
 
 READ_TIMEOUT = 5.0
 """Seconds for a request to arrive; a silent connection must not hold a thread for ever."""
 
 
+class HealthSource(Protocol):
+    """Who knows how the process is doing. Asked by many threads."""
+
+    def live(self) -> HealthReport:
+        """For /livez."""
+
+    def ready(self) -> HealthReport:
+        """For /readyz."""
+
+
 class HealthServer:
     """Serves from threads of its own until closed."""
 
-    def __init__(self, host: str, port: int, health: Health) -> None:
+    def __init__(self, host: str, port: int, health: HealthSource) -> None:
         """Raises OSError where the port is taken."""
         handler = type("Handler", (_Handler,), {"health": health})
         server = _HealthHttpServer6 if ":" in host else _HealthHttpServer
@@ -53,7 +63,7 @@ class _HealthHttpServer6(_HealthHttpServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    health: Health
+    health: HealthSource
     timeout = READ_TIMEOUT
     server_version = "oncepool"
     sys_version = ""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -22,12 +23,16 @@ from consumer.intake.events import Answered, Place
 from consumer.intake.flow_control import FlowControl
 from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
+from feedback import outbox
+from feedback.outbox.migrations import migrate
+from feedback.outbox.relay import Relay, Route, turns
 from processing.logs import get_logger
 from stack import Stack
 from stack.kafka import Broker
 from tests.support import run
 from tests.support.fake_pool import FakePool
 from tests.support.storm import Member, Storm, check
+from tests.support.topic_reader import ids
 from tests.support.waiting import eventually
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -237,6 +242,44 @@ class PausedAtCommit(Kafka):
             self.stack.pause_broker()
             self.stack = None
         return super().commit(offsets, metadata, marks)
+
+
+def test_a_relay_waits_for_its_broker_and_sends_what_came_meanwhile(
+    own_stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "SEND_TIMEOUT", 2.0)
+    topic, schema = make_topic(own_stack, 1), f"test_{uuid.uuid4().hex[:12]}"
+    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", schema)
+    wanted: list[str] = []
+    with psycopg.connect(own_stack.database) as connection:
+        migrate(connection, schema, [])
+
+        def add(rows: int) -> None:
+            some: list[Any] = [
+                ("t", {}, {"request_id": f"r{len(wanted) + n}", "key": "k"}) for n in range(rows)
+            ]
+            wanted.extend(outbox.add_many(connection, some))
+            connection.commit()
+
+        def sent() -> int:
+            query = f"SELECT count(*) FROM {schema}.all_requests WHERE state = 'sent'"
+            [(n,)] = connection.execute(query.encode()).fetchall()
+            connection.commit()
+            return int(n)
+
+        routes = {"default": Route(topic, {"bootstrap.servers": own_stack.kafka})}
+        with Relay(own_stack.database, routes, schema=schema) as relay:
+            add(1)
+            eventually(lambda: sent() == 1, 60)
+            own_stack.pause_broker()
+            add(2500)
+            eventually(lambda: relay.states()[0].brokers, 60)
+            assert sent() == 1
+            own_stack.stop_broker(kill=True)
+            own_stack.start_broker()
+            eventually(lambda: sent() == len(wanted), 120)
+            assert relay.states()[0].brokers is None
+    assert list(dict.fromkeys(ids(own_stack, topic))) == wanted
 
 
 def test_a_broker_without_the_consumer_protocol_gets_the_classic_one() -> None:

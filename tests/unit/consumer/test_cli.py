@@ -29,6 +29,8 @@ WITHOUT_TWIN = {
     "dead-letters retry everything",  # the same
     "dead-letters drop everything",
     "prune force",
+    "outbox retry everything",
+    "outbox drop everything",
 }
 
 

@@ -81,6 +81,10 @@ def test_tables_are_flattened(tmp_path: Path) -> None:
     url = "postgresql://h/db"
     [worker]
     max_rss = "200MiB"
+    [outbox.routes.billing]
+    topic = "bills"
+    [outbox.routes.billing.properties]
+    linger.ms = 20
     """
 
     settings = load(toml=toml, folder=tmp_path)
@@ -89,6 +93,9 @@ def test_tables_are_flattened(tmp_path: Path) -> None:
     assert settings.kafka_properties == {"client.id": "shop", "socket.keepalive.enable": True}
     assert settings.database_url == "postgresql://h/db"
     assert settings.worker_max_rss == 200 * 2**20
+    assert settings.outbox_routes["billing"].topic == "bills"
+    assert settings.outbox_routes["billing"].properties == {"linger.ms": 20}
+    assert settings.outbox_sender_names == ["billing"]
 
 
 @pytest.mark.parametrize(
@@ -145,6 +152,9 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("kafka_properties", "{", "not JSON"),
         ("kafka_properties", '{"a": [1]}', "a has to be text, a number or a boolean"),
         ("kafka_properties", "[1]", "dictionary"),
+        ("outbox_routes", "{", "not JSON"),
+        ("outbox_routes", '{"a b": {}}', "no sender's name"),
+        ("outbox_routes", '{"a": {"topics": "t"}}', "Extra inputs"),
         ("app", "shop", "add the App's name to the module, as shop:app"),
         ("app", ":app", "as module:app"),
         ("app", "shop:a:b", "not module:attribute"),
@@ -195,6 +205,10 @@ def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name: str
         (
             {"kafka_protocol": "consumer", "kafka_session_timeout": 10},
             "kafka_session_timeout has no meaning",
+        ),
+        (
+            {"outbox_routes": {"a": {"properties": {"bootstrap.servers": "x"}}}},
+            "outbox_routes: bootstrap.servers of a can't be set",
         ),
         ({"max_payload": 11, "max_in_hand_bytes": 10}, "such request would never fit"),
         ({"worker_memory_limit": "1MiB"}, "could not even load its libraries"),
@@ -255,6 +269,7 @@ def test_secrets_are_masked_wherever_a_value_is_shown() -> None:
             "kafka_properties": {**SECRETS, "sasl.username": "shop"},
             "database_url": "postgresql://shop:s8-hidden@h/db?sslpassword=s9-hidden",
             "redis_url": "redis://:s10-hidden@h/0",
+            "outbox_routes": {"a": {"topic": "t", "properties": {"sasl.password": "s11-hidden"}}},
         }
     )
 
@@ -269,6 +284,7 @@ def test_secrets_are_masked_in_errors() -> None:
         "ONCEPOOL_DATABASE_URL": "mysql://shop:hidden@h/db",
         "ONCEPOOL_REDIS_URL": "http://:hidden@h",
         "ONCEPOOL_KAFKA_PROPERTIES": '{"sasl.password": "hidden"',
+        "ONCEPOOL_OUTBOX_ROUTES": '{"a": {"properties": {"sasl.password": ["hidden"]}}}',
     }
     with pytest.raises(ConfigError) as caught:
         load(environ=environ)

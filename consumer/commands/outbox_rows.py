@@ -1,0 +1,161 @@
+"""``oncepool outbox list``, ``retry``, ``drop`` and ``stats``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from consumer.admin.outbox import connect_outbox
+from consumer.commands.operator import YesOption, confirm, one_of
+from consumer.commands.options import JsonOption, with_settings
+from consumer.commands.output import (
+    EXIT_REFUSED,
+    EXIT_UNKNOWN,
+    print_json,
+    print_listing,
+    print_table,
+)
+from consumer.config.settings import Settings
+from feedback.operations.request_reads import pattern
+from feedback.outbox.dead_letters import COLUMNS, DEAD, OutboxFilter, OutboxOperator
+
+PLACE = ("outbox_database_url", "outbox_schema")
+WHERE_ANY = ("code", "sent_at", "next_at", "reference", "error")
+FIGURES = ("type", "sender", "state", "n", "oldest")
+
+
+class OutboxState(StrEnum):
+    """States of open rows."""
+
+    UNSENT = "unsent"
+    SENT = "sent"
+    UNANSWERED = "unanswered"
+    UNDELIVERABLE = "undeliverable"
+
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Ids of requests.")]
+StateOption = Annotated[
+    OutboxState | None, typer.Option(envvar="ONCEPOOL_OUTBOX_STATE", help="Only in this state.")
+]
+TypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        envvar="ONCEPOOL_OUTBOX_TYPE",
+        metavar="TYPE",
+        help="Only of this type; * stands for anything.",
+    ),
+]
+SenderOption = Annotated[
+    str | None,
+    typer.Option(envvar="ONCEPOOL_OUTBOX_SENDER", metavar="NAME", help="Only of this sender."),
+]
+LimitOption = Annotated[
+    int, typer.Option(envvar="ONCEPOOL_OUTBOX_LIMIT", metavar="N", min=1, help="At most so many.")
+]
+# Without a twin in the environment: a forgotten variable must not move everything.
+AllOption = Annotated[bool, typer.Option("--all", help="All dead letters.")]
+Move = Callable[[OutboxOperator, OutboxFilter], list[str]]
+
+
+@with_settings(*PLACE)
+def list_(
+    settings: Settings,
+    *,
+    state: StateOption = None,
+    type_: TypeOption = None,
+    sender: SenderOption = None,
+    limit: LimitOption = 100,
+    json: JsonOption = False,
+) -> None:
+    """List dead letters of the outbox, or with --state other open rows; the oldest first."""
+    states = DEAD if state is None else (str(state),)
+    wanted = OutboxFilter(states, None, pattern(type_) if type_ else None, sender)
+    with connect_outbox(settings) as connection:
+        rows = OutboxOperator(connection, settings.outbox_schema).rows(wanted, limit + 1)
+    print_listing(rows, COLUMNS, limit, json=json, where_any=WHERE_ANY)
+
+
+@with_settings(*PLACE)
+def retry(
+    settings: Settings,
+    *,
+    ids: Ids = None,
+    state: StateOption = None,
+    type_: TypeOption = None,
+    sender: SenderOption = None,
+    everything: AllOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Have dead letters of the outbox sent again, under their ids."""
+    wanted = _wanted(ids, state, type_, sender, everything=everything)
+    _move(settings, wanted, "send again", OutboxOperator.retry, yes=yes, json=json)
+
+
+@with_settings(*PLACE)
+def drop(
+    settings: Settings,
+    *,
+    ids: Ids = None,
+    state: StateOption = None,
+    type_: TypeOption = None,
+    sender: SenderOption = None,
+    everything: AllOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Give up dead letters of the outbox. Their ids stay taken."""
+    wanted = _wanted(ids, state, type_, sender, everything=everything)
+    _move(settings, wanted, "give up", OutboxOperator.drop, yes=yes, json=json)
+
+
+@with_settings(*PLACE)
+def stats(settings: Settings, json: JsonOption = False) -> None:
+    """Count open rows by type, sender and state, with the oldest of each."""
+    with connect_outbox(settings) as connection:
+        rows = OutboxOperator(connection, settings.outbox_schema).figures()
+    if json:
+        print_json(rows)
+    else:
+        print_table(FIGURES, ([row[name] for name in FIGURES] for row in rows))
+
+
+def _wanted(
+    ids: Sequence[str] | None,
+    state: OutboxState | None,
+    type_: str | None,
+    sender: str | None,
+    *,
+    everything: bool,
+) -> OutboxFilter:
+    """Raises typer.BadParameter for ids and filters, for neither, and for no dead letters."""
+    one_of(ids or (), {"state": state, "type": type_, "sender": sender}, everything=everything)
+    if state is not None and state not in DEAD:
+        raise typer.BadParameter(f"what is {state} is no dead letter: {' or '.join(DEAD)}")
+    states = DEAD if state is None else (str(state),)
+    return OutboxFilter(states, ids or None, pattern(type_) if type_ else None, sender)
+
+
+def _move(
+    settings: Settings, wanted: OutboxFilter, doing: str, move: Move, *, yes: bool, json: bool
+) -> None:
+    if wanted.ids is None:
+        confirm(f"{doing} all dead letters of the outbox that fit?", yes=yes)
+    with connect_outbox(settings) as connection:
+        operator = OutboxOperator(connection, settings.outbox_schema)
+        moved = move(operator, wanted)
+        left = [id_ for id_ in dict.fromkeys(wanted.ids or ()) if id_ not in set(moved)]
+        states = operator.states(left)
+    refused = [{"id": id_, "state": states.get(id_, "unknown")} for id_ in left]
+    if json:
+        print_json({"moved": moved, "refused": refused})
+    else:
+        typer.echo(f"{len(moved)} moved")
+        for row in refused:
+            typer.echo(f"oncepool: {row['id']} is {row['state']}, no dead letter", err=True)
+    if left:
+        raise typer.Exit(EXIT_REFUSED if states else EXIT_UNKNOWN)

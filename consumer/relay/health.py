@@ -1,0 +1,48 @@
+"""Whether a relay lives and is ready: rules without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from feedback.outbox.relay.loop import LoopState
+from processing.maintenance.health import HealthCheck, HealthReport
+
+STALE_AFTER: Final = 60.0
+"""Seconds without a turn after which a sender's loop counts as stuck: statements, brokers and a
+pause together take less."""
+
+
+class RelayHealth:
+    """Alive: each sender's loop turns. Ready: the outbox answers, and each sender's brokers do."""
+
+    def __init__(
+        self, states: Callable[[], Sequence[LoopState]], clock: Callable[[], float]
+    ) -> None:
+        self._states = states
+        self._clock = clock
+        self.stopping = False
+
+    def live(self) -> HealthReport:
+        """Whether all loops turn."""
+        return HealthReport(tuple(self._loop(state) for state in self._states()))
+
+    def ready(self) -> HealthReport:
+        """Whether what is added now is sent from here."""
+        checks = [HealthCheck("stopping", not self.stopping, "yes" if self.stopping else "no")]
+        for state in self._states():
+            checks += [
+                self._loop(state),
+                _service(f"{state.sender}: outbox", state.database),
+                _service(f"{state.sender}: brokers", state.brokers),
+            ]
+        return HealthReport(tuple(checks))
+
+    def _loop(self, state: LoopState) -> HealthCheck:
+        age = self._clock() - state.turned
+        detail = f"turned {age:.1f} s ago, {state.sent} sent"
+        return HealthCheck(f"{state.sender}: loop", age <= STALE_AFTER, detail)
+
+
+def _service(name: str, away: str | None) -> HealthCheck:
+    return HealthCheck(name, away is None, away or "answers")

@@ -1,0 +1,90 @@
+"""One relay from start to end: tables, signals, health port, exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Final
+
+import psycopg
+
+from consumer.admin.outbox import connect_outbox
+from consumer.config.settings import Settings
+from consumer.errors import ConsumerError
+from consumer.relay.health import RelayHealth
+from consumer.relay.routes import routes_of
+from consumer.service.signal_pipe import handled
+from feedback.outbox.checks import problems
+from feedback.outbox.relay import Relay
+from processing.ipc.standard_streams import exit_at_once
+from processing.logs import get_logger
+from processing.maintenance.health_server import HealthServer
+
+EXIT_CLEAN: Final = 0
+EXIT_LEFT: Final = 3
+"""A thread was still waiting for brokers or database when the process ended."""
+
+
+def run_relay(settings: Settings) -> int:
+    """Relays until a signal; the exit code. Raises ConsumerError for what can't work."""
+    log = get_logger("oncepool.relay")
+    stop = _stop_on_signals()
+    routes = routes_of(settings)
+    _look_at_tables(settings, list(routes))
+    relay = Relay(settings.outbox_database_url, routes, schema=settings.outbox_schema)
+    health = RelayHealth(relay.states, time.monotonic)
+    server = _serve(settings, health)
+    relay.start()
+    log.info("relaying", senders={name: route.topic for name, route in routes.items()})
+    stop.wait()
+    health.stopping = True
+    log.info("stopping")
+    ended = relay.close()
+    if server is not None:
+        server.close()
+    log.info("ended", sent={state.sender: state.sent for state in relay.states()})
+    if not ended:
+        exit_at_once(EXIT_LEFT)
+    return EXIT_CLEAN
+
+
+def _stop_on_signals() -> threading.Event:
+    """Set by the first signal; a second one ends the process: nothing is lost by that."""
+    stop = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if stop.is_set():
+            os._exit(EXIT_LEFT)
+        stop.set()
+
+    for number in handled():
+        signal.signal(number, handle)
+    return stop
+
+
+def _look_at_tables(settings: Settings, senders: list[str]) -> None:
+    """Raises ConsumerError for tables that can't be worked with. A database may be away yet."""
+    try:
+        with connect_outbox(settings) as connection:
+            found = problems(connection, settings.outbox_schema, senders)
+    except (ConsumerError, psycopg.OperationalError) as error:
+        print(f"oncepool: not looked at yet: {error}", file=sys.stderr)  # noqa: T201 - as commands do
+        return
+    wrong = [f"{problem.text}: {problem.advice}" for problem in found if problem.wrong]
+    if wrong:
+        raise ConsumerError("the outbox can't be used: " + "; ".join(wrong))
+
+
+def _serve(settings: Settings, health: RelayHealth) -> HealthServer | None:
+    if settings.health_port is None:
+        return None
+    try:
+        return HealthServer(settings.health_host, settings.health_port, health)
+    except OSError as error:
+        where = f"{settings.health_host}:{settings.health_port}"
+        raise ConsumerError(f"the health port {where} can't be opened: {error}") from error

@@ -1,0 +1,124 @@
+"""What operators do with an outbox: look at it, and move what could not be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from feedback.outbox.names import in_schema
+
+if TYPE_CHECKING:
+    import psycopg
+
+DEAD: Final = ("unanswered", "undeliverable")
+"""States in which a row waits for somebody."""
+OPEN_STATES: Final = ("unsent", "sent", *DEAD)
+AT_ONCE: Final = 1_000
+COLUMNS: Final = (
+    *("id", "type", "sender", "state", "code", "sends", "created_at", "sent_at", "next_at"),
+    *("reference", "error"),
+)
+
+_WHERE: Final = """
+state = ANY(%(states)s) AND (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s))
+    AND (%(type)s::text IS NULL OR type LIKE %(type)s)
+    AND (%(sender)s::text IS NULL OR sender = %(sender)s) AND seq > %(after)s
+"""
+_LIST: Final = f"""
+SELECT {", ".join(COLUMNS)} FROM :schema.requests WHERE {_WHERE} ORDER BY seq LIMIT %(limit)s
+"""  # noqa: S608 - of constants
+_CHOSEN: Final = f"""
+WITH chosen AS (
+    SELECT seq FROM :schema.requests WHERE {_WHERE} ORDER BY seq LIMIT %(limit)s FOR UPDATE
+)
+"""  # noqa: S608 - of constants
+_RETRY: Final = f"""
+{_CHOSEN}, moved AS (
+    UPDATE :schema.requests r
+    SET state = 'unsent', failures = 0, next_at = NULL, code = NULL, error = NULL
+    FROM chosen WHERE r.seq = chosen.seq RETURNING r.seq, r.id
+), told AS (SELECT pg_notify(%(channel)s, ''))
+SELECT seq, id FROM moved LEFT JOIN told ON true ORDER BY seq
+"""  # noqa: S608 - of constants
+_DROP: Final = f"""
+{_CHOSEN}, gone AS (
+    DELETE FROM :schema.requests r USING chosen WHERE r.seq = chosen.seq RETURNING r.*
+), kept AS (
+    INSERT INTO :schema.finished (seq, created_at, sent_at, settled_at, sends, id, type, sender,
+        state, code, fingerprint, key, reference, error)
+    SELECT seq, created_at, sent_at, now(), sends, id, type, sender, state, code, fingerprint, key,
+        reference, error
+    FROM gone RETURNING seq, id
+)
+SELECT seq, id FROM kept ORDER BY seq
+"""  # noqa: S608 - of constants
+_STATES: Final = "SELECT id, state FROM :schema.all_requests WHERE id = ANY(%s)"
+_STATS: Final = """
+SELECT type, sender, state, count(*) AS n, min(created_at) AS oldest
+FROM :schema.requests GROUP BY type, sender, state ORDER BY type, sender, state
+"""
+
+
+class OutboxFilter(NamedTuple):
+    """Which rows; None where it does not matter."""
+
+    states: Sequence[str] = DEAD
+    ids: Sequence[str] | None = None
+    type: str | None = None
+    """As LIKE takes it."""
+    sender: str | None = None
+
+
+class OutboxOperator:
+    """What an operator's connection, in autocommit mode, does with one outbox."""
+
+    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
+        self._connection = connection
+        self._schema = schema
+
+    def rows(self, wanted: OutboxFilter, limit: int) -> list[dict[str, Any]]:
+        """Open rows, oldest first, by COLUMNS."""
+        found = self._run(_LIST, wanted, 0, limit).fetchall()
+        return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+
+    def retry(self, wanted: OutboxFilter) -> list[str]:
+        """Has dead letters sent anew, under their ids, in their old order; their ids."""
+        return list(self._move(_RETRY, wanted))
+
+    def drop(self, wanted: OutboxFilter) -> list[str]:
+        """Ends dead letters: they go to the finished rows, where their ids stay taken; the ids."""
+        return list(self._move(_DROP, wanted))
+
+    def states(self, ids: Sequence[str]) -> dict[str, str]:
+        """The states of these, open or finished, as far as they are there."""
+        found = self._connection.execute(self._text(_STATES), [list(ids)]).fetchall()
+        return {id_: state for id_, state in found}  # noqa: C416 - typed
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Open rows by type, sender and state: how many (`n`), and since when (`oldest`)."""
+        names = ("type", "sender", "state", "n", "oldest")
+        found = self._connection.execute(self._text(_STATS)).fetchall()
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    def _move(self, text: str, wanted: OutboxFilter) -> Iterator[str]:
+        """Some rows in each transaction, so that relays wait for none of them long."""
+        dead = wanted._replace(states=[state for state in wanted.states if state in DEAD])
+        after = 0
+        while moved := self._run(text, dead, after, AT_ONCE).fetchall():
+            yield from (id_ for _, id_ in moved)
+            after = moved[-1][0]
+
+    def _run(self, text: str, wanted: OutboxFilter, after: int, limit: int) -> Any:
+        values = {
+            "states": list(wanted.states),
+            "ids": None if wanted.ids is None else list(wanted.ids),
+            "type": wanted.type,
+            "sender": wanted.sender,
+            "after": after,
+            "limit": limit,
+            "channel": self._schema,
+        }
+        return self._connection.execute(self._text(text), values)
+
+    def _text(self, text: str) -> bytes:
+        return in_schema(text, self._schema).encode()

@@ -1,0 +1,115 @@
+"""What becomes of a batch: which rows go, which back off, which wait behind those. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from feedback.backoff import Backoff
+
+MOST_FAILURES: Final = 8
+"""Refusals in a row after which a row is a dead letter of the outbox; with these pauses, within
+four minutes."""
+PAUSES: Final = Backoff(2.0, 60.0)
+
+
+class ClaimedRow(NamedTuple):
+    """A row whose shard is locked here."""
+
+    seq: int
+    id: str
+    type: str
+    key: bytes | None
+    payload: bytes
+    headers: Sequence[tuple[str, bytes]]
+    """Without id and type."""
+    created_at: datetime
+    failures: int
+
+    @property
+    def lane(self) -> bytes:
+        """The message's key. Rows of one lane go one after the other."""
+        return self.id.encode() if self.key is None else self.key
+
+
+class RowRefusal(NamedTuple):
+    """Why this row can't be sent, whatever becomes of others."""
+
+    code: str
+    error: str
+
+
+class BackingOff(NamedTuple):
+    """A row that is tried again, or, without seconds, no more."""
+
+    seq: int
+    seconds: float | None
+    refusal: RowRefusal
+
+
+class BatchMarks(NamedTuple):
+    """What to write about a batch."""
+
+    sent: list[int]
+    refused: list[BackingOff]
+
+
+class Batch:
+    """Rows by their order. A row that was not sent holds back those of its lane behind it.
+
+    `check` tells before anything is sent what no broker would take, so that nothing of its lane
+    overtakes it.
+    """
+
+    def __init__(
+        self, rows: Sequence[ClaimedRow], check: Callable[[ClaimedRow], RowRefusal | None]
+    ) -> None:
+        self._rows = rows
+        self._refusals: dict[int, RowRefusal] = {}
+        self._confirmed: set[int] = set()
+        self.to_send: list[ClaimedRow] = []
+        held: set[bytes] = set()
+        for row in rows:
+            if row.lane in held:
+                continue
+            refusal = check(row)
+            if refusal is None:
+                self.to_send.append(row)
+                continue
+            self._refusals[row.seq] = refusal
+            if not _is_last(row):
+                held.add(row.lane)
+
+    def confirmed(self, seq: int) -> None:
+        """A broker has it."""
+        self._confirmed.add(seq)
+
+    def refused(self, seq: int, refusal: RowRefusal) -> None:
+        """The brokers will not have it. A row of which neither is said may or may not be there."""
+        self._refusals[seq] = refusal
+
+    def marks(self) -> BatchMarks:
+        """What is known. Rows that it does not name stay as they are and are sent again."""
+        marks = BatchMarks([], [])
+        held: set[bytes] = set()
+        for row in self._rows:
+            if row.lane in held:
+                continue  # confirmed or not: it goes again, behind what it must not overtake
+            refusal = self._refusals.get(row.seq)
+            if row.seq in self._confirmed:
+                marks.sent.append(row.seq)
+            elif refusal is None:
+                held.add(row.lane)
+            elif _is_last(row):
+                marks.refused.append(BackingOff(row.seq, None, refusal))
+            else:
+                pause = PAUSES.after(row.failures + 1)
+                marks.refused.append(BackingOff(row.seq, pause, refusal))
+                held.add(row.lane)
+        return marks
+
+
+def _is_last(row: ClaimedRow) -> bool:
+    """Whether one refusal more makes it a dead letter, which holds nothing back."""
+    return row.failures + 1 >= MOST_FAILURES

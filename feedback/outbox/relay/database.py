@@ -1,0 +1,135 @@
+"""The relay's side of the outbox: takes shards and their rows, and writes what became of them."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple
+
+from feedback.outbox.names import SHARDS, in_schema
+from feedback.outbox.relay.batch import BatchMarks, ClaimedRow
+from feedback.outbox.rows import as_json
+from feedback.postgres import Connection
+
+_SHARDS: Final = """
+INSERT INTO :schema.shards (sender, shard) SELECT %s, generate_series(0, %s)
+ON CONFLICT DO NOTHING
+"""
+# The LIMIT inside has each shard looked up in the index: as a semi-join it may read all that waits.
+_LOCK: Final = """
+SELECT s.shard FROM :schema.shards AS s
+CROSS JOIN LATERAL (
+    SELECT FROM :schema.requests r
+    WHERE r.sender = s.sender AND r.shard = s.shard AND r.state = 'unsent'
+        AND (r.next_at IS NULL OR r.next_at <= now())
+    ORDER BY r.seq LIMIT 1
+) AS due
+WHERE s.sender = %s
+ORDER BY (s.shard + %s) %% %s LIMIT %s
+FOR UPDATE OF s SKIP LOCKED
+"""
+# A statement of its own, after the locks: what the last owner of a shard has written is seen.
+_ROWS: Final = """
+SELECT seq, id, type, key, payload, headers, created_at, failures
+FROM (
+    SELECT r.*, sum(octet_length(r.payload)) OVER (ORDER BY r.seq) - octet_length(r.payload)
+        AS before
+    FROM unnest(%(shards)s::smallint[]) AS mine (shard)
+    CROSS JOIN LATERAL (
+        SELECT * FROM :schema.requests u
+        WHERE u.sender = %(sender)s AND u.shard = mine.shard AND u.state = 'unsent'
+            AND (u.next_at IS NULL OR u.next_at <= now())
+            AND NOT EXISTS (
+                SELECT FROM :schema.requests b
+                WHERE b.state = 'unsent' AND b.next_at > now() AND b.sender = u.sender
+                    AND b.key = u.key AND b.seq < u.seq
+            )
+        ORDER BY u.seq LIMIT %(each)s
+    ) AS r
+) AS due
+WHERE before < %(bytes)s
+ORDER BY seq
+"""
+_SENT: Final = """
+UPDATE :schema.requests
+SET state = 'sent', sends = sends + 1, failures = 0, sent_at = now(), next_at = NULL,
+    code = NULL, error = NULL
+WHERE seq = ANY(%s) AND state = 'unsent'
+"""
+_REFUSED: Final = """
+UPDATE :schema.requests
+SET state = CASE WHEN seconds IS NULL THEN 'undeliverable' ELSE state END,
+    failures = failures + 1, next_at = now() + make_interval(secs => seconds), code = said.code,
+    error = said.error
+FROM json_to_recordset(%s::json) AS said (n bigint, seconds float8, code text, error text)
+WHERE seq = n AND state = 'unsent'
+"""
+
+
+class Bounds(NamedTuple):
+    """Of one batch."""
+
+    rows: int = 1_000
+    bytes: int = 8 * 1024 * 1024
+    shards: int = 16
+
+
+class RelayDatabase:
+    """One relay's connection, for one sender."""
+
+    def __init__(self, connection: Connection, schema: str, sender: str) -> None:
+        self._connection = connection
+        self._sender = sender
+        self._texts = {
+            text: in_schema(text, schema).encode()
+            for text in (_SHARDS, _LOCK, _ROWS, _SENT, _REFUSED)
+        }
+        self._first = 0
+
+    def prepare(self) -> None:
+        """Sees that this sender's shards are there."""
+        self._connection.execute(self._texts[_SHARDS], [self._sender, SHARDS - 1])
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """In which rows are claimed and marked: its end gives their shards back."""
+        return self._connection.transaction()
+
+    def claim(self, bounds: Bounds) -> list[ClaimedRow]:
+        """Locks some shards that have something to send, and gives their rows in order.
+
+        The first row always, whatever its size. Others' shards are left out, so that any number of
+        relays share the work; the next claim begins behind what this one took.
+        """
+        arguments = [self._sender, SHARDS - self._first, SHARDS, bounds.shards]
+        taken = [shard for (shard,) in self._connection.execute(self._texts[_LOCK], arguments)]
+        if not taken:
+            return []
+        self._first = (taken[-1] + 1) % SHARDS
+        rows = self._connection.execute(
+            self._texts[_ROWS],
+            {
+                "shards": taken,
+                "sender": self._sender,
+                "each": -(-bounds.rows // len(taken)),
+                "bytes": bounds.bytes,
+            },
+        )
+        return [
+            ClaimedRow(seq, id_, type_, key, payload, _headers(headers), created_at, failures)
+            for seq, id_, type_, key, payload, headers, created_at, failures in rows
+        ]
+
+    def mark(self, marks: BatchMarks) -> None:
+        """Writes what became of the rows, in the transaction of their claim."""
+        if marks.sent:
+            self._connection.execute(self._texts[_SENT], [marks.sent])
+        if marks.refused:
+            said = [
+                {"n": seq, "seconds": seconds, "code": refusal.code, "error": refusal.error}
+                for seq, seconds, refusal in marks.refused
+            ]
+            self._connection.execute(self._texts[_REFUSED], [as_json(said)])
+
+
+def _headers(stored: list[tuple[str, str]]) -> list[tuple[str, bytes]]:
+    return [(name, base64.b64decode(value)) for name, value in stored]

@@ -1,0 +1,53 @@
+"""What a topic takes, as its brokers say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+
+from feedback.client.kafka_log import OutageLog
+
+_TIMEOUT: Final = 5.0
+_ABOUT_THE_TOPIC: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.UNSUPPORTED_VERSION,
+    }
+)
+"""A broker has answered, if not what was asked."""
+
+
+class TopicLimit(NamedTuple):
+    """What was found out."""
+
+    bytes: int | None = None
+    """Of a set of messages; None where the brokers don't tell: producing will."""
+    away: str | None = None
+    """Why no broker has answered."""
+
+
+def topic_limit(topic: str, properties: Mapping[str, Any]) -> TopicLimit:
+    """Asks the brokers, for 5 s at most."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        admin = AdminClient(dict(properties), logger=OutageLog())
+        answer = admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource]
+        return TopicLimit(int(answer.result(_TIMEOUT + 1)["max.message.bytes"].value))
+    except KafkaException as error:
+        problem = error.args[0]
+        if problem.code() in _ABOUT_THE_TOPIC:
+            return TopicLimit()
+        return TopicLimit(away=f"no broker answers: {problem.str()}")
+    except TimeoutError:
+        return TopicLimit(away="no broker answers")
+    except (KeyError, ValueError):
+        return TopicLimit()

@@ -1,0 +1,123 @@
+"""Turns of claim, send and mark, each one transaction, for one sender."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from feedback.backoff import Breaker
+from feedback.outbox.relay.batch import BackingOff, Batch, BatchMarks, ClaimedRow, RowRefusal
+from feedback.outbox.relay.database import Bounds, RelayDatabase
+
+log = logging.getLogger("oncepool.relay")
+
+SEND_TIMEOUT: Final = 10.0
+"""Seconds in which a batch has to be confirmed: no longer is its transaction open."""
+
+
+class BatchSender(Protocol):
+    """Where a sender's rows go: topic and cluster."""
+
+    def open(self) -> str | None:
+        """Sees that rows can be sent; why not, where no broker answers."""
+
+    def check(self, row: ClaimedRow) -> RowRefusal | None:
+        """Refuses what no broker would take."""
+
+    def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
+        """Tells the batch of each row; why some were not confirmed in time."""
+
+    def close(self) -> None:
+        """Takes back what is not confirmed."""
+
+
+class Turns:
+    """Sends what stands in one outbox for one sender. Any number may do so side by side."""
+
+    def __init__(
+        self,
+        name: str,
+        sender: BatchSender,
+        *,
+        bounds: Bounds | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._sender = sender
+        self._bounds = bounds or Bounds()
+        self._clock = clock
+        self._breaker = Breaker()
+        self.away: str | None = None
+        """Why the brokers count as away."""
+        self.sent = 0
+        """Rows that brokers have confirmed."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the brokers may be asked again."""
+        return self._breaker.pause(self._clock())
+
+    def turn(self, database: RelayDatabase) -> int:
+        """One batch; how many rows it had. What a crash in here has sent is sent once more.
+
+        Raises psycopg.Error.
+        """
+        # Before any shard is locked, as this may take its time.
+        why = self._sender.open()
+        if why is not None:
+            self._failed(why)
+            return 0
+        # After trouble a single row asks whether the brokers take messages again.
+        bounds = self._bounds._replace(rows=1, shards=1) if self._breaker.open else self._bounds
+        with database.transaction():
+            rows = database.claim(bounds)
+            if rows:
+                batch = Batch(rows, self._sender.check)
+                if batch.to_send:
+                    why = self._sender.send(batch, batch.to_send, SEND_TIMEOUT)
+                marks = batch.marks()
+                database.mark(marks)
+        if not rows:
+            return 0
+        self.sent += len(marks.sent)
+        self._tell(marks, rows)
+        if why is not None:
+            self._failed(why)
+        elif batch.to_send:
+            self._succeeded()
+        return len(rows)
+
+    def _failed(self, why: str) -> None:
+        if not self._breaker.open:
+            log.warning("sender %s: %s; what is to be sent waits", self._name, why)
+        self.away = why
+        self._breaker.failed(self._clock())
+
+    def _succeeded(self) -> None:
+        if self._breaker.open:
+            log.info("sender %s: the brokers take messages again", self._name)
+        self.away = None
+        self._breaker.succeeded()
+
+    def _tell(self, marks: BatchMarks, rows: Sequence[ClaimedRow]) -> None:
+        """A line for each kind of refusal that is new, however many rows it is said of."""
+        by_seq = {row.seq: row for row in rows}
+        kinds: dict[tuple[bool, str], list[BackingOff]] = {}
+        for mark in marks.refused:
+            if mark.seconds is None or by_seq[mark.seq].failures == 0:
+                kinds.setdefault((mark.seconds is None, mark.refusal.code), []).append(mark)
+        for (dead, code), refused in kinds.items():
+            first, number = by_seq[refused[0].seq].id, len(refused)
+            why = f"{code}: {refused[0].refusal.error}"
+            if dead:
+                log.error(
+                    "sender %s: %d dead letters of the outbox, first %s: %s",
+                    self._name, number, first, why,
+                )  # fmt: skip
+            else:
+                log.warning(
+                    "sender %s: %d requests not sent, to be tried again, first %s: %s",
+                    self._name, number, first, why,
+                )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Connections to PostgreSQL: the one place that opens them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import psycopg
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+CONNECT_TIMEOUT: Final = 5
+"""Seconds."""
+_LONGEST_TIMEOUT: Final = 2**31 - 1  # milliseconds
+_IDLE, _INTERVAL, _COUNT = 10, 5, 3
+"""Of keepalives, on both sides: a peer that is silent for 25 s is gone."""
+_USER_TIMEOUT: Final = 30
+"""Seconds after which a peer is gone that has not confirmed what was sent: while such bytes are on
+their way the kernel sends no keepalives, but the same again for a quarter of an hour."""
+_SERVER_SIDE: Final = {
+    "tcp_keepalives_idle": f"{_IDLE}s",
+    "tcp_keepalives_interval": f"{_INTERVAL}s",
+    "tcp_keepalives_count": f"{_COUNT}",
+    "tcp_user_timeout": f"{_USER_TIMEOUT}s",
+}
+"""The same of the server's end, or it keeps the locks of a machine that has vanished for hours.
+Settings of the session and no start-up options, which poolers refuse; through a Unix socket they
+are ignored."""
+
+_FORMS: Final = {"DateStyle": "ISO"}
+"""Whatever the database or the role has: psycopg reads times in no other form."""
+
+
+def open_connection(
+    url: str,
+    name: str,
+    *,
+    timeouts: Mapping[str, float] | None = None,
+    prepare_threshold: int | None = None,
+    connect_timeout: int = CONNECT_TIMEOUT,
+) -> Connection:
+    """A connection in autocommit mode. Raises psycopg.OperationalError.
+
+    `name` is what pg_stat_activity shows. `timeouts` are settings of the session in seconds, as
+    lock_timeout; 0 = none. `prepare_threshold` is how often a statement runs before the server
+    keeps it, plan included; None = never, as plans made while tables were empty are bad later.
+    """
+    connection = psycopg.connect(
+        url,
+        autocommit=True,
+        prepare_threshold=prepare_threshold,
+        connect_timeout=connect_timeout,
+        application_name=name,
+        # Whatever the database has, or the environment says: rows are also made here as bytes.
+        client_encoding="utf8",
+        keepalives_idle=_IDLE,
+        keepalives_interval=_INTERVAL,
+        keepalives_count=_COUNT,
+        tcp_user_timeout=_USER_TIMEOUT * 1000,
+    )
+    # Whatever the database has: in any other, who was waited for makes a transaction fail.
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    wanted = {name: f"{_milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
+    settings = _SERVER_SIDE | _FORMS | wanted
+    try:
+        connection.execute(
+            "SELECT set_config(name, value, false)"
+            " FROM unnest(%s::text[], %s::text[]) AS s(name, value)",
+            [list(settings), list(settings.values())],
+        )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _milliseconds(seconds: float) -> int:
+    """Not more than PostgreSQL takes, about 25 days; more than 0 stays that, as 0 is no limit."""
+    return math.ceil(min(seconds * 1000, _LONGEST_TIMEOUT))

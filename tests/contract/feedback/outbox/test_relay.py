@@ -1,0 +1,168 @@
+"""Relays over a real outbox and a real topic."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from feedback import outbox
+from feedback.errors import ConfigurationError, RequestIdInUse
+from feedback.outbox.relay import Relay, Route, loop
+from stack import Stack
+from tests.support.commands import Commands, answer
+from tests.support.outbox import Outbox
+from tests.support.proxy import Proxy
+from tests.support.topic_reader import ids, messages, request_id
+from tests.support.waiting import eventually
+
+KEYS = [None, "a", "b", "c", "d", "e", "f"]
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+def relay(stack: Stack, outbox_: Outbox, url: str = "", **topics: str) -> Relay:
+    routes = {name: Route(t, {"bootstrap.servers": stack.kafka}) for name, t in topics.items()}
+    return Relay(url or outbox_.url, routes, schema=outbox_.schema)
+
+
+def add(outbox_: Outbox, *given: dict[str, Any]) -> None:
+    with psycopg.connect(outbox_.url) as connection:
+        outbox.add_many(connection, [("t", {}, options) for options in given])
+
+
+def states(outbox_: Outbox) -> set[str]:
+    return {row["state"] for row in outbox_.rows()}
+
+
+def test_relays_side_by_side_send_each_row_once_and_keep_the_order_of_keys(
+    stack: Stack,
+    outbox_: Outbox,
+    topic: Callable[..., str],
+    opened: ExitStack,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "LOOK_EVERY", 600.0)  # what is added wakes them
+    name = topic(partitions=3)
+    relays = [opened.enter_context(relay(stack, outbox_, default=name)) for _ in range(2)]
+    eventually(lambda: all(s.database is None for r in relays for s in r.states()), 30)
+    wanted: dict[str | None, list[str]] = {key: [] for key in KEYS}
+
+    def produce(keys: list[str | None]) -> None:
+        for _ in range(10):
+            some = [(key, uuid.uuid4().hex) for key in keys * 3]
+            add(outbox_, *({"key": key, "request_id": id_} for key, id_ in some))
+            for key, id_ in some:
+                wanted[key].append(id_)
+
+    threads = [threading.Thread(target=produce, args=(keys,)) for keys in (KEYS[:3], KEYS[3:])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    eventually(lambda: states(outbox_) == {"sent"}, 60)
+    assert all(r.close() for r in relays)
+    found = messages(stack, name, 3)
+    by_key: dict[bytes | None, list[str]] = {}
+    for message in found:
+        by_key.setdefault(message.key(), []).append(request_id(message))
+    for key in KEYS[1:]:
+        assert key is not None
+        assert by_key.pop(key.encode()) == wanted[key]
+    assert sorted(i for some in by_key.values() for i in some) == sorted(wanted[None])
+    assert sum(state.sent for r in relays for state in r.states()) == len(found)
+
+
+def test_a_sender_without_its_topic_disturbs_no_other_and_its_dead_letters_can_be_moved(
+    stack: Stack,
+    outbox_: Outbox,
+    topic: Callable[..., str],
+    opened: ExitStack,
+) -> None:
+    name, missing = topic(), f"late-{uuid.uuid4().hex[:12]}"
+    oncepool = Commands(stack, "", "")
+    place = {
+        "ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url,
+        "ONCEPOOL_OUTBOX_SCHEMA": outbox_.schema,
+    }
+    opened.enter_context(relay(stack, outbox_, default=name, billing=missing))
+    add(outbox_, *({"sender": "billing", "request_id": id_} for id_ in ("bill", "bull")))
+    error = "SELECT FROM :schema.requests WHERE sender = 'billing' AND code = 'topic_missing'"
+    eventually(lambda: len(outbox_.rows(error)) == 2, 30)
+    add(outbox_, {"request_id": "order"})
+    eventually(lambda: ids(stack, name) == ["order"], 30)
+    # As after some minutes.
+    outbox_.run("UPDATE :schema.requests SET failures = 7, next_at = now() WHERE failures > 0")
+    eventually(lambda: len(answer(oncepool("outbox", "list", "--json", **place))) == 2, 30)
+
+    [row, _] = answer(oncepool("outbox", "list", "--json", "--type", "t*", **place))
+    assert (row["state"], row["code"], row["sender"]) == (
+        "undeliverable",
+        "topic_missing",
+        "billing",
+    )
+    table = oncepool("outbox", "list", "--state", "undeliverable", "--limit", "1", **place)
+    assert missing in table.stdout
+    assert "more than these 1" in table.stderr
+    dropped = oncepool("outbox", "drop", "bull", "order", "nobody", "--json", **place)
+    assert (dropped.exit_code, answer(dropped)["moved"]) == (6, ["bull"])
+    assert [r["state"] for r in answer(dropped)["refused"]] == ["sent", "unknown"]
+    with psycopg.connect(outbox_.url) as c, pytest.raises(RequestIdInUse):
+        outbox.add(c, "other", {}, request_id="bull")
+    assert oncepool("outbox", "drop", "nobody", **place).exit_code == 4
+    assert oncepool("outbox", "retry", "--all", **place).exit_code == 2  # nobody to ask
+    assert oncepool("outbox", "retry", "--state", "sent", "--yes", **place).exit_code == 2
+    found = {
+        (r["sender"], r["state"]): r["n"]
+        for r in answer(oncepool("outbox", "stats", "--json", **place))
+    }
+    assert found == {("billing", "undeliverable"): 1, ("default", "sent"): 1}
+
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    admin.create_topics([NewTopic(missing, num_partitions=1)])[missing].result(30)
+    retried = oncepool("outbox", "retry", "--sender", "billing", "--yes", **place)
+    assert retried.stdout == "1 moved\n"
+    eventually(lambda: states(outbox_) == {"sent"}, 60)
+    assert ids(stack, missing) == ["bill"]
+    admin.delete_topics([missing])[missing].result(30)
+
+
+def test_an_outbox_that_is_away_is_named_and_found_again(
+    stack: Stack, outbox_: Outbox, topic: Callable[..., str], opened: ExitStack
+) -> None:
+    name = topic()
+    proxy = opened.enter_context(Proxy.of(outbox_.url))
+    made = opened.enter_context(relay(stack, outbox_, proxy.before(outbox_.url), default=name))
+    eventually(lambda: made.states()[0].database is None, 30)
+    # Its connection breaks between what it has sent and its mark: once more, under the same id.
+    lost = proxy.lose_answer(b"SET state = 'sent'")
+    add(outbox_, {"request_id": "twice"})
+    eventually(lambda: lost.fulfilled.is_set() and states(outbox_) == {"sent"}, 60)
+    assert ids(stack, name) == ["twice", "twice"]
+    # Or after it has marked it, and does not know.
+    lost = proxy.wish(lambda data: b"COMMIT" in data)
+    add(outbox_, {"request_id": "once"})
+    eventually(lambda: lost.fulfilled.is_set() and states(outbox_) == {"sent"}, 60)
+    proxy.cut()
+    eventually(lambda: made.states()[0].database is not None, 30)
+    add(outbox_, {"request_id": "later"})
+    proxy.mend()
+    eventually(lambda: states(outbox_) == {"sent"}, 60)
+    assert ids(stack, name) == ["twice", "twice", "once", "later"]
+    assert made.states()[0].database is None
+
+
+def test_a_relay_without_a_route_is_refused(outbox_: Outbox) -> None:
+    with pytest.raises(ConfigurationError):
+        Relay(outbox_.url, {})

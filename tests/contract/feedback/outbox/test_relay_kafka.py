@@ -1,0 +1,98 @@
+"""What the relay's producer makes of what brokers say."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from feedback.outbox.relay.batch import Batch, ClaimedRow
+from feedback.outbox.relay.kafka import TopicSender
+from feedback.outbox.relay.topic import TopicLimit
+from stack import Stack
+from tests.support.topic_reader import messages
+
+NOW = datetime.now(UTC)
+
+
+def row(seq: int, payload: bytes = b"{}", key: bytes | None = b"k") -> ClaimedRow:
+    headers = [("ce_reference", b"x")]
+    return ClaimedRow(seq, f"r{seq}", "t", key, payload, headers, NOW, 0)
+
+
+def sender(stack: Stack, topic: str) -> TopicSender:
+    made = TopicSender(topic, {"bootstrap.servers": stack.kafka})
+    assert made.open() is None
+    return made
+
+
+def test_rows_arrive_as_they_stand_and_in_order(stack: Stack, topic: Callable[..., str]) -> None:
+    name = topic()
+    sending = sender(stack, name)
+    batch = Batch([row(n) for n in range(200)], sending.check)
+    assert sending.send(batch, batch.to_send, 30) is None
+    assert batch.marks().sent == list(range(200))
+    sending.close()
+    found = messages(stack, name)
+    assert [m.headers()[0] for m in found] == [("ce_id", b"r%d" % n) for n in range(200)]
+    first = found[0]
+    assert (first.key(), first.value()) == (b"k", b"{}")
+    assert first.headers()[1:] == [("ce_type", b"t"), ("ce_reference", b"x")]
+    assert first.timestamp()[1] == round(NOW.timestamp() * 1000)
+
+
+def test_what_the_topic_does_not_take_is_known_before_it_is_sent(
+    stack: Stack, topic: Callable[..., str]
+) -> None:
+    name = topic(**{"max.message.bytes": "2000"})
+    sending = sender(stack, name)
+    rows = [
+        row(1, b"1"),
+        row(2, b"2" * 5000),
+        row(3, b"3"),
+        *(row(n, b"", b"l") for n in range(4, 99)),
+    ]
+    batch = Batch(rows, sending.check)
+    assert sending.send(batch, batch.to_send, 30) is None
+    sending.close()
+    sent, [refused] = batch.marks()
+    assert (refused.seq, refused.refusal.code) == (2, "too_large")
+    assert sent == [1, *range(4, 99)]  # its key waits, others do not
+
+
+def test_what_only_the_brokers_refuse_is_found_among_the_others(
+    stack: Stack, topic: Callable[..., str]
+) -> None:
+    """As where the brokers don't tell what the topic takes."""
+    name = topic(**{"max.message.bytes": "2000"})
+    sending = TopicSender(
+        name, {"bootstrap.servers": stack.kafka}, limit=lambda *_: TopicLimit(1_000_000)
+    )
+    assert sending.open() is None
+    batch = Batch([row(1, b"1"), row(2, b"2" * 5000, b"l"), row(3, b"3", b"m")], sending.check)
+    assert sending.send(batch, batch.to_send, 30) is None
+    sending.close()
+    sent, [refused] = batch.marks()
+    assert (sent, refused.seq, refused.refusal.code) == ([1, 3], 2, "too_large")
+
+
+def test_a_topic_that_is_missing_is_named_and_not_asked_for_by_each_row(stack: Stack) -> None:
+    sending = sender(stack, f"none-{uuid.uuid4().hex}")
+    batch = Batch([row(1)], sending.check)
+    sending.send(batch, batch.to_send, 20)
+    [refused] = batch.marks().refused
+    assert refused.refusal.code == "topic_missing"
+    assert sending.check(row(2)) == refused.refusal
+    sending.close()
+
+
+def test_without_a_broker_nothing_is_said_of_a_row() -> None:
+    away = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}
+    why = TopicSender("t", away).open()
+    assert why is not None
+    assert "no broker answers" in why
+    sending = TopicSender("t", away, limit=lambda *_: TopicLimit())
+    assert sending.open() is None
+    batch = Batch([row(1), row(2)], sending.check)
+    assert sending.send(batch, batch.to_send, 0.5) is not None
+    assert batch.marks() == ([], [])

@@ -1,0 +1,144 @@
+"""Turns of relays over a real outbox, with senders that a test plays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from feedback import outbox
+from feedback.outbox.relay.batch import MOST_FAILURES, Batch, ClaimedRow, RowRefusal
+from feedback.outbox.relay.database import Bounds, RelayDatabase
+from feedback.outbox.relay.turns import Turns
+from tests.support.outbox import Outbox
+
+
+class Played:
+    """A sender to a topic that refuses some ids, or is away."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.large: set[str] = set()
+        self.away = False
+
+    def open(self) -> str | None:
+        return None
+
+    def check(self, row: ClaimedRow) -> RowRefusal | None:
+        return RowRefusal("too_large", "it is") if row.id in self.large else None
+
+    def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
+        if self.away:
+            return "away"
+        for row in rows:
+            self.sent.append(row.id)
+            batch.confirmed(row.seq)
+        return None
+
+    def close(self) -> None: ...
+
+
+def add(outbox_: Outbox, *wanted: tuple[str, str | None], payload: Any = None) -> None:
+    with psycopg.connect(outbox_.url) as connection:
+        many: list[Any] = [("t", payload, {"request_id": id_, "key": key}) for id_, key in wanted]
+        outbox.add_many(connection, many)
+
+
+class Relaying:
+    """Turns of a relay over a connection of its own; its pauses take no time."""
+
+    def __init__(self, outbox_: Outbox, sender: Played, **bounds: int) -> None:
+        self._turns = Turns("default", sender, bounds=Bounds(64, **bounds))
+        connection = psycopg.connect(outbox_.url, autocommit=True)
+        self._database = RelayDatabase(connection, outbox_.schema, "default")
+        self._database.prepare()
+
+    @property
+    def away(self) -> bool:
+        return self._turns.away is not None
+
+    def turn(self) -> int:
+        return self._turns.turn(self._database)
+
+
+def states(outbox_: Outbox) -> dict[str, str]:
+    return {row["id"]: row["state"] for row in outbox_.rows()}
+
+
+def test_a_row_that_is_refused_holds_back_its_key_until_it_is_a_dead_letter(
+    outbox_: Outbox,
+) -> None:
+    add(outbox_, ("a1", "a"), ("a2", "a"), ("b1", "b"), ("none", None))
+    sender = Played()
+    sender.large = {"a1"}
+    one = Relaying(outbox_, sender, shards=64)
+    for _ in range(MOST_FAILURES):
+        assert "a2" not in sender.sent
+        one.turn()
+        one.turn()  # what backs off is not looked at, nor what waits behind it
+        outbox_.run(
+            "UPDATE :schema.requests SET next_at = now() WHERE state = 'unsent' AND next_at > now()"
+        )
+    one.turn()
+    assert sorted(sender.sent) == ["a2", "b1", "none"]
+    found = {row["id"]: row for row in outbox_.rows("SELECT * FROM :schema.all_requests")}
+    assert (found["a1"]["state"], found["a1"]["code"]) == ("undeliverable", "too_large")
+    assert (found["a2"]["state"], found["a2"]["sends"]) == ("sent", 1)
+
+
+def test_while_brokers_are_away_nothing_is_marked_and_one_row_asks(outbox_: Outbox) -> None:
+    add(outbox_, *((f"r{n}", "a") for n in range(5)))
+    sender = Played()
+    sender.away = True
+    one = Relaying(outbox_, sender)
+    assert (one.turn(), one.away) == (5, True)
+    assert (one.turn(), one.away) == (1, True)
+    sender.away = False
+    assert (one.turn(), one.away) == (1, False)
+    assert one.turn() == 4
+    assert sender.sent == [f"r{n}" for n in range(5)]
+    assert set(states(outbox_).values()) == {"sent"}
+
+
+def test_two_relays_never_have_a_key_at_once(outbox_: Outbox) -> None:
+    add(outbox_, ("a1", "a"), ("b1", "b"))
+    add(outbox_, ("a2", "a"))
+    first, second = Played(), Played()
+    inner = Relaying(outbox_, second, shards=64)
+
+    class Meanwhile(Played):
+        def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
+            inner.turn()
+            return super().send(batch, rows, timeout)
+
+    outer = Meanwhile()
+    Relaying(outbox_, outer, shards=1).turn()
+    assert sorted(outer.sent + second.sent) == ["a1", "a2", "b1"]
+    assert {"a1", "a2"} <= set(outer.sent) or {"a1", "a2"} <= set(second.sent)
+    assert first.sent == []
+
+
+def test_what_was_sent_and_not_marked_is_sent_once_more(outbox_: Outbox) -> None:
+    add(outbox_, ("a", None))
+
+    class Dies(Played):
+        def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
+            super().send(batch, rows, timeout)
+            raise KeyboardInterrupt
+
+    dying, next_one = Dies(), Played()
+    with pytest.raises(KeyboardInterrupt):
+        Relaying(outbox_, dying).turn()
+    Relaying(outbox_, next_one).turn()
+    assert (dying.sent, next_one.sent) == (["a"], ["a"])
+    [row] = outbox_.rows()
+    assert (row["state"], row["sends"]) == ("sent", 1)
+
+
+def test_a_batch_is_bounded_in_bytes_but_never_empty(outbox_: Outbox) -> None:
+    add(outbox_, *((f"r{n}", "a") for n in range(4)), payload="x" * 1000)
+    sender = Played()
+    one = Relaying(outbox_, sender, bytes=1500)
+    assert [one.turn(), one.turn(), one.turn()] == [2, 2, 0]
+    assert sender.sent == ["r0", "r1", "r2", "r3"]

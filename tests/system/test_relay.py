@@ -1,0 +1,154 @@
+"""`oncepool relay` as processes, killed between any two of their steps."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from feedback import outbox
+from feedback.outbox.migrations import migrate
+from stack import Stack
+from tests.support.outbox import Outbox
+from tests.support.proxy import Proxy, Wish, commit_after
+from tests.support.service import ROOT
+from tests.support.topic_reader import messages, request_id
+from tests.support.waiting import eventually
+
+HELD = 2.0
+"""Seconds for which an answer is late, so that its relay is killed before it has it."""
+
+STEPS: dict[str, Callable[[Proxy], Wish]] = {
+    "claimed": lambda proxy: proxy.wish(lambda data: b"AS mine (shard)" in data, HELD),
+    "sent": lambda proxy: proxy.wish(lambda data: b"SET state = 'sent'" in data, HELD),
+    "committed": lambda proxy: proxy.wish(commit_after(b"SET state = 'sent'"), HELD),
+}
+
+
+class RelayProcess:
+    """One `oncepool relay`."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._log = log
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "consumer", "relay", "--health-port", str(self.port)],
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stderr=file,
+            )
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text; 0 where nobody listens."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", f"{path}?verbose")
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except OSError:
+            return 0, ""
+        finally:
+            connection.close()
+
+    def is_ready(self) -> None:
+        eventually(lambda: self.get("/readyz")[0] == 200, 60, self._log.read_text)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def outbox_(stack: Stack, empty_schema: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outbox]:
+    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", empty_schema)
+    with psycopg.connect(stack.database) as connection:
+        migrate(connection, empty_schema, [])
+    made = Outbox(stack.database, empty_schema)
+    yield made
+    made.connection.close()
+
+
+def test_a_killed_relay_has_sent_nothing_out_of_order_and_nothing_more_than_twice(
+    stack: Stack, outbox_: Outbox, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, proxy = topic(), Proxy.of(outbox_.url)
+    environment = {
+        "ONCEPOOL_OUTBOX_DATABASE_URL": proxy.before(outbox_.url),
+        "ONCEPOOL_OUTBOX_SCHEMA": outbox_.schema,
+        "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
+        "ONCEPOOL_KAFKA_TOPIC": name,
+    }
+    wanted: dict[str, list[str]] = {"a": [], "b": []}
+
+    def add(step: str) -> None:
+        many: list[Any] = []
+        for n in range(20):
+            key = "ab"[n % 2]
+            wanted[key].append(f"{step}-{n}")
+            many.append(("t", {}, {"request_id": f"{step}-{n}", "key": key}))
+        with psycopg.connect(outbox_.url) as connection:
+            outbox.add_many(connection, many)
+
+    def start() -> RelayProcess:
+        return RelayProcess(environment, tmp_path / "log")
+
+    one = start()
+    try:
+        for step, wish in STEPS.items():
+            one.is_ready()
+            held = wish(proxy)
+            add(step)
+            assert held.fulfilled.wait(60), (tmp_path / "log").read_text()
+            one.kill()
+            one = start()
+        one.is_ready()
+        sent = "SELECT FROM :schema.requests WHERE state <> 'sent'"
+        eventually(lambda: not outbox_.rows(sent), 60)
+
+        proxy.cut()
+        eventually(lambda: one.get("/readyz")[0] == 503, 60)
+        assert "[-] default: outbox: " in one.get("/readyz")[1]
+        assert one.get("/livez")[0] == 200
+        proxy.mend()
+        one.is_ready()
+        assert one.stop() == 0
+    finally:
+        one.kill()
+        proxy.cut()
+
+    found = messages(stack, name)
+    times = Counter(map(request_id, found))
+    assert {id_.partition("-")[0]: n for id_, n in times.items()} == {
+        "claimed": 1, "sent": 2, "committed": 1,
+    }  # fmt: skip
+    for key, ids in wanted.items():
+        first = dict.fromkeys(request_id(m) for m in found if m.key() == key.encode())
+        assert list(first) == ids
+
+
+def test_a_relay_that_can_not_work_says_why(stack: Stack, outbox_: Outbox, tmp_path: Path) -> None:
+    environment = {
+        "ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url,
+        "ONCEPOOL_OUTBOX_SCHEMA": f"{outbox_.schema}_no",
+        "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
+        "ONCEPOOL_KAFKA_TOPIC": "t",
+    }
+    one = RelayProcess(environment, tmp_path / "log")
+    assert one.process.wait(60) == 1
+    assert "oncepool outbox migrate" in (tmp_path / "log").read_text()

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from feedback.outbox.relay.batch import (
+    MOST_FAILURES,
+    BackingOff,
+    Batch,
+    BatchMarks,
+    ClaimedRow,
+    RowRefusal,
+)
+
+LARGE = RowRefusal("too_large", "9 bytes")
+NOW = datetime.now(UTC)
+
+
+def row(seq: int, key: bytes | None = None, failures: int = 0) -> ClaimedRow:
+    return ClaimedRow(seq, f"r{seq}", "t", key, b"{}", [], NOW, failures)
+
+
+def test_nothing_overtakes_a_row_that_no_broker_would_take() -> None:
+    rows = [row(1, b"a"), row(2, b"b"), row(3, b"a"), row(4), row(5, b"b")]
+    batch = Batch(rows, lambda r: LARGE if r.seq == 1 else None)
+    assert [r.seq for r in batch.to_send] == [2, 4, 5]
+    for r in batch.to_send:
+        batch.confirmed(r.seq)
+    assert batch.marks() == BatchMarks([2, 4, 5], [BackingOff(1, 2.0, LARGE)])
+
+
+def test_a_dead_letter_holds_nothing_back() -> None:
+    rows = [row(1, b"a", MOST_FAILURES - 1), row(2, b"a")]
+    batch = Batch(rows, lambda r: LARGE if r.seq == 1 else None)
+    batch.confirmed(2)
+    assert batch.marks() == BatchMarks([2], [BackingOff(1, None, LARGE)])
+
+
+def test_what_was_sent_behind_a_row_in_doubt_goes_again_behind_it() -> None:
+    batch = Batch([row(1, b"a"), row(2, b"a"), row(3, b"b")], lambda _: None)
+    batch.confirmed(2)
+    batch.confirmed(3)
+    assert batch.marks() == BatchMarks([3], [])
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    keys=st.lists(st.sampled_from([b"a", b"b", None]), max_size=12),
+    fates=st.lists(st.sampled_from(["checked", "refused", "confirmed", "doubt"]), min_size=12),
+    failures=st.integers(0, MOST_FAILURES),
+)
+def test_a_key_is_marked_as_far_as_it_is_certain(
+    keys: list[bytes | None], fates: list[str], failures: int
+) -> None:
+    rows = [row(n, key, failures) for n, key in enumerate(keys)]
+    batch = Batch(rows, lambda r: LARGE if fates[r.seq] == "checked" else None)
+    for r in batch.to_send:
+        if fates[r.seq] == "confirmed":
+            batch.confirmed(r.seq)
+        elif fates[r.seq] == "refused":
+            batch.refused(r.seq, LARGE)
+    sent, refused = batch.marks()
+    ended = {*sent, *(mark.seq for mark in refused if mark.seconds is None)}
+    for r in rows:
+        before = [o.seq for o in rows if o.lane == r.lane and o.seq < r.seq]
+        if r.seq in ended or any(mark.seq == r.seq for mark in refused):
+            assert set(before) <= ended

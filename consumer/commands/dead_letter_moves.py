@@ -223,6 +223,7 @@ class _DeadLetterSession:
 
     def retry_requests(self, ids: Sequence[str]) -> None:
         """Dead ones wait again."""
+        ids = actions.in_retry_order(self._connection, ids, schema=self._schema)
         self._move(ids, "retry", lambda batch: actions.retry(
             self._connection, batch, self._by, states=(State.DEAD,), schema=self._schema
         ))  # fmt: skip

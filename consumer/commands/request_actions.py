@@ -37,6 +37,7 @@ from feedback.operations.request_actions import RETRYABLE, ResultRefused, Transi
 from feedback.operations.request_reads import Row, select_ids
 
 Transition = Callable[[Connection, Sequence[str]], TransitionOutcome]
+Order = Callable[[Connection, Sequence[str]], Sequence[str]]
 Mover = Callable[[Sequence[str]], tuple[list[Row], list[Refusal]]]
 """Moves requests as the command says."""
 Ending = Callable[[Sequence[Refusal], Mover], Cancelled]
@@ -95,8 +96,10 @@ def retry(
     if not one_of(ids or (), filters):
         filters["state"] = state or "dead"
         states = (State(filters["state"]),)
-    move = partial(actions.retry, by=by(who, why), states=states, schema=settings.database_schema)
-    _move(settings, ids, filters, move, "retry", yes=yes, json=json)
+    schema = settings.database_schema
+    move = partial(actions.retry, by=by(who, why), states=states, schema=schema)
+    order = partial(actions.in_retry_order, schema=schema)
+    _move(settings, ids, filters, move, "retry", yes=yes, json=json, order=order)
 
 
 @with_settings(*DATABASE, *REDIS, "kafka_results_topic")
@@ -199,9 +202,10 @@ def _move(
     *,
     yes: bool,
     json: bool,
+    order: Order | None = None,
     ending: Ending | None = None,
 ) -> None:
-    """`ending`: what is done about those that were refused because they run."""
+    """`order`: in which they are moved; `ending`: what is done about those refused as they run."""
     late: list[Refusal] = []
     with connect(settings) as connection:
         if not ids:
@@ -210,6 +214,8 @@ def _move(
                 confirm(f"{doing} {len(ids)} requests ({_described(filters)})?", yes=yes)
             else:
                 typer.echo(f"there is none ({_described(filters)})", err=True)
+        if order is not None:
+            ids = order(connection, ids)
         with StatusPublisher(settings) as publisher:
             mover = partial(
                 move_all, doing=doing, move=partial(move, connection), publisher=publisher

@@ -105,6 +105,17 @@ def retry(
     return _move(connection, "retry_requests", ids, by, values, schema, wake=True)
 
 
+def in_retry_order(
+    connection: Connection, ids: Sequence[str], *, schema: str = SCHEMA
+) -> Sequence[str]:
+    """The ids in the order in which more than AT_ONCE of them are to be retried."""
+    if len(ids) <= AT_ONCE:
+        return ids
+    rows = connection.execute(query("in_retry_order", schema), [list(ids)])
+    known = [name for (name,) in rows]
+    return [*known, *dict.fromkeys(ids).keys() - set(known)]
+
+
 def cancel(
     connection: Connection,
     ids: Iterable[str],

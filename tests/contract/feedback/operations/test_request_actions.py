@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from feedback.contract.states import State
+from feedback.operations import request_actions
 from feedback.operations.request_actions import (
     By,
     Moved,
@@ -19,6 +20,7 @@ from feedback.operations.request_actions import (
     TransitionOutcome,
     cancel,
     drop,
+    in_retry_order,
     resolve,
     retry,
 )
@@ -196,6 +198,29 @@ def test_of_two_of_one_reference_the_newer_one_is_retried(journal: Journal) -> N
 
     assert {m.id for m in outcome.moved} == {"b", "c"}
     assert "gives way to b" in outcome.refused[0].reason
+
+
+def test_many_are_retried_so_that_the_newest_of_a_reference_comes_first(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are retried in parts: an older one must not wait before the newer one's part comes."""
+    monkeypatch.setattr(request_actions, "AT_ONCE", 2)
+    for name, key, day in [("a", "k", 2), ("b", "k", 3), ("c", None, 5), ("d", None, 4)]:
+        journal.put(name, coalesce_key=key, produced_at=f"2026-01-0{day}T00:00:00Z")
+    ids = ["a", "nobody", "b", "c", "d", "a"]
+    ordered = in_retry_order(journal.connection, ids, schema=journal.schema)
+    assert ordered == ["d", "c", "b", "a", "nobody"]
+
+
+def test_of_two_of_one_time_the_later_arrival_stays(journal: Journal) -> None:
+    """It was started, as `coalesced` says: the earlier one comes no more."""
+    journal.put("old", coalesce_key="k", created_at="2026-01-01T00:00:01Z")
+    journal.put("new", "done", coalesce_key="k", created_at="2026-01-01T00:00:02Z")
+    journal.run(
+        "INSERT INTO {s}.coalesced SELECT produced_at, type, 'k', id FROM {s}.requests"
+        " WHERE id = 'new'"
+    )
+    assert "gives way to new" in refusal(retried(journal, "old"))
 
 
 def test_one_that_begins_to_wait_meanwhile_stops_the_retry(journal: Journal) -> None:

@@ -9,12 +9,18 @@ from pathlib import Path
 
 from consumer.config.packages import hidden_package
 
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C ended, as shells have it."""
+
 
 def main() -> None:
     """The console script."""
     if sys.argv[1:2] == ["run"]:
         _end_at_once()
-    from consumer.cli import main
+    try:
+        from consumer.cli import main
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
     main()
 

@@ -10,8 +10,11 @@ had to kill something at the end of the grace; 4 `status` met an unknown id; 5 n
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
+import os
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -21,6 +24,7 @@ from typer.core import TyperCommand, TyperGroup
 from consumer.commands.output import EXIT_USAGE, fail
 from consumer.errors import WrongArgument
 from feedback.errors import OncepoolError
+from processing.ipc.standard_streams import open_missing
 
 COMMANDS = {
     "run": "consumer.commands.run:app",
@@ -67,6 +71,12 @@ class Commands(TyperGroup):
         command.params = [p for p in command.params if p.name not in COMPLETION]
         return command
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, of commands too; those that no text can stand for are named."""
+        for what in _unreadable(args):
+            fail(f"{what} is not UTF-8: give it as text", EXIT_USAGE)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Runs the command; an error of ours becomes a message and exit code 1 (2: wrong usage)."""
         try:
@@ -75,6 +85,28 @@ class Commands(TyperGroup):
             fail(str(error), EXIT_USAGE)
         except OncepoolError as error:
             fail(str(error))
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # whoever read has enough
+            fail(": ".join(filter(None, (error.filename, error.strerror or str(error)))))
+
+
+def _unreadable(args: Sequence[str]) -> Iterator[str]:
+    """What was given in bytes that are no text, be it an argument or a variable of ours."""
+    for argument in args:
+        if not _is_text(argument):
+            yield f"argument {argument!a}"
+    for name, value in os.environ.items():
+        if name.startswith("ONCEPOOL_") and not _is_text(name + value):
+            yield f"environment variable {name!a}"
+
+
+def _is_text(given: str) -> bool:
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 app = typer.Typer(
@@ -107,6 +139,7 @@ def oncepool(
 
 def main() -> None:
     """The program, once this is imported."""
+    open_missing()
     # Libraries' chatter is of no use to who waits for a command; `run` sets up logging of its own.
     logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
     app(prog_name="oncepool")

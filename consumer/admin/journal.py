@@ -41,9 +41,17 @@ def explained(setting: str = "database_url") -> Iterator[None]:
             f"the database does not answer; correct {setting} or start PostgreSQL: {_said(error)}"
         ) from None
     except psycopg.Error as error:
-        raise JournalRefused(
-            f"the database refused: {_said(error)}; look at the rights of its user"
-        ) from None
+        if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
+            raise JournalRefused(f"{setting} can't be used, correct it: {_said(error)}") from None
+        raise JournalRefused(f"the database refused: {_said(error)}{_advice(error)}") from None
+
+
+def _advice(error: psycopg.Error) -> str:
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return "; look at the rights of its user"
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return "; it takes no writes, as a standby: name the primary"
+    return ""
 
 
 def _said(error: psycopg.Error) -> str:

@@ -25,6 +25,8 @@ TIMEOUT = 5.0
 CREATED_WITHIN = 0.5
 """Seconds in which a broker that creates topics by itself has done so."""
 PAUSE = 0.1
+_LONGEST = 1000 * 366 * 86_400_000
+"""Milliseconds of retention above which a topic keeps its messages for ever."""
 ERRORS_ONLY = 3  # syslog level: consumer properties draw a warning from an administration client
 
 
@@ -175,7 +177,8 @@ def _retention(client: AdminClient, topics: Iterable[str]) -> dict[str, timedelt
     kept: dict[str, timedelta | None] = {}
     for resource, future in answers.items():
         milliseconds = int(future.result(TIMEOUT + 1)["retention.ms"].value)
-        kept[resource.name] = None if milliseconds < 0 else timedelta(milliseconds=milliseconds)
+        for_ever = not 0 <= milliseconds <= _LONGEST
+        kept[resource.name] = None if for_ever else timedelta(milliseconds=milliseconds)
     return kept
 
 

@@ -22,6 +22,7 @@ from consumer.commands.dead_letter_options import (
 from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.commands.output import (
     EXIT_UNKNOWN,
+    MOST,
     print_json,
     print_listing,
     print_table,
@@ -54,7 +55,9 @@ def list_(
     search: SearchOption = None,
     limit: Annotated[
         int,
-        typer.Option(envvar="ONCEPOOL_LETTERS_LIMIT", metavar="N", min=1, help="At most so many."),
+        typer.Option(
+            envvar="ONCEPOOL_LETTERS_LIMIT", metavar="N", min=1, max=MOST, help="At most so many."
+        ),
     ] = 100,
     json: JsonOption = False,
 ) -> None:

@@ -19,6 +19,9 @@ EXIT_UNKNOWN = 4
 EXIT_NO_ANSWER = 5
 EXIT_REFUSED = 6
 
+MOST = 1_000_000_000
+"""No --limit is above it."""
+
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     """Prints an error and ends the command."""

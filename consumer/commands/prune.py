@@ -68,7 +68,8 @@ def prune(
     exit code 1, a TIME within the topics' retention and the time in which producers send again.
     """
     now = datetime.now(UTC)
-    before, window = _moment(older_than, now), now - _moment(resend_window, now)
+    before = _moment("--older-than", older_than, now)
+    window = now - _moment("--resend-window", resend_window, now)
     problems = retention_problems(settings, now - before, window)
     for problem in problems:
         typer.echo(f"oncepool: warning: {problem.text}", err=True)
@@ -98,13 +99,13 @@ def prune(
         print_table(("table", title), rows.items())
 
 
-def _moment(text: str, now: datetime) -> datetime:
+def _moment(option: str, text: str, now: datetime) -> datetime:
     try:
         moment = parse_since(text, now)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(f"{option}: {error}") from None
     if now - moment < timedelta(0):
-        raise typer.BadParameter(f"{text} is in the future")
+        raise typer.BadParameter(f"{option}: {text} is in the future")
     return moment
 
 

@@ -14,6 +14,7 @@ from consumer.commands.operator import is_running
 from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
 from consumer.commands.output import (
     EXIT_UNKNOWN,
+    MOST,
     print_json,
     print_listing,
     print_table,
@@ -69,7 +70,10 @@ ReferenceOption = Annotated[
     typer.Option(envvar="ONCEPOOL_LIST_REFERENCE", metavar="REF", help="Only with this reference."),
 ]
 LimitOption = Annotated[
-    int, typer.Option(envvar="ONCEPOOL_LIST_LIMIT", metavar="N", min=1, help="At most so many.")
+    int,
+    typer.Option(
+        envvar="ONCEPOOL_LIST_LIMIT", metavar="N", min=1, max=MOST, help="At most so many."
+    ),
 ]
 
 

@@ -12,7 +12,6 @@ from consumer.commands.output import fail
 from consumer.config.packages import hidden_package
 from consumer.config.settings import Settings
 from consumer.service.reload import run_reloading
-from processing.ipc.standard_streams import open_missing
 from processing.logs import configure
 
 app = typer.Typer()
@@ -38,7 +37,6 @@ def run(
     Exit code 0 after a clean drain, 1 on a fatal error, 3 when something had to be killed at the
     end of the grace.
     """
-    open_missing()
     settings.require(*NEEDED)
     if hidden := hidden_package(Path.cwd()):
         fail(hidden)

@@ -25,6 +25,7 @@ from consumer.config.settings import Settings
 app = typer.Typer()
 
 REFRESH = 2.0
+TEN_YEARS = 10 * 366 * 24 * 60
 INSTANCE = (
     "id", "host", "version", "workers", "workers_free", "joined", "assigned", "paused", "in_hand",
     "queued", "running", "lost_at_commit", "read_again", "age",
@@ -53,7 +54,11 @@ def stats(
     minutes: Annotated[
         int,
         typer.Option(
-            envvar="ONCEPOOL_STATS_MINUTES", metavar="N", min=1, help="Outcomes of so many minutes."
+            envvar="ONCEPOOL_STATS_MINUTES",
+            metavar="N",
+            min=1,
+            max=TEN_YEARS,
+            help="Outcomes of so many minutes.",
         ),
     ] = 60,
     json: JsonOption = False,

@@ -185,6 +185,16 @@ def find_file(config: Path | None, environ: Mapping[str, str], folder: Path) -> 
     return default if default.is_file() else None
 
 
+def working_directory() -> Path:
+    """Where this process is. Raises ConfigError where that directory was removed."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigError(
+            f"the working directory is gone ({error.strerror}): change to one that is there"
+        ) from None
+
+
 def load_settings(
     arguments: Mapping[str, Any] | None = None,
     *,
@@ -203,7 +213,7 @@ def load_settings(
         if name not in Settings.model_fields:
             hint = nearest(name, Settings.model_fields)
             raise ConfigError(f"argument {name}: there is no such setting{hint}")
-    path = find_file(config, environ, folder or Path.cwd())
+    path = find_file(config, environ, folder or working_directory())
     sources: list[tuple[str, PydanticBaseSettingsSource]] = [
         ("argument", InitSettingsSource(Settings, arguments)),
         ("environment", Environment(Settings, environ)),

@@ -155,7 +155,8 @@ def resolve(
     try:
         return _move(connection, "end_requests", ids, by, values, schema)
     except (errors.UntranslatableCharacter, errors.InvalidTextRepresentation) as error:
-        raise ResultRefused(f"PostgreSQL does not take this result: {error}") from None
+        said = error.diag.message_detail or error.diag.message_primary or str(error)
+        raise ResultRefused(f"PostgreSQL does not take this result: {said}") from None
 
 
 def drop(

@@ -10,12 +10,25 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import Final
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from feedback.status.store import StatusStore
 
 _REDIS: Final = ("feedback.status.redis_store", "RedisStatusStore")
 _STORES: Final = {"redis": _REDIS, "rediss": _REDIS, "unix": _REDIS}
 """Scheme of the URL -> module and class, called with the URL, the prefix and `timeout`."""
+
+
+_TEXTS: Final = frozenset({"username", "password", "client_name"})
+_NUMBERS: Final = {
+    "db": int,
+    "health_check_interval": int,
+    "socket_connect_timeout": float,
+    "socket_timeout": float,
+}
+_TLS: Final = "ssl_"
+"""What the options of a URL may be, or begin with; any other would change what is read, or is not
+known to the client library, which says so only when it connects."""
 
 
 def open_store(url: str, prefix: str = "oncepool", *, timeout: float = 0.25) -> StatusStore:
@@ -35,4 +48,32 @@ def check_url(url: str) -> str:
     if not colon or scheme not in _STORES:
         known = ", ".join(f"{scheme}://..." for scheme in _STORES)
         raise ValueError(f"this is none of {known}")
+    try:
+        parts = urlsplit(url)
+        right = parts.port != 0
+    except ValueError:
+        right = False
+    if not right:  # what it found may be a part of a password
+        raise ValueError("this is no address: look at host and port (1 to 65535)")
+    _check_host(parts.hostname or "")
+    _check_options(parts)
     return scheme
+
+
+def _check_host(host: str) -> None:
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"{host!r} is no name of a host") from None
+
+
+def _check_options(parts: SplitResult) -> None:
+    for name, text in parse_qsl(parts.query, keep_blank_values=True):
+        if name in _NUMBERS:
+            try:
+                _NUMBERS[name](text)
+            except ValueError:
+                raise ValueError(f"option {name} has to be a number, not {text!r}") from None
+        elif name not in _TEXTS and not (name.startswith(_TLS) and parts.scheme == "rediss"):
+            known = ", ".join(sorted(_TEXTS | _NUMBERS.keys()))
+            raise ValueError(f"there is no option {name}, only {known}; ssl_... with rediss://")

@@ -142,6 +142,99 @@ def test_a_database_that_does_not_answer_is_one_line_that_says_what_to_do() -> N
     assert "hidden" not in line
 
 
+@pytest.mark.parametrize("url", ["hots=1", "postgresql://h/x?nonsense=1", "postgresql://a%zz@h"])
+def test_a_database_url_that_postgresql_cannot_read_is_named(url: str) -> None:
+    result = oncepool("migrate", "--database-url", url)
+
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("oncepool: database_url can't be used, correct it: ")
+
+
+@pytest.mark.parametrize("command", [("status",), ("send",), ("requests", "list", "--type")])
+def test_what_is_no_text_is_named(command: tuple[str, ...]) -> None:
+    result = oncepool(*command, "\udcff")
+
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "oncepool: argument '\\udcff' is not UTF-8: give it as text\n",
+    )
+
+
+def test_a_variable_that_is_no_text_is_named() -> None:
+    result = oncepool("status", "x", env={"ONCEPOOL_WHO": "\udcff", "OTHER": "\udcff"})
+
+    assert result.exit_code == 2
+    assert "environment variable 'ONCEPOOL_WHO' is not UTF-8" in result.stderr
+
+
+def test_a_working_directory_that_is_gone_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    result = oncepool("migrate")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("oncepool: the working directory is gone")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("stats", "--minutes", "99999999999999"),
+        ("requests", "list", "--limit", "99999999999999999999"),
+        ("dead-letters", "list", "--limit", "99999999999999999999"),
+        ("prune", "--older-than", "30d", "--resend-window", "2100-01-01"),
+    ],
+)
+def test_numbers_beyond_what_can_be_are_wrong_usage(arguments: tuple[str, ...]) -> None:
+    address = {"ONCEPOOL_DATABASE_URL": "postgresql://127.0.0.1:1/x"}
+    result = oncepool(*arguments, env=address)
+
+    assert result.exit_code == 2
+    assert arguments[-2] in result.stderr
+
+
+def test_output_that_nobody_can_write_is_a_message() -> None:
+    command = [sys.executable, "-m", "consumer", "outbox", "migrate", "--sql"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert (done.returncode, done.stderr) == (1, "oncepool: No space left on device\n")
+
+
+def test_closed_standard_streams_are_empty_ones() -> None:
+    command = f"{sys.executable} -m consumer send a - <&-"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("oncepool: PAYLOAD is not JSON")
+
+
+def test_ctrl_c_before_anything_is_loaded_ends_without_a_word() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'consumer.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from consumer.__main__ import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_a_wrong_setting_is_exit_code_1(tmp_path: Path) -> None:
     (tmp_path / "oncepool.toml").write_text("worker = 1")
 

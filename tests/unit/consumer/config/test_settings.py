@@ -162,6 +162,10 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("database_schema", 'x"; DROP', "should match pattern"),
         ("database_url", "mysql://h/db", "neither postgresql://"),
         ("redis_url", "http://h", "none of redis://"),
+        ("redis_url", "redis://:hidden@h:99999", r":\*\*\*@h:99999. .*look at host and port"),
+        ("redis_url", "redis://a..b", "'a..b' is no name of a host"),
+        ("redis_url", "redis://h/0?db=one", "option db has to be a number, not 'one'"),
+        ("redis_url", "redis://h/0?decode_responses=1", "there is no option decode_responses"),
         ("max_payload", "lots", "max_payload = 'lots'"),
     ],
 )

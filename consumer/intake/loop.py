@@ -38,6 +38,7 @@ from consumer.intake.flow_control import Crowding, FlowControl, Reason
 from consumer.intake.letting_go import LettingGo
 from consumer.intake.ports import KafkaClient, WorkerPool
 from consumer.intake.stats import LoopStats
+from consumer.intake.turns import Turns
 from consumer.intake.unfinished import Unfinished
 from feedback.backoff import Backoff
 from feedback.contract.record import Record
@@ -78,12 +79,11 @@ class Loop:
         self._ask_again: float | None = None
         """When to join anew: nobody could say where to begin in partitions that are ours."""
         self._crowding = Crowding()
+        self._turns = Turns()
         self._log = log
         self._flood = RateLimited(log)
         self._clock = clock
         self._counts: Counter[str] = Counter()
-        self._paused = False
-        """What the client was told last."""
         self._leaving: threading.Thread | None = None
         self._rejoin_until: float | None = None
         """A rejoin waits for the assignment to become empty, at most until then."""
@@ -128,7 +128,7 @@ class Loop:
             if self._poll(waits.commit_wait(age)) == 0 and age < waits.YOUNG_COMMIT:
                 time.sleep(waits.SPIN_PAUSE)
             self._pool.step(0.0)
-        elif self._paused:
+        elif self._turns.paused:
             self._pool.step(waits.BUSY_WAIT)
             self._poll(0.0)
         else:
@@ -157,20 +157,20 @@ class Loop:
         self._flow.set(Reason.WORKERS, closed=not self._pool.workers_start)
         requests, size = requests + self._commit.held, size + self._commit.held_size
         self._flow.look(requests, size, now, self._crowding.share)
-        if self._flow.paused != self._paused:
-            self._paused = self._flow.paused
-            self._counts["pauses"] += self._paused
-            places = [place for place in self._assignment.places if place not in self._crowding]
-            self._kafka.pause(places, paused=self._paused)
+        paused = self._flow.paused
+        if self._turns.due(now, paused=paused):
+            self._counts["pauses"] += paused
+            ours = [place for place in self._assignment.places if place not in self._crowding]
+            some = self._turns.change(ours, now, paused=paused, busy=requests > 0)
+            self._kafka.pause(some, paused=paused)
 
     def _tend_crowd(self, now: float, requests: int, size: int) -> None:
         """Pauses partitions whose waiting requests would fill the bound, and resumes them."""
-        pool, crowding = self._pool, self._crowding
-        each = self._flow.share_of_one(requests, size)
-        waiting = pool.held_back * each
+        crowding, each = self._crowding, self._flow.share_of_one(requests, size)
+        waiting = self._pool.held_back * each
         if not crowding.due(waiting, now):
             return
-        backlogs = {p: found for p, found in pool.backlogs().items() if p in self._assignment}
+        backlogs = {p: b for p, b in self._pool.backlogs().items() if p in self._assignment}
         pause, resume = crowding.look(backlogs, waiting, each)
         for place in pause:
             n, seconds, kind = backlogs[place]
@@ -178,7 +178,7 @@ class Loop:
                 "what waits of one partition would fill the bound: it is paused",
                 topic=place[0], partition=place[1], waiting=n, seconds=round(seconds), type=kind,
             )  # fmt: skip
-        if not self._paused:
+        if not self._turns.paused:
             self._kafka.pause(pause, paused=True)
             self._kafka.pause(resume, paused=False)
 
@@ -213,6 +213,7 @@ class Loop:
         self._counts["drop:stale"] += taken.stale
         self._on_restarted(taken.restarted)
         if taken.runs:
+            self._turns.heard(run.place for run in taken.runs)
             size = self._commit.polled(taken.runs)
             self._flow.polled(sum(len(run.records) for run in taken.runs), size)
 
@@ -235,7 +236,7 @@ class Loop:
         self._unasked.reset()
         self._act(self._commit.assigned(places, event.gaps))
         # Always said: the client keeps the flag of a partition over its revocation.
-        self._kafka.pause(places, paused=self._paused)
+        self._kafka.pause(places, paused=self._turns.paused)
 
     def _on_trouble(self, trouble: Trouble) -> None:
         if trouble.ends_service:

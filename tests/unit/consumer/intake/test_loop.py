@@ -162,6 +162,26 @@ def test_only_what_fits_is_polled_and_partitions_are_paused_in_between(bench: Be
     assert bench.pool.most_in_hand <= 100
 
 
+def test_who_was_heard_least_lately_is_resumed_ahead_of_the_others(bench: Bench) -> None:
+    """What is fetched of one partition may be more than the bound, each time."""
+    other = ("t", 1)
+    bench.kafka.events.append(Assigned((other,)))
+    bench.pool.per_step = 0
+    bench.arrive(*range(100))
+    bench.turns()
+    bench.now += HOLD
+    bench.turns()
+    assert bench.kafka.paused == {A: True, other: True}
+    bench.pool.per_step = 60
+    bench.loop.turn()
+    bench.pool.per_step = 0
+    bench.loop.turn()
+    assert bench.kafka.paused == {A: True, other: False}
+    bench.kafka.events.append(Polled(records(other, [0])))
+    bench.turns(2)
+    assert bench.kafka.paused == {A: False, other: False}
+
+
 def test_a_partition_that_is_assigned_while_paused_is_paused(bench: Bench) -> None:
     bench.pool.database_up = False
     bench.loop.turn()

@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     """Seconds one statement may take; 0 leaves it to the request's deadline."""
     lease: Seconds = Field(60.0, ge=3)
     """Seconds a claim of a request with external effects lives without renewal, which comes after a
-    third of them, at most 15 s; then the request is in_doubt."""
+    third of them, at most 15 s; then the request is in_doubt. Claims of waiting rows live 60 s."""
     sweep_interval: Seconds = Field(10.0)
     """Seconds between two looks for claims whose lease has run out."""
     migrate_on_start: bool = Field(False)

@@ -4,7 +4,8 @@ Rows are wanted when fewer wait than half a mark. The mark follows what the work
 few seconds: an instance must not sit on rows that another one could run, and never run dry.
 
 Where what waits is slow, or may not start, it is not what others wait for: rows of the types of
-which there are few are wanted besides, a few at a time.
+which there are few are wanted besides, a few at a time. And what would wait here for long is given
+back, as the mark was made for quicker ones.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ REPLACE_AFTER = 0.5
 STUCK_AFTER = HOLD / 2
 """Seconds in which half of the mark should have gone: after that other types are asked for."""
 MOST_CROWDS = 8
-"""Where so many types wait in numbers nothing is asked for besides them."""
+"""Where so many types wait in numbers others are wanted only while a worker has nothing to do."""
+PATIENCE = 10.0
+"""Seconds after which what waits is compared with what went meanwhile."""
 
 
 class Demand:
@@ -58,7 +61,11 @@ class Demand:
         """When to look next whether other types are wanted besides."""
         self._filled = 0.0
         self._done = 0
-        """Records that went since `_filled`."""
+        """Records that were done since `_filled`."""
+        self._judge_at = 0.0
+        """When to look next whether too many wait."""
+        self._went = 0
+        """Records that were done since it was looked, or since more of all types came."""
 
     def __len__(self) -> int:
         return len(self.hand)
@@ -74,33 +81,55 @@ class Demand:
         return list(self.hand)
 
     def next(
-        self, running: int, limits: Mapping[str, int], paused: Collection[str], now: float
+        self,
+        running: int,
+        limits: Mapping[str, int],
+        paused: Collection[str],
+        now: float,
+        *,
+        idle: bool = False,
     ) -> WantRows | None:
         """The frame that asks the maintenance process for rows, where it is time.
 
         `running` of the rows in hand run; of a type at most `limits` may come, of those that are
-        paused none.
+        paused none. `idle`: a worker has nothing to do.
         """
         if not self._most:
             return None
         waiting = len(self.hand) - running
         if 2 * waiting >= self._mark:
-            return self._besides(limits, paused, now)
+            return self._besides(limits, paused, now, idle=idle)
         if self._stands(None, limits, paused, now):
             return None
         self._adapt(now)
         most = min(self._mark - waiting, self._most - len(self.hand))
         return self._want(most, limits, paused, None, now)
 
+    def hoards(self, running: int, now: float) -> int | None:
+        """How many of each type may go on waiting here, where more wait than will go soon.
+
+        None: all may. `running` of the rows in hand run.
+        """
+        if now < self._judge_at or not self.hand:
+            return None
+        keep = max(2 * self._went, self._least)
+        self._judge_at, self._went = now + PATIENCE, 0
+        if len(self.hand) - running <= 2 * keep:
+            return None
+        self._mark = min(self._mark, keep)  # or they would be wanted again
+        return max(self._few, keep // len(self._kinds))
+
     def _besides(
-        self, limits: Mapping[str, int], paused: Collection[str], now: float
+        self, limits: Mapping[str, int], paused: Collection[str], now: float, *, idle: bool
     ) -> WantRows | None:
         """What waits does not go: asks for what is of other types."""
         if now < self._look_at:
             return None
         self._look_at = now + REPLACE_AFTER
         crowds = sorted(kind for kind, n in self._kinds.items() if n >= self._few)
-        if not 0 < len(crowds) < MOST_CROWDS or self._stands(crowds, limits, paused, now):
+        if not crowds or (len(crowds) >= MOST_CROWDS and not idle):
+            return None
+        if self._stands(crowds, limits, paused, now):
             return None
         others = len(self.hand) - sum(self._kinds[kind] for kind in crowds)
         self._adapt(now)
@@ -171,14 +200,17 @@ class Demand:
             # Growth counts at once: the next rows must not be as many of a size that is the past.
             self._mean = max(size, self._mean + 0.02 * (size - self._mean))
         self._filled, self._done = now, 0
+        if self._crowds is None:
+            self._judge_at, self._went = now + PATIENCE, 0
         self._look_at = now + STUCK_AFTER
         return self._bytes - before
 
-    def went(self, records: Iterable[Record]) -> None:
-        """Records are no longer in hand."""
+    def went(self, records: Iterable[Record], *, done: bool = True) -> None:
+        """Records are no longer in hand; `done`: and not given back."""
         for record in records:
             if is_due(record):
-                self._done += 1
+                self._done += done
+                self._went += done
                 if (size := self.hand.pop(claim_of(record), None)) is not None:
                     self._bytes -= size
                     kind = kind_of(record)

@@ -87,9 +87,9 @@ class Handover:
         elif records:
             self._maintenance.refuse(code, records)
 
-    def park_excess(self) -> None:
+    def park_excess(self, now: float) -> None:
         """Records that will not start here, or not soon, wait for any instance."""
-        if records := self._pool.take_excess():
+        if records := self._pool.take_excess(now):
             self._maintenance.park(PARKED, self._give_back(records), limited=True)
 
     def tell_parked(self) -> None:

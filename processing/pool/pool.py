@@ -63,8 +63,8 @@ class Pool:
         self.departures = Departures()
         self._shares: TimeShares[str] = TimeShares()
         self._elsewhere: list[Record] = []
-        """Records in hand that will not start here, whatever the limits are by the time they are
-        given up: others of their keys may have gone before them."""
+        """Records in hand that will not start here, whatever the limits are when they are given
+        up: others of their keys may have gone before them."""
         self._next_chunk = 0
 
     @property
@@ -94,19 +94,19 @@ class Pool:
     @property
     def may_exceed(self) -> bool:
         """Whether there may be something for `take_excess`."""
-        return bool(self._elsewhere or self.caps.most)
+        return bool(self._elsewhere or self.caps.most or self.wants.hand)
 
-    def take_excess(self) -> list[Record]:
-        """Gives up records of limited types that cannot start here soon.
+    def take_excess(self, now: float) -> list[Record]:
+        """Gives up records that cannot start here soon.
 
-        Those of types that are paused or that others run; and of the other limited types what
-        waits beyond ten times the cap, so that none of them fills the pool.
+        Of types that are paused or that others run; of other limited types what waits beyond ten
+        times the cap, so that none fills the pool; and rows of which others could run more.
         """
         waiting = self.lanes.waiting
         allowed = {kind: self._queue.may_wait(kind, waiting) for kind in waiting}
-        records = [*self._elsewhere, *self.lanes.take_excess(allowed)]
+        records = [*self._elsewhere, *self.lanes.take_excess(allowed), *self._queue.hoarded(now)]
         self._elsewhere.clear()
-        self._forget(records)
+        self._forget(records, done=False)
         return records
 
     def let_go(self, places: Mapping[tuple[str, int], int]) -> list[Action]:
@@ -120,7 +120,7 @@ class Pool:
 
     def take_unstarted(self) -> list[Record]:
         """Gives up every record that no worker has and that is no suspect."""
-        records = [*self._elsewhere, *self.lanes.empty()]
+        records = self._elsewhere + self.lanes.empty()
         self._elsewhere.clear()
         self._forget(records)
         return records
@@ -274,11 +274,13 @@ class Pool:
         """A worker waits to hear whether the database can be reached."""
         return any(worker.suspended for worker in self.workers.values())
 
-    def _forget(self, records: Sequence[Record], size: int | None = None) -> None:
-        self.in_hand -= len(records)
-        self.in_hand_bytes -= size_of(records) if size is None else size
+    def _forget(
+        self, gone: Sequence[Record], size: int | None = None, *, done: bool = True
+    ) -> None:
+        self.in_hand -= len(gone)
+        self.in_hand_bytes -= size_of(gone) if size is None else size
         if self.wants.hand:
-            self.wants.went(records)
+            self.wants.went(gone, done=done)
 
     # Deaths
 

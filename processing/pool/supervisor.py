@@ -193,7 +193,7 @@ class Supervisor:
         if self._refusing is not None:
             self._handover.refuse_unstarted(self._refusing)
         elif self._pool.database_up and self._pool.may_exceed:
-            self._handover.park_excess()
+            self._handover.park_excess(now)
         if self._working:
             self._act(self._pool.plan(now))
             self._act(self._pool.ask(now))

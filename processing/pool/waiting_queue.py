@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from feedback.contract.record import Record, is_due, kind_of
 from processing.pool.actions import Action, Tell
 from processing.pool.demand import Demand
 from processing.pool.lanes import Lanes
@@ -39,11 +41,29 @@ class WaitingQueue:
         elif not self._crew.serving:
             return actions
         else:
-            running = sum(chunk.due for chunk in self._crew.chunks)
-            frame = self.wants.next(running, self._limits(), self._caps.elsewhere, now)
+            limits, elsewhere = self._limits(), self._caps.elsewhere
+            frame = self.wants.next(self._running, limits, elsewhere, now, idle=self._crew.idle)
         if frame is not None:
             actions.append(Tell(frame))
         return actions
+
+    def hoarded(self, now: float) -> list[Record]:
+        """Takes out due rows that would wait here for long, of each type the last ones."""
+        most = self.wants.hoards(self._running, now)
+        if most is None:
+            return []
+        seen: Counter[str] = Counter()
+
+        def goes(record: Record) -> bool:
+            seen[kind_of(record)] += is_due(record)
+            return is_due(record) and seen[kind_of(record)] > most
+
+        return self._lanes.take_out(goes)
+
+    @property
+    def _running(self) -> int:
+        """How many of the rows in hand workers have."""
+        return sum(chunk.due for chunk in self._crew.chunks)
 
     def new_maintenance(self, *, stopping: bool) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand.

@@ -54,6 +54,11 @@ class Workers:
         return [w for w in self.all.values() if w.ready and not w.leaving]
 
     @property
+    def idle(self) -> bool:
+        """One may be given something, and has nothing."""
+        return any(w.takes_chunks and not w.chunks for w in self.all.values())
+
+    @property
     def none_starts(self) -> bool:
         """Nobody is there, and the last one that was started failed."""
         return self.respawn.failing and not self.serving

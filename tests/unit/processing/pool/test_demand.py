@@ -12,7 +12,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from feedback.contract.record import NOWHERE, Record, claim_of, is_due
 from processing.ipc.frames import RenewClaims, WantRows
 from processing.pool.actions import Tell
-from processing.pool.demand import FIRST, HOLD, REPLACE_AFTER, STUCK_AFTER, Demand
+from processing.pool.demand import (
+    FIRST,
+    HOLD,
+    MOST_CROWDS,
+    PATIENCE,
+    REPLACE_AFTER,
+    STUCK_AFTER,
+    Demand,
+)
 from processing.pool.leases import RENEW_EVERY, Leases
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
@@ -93,6 +101,39 @@ def test_what_waits_in_numbers_and_does_not_go_keeps_no_other_type_waiting() -> 
     # What goes after all has its like follow at once.
     wants.went([*slow[1:], quick[0]])
     assert wanted(wants, 12.1) == (4, 15, [])
+
+
+def test_eight_types_that_wait_in_numbers_hold_up_the_others_only_while_all_work() -> None:
+    wants = Demand(FIRST, MIB, 2)
+    ask(wants)
+    for n in range(MOST_CROWDS):
+        wants.came(1, dues(FIRST // MOST_CROWDS, n, kind=str(n)), 0.0)
+    assert ask(wants, 1.0) is None
+    frame = wants.next(0, {}, (), 2.0, idle=True)
+    assert frame is not None
+    assert (frame.most, len(frame.paused)) == (2, MOST_CROWDS)
+
+
+def test_what_would_wait_for_long_is_given_back() -> None:
+    """The mark was made for quick ones; then slow ones come."""
+    wants = Demand(1000, MIB, 2)
+    ask(wants)
+    slow, others = dues(900, kind="slow"), dues(3, 2, kind="other")
+    wants.came(1, [*slow, *others], 0.0)
+    wants.went(slow[:2])
+    assert wants.hoards(2, PATIENCE - 1) is None
+    # Four are what two workers have before them, of each of two types half of that.
+    assert wants.hoards(2, PATIENCE) == 2
+    wants.went([*slow[4:], *others[2:]], done=False)
+    assert wants.hoards(2, 2 * PATIENCE) is None
+    frame = wants.next(2, {}, (), 2 * PATIENCE)
+    assert frame is not None
+    assert frame.paused == ["other", "slow"], "given back, and not wanted again"
+    # Quick ones stay, however many wait.
+    quick = Demand(1000, MIB, 2)
+    quick.came(1, slow, 0.0)
+    quick.went(slow[:400])
+    assert quick.hoards(2, PATIENCE) is None
 
 
 def test_rows_that_run_do_not_wait_but_count_in_all() -> None:

@@ -143,7 +143,7 @@ def test_what_is_paused_is_given_up_at_once_and_what_waits_beyond_ten_caps_too()
     pool.submit([record(n) for n in range(2, 5)])
     ((worker, chunk, offsets),) = sent(pool.plan(1.0))
     assert offsets == [1]
-    assert sorted(r[OFFSET] for r in pool.take_excess()) == [0, 2, 3, 4]
+    assert sorted(r[OFFSET] for r in pool.take_excess(0.0)) == [0, 2, 3, 4]
     done(pool, worker, chunk)
     assert pool.in_hand == 0
 
@@ -151,8 +151,8 @@ def test_what_is_paused_is_given_up_at_once_and_what_waits_beyond_ten_caps_too()
     pool.submit([record(n) for n in range(300)])
     ((worker, chunk, offsets),) = sent(pool.plan(2.0))
     assert offsets == list(range(20))
-    assert [r[OFFSET] for r in pool.take_excess()] == list(range(299, 219, -1))
-    assert pool.take_excess() == []
+    assert [r[OFFSET] for r in pool.take_excess(0.0)] == list(range(299, 219, -1))
+    assert pool.take_excess(0.0) == []
     assert pool.in_hand == 220
 
 
@@ -162,7 +162,7 @@ def test_limited_types_together_fill_a_quarter_of_the_pool_at_most() -> None:
     pool.limit(given(few=(20,), rare=(2,)))
     pool.submit([record(n, kind) for n in range(200) for kind in ("few", "rare")])
     pool.plan(1.0)
-    pool.take_excess()
+    pool.take_excess(0.0)
     assert pool.lanes.waiting == {"few": 50, "rare": 50}
 
 
@@ -173,7 +173,7 @@ def test_what_was_set_aside_is_parked_though_its_type_is_resumed() -> None:
     pool.submit([record(0)])
     pool.limit(given())
     assert sent(pool.plan(1.0)) == []
-    assert [r[OFFSET] for r in pool.take_excess()] == [0]
+    assert [r[OFFSET] for r in pool.take_excess(0.0)] == [0]
     assert pool.in_hand == 0
 
 

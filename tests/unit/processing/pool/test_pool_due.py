@@ -20,6 +20,7 @@ from processing.ipc.frames import (
 )
 from processing.ipc.progress import Running
 from processing.pool.actions import Died, Send, Spawn, Tell
+from processing.pool.demand import PATIENCE
 from processing.pool.pool import Pool
 from processing.settings import PoolSettings
 
@@ -122,6 +123,19 @@ def test_due_rows_of_a_limited_type_do_not_keep_those_of_others_in_the_queue() -
     assert (want.most, want.paused) == (4, ["slow"])
     pool.claimed(want.order, [(due("q"), None)], 1.0)
     assert sent(pool.plan(1.1)) == [[(True, 1)]]
+
+
+def test_rows_that_would_wait_for_long_are_given_up_for_others_to_run() -> None:
+    pool = pool_with(seconds=5.0)
+    pool.claimed(1, [(due(f"d{n}"), None) for n in range(90)], 0.0)
+    pool.submit([fresh(1), fresh(2)])
+    pool.plan(0.1)
+    assert pool.take_excess(PATIENCE - 1) == []
+    gone = pool.take_excess(PATIENCE)
+    assert len(gone) > 80
+    assert all(map(is_due, gone))
+    assert (pool.in_hand, len(pool.wants)) == (92 - len(gone), 90 - len(gone))
+    assert pool.take_excess(2 * PATIENCE) == []
 
 
 def test_a_due_record_keeps_the_order_of_its_key_and_has_none_by_partition() -> None:

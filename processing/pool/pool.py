@@ -274,9 +274,7 @@ class Pool:
         """A worker waits to hear whether the database can be reached."""
         return any(worker.suspended for worker in self.workers.values())
 
-    def _forget(
-        self, gone: Sequence[Record], size: int | None = None, *, done: bool = True
-    ) -> None:
+    def _forget(self, gone: Sequence[Record], size: int | None = None, done: bool = True) -> None:
         self.in_hand -= len(gone)
         self.in_hand_bytes -= size_of(gone) if size is None else size
         if self.wants.hand:

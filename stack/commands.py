@@ -44,7 +44,12 @@ def up(
     ] = None,
     broker_property: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A broker property; may be given many times."),
+        typer.Option(
+            envvar="ONCEPOOL_STACK_BROKER_PROPERTIES",
+            metavar="NAME=VALUE",
+            help="A broker property; may be given many times. The variable holds any number of"
+            " them, with spaces between.",
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:

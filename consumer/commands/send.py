@@ -14,9 +14,11 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from consumer.commands.operator import REDIS_TIMEOUT
 from consumer.commands.options import KAFKA, REDIS, JsonOption, with_settings
 from consumer.commands.output import EXIT_FAILED, EXIT_NO_ANSWER, EXIT_USAGE, fail, print_json
 from consumer.commands.status_output import (
+    UNKNOWN,
     all_done,
     as_object,
     client_from,
@@ -27,7 +29,8 @@ from consumer.commands.status_output import (
 from consumer.config.settings import Settings
 from feedback.client.client import Client
 from feedback.contract.payloads import parse_json
-from feedback.errors import Conflict, DeliveryFailed, StoreUnavailable, WaitTimeout
+from feedback.errors import Conflict, DeliveryFailed, QueueFull, StoreUnavailable, WaitTimeout
+from feedback.status.opening import open_store
 from feedback.status.status import Status
 
 app = typer.Typer()
@@ -43,6 +46,8 @@ class RequestToSend:
 
     payload: bytes
     options: dict[str, Any]
+    line: str = ""
+    """Which line of a file it stands in, in words."""
 
 
 TypeArgument = Annotated[
@@ -123,14 +128,15 @@ def send(
         lines = list(_lines(file, id_, common))
     with client_from(settings) as client, _explained():
         if wait is None:
-            ids = [client.submit(type_, line.payload, **line.options) for line in _track(lines)]
+            ids = _submit(client, type_, lines)
             _print_ids(ids, many=file is not None, json=json)
             return
         if file is None:
             answers = [_call(client, type_, lines[0], wait)]
         else:
-            answers = _send_and_wait(client, type_, lines, wait)
-        cause = _why_late(client, answers)
+            answers = _wait_for(client, _submit(client, type_, lines), wait)
+        _close(client, answers)
+    cause = _look_again(settings, answers)
     _print_answers(answers, cause, many=file is not None, json=json)
 
 
@@ -166,9 +172,8 @@ def _lines(file: str, id: str | None, common: dict[str, Any]) -> Iterator[Reques
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             own = {} if id is None else {"request_id": f"{id}-{number}"}
-            yield RequestToSend(
-                _checked(line, f"line {number} of {file}", EXIT_FAILED), common | own
-            )
+            place = f"line {number} of {file}"
+            yield RequestToSend(_checked(line, place, EXIT_FAILED), common | own, place)
 
 
 def _track(lines: Sequence[RequestToSend]) -> Iterable[RequestToSend]:
@@ -188,10 +193,22 @@ def _call(client: Client, type_: str, line: RequestToSend, wait: float) -> dict[
         fail(str(error))
 
 
-def _send_and_wait(
-    client: Client, type_: str, lines: Sequence[RequestToSend], wait: float
-) -> list[dict[str, Any]]:
-    ids = [client.submit(type_, line.payload, **line.options) for line in _track(lines)]
+def _submit(client: Client, type_: str, lines: Sequence[RequestToSend]) -> list[str]:
+    """Their ids. Of a file whose line can't be sent those before it were."""
+    ids: list[str] = []
+    for request in _track(lines):
+        try:
+            ids.append(client.submit(type_, request.payload, **request.options))
+        except (ValueError, QueueFull) as error:
+            if not request.line:
+                raise
+            for id_ in ids:
+                typer.echo(id_)
+            fail(f"{request.line}: {error}; the {len(ids)} requests before it were sent")
+    return ids
+
+
+def _wait_for(client: Client, ids: Sequence[str], wait: float) -> list[dict[str, Any]]:
     end = time.monotonic() + wait
     answers: list[dict[str, Any]] = []
     shown: Iterable[str] = ids
@@ -215,13 +232,34 @@ def _late(id_: str, status: Status | None) -> dict[str, Any]:
     return {**(unknown(id_) if status is None else as_object(status)), "late": True}
 
 
-def _why_late(client: Client, answers: Sequence[dict[str, Any]]) -> str:
-    """What is to be said of those that have no answer: where nobody could be asked, they may."""
-    late = [answer["id"] for answer in answers if answer.get("late")]
+def _close(client: Client, answers: Sequence[dict[str, Any]]) -> None:
+    """Has all of them confirmed, and notes which were not."""
     try:
-        client.statuses(late[:1])
+        client.close()
+    except DeliveryFailed as error:
+        for answer in answers:
+            if answer["id"] in error.failures:
+                answer.update(state="not_sent", error=error.failures[answer["id"]])
+
+
+def _look_again(settings: Settings, answers: Sequence[dict[str, Any]]) -> str:
+    """Of what had no status in time, now that all of it is confirmed, says which one stands.
+
+    Returns why nobody could tell, where that is so.
+    """
+    late = {answer["id"]: answer for answer in answers if answer.get("late")}
+    if not late:
+        return ""
+    store = open_store(settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT)
+    try:
+        found = store.read(list(late))
     except StoreUnavailable as error:
         return f": {str(error).rstrip('.')}; `oncepool status` asks the journal"
+    finally:
+        store.close()
+    for answer, status in zip(late.values(), found, strict=True):
+        if status is not None and answer["state"] == UNKNOWN:
+            answer.update(as_object(status))
     return ""
 
 

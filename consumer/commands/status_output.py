@@ -15,6 +15,8 @@ from feedback.client.client import Client
 from feedback.contract.states import State
 from feedback.status.status import Status
 
+UNKNOWN = "unknown"
+"""State of a request of which nothing is known."""
 COLUMNS = ("id", "type", "state", "code", "attempt", "at", "retry_at", "superseded_by", "result",
            "error", "reason")  # fmt: skip
 
@@ -55,7 +57,7 @@ def as_object(status: Status) -> dict[str, Any]:
 
 def unknown(id: str) -> dict[str, Any]:
     """What stands for a request that nothing is known of."""
-    return {"id": id, "state": "unknown"}
+    return {"id": id, "state": UNKNOWN}
 
 
 def print_statuses(objects: Sequence[dict[str, Any]], *, json: bool) -> None:

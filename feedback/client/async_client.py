@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
 from feedback.client.answering import Act, Steps
 from feedback.client.core import ClientCore, Type
 from feedback.client.event_loop import LoopBell, LoopWatch, in_thread
-from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_wait
+from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_ids, check_wait
 from feedback.client.pending import Submission
 from feedback.client.settings import settings_from
 from feedback.client.shared_reads import SharedReads
@@ -79,6 +79,7 @@ class AsyncClient(ClientCore):
     async def statuses(self, ids: Sequence[str]) -> list[Status | None]:
         """One status an id, in their order; None where there is none. Raises StoreUnavailable."""
         self._enter()
+        check_ids(ids)
         for id_ in ids:
             check_wait(id_)
         return await self._reads.read(ids)

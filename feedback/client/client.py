@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Self, TypeVar, Unpack, overload
 from feedback.client.answering import Act, Steps
 from feedback.client.core import ClientCore, Type
 from feedback.client.delivery import KafkaProducer
-from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_wait
+from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_ids, check_wait
 from feedback.client.pending import Submission
 from feedback.client.results import Results, Subscriptions
 from feedback.client.settings import settings_from
@@ -102,6 +102,7 @@ class Client(ClientCore):
     def statuses(self, ids: Sequence[str]) -> list[Status | None]:
         """One status an id, in their order; None where there is none. Raises StoreUnavailable."""
         self._check_open()
+        check_ids(ids)
         for id_ in ids:
             check_wait(id_)
         return self._store.read(ids)

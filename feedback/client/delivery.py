@@ -33,6 +33,7 @@ _NO_TOPIC: Final = (
     confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
     confluent_kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
 )
+_WRONG_TIME: Final = confluent_kafka.KafkaError.INVALID_TIMESTAMP
 _SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 _REFUSED: Final = {
     "delivery.report.only.error": "`accepted` is written from the reports of success",
@@ -117,6 +118,8 @@ class Deliveries:
         """Queues one message, or says that there is no room; waits for nothing."""
 
         def report(error: confluent_kafka.KafkaError | None, _: object) -> None:
+            if error is not None and error.code() == _WRONG_TIME:
+                submission.sent = None  # sent again it is not this message: none has its time yet
             self._report(submission, None if error is None else _cause(message.topic, error))
 
         try:
@@ -262,5 +265,10 @@ def _cause(topic: str, error: confluent_kafka.KafkaError) -> str:
         return (
             f"topic {topic!r} does not exist. Create it (`oncepool topics create`), or correct "
             "ONCEPOOL_KAFKA_TOPIC or ONCEPOOL_KAFKA_TOPICS"
+        )
+    if error.code() == _WRONG_TIME:
+        return (
+            f"{error.str()}: set the clock of this machine right, or raise"
+            f" message.timestamp.after.max.ms of topic {topic!r}"
         )
     return error.str()

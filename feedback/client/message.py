@@ -141,6 +141,12 @@ def _check_types(options: Mapping[str, Any]) -> None:
                 check_text(f"header {name!r}", text)
 
 
+def check_ids(ids: object) -> None:
+    """Raises TypeError for one id in place of several: its characters would be asked for."""
+    if isinstance(ids, str | bytes):
+        raise TypeError(f"ids is one text, {ids!r}: hand over a list of request ids")
+
+
 def check_wait(id: object, timeout: float | None = None) -> None:
     """Raises TypeError or ValueError for what nobody can wait for, or not for so long."""
     if not isinstance(id, str):

@@ -116,6 +116,16 @@ Line: TypeAlias = MessageLine | RequestLine
 _LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 
 
+_IN_WORDS: Final = {
+    "dict_type": "this is no JSON object, as a line of an export is",
+    "union_tag_not_found": "kind is missing: message or request",
+    "union_tag_invalid": "kind has to be message or request",
+    "missing": "Field required: the line is not whole, or no line of an export",
+    "string_pattern_mismatch": "it holds a character that has no place in it (control characters)",
+}
+"""Kinds of error, by pydantic's names, of which pydantic speaks in words of its own."""
+
+
 class BrokenLine(NamedTuple):
     """A line that is no dead letter: its number, from 1, and what is wrong."""
 
@@ -229,9 +239,14 @@ def _written(row: Row) -> bytes:
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
 
 
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should be", "it has to be", 1)
+
+
 def _explained(error: ValidationError) -> str:
     """The first thing that is wrong, and where."""
     first: Any = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in ("message", "request"))
-    text = first["msg"].removeprefix("Value error, ")
+    # What comes first is the kind by which the line was taken.
+    place = ".".join(str(part) for part in first["loc"][1:])
+    text = _IN_WORDS.get(first["type"]) or _plain(first["msg"])
     return f"{place}: {text}" if place else text

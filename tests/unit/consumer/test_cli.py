@@ -24,7 +24,6 @@ from feedback.errors import OncepoolError
 ROOT = Path(__file__).parents[3]
 
 WITHOUT_TWIN = {
-    "stack up broker_property",  # a list of pairs
     "stack down delete",  # a forgotten variable must not delete anything
     "dead-letters retry everything",  # the same
     "dead-letters drop everything",
@@ -440,6 +439,29 @@ def test_send_refuses_what_is_not_json_before_anything_is_sent(
     assert result.exit_code == code
     assert message in result.stderr
     assert client.sent == []
+
+
+def test_a_line_that_cannot_be_sent_is_named_with_what_was_sent_before(
+    client: FakeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = client.submit
+
+    def submit(type_: str, payload: bytes, **options: Any) -> str:
+        if len(payload) > 10:
+            raise ValueError("request is too large for Kafka")
+        return send(type_, payload, **options)
+
+    monkeypatch.setattr(client, "submit", submit)
+    (tmp_path / "lines").write_text('{"n": 1}\n\n{"n": 1234567}\n{}\n')
+
+    result = oncepool("send", "a", "--file", "lines")
+
+    assert result.exit_code == 1
+    assert result.stdout == "made-1\n", "the id of what was sent"
+    assert result.stderr == (
+        "oncepool: line 3 of lines: request is too large for Kafka; the 1 requests before it were"
+        " sent\n"
+    )
 
 
 def test_an_error_of_ours_is_a_message_not_a_traceback(

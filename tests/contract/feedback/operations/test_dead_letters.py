@@ -401,8 +401,9 @@ def test_nothing_is_imported_twice(journal: Journal, letter: Callable[..., int])
 
 BROKEN = [
     (b"{oops", "Invalid JSON"),
-    (b"[]", ""),
-    (b'{"kind": "thing"}', "kind"),
+    (b"[]", "this is no JSON object"),
+    (b"{}", "kind is missing: message or request"),
+    (b'{"kind": "thing"}', "kind has to be message or request"),
     (b'{"kind": "request", "id": "x"}', "topic: Field required"),
     (b"\xff\xfe", ""),
 ]
@@ -417,9 +418,9 @@ def test_broken_lines_are_named_and_the_rest_imported(
     message = orjson.loads(next(line for line in lines if b'"kind":"message"' in line))
     wrong = [
         (orjson.dumps(message | {"payload": "?"}), "payload: this is not base64"),
-        (orjson.dumps(message | {"detail": "a\0b"}), "detail"),
+        (orjson.dumps(message | {"detail": "a\0b"}), "detail: it holds a character"),
         (orjson.dumps(message | {"at": "noon"}), "at: "),
-        (orjson.dumps(message | {"reason": "boredom"}), "reason"),
+        (orjson.dumps(message | {"reason": "boredom"}), "reason: it has to be 'malformed' or"),
         (orjson.dumps(message | {"partition": 2**40}), "partition"),
         (orjson.dumps(message | {"headers": [["a"]]}), "headers.0"),
         *BROKEN,

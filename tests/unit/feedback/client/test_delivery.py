@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -72,6 +73,27 @@ def test_sent_again_with_success_a_failure_is_forgotten(
     client.flush()
     consumer.say("a", State.DONE)
     assert client.wait("a", 5).state == "done"
+
+
+def test_what_was_refused_for_its_time_is_sent_again_with_another(
+    client: Client, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock was an hour ahead, and was set right."""
+    producer.confirming.clear()
+    client.submit("t", 1, request_id="a")
+    (report,) = producer._open
+    producer._open.clear()
+    report(KafkaError(KafkaError.INVALID_TIMESTAMP), None)
+    with pytest.raises(DeliveryFailed, match=r"message\.timestamp\.after\.max\.ms of topic"):
+        client.wait("a", 5)
+    hour = 3600 * 10**9
+    monkeypatch.setattr(client._clock, "_now", lambda: time.time_ns() - hour)
+    producer.confirming.set()
+    client.submit("t", 1, request_id="a")
+    client.flush()
+
+    first, again = (message["timestamp"] for message in producer.sent)
+    assert again < first - 3_000_000
 
 
 def test_an_answer_counts_more_than_a_delivery_report(

@@ -270,6 +270,8 @@ def test_an_id_that_is_a_number_is_refused_in_words(client: Client) -> None:
     for call in (client.wait, client.status):
         with pytest.raises(TypeError, match=r"a request id is text, not 17 \(int\)"):
             call(17)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="ids is one text, 'order-17'"):
+        client.statuses("order-17")
 
 
 def test_a_time_that_is_no_number_is_refused(client: Client) -> None:

@@ -11,12 +11,14 @@ import redis
 
 from consumer.admin.journal import connect
 from consumer.admin.lag import group_lag
+from consumer.admin.outbox import connect_outbox
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
 from feedback.contract.states import State
 from feedback.errors import OncepoolError
 from feedback.operations.statistics import Figures, figures, outcomes
+from feedback.outbox.dead_letters import OutboxOperator
 from processing.cluster.instances import connect as connect_redis
 from processing.cluster.instances import instances
 from processing.cluster.limits import ClusterLimits, RedisLimitsStore
@@ -36,12 +38,15 @@ class Look:
     postponed: list[Row] | None = None
     """What was written down to wait instead, each time that it was."""
     journal: Figures | None = None
+    outbox: list[Row] | None = None
+    """What is open in the producer's outbox."""
     problems: dict[str, str] = field(default_factory=dict)
 
     @property
     def blind(self) -> bool:
         """Nothing answered."""
-        return self.instances is None and self.topics is None and self.journal is None
+        parts = (self.instances, self.topics, self.journal, self.outbox)
+        return all(part is None for part in parts)
 
     def summary(self) -> Row:
         """The whole in one row; None of what could not be read. Ages in seconds."""
@@ -89,9 +94,12 @@ def look(settings: Settings, minutes: int) -> Look:
             bool(settings.database_url),
             lambda: _ask_journal(settings, minutes, found),
         ),
+        ("outbox", bool(settings.outbox_database_url), lambda: _ask_outbox(settings, found)),
     ]
     if not any(configured for _, configured, _ in sources):
-        raise ConfigError("nothing to ask: set kafka_topics, database_url or redis_url")
+        raise ConfigError(
+            "nothing to ask: set kafka_topics, database_url, redis_url or outbox_database_url"
+        )
     for name, configured, ask in sources:
         if not configured:
             continue
@@ -138,6 +146,11 @@ def _ask_journal(settings: Settings, minutes: int, found: Look) -> None:
         found.journal = figures(connection, schema=settings.database_schema)
     found.requests = [row for row in requests if row["state"] != State.WAITING]
     found.postponed = [row for row in requests if row["state"] == State.WAITING]
+
+
+def _ask_outbox(settings: Settings, found: Look) -> None:
+    with connect_outbox(settings) as connection:
+        found.outbox = OutboxOperator(connection, settings.outbox_schema).figures()
 
 
 def _age(row: Row, now: datetime) -> float:

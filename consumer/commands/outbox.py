@@ -76,4 +76,5 @@ def check(settings: Settings, json: JsonOption = False) -> None:
 app.command("list")(outbox_rows.list_)
 app.command()(outbox_rows.retry)
 app.command()(outbox_rows.drop)
+app.command()(outbox_rows.prune)
 app.command()(outbox_rows.stats)

@@ -1,8 +1,9 @@
-"""``oncepool outbox list``, ``retry``, ``drop`` and ``stats``."""
+"""``oncepool outbox list``, ``retry``, ``drop``, ``prune`` and ``stats``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from consumer.admin.outbox import connect_outbox
 from consumer.commands.operator import YesOption, confirm, one_of
-from consumer.commands.options import JsonOption, with_settings
+from consumer.commands.options import JsonOption, moment, with_settings
 from consumer.commands.output import (
     EXIT_REFUSED,
     EXIT_UNKNOWN,
@@ -58,6 +59,14 @@ LimitOption = Annotated[
 ]
 # Without a twin in the environment: a forgotten variable must not move everything.
 AllOption = Annotated[bool, typer.Option("--all", help="All dead letters.")]
+OlderThanOption = Annotated[
+    str,
+    typer.Option(
+        envvar="ONCEPOOL_OUTBOX_OLDER_THAN",
+        metavar="TIME",
+        help="What ended before: an age (30d, 12h) or a time (2026-05-01T12:00Z).",
+    ),
+]
 Move = Callable[[OutboxOperator, OutboxFilter], list[str]]
 
 
@@ -111,6 +120,25 @@ def drop(
     """Give up dead letters of the outbox. Their ids stay taken."""
     wanted = _wanted(ids, state, type_, sender, everything=everything)
     _move(settings, wanted, "give up", OutboxOperator.drop, yes=yes, json=json)
+
+
+@with_settings(*PLACE)
+def prune(
+    settings: Settings,
+    *,
+    older_than: OlderThanOption,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete finished rows of the outbox that ended long ago. Their ids are new again then."""
+    before = moment(older_than) or datetime.now(UTC)
+    confirm(f"delete finished rows that ended before {before:%Y-%m-%d %H:%M}?", yes=yes)
+    with connect_outbox(settings) as connection:
+        deleted = OutboxOperator(connection, settings.outbox_schema).prune(before)
+    if json:
+        print_json({"deleted": deleted})
+    else:
+        typer.echo(f"{deleted} deleted")
 
 
 @with_settings(*PLACE)

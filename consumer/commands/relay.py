@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from consumer.commands.options import KAFKA, with_settings
+from consumer.commands.options import KAFKA, REDIS, with_settings
 from consumer.config.settings import Settings
 from consumer.relay.process import run_relay
 from processing.ipc.standard_streams import open_missing
@@ -13,7 +13,8 @@ from processing.logs import configure
 app = typer.Typer()
 
 SETTINGS = (
-    *("outbox_database_url", "outbox_schema", "outbox_routes", *KAFKA),
+    *("outbox_database_url", "outbox_schema", "outbox_routes", "outbox_resend_after"),
+    *("outbox_resend_after_by_type", "outbox_max_sends", "outbox_inbox", *KAFKA, *REDIS),
     *("health_host", "health_port", "log_format", "log_level"),
 )
 
@@ -21,7 +22,7 @@ SETTINGS = (
 @app.command()
 @with_settings(*SETTINGS)
 def relay(settings: Settings) -> None:
-    """Send the requests of an outbox until SIGTERM or Ctrl-C.
+    """Send the requests of an outbox, and follow them to their end, until SIGTERM or Ctrl-C.
 
     Exit code 0 after a clean end, 1 where it can't work, 3 where a thread had to be left behind.
     """

@@ -32,6 +32,7 @@ INSTANCE = (
 )  # fmt: skip
 TOPIC = ("topic", "partitions", "waiting")
 TYPE = ("type", "rate", "done_hour", "done_day", "waiting", "due", "oldest", "overdue")
+OUTBOX = ("type", "sender", "state", "n", "oldest")
 COUNT = ("type", "state", "code", "n")
 LEAVE_OUT = (
     "host", "version", "paused", "queued", "joined", "lost_at_commit", "read_again", "overdue",
@@ -43,7 +44,7 @@ AGES = frozenset({"age", "oldest", "overdue"})
 
 
 @app.command()
-@with_settings(*KAFKA, "kafka_group", *DATABASE, *REDIS)
+@with_settings(*KAFKA, "kafka_group", *DATABASE, *REDIS, "outbox_database_url", "outbox_schema")
 def stats(
     settings: Settings,
     *,
@@ -136,6 +137,8 @@ def as_json(found: Look) -> Row:
         parts["requests"] = found.requests
         parts["postponed"] = found.postponed
         parts["types"] = found.journal.types
+    if found.outbox is not None:
+        parts["outbox"] = found.outbox
     parts["problems"] = found.problems
     return parts
 
@@ -162,6 +165,8 @@ def render(found: Look, width: int) -> Group:
         shown += _table("requests", COUNT, found.requests, width)
     if found.postponed:
         shown += _table("postponed", COUNT, found.postponed, width)
+    if found.outbox:
+        shown += _table("outbox", OUTBOX, found.outbox, width)
     return Group(*shown)
 
 

@@ -81,6 +81,7 @@ OTHER_VARIABLES = {
     "ONCEPOOL_OUTBOX_STATE": "outbox list, retry and drop --state",
     "ONCEPOOL_OUTBOX_TYPE": "outbox list, retry and drop --type",
     "ONCEPOOL_OUTBOX_SENDER": "outbox list, retry and drop --sender",
+    "ONCEPOOL_OUTBOX_OLDER_THAN": "outbox prune --older-than",
     "ONCEPOOL_OUTBOX_LIMIT": "outbox list --limit",
     "ONCEPOOL_LIMITS_TOTAL": "limits set --total",
     "ONCEPOOL_LIMITS_INSTANCE": "limits set --instance",

@@ -39,7 +39,7 @@ def _masked_route(route: Any) -> Any:
     if not isinstance(plain, dict):
         return HIDDEN
     return {
-        part: mask("kafka_properties", value) if part == "properties" else value
+        part: mask("kafka_properties" if part == "properties" else part, value)
         for part, value in plain.items()
         if value
     }

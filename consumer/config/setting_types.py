@@ -102,10 +102,17 @@ class OutboxRoute(BaseModel):
     """Without it that of clients."""
     bootstrap_servers: str = ""
     """Without them kafka_bootstrap_servers."""
+    redis_url: str = ""
+    """Of the statuses of its consumers; without it redis_url."""
+    redis_prefix: str = ""
+    """Without it redis_prefix."""
     properties: Properties = {}
     """Beside kafka_properties, which they overrule."""
 
 
+SecondsByType = Annotated[
+    dict[str, Seconds], NoDecode, BeforeValidator(dotted), _from_json('{"payment.create": 300}')
+]
 Routes = Annotated[
     dict[Sender, OutboxRoute], NoDecode, _from_json('{"billing": {"topic": "billing"}}')
 ]

@@ -19,6 +19,7 @@ from consumer.config.setting_types import (
     Properties,
     Routes,
     Seconds,
+    SecondsByType,
     SecondsOrZero,
     Senders,
     Topic,
@@ -131,7 +132,16 @@ class Settings(BaseSettings):
     """Names that requests may give as their sender, beside default, comma separated."""
     outbox_routes: Routes = Field(default_factory=dict)
     """Where the relay sends the requests of a sender: tables outbox.routes.NAME with topic,
-    bootstrap_servers and properties, or a JSON object of such; what one lacks is as for clients."""
+    bootstrap_servers, properties, redis_url and redis_prefix, or a JSON object of such; what one
+    lacks is as for clients."""
+    outbox_resend_after: Seconds = Field(60.0)
+    """Seconds without news of a request after which it is sent again; each time they double."""
+    outbox_resend_after_by_type: SecondsByType = Field(default_factory=dict)
+    """The same for single types, whose runs take longer: a table, or a JSON object."""
+    outbox_max_sends: int = Field(8, ge=1, le=1000)
+    """Sends without news after which a request is unanswered, and waits for somebody."""
+    outbox_inbox: bool = Field(False)
+    """The end of each request is also written into the outbox's table inbox, for the producer."""
 
     redis_url: str = Field("")
     """Redis or Valkey of the statuses, redis://..."""

@@ -33,16 +33,23 @@ class RelayHealth:
         for state in self._states():
             checks += [
                 self._loop(state),
-                _service(f"{state.sender}: outbox", state.database),
-                _service(f"{state.sender}: brokers", state.brokers),
+                _service(f"{state.name}: outbox", state.database, counts=state.sends),
+                _other(state),
             ]
         return HealthReport(tuple(checks))
 
     def _loop(self, state: LoopState) -> HealthCheck:
         age = self._clock() - state.turned
-        detail = f"turned {age:.1f} s ago, {state.sent} sent"
-        return HealthCheck(f"{state.sender}: loop", age <= STALE_AFTER, detail)
+        detail = f"turned {age:.1f} s ago, {state.done} {'sent' if state.sends else 'ended'}"
+        return HealthCheck(f"{state.name}: loop", age <= STALE_AFTER, detail)
 
 
-def _service(name: str, away: str | None) -> HealthCheck:
-    return HealthCheck(name, away is None, away or "answers")
+def _other(state: LoopState) -> HealthCheck:
+    """Without statuses rows are sent all the same."""
+    if state.sends:
+        return _service(f"{state.name}: brokers", state.other, counts=True)
+    return _service(f"{state.name}: redis", state.other, counts=False)
+
+
+def _service(name: str, away: str | None, *, counts: bool) -> HealthCheck:
+    return HealthCheck(name, away is None, away or "answers", counts)

@@ -19,7 +19,7 @@ from consumer.relay.health import RelayHealth
 from consumer.relay.routes import routes_of
 from consumer.service.signal_pipe import handled
 from feedback.outbox.checks import problems
-from feedback.outbox.relay import Relay
+from feedback.outbox.relay import AnswerPolicy, Relay
 from processing.ipc.standard_streams import exit_at_once
 from processing.logs import get_logger
 from processing.maintenance.health_server import HealthServer
@@ -35,7 +35,17 @@ def run_relay(settings: Settings) -> int:
     stop = _stop_on_signals()
     routes = routes_of(settings)
     _look_at_tables(settings, list(routes))
-    relay = Relay(settings.outbox_database_url, routes, schema=settings.outbox_schema)
+    relay = Relay(
+        settings.outbox_database_url,
+        routes,
+        schema=settings.outbox_schema,
+        policy=AnswerPolicy(
+            settings.outbox_resend_after,
+            settings.outbox_resend_after_by_type,
+            max_sends=settings.outbox_max_sends,
+        ),
+        inbox=settings.outbox_inbox,
+    )
     health = RelayHealth(relay.states, time.monotonic)
     server = _serve(settings, health)
     relay.start()
@@ -46,7 +56,7 @@ def run_relay(settings: Settings) -> int:
     ended = relay.close()
     if server is not None:
         server.close()
-    log.info("ended", sent={state.sender: state.sent for state in relay.states()})
+    log.info("ended", done={state.name: state.done for state in relay.states()})
     if not ended:
         exit_at_once(EXIT_LEFT)
     return EXIT_CLEAN

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = {
     "requests": (
-        "seq created_at next_at sent_at not_before sends failures shard id type sender state"
-        " fingerprint key payload headers reference code error"
+        "seq created_at next_at sent_at not_before sends failures tries seen shard id type sender"
+        " state fingerprint key payload headers reference code error"
     ),
     "finished": (
         "seq created_at sent_at settled_at sends id type sender state code fingerprint key"
@@ -23,6 +23,7 @@ COLUMNS: Final = {
     ),
     "senders": "name",
     "shards": "sender shard",
+    "inbox": "n at id type sender state code reference result error",
     "all_requests": (
         "id type sender state code result error sends created_at sent_at settled_at next_at"
         " not_before key reference seq"

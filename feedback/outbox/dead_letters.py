@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from feedback.outbox.names import in_schema
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
 
 DEAD: Final = ("unanswered", "undeliverable")
 """States in which a row waits for somebody."""
-OPEN_STATES: Final = ("unsent", "sent", *DEAD)
 AT_ONCE: Final = 1_000
 COLUMNS: Final = (
     *("id", "type", "sender", "state", "code", "sends", "created_at", "sent_at", "next_at"),
@@ -35,7 +35,7 @@ WITH chosen AS (
 _RETRY: Final = f"""
 {_CHOSEN}, moved AS (
     UPDATE :schema.requests r
-    SET state = 'unsent', failures = 0, next_at = NULL, code = NULL, error = NULL
+    SET state = 'unsent', failures = 0, tries = 0, next_at = NULL, code = NULL, error = NULL
     FROM chosen WHERE r.seq = chosen.seq RETURNING r.seq, r.id
 ), told AS (SELECT pg_notify(%(channel)s, ''))
 SELECT seq, id FROM moved LEFT JOIN told ON true ORDER BY seq
@@ -52,9 +52,15 @@ _DROP: Final = f"""
 )
 SELECT seq, id FROM kept ORDER BY seq
 """  # noqa: S608 - of constants
+_PRUNE: Final = """
+DELETE FROM :schema.finished WHERE id IN (
+    SELECT id FROM :schema.finished WHERE settled_at < %s ORDER BY settled_at LIMIT %s
+)
+"""
 _STATES: Final = "SELECT id, state FROM :schema.all_requests WHERE id = ANY(%s)"
 _STATS: Final = """
-SELECT type, sender, state, count(*) AS n, min(created_at) AS oldest
+SELECT type, sender, state, count(*) AS n,
+    round(greatest(extract(epoch FROM now() - min(created_at)), 0), 1)::float8 AS oldest
 FROM :schema.requests GROUP BY type, sender, state ORDER BY type, sender, state
 """
 
@@ -89,13 +95,20 @@ class OutboxOperator:
         """Ends dead letters: they go to the finished rows, where their ids stay taken; the ids."""
         return list(self._move(_DROP, wanted))
 
+    def prune(self, before: datetime) -> int:
+        """Forgets finished rows that ended before; how many. Their ids are new again then."""
+        deleted = 0
+        while some := self._connection.execute(self._text(_PRUNE), [before, AT_ONCE]).rowcount:
+            deleted += some
+        return deleted
+
     def states(self, ids: Sequence[str]) -> dict[str, str]:
         """The states of these, open or finished, as far as they are there."""
         found = self._connection.execute(self._text(_STATES), [list(ids)]).fetchall()
         return {id_: state for id_, state in found}  # noqa: C416 - typed
 
     def figures(self) -> list[dict[str, Any]]:
-        """Open rows by type, sender and state: how many (`n`), and since when (`oldest`)."""
+        """Open rows by type, sender and state: how many (`n`), age of the `oldest` in seconds."""
         names = ("type", "sender", "state", "n", "oldest")
         found = self._connection.execute(self._text(_STATS)).fetchall()
         return [dict(zip(names, row, strict=True)) for row in found]

@@ -15,6 +15,7 @@ SHARDS: Final = 64
 """Parts of the rows that relays share out among each other; a key is always in one of them."""
 
 SCHEMA_PATTERN: Final = "^[a-z_][a-z0-9_]{0,62}$"
+_SETTLED: Final = "_settled"
 _SCHEMA: Final = re.compile(SCHEMA_PATTERN)
 
 
@@ -31,6 +32,11 @@ def check_schema_name(schema: str) -> str:
             " underscores, and does not begin with a digit"
         )
     return schema
+
+
+def settled_channel(schema: str) -> str:
+    """The channel of NOTIFY that says the id of a request whose end is known."""
+    return f"{schema[: 63 - len(_SETTLED)]}{_SETTLED}"
 
 
 def in_schema(sql: str, schema: str) -> str:

@@ -273,12 +273,12 @@ def test_a_relay_waits_for_its_broker_and_sends_what_came_meanwhile(
             eventually(lambda: sent() == 1, 60)
             own_stack.pause_broker()
             add(2500)
-            eventually(lambda: relay.states()[0].brokers, 60)
+            eventually(lambda: relay.states()[0].other, 60)
             assert sent() == 1
             own_stack.stop_broker(kill=True)
             own_stack.start_broker()
             eventually(lambda: sent() == len(wanted), 120)
-            assert relay.states()[0].brokers is None
+            assert relay.states()[0].other is None
     assert list(dict.fromkeys(ids(own_stack, topic))) == wanted
 
 

@@ -15,10 +15,13 @@ from typing import Any
 
 import psycopg
 import pytest
+import redis
 
 from feedback import outbox
 from feedback.outbox.migrations import migrate
+from feedback.outbox.relay import AnswerPolicy, Ended, Relay, Route
 from stack import Stack
+from tests.support.answering import Answering
 from tests.support.outbox import Outbox
 from tests.support.proxy import Proxy, Wish, commit_after
 from tests.support.service import ROOT
@@ -152,3 +155,35 @@ def test_a_relay_that_can_not_work_says_why(stack: Stack, outbox_: Outbox, tmp_p
     one = RelayProcess(environment, tmp_path / "log")
     assert one.process.wait(60) == 1
     assert "oncepool outbox migrate" in (tmp_path / "log").read_text()
+
+
+def test_requests_are_followed_to_their_ends_through_lost_answers_and_a_flushed_store(
+    answering: Answering, stack: Stack, outbox_: Outbox, prefix: str
+) -> None:
+    """One is lost, one finds its consumer's database away, one status is gone before it is read."""
+    route = Route(answering.topic, {"bootstrap.servers": stack.kafka}, stack.redis, prefix)
+    told: list[Ended] = []
+    with psycopg.connect(outbox_.url) as connection:
+        many: list[Any] = [(type_, {"n": 1}, {"request_id": type_}) for type_ in ("t", "flushed")]
+        outbox.add_many(connection, many)
+    # A relay that does not read answers, as one that dies before it has.
+    with Relay(outbox_.url, {"default": route._replace(redis=None)}, schema=outbox_.schema):
+        eventually(lambda: None not in answering.store.read(["t", "flushed"]), 60)
+    with redis.Redis.from_url(stack.redis) as client:
+        assert client.delete(f"{prefix}:status:flushed") == 1
+    outbox_.run("UPDATE :schema.requests SET next_at = now()")
+    with psycopg.connect(outbox_.url) as connection:
+        for type_ in ("lost", "outage"):
+            outbox.add(connection, type_, {"n": 1}, request_id=type_)
+    policy = AnswerPolicy(resend_after=1.0)
+    with Relay(
+        outbox_.url, {"default": route}, schema=outbox_.schema, policy=policy, settled=told.append
+    ):
+        eventually(lambda: len(told) == 4, 60)
+    found = outbox_.rows("SELECT * FROM :schema.all_requests")
+    assert sorted(row["id"] for row in found) == ["flushed", "lost", "outage", "t"]
+    assert all(row["result"] == {"n": 1} for row in found)
+    sends = {row["id"]: row["sends"] for row in found}
+    assert sends["t"] == 1
+    assert min(sends["flushed"], sends["lost"], sends["outage"]) > 1
+    assert {ended.state for ended in told} == {"done"}

@@ -1,8 +1,9 @@
-"""Takes what stands in an outbox to Kafka: as `oncepool relay`, or as threads of a service.
+"""Takes what stands in an outbox to Kafka, and learns what became of it.
 
-Needs psycopg.
+As `oncepool relay`, or as threads of a service, which needs psycopg.
 """
 
+from feedback.outbox.relay.answers import AnswerPolicy, Ended
 from feedback.outbox.relay.relay import Relay, Route
 
-__all__ = ["Relay", "Route"]
+__all__ = ["AnswerPolicy", "Ended", "Relay", "Route"]

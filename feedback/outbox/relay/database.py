@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 from feedback.outbox.names import SHARDS, in_schema
+from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import BatchMarks, ClaimedRow
 from feedback.outbox.rows import as_json
 from feedback.postgres import Connection
@@ -52,9 +54,12 @@ ORDER BY seq
 """
 _SENT: Final = """
 UPDATE :schema.requests
-SET state = 'sent', sends = sends + 1, failures = 0, sent_at = now(), next_at = NULL,
+SET state = 'sent', sends = sends + 1, tries = tries + 1, failures = 0, sent_at = now(),
+    next_at = greatest(now(), not_before) + make_interval(secs => least(
+        coalesce((%(by_type)s::jsonb ->> type)::float8, %(after)s) * 2 ^ least(tries, 30),
+        greatest(coalesce((%(by_type)s::jsonb ->> type)::float8, %(after)s), %(longest)s))),
     code = NULL, error = NULL
-WHERE seq = ANY(%s) AND state = 'unsent'
+WHERE seq = ANY(%(rows)s) AND state = 'unsent'
 """
 _REFUSED: Final = """
 UPDATE :schema.requests
@@ -77,8 +82,16 @@ class Bounds(NamedTuple):
 class RelayDatabase:
     """One relay's connection, for one sender."""
 
-    def __init__(self, connection: Connection, schema: str, sender: str) -> None:
+    def __init__(
+        self, connection: Connection, schema: str, sender: str, policy: AnswerPolicy | None = None
+    ) -> None:
         self._connection = connection
+        policy = policy or AnswerPolicy()
+        self._resend = {
+            "by_type": json.dumps(dict(policy.by_type)),
+            "after": policy.resend_after,
+            "longest": policy.longest,
+        }
         self._sender = sender
         self._texts = {
             text: in_schema(text, schema).encode()
@@ -122,7 +135,7 @@ class RelayDatabase:
     def mark(self, marks: BatchMarks) -> None:
         """Writes what became of the rows, in the transaction of their claim."""
         if marks.sent:
-            self._connection.execute(self._texts[_SENT], [marks.sent])
+            self._connection.execute(self._texts[_SENT], {**self._resend, "rows": marks.sent})
         if marks.refused:
             said = [
                 {"n": seq, "seconds": seconds, "code": refusal.code, "error": refusal.error}

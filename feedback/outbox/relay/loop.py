@@ -1,58 +1,62 @@
-"""A thread that sends one sender's rows: its connection, its turns, its pauses."""
+"""Threads with a connection to an outbox, through whatever is away."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Final, NamedTuple
 
 import psycopg
 
 from feedback.backoff import Breaker
+from feedback.errors import StoreUnavailable
+from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.database import Bounds, RelayDatabase
+from feedback.outbox.relay.settling import Settling
 from feedback.outbox.relay.turns import BatchSender, Turns
 from feedback.postgres import Connection, open_connection
+from feedback.status.store import StatusStore
 
 log = logging.getLogger("oncepool.relay")
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks where nobody notifies."""
+PASS_EVERY: Final = 0.5
+"""Seconds between two passes over what waits for an answer, at least; and as long as one takes."""
 _STATEMENT: Final = 30.0
-"""Seconds that one statement of a turn may take."""
+"""Seconds that one statement may take."""
 _STOP_STEP: Final = 0.2
 
 
 class LoopState(NamedTuple):
-    """How a sender is doing."""
+    """How a thread is doing."""
 
-    sender: str
+    name: str
+    """Its sender, or whose answers it reads."""
     turned: float
     """When its loop last turned, on the monotonic clock."""
     database: str | None
-    """Why the database counts as away; None where it answers."""
-    brokers: str | None
-    """Why the brokers count as away; None where they take messages, as far as is known."""
-    sent: int
-    """Rows that brokers have confirmed."""
+    """Why the outbox counts as away; None where it answers."""
+    other: str | None
+    """Why the brokers, or the status store, count as away; None where they are not known to."""
+    done: int
+    """Rows that brokers have confirmed, or that have ended."""
+    sends: bool = True
+    """Whether it sends, or reads answers: without those, rows are sent all the same."""
 
 
-class SenderLoop:
-    """Turns until it is stopped, through whatever is away."""
+class OutboxLoop(ABC):
+    """Steps until it is stopped; connects again where a connection is lost."""
 
-    def __init__(
-        self, url: str, schema: str, name: str, sender: BatchSender, *, bounds: Bounds | None = None
-    ) -> None:
+    def __init__(self, url: str, name: str) -> None:
         self._url = url
-        self._schema = schema
         self._name = name
-        self._sender = sender
-        self._turns = Turns(name, sender, bounds=bounds)
         self._stop = threading.Event()
         self._turned = time.monotonic()
         self._database: str | None = "not reached yet"
         self._breaker = Breaker()
-        self._listening = True
         self._thread = threading.Thread(target=self._run, name=f"relay-{name}", daemon=True)
 
     def start(self) -> None:
@@ -60,7 +64,7 @@ class SenderLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks for the end after the present turn."""
+        """Asks for the end after the present step."""
         self._stop.set()
 
     def join(self, timeout: float) -> bool:
@@ -69,32 +73,41 @@ class SenderLoop:
         return not self._thread.is_alive()
 
     @property
+    @abstractmethod
     def state(self) -> LoopState:
         """As it is now."""
-        turns = self._turns
-        return LoopState(self._name, self._turned, self._database, turns.away, turns.sent)
+
+    @abstractmethod
+    def _begin(self, connection: Connection) -> None:
+        """Once for each connection. Raises psycopg.Error."""
+
+    @abstractmethod
+    def _step(self, connection: Connection) -> None:
+        """Some work or, without any, a pause. Raises psycopg.Error."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """At the end."""
 
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                self._turned = time.monotonic()
                 self._connected()
         finally:
-            self._sender.close()
+            self._close()
 
     def _connected(self) -> None:
         """Serves while one connection lasts, or pauses after one that failed."""
         try:
             with self._open() as connection:
-                database = RelayDatabase(connection, self._schema, self._name)
-                database.prepare()
-                self._listen(connection)
+                self._begin(connection)
                 while not self._stop.is_set():
-                    self._step(connection, database)
+                    self._turned = time.monotonic()
+                    self._step(connection)
         except psycopg.Error as error:
             self._lost(error)
         except Exception as error:
-            log.exception("sender %s: unexpected error", self._name)
+            log.exception("%s: unexpected error", self._name)
             self._lost(error)
 
     def _open(self) -> Connection:
@@ -108,44 +121,127 @@ class SenderLoop:
             },
         )
 
-    def _listen(self, connection: Connection) -> None:
-        """Through a proxy that pools transactions nothing is heard: the looks are the timer's."""
-        try:
-            connection.execute(f'LISTEN "{self._schema}"'.encode())
-        except psycopg.errors.FeatureNotSupported:
-            log.info("sender %s: no notifications through this connection", self._name)
-
-    def _step(self, connection: Connection, database: RelayDatabase) -> None:
-        self._turned = time.monotonic()
-        pause = self._turns.pause
-        if pause > 0:
-            self._stop.wait(min(pause, LOOK_EVERY))
-            return
-        rows = self._turns.turn(database)
-        self._answered()
-        if not rows and self._turns.away is None:
-            self._wait(connection)
-
-    def _wait(self, connection: Connection) -> None:
-        """Until somebody has added something, or it is time to look."""
-        end = time.monotonic() + LOOK_EVERY
-        while not self._stop.is_set() and (left := end - time.monotonic()) > 0:
-            for _ in connection.notifies(timeout=min(left, _STOP_STEP), stop_after=1):
-                return
-
     def _answered(self) -> None:
+        """The outbox has done what was asked."""
         if self._breaker.open or self._database is not None:
-            log.info("sender %s: the outbox answers", self._name)
+            log.info("%s: the outbox answers", self._name)
             self._breaker.succeeded()
             self._database = None
 
     def _lost(self, error: Exception) -> None:
         why = " ".join(str(error).split()) or repr(error)
         if not self._breaker.open:
-            log.warning("sender %s: the outbox is away: %s", self._name, why)
+            log.warning("%s: the outbox is away: %s", self._name, why)
         self._database = why
         self._breaker.failed(time.monotonic())
-        end = time.monotonic() + self._breaker.pause(time.monotonic())
+        self._pause(self._breaker.pause(time.monotonic()))
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
         while not self._stop.is_set() and (left := end - time.monotonic()) > 0:
             self._turned = time.monotonic()
             self._stop.wait(min(left, LOOK_EVERY))
+
+
+class SenderLoop(OutboxLoop):
+    """Sends one sender's rows."""
+
+    def __init__(
+        self,
+        url: str,
+        schema: str,
+        sender: str,
+        topic: BatchSender,
+        *,
+        bounds: Bounds | None,
+        policy: AnswerPolicy,
+    ) -> None:
+        super().__init__(url, sender)
+        self._schema = schema
+        self._sender = topic
+        self._policy = policy
+        self._turns = Turns(sender, topic, bounds=bounds)
+        self._outbox: RelayDatabase | None = None
+
+    @property
+    def state(self) -> LoopState:
+        """As it is now."""
+        turns = self._turns
+        return LoopState(self._name, self._turned, self._database, turns.away, turns.sent)
+
+    def _begin(self, connection: Connection) -> None:
+        self._outbox = RelayDatabase(connection, self._schema, self._name, self._policy)
+        self._outbox.prepare()
+        try:
+            connection.execute(f'LISTEN "{self._schema}"'.encode())
+        except psycopg.errors.FeatureNotSupported:
+            log.info("%s: no notifications through this connection", self._name)
+
+    def _step(self, connection: Connection) -> None:
+        if self._outbox is None:
+            return
+        if self._turns.pause > 0:
+            self._pause(min(self._turns.pause, LOOK_EVERY))
+            return
+        rows = self._turns.turn(self._outbox)
+        self._answered()
+        if not rows and self._turns.away is None:
+            self._wait(connection)
+
+    def _wait(self, connection: Connection) -> None:
+        """Until somebody has added something, or it is time to look.
+
+        Through a proxy that pools transactions nothing is heard.
+        """
+        end = time.monotonic() + LOOK_EVERY
+        while not self._stop.is_set() and (left := end - time.monotonic()) > 0:
+            self._turned = time.monotonic()
+            for _ in connection.notifies(timeout=min(left, _STOP_STEP), stop_after=1):
+                return
+
+    def _close(self) -> None:
+        self._sender.close()
+
+
+class AnswerLoop(OutboxLoop):
+    """Reads what became of one sender's rows."""
+
+    def __init__(self, url: str, sender: str, store: StatusStore, settling: Settling) -> None:
+        super().__init__(url, f"{sender} answers")
+        self._store = store
+        self._settling = settling
+        self._away: str | None = None
+        self._store_breaker = Breaker()
+        self._passed = 0.0
+
+    @property
+    def state(self) -> LoopState:
+        """As it is now."""
+        done = self._settling.ended
+        return LoopState(self._name, self._turned, self._database, self._away, done, sends=False)
+
+    def _begin(self, connection: Connection) -> None:
+        del connection
+        self._passed = time.monotonic()
+
+    def _step(self, connection: Connection) -> None:
+        try:
+            more = self._settling.page(connection)
+        except StoreUnavailable as error:
+            if self._away is None:
+                log.warning("%s: statuses can't be read: %s", self._name, error)
+            self._away = str(error)
+            self._store_breaker.failed(time.monotonic())
+            self._pause(self._store_breaker.pause(time.monotonic()))
+            return
+        self._answered()
+        if self._away is not None:
+            log.info("%s: statuses are read again", self._name)
+            self._away = None
+            self._store_breaker.succeeded()
+        if not more:
+            self._pause(max(PASS_EVERY, time.monotonic() - self._passed))
+            self._passed = time.monotonic()
+
+    def _close(self) -> None:
+        self._store.close()

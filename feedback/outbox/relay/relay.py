@@ -1,20 +1,26 @@
-"""The relay: a thread for each sender. Any number of relays may work side by side."""
+"""The relay: threads for each sender. Any number of relays may work side by side."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from feedback.errors import ConfigurationError
 from feedback.outbox.names import check_schema_name, schema_from_environment
+from feedback.outbox.relay.answers import AnswerPolicy, Ended
 from feedback.outbox.relay.database import Bounds
 from feedback.outbox.relay.kafka import TopicSender
-from feedback.outbox.relay.loop import LoopState, SenderLoop
+from feedback.outbox.relay.loop import AnswerLoop, LoopState, OutboxLoop, SenderLoop
+from feedback.outbox.relay.settling import Settling
 from feedback.outbox.relay.turns import SEND_TIMEOUT
+from feedback.status.opening import open_store
+from feedback.status.store import StatusStore
 
 STOP_TIMEOUT: Final = SEND_TIMEOUT + 10.0
 """Seconds: a turn, and the brokers asked once."""
+_READ: Final = 2.0
+"""Seconds that a step on the connection to Redis may take."""
 
 
 class Route(NamedTuple):
@@ -23,10 +29,13 @@ class Route(NamedTuple):
     topic: str
     kafka: Mapping[str, Any]
     """librdkafka's properties, `bootstrap.servers` among them."""
+    redis: str | StatusStore | None = None
+    """Where their statuses are; None: what becomes of them is not followed."""
+    redis_prefix: str = "oncepool"
 
 
 class Relay:
-    """Sends what stands in an outbox until it is closed.
+    """Sends what stands in an outbox, and follows it to its end, until it is closed.
 
     Started and closed by `with`, or by start() and close(). What it leaves unsent, or had sent and
     not marked, the next one sends, under the same ids.
@@ -38,22 +47,31 @@ class Relay:
         routes: Mapping[str, Route],
         *,
         schema: str | None = None,
+        policy: AnswerPolicy | None = None,
+        settled: Callable[[Ended], object] | None = None,
+        inbox: bool = False,
         bounds: Bounds | None = None,
     ) -> None:
         """`routes` are by the names of senders, `default` among them. Rows of others stay.
 
-        `schema`: ONCEPOOL_OUTBOX_SCHEMA, or `oncepool_outbox`, unless given. Raises
-        ConfigurationError.
+        `schema`: ONCEPOOL_OUTBOX_SCHEMA, or `oncepool_outbox`, unless given. `settled` is called in
+        a thread of the relay's after a request's end was written, at most once; what must not be
+        missed comes from the table `inbox`, which `inbox` has filled. Raises ConfigurationError.
         """
         if not routes:
             raise ConfigurationError("a relay needs a route for one sender at least")
         name = schema_from_environment() if schema is None else check_schema_name(schema)
-        self._loops = [
-            SenderLoop(
-                database_url, name, sender, TopicSender(route.topic, route.kafka), bounds=bounds
+        policy = policy or AnswerPolicy()
+        self._loops: list[OutboxLoop] = []
+        for sender, route in routes.items():
+            topic = TopicSender(route.topic, route.kafka)
+            self._loops.append(
+                SenderLoop(database_url, name, sender, topic, bounds=bounds, policy=policy)
             )
-            for sender, route in routes.items()
-        ]
+            if route.redis is not None:
+                store = _store(route.redis, route.redis_prefix)
+                settling = Settling(name, sender, store, policy, inbox=inbox, settled=settled)
+                self._loops.append(AnswerLoop(database_url, sender, store, settling))
 
     def start(self) -> Self:
         """Begins. Nothing has to be reachable yet."""
@@ -70,7 +88,7 @@ class Relay:
         return all(ended)
 
     def states(self) -> list[LoopState]:
-        """How each sender is doing."""
+        """How each thread is doing."""
         return [loop.state for loop in self._loops]
 
     def __enter__(self) -> Self:
@@ -78,3 +96,12 @@ class Relay:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _store(redis: str | StatusStore, prefix: str) -> StatusStore:
+    if not isinstance(redis, str):
+        return redis
+    try:
+        return open_store(redis, prefix, timeout=_READ)
+    except ValueError as error:
+        raise ConfigurationError(f"redis: {error}") from None

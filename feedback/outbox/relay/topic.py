@@ -41,13 +41,22 @@ def topic_limit(topic: str, properties: Mapping[str, Any]) -> TopicLimit:
     try:
         admin = AdminClient(dict(properties), logger=OutageLog())
         answer = admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource]
-        return TopicLimit(int(answer.result(_TIMEOUT + 1)["max.message.bytes"].value))
-    except KafkaException as error:
-        problem = error.args[0]
-        if problem.code() in _ABOUT_THE_TOPIC:
-            return TopicLimit()
-        return TopicLimit(away=f"no broker answers: {problem.str()}")
+        # Not raised by the future: it and the frame would keep each other, and the client.
+        error = answer.exception(_TIMEOUT + 1)
+    except KafkaException as refused:
+        error = refused
     except TimeoutError:
         return TopicLimit(away="no broker answers")
-    except (KeyError, ValueError):
+    if error is None:
+        return _said(answer.result())
+    problem = error.args[0] if isinstance(error, KafkaException) else None
+    if problem is not None and problem.code() in _ABOUT_THE_TOPIC:
+        return TopicLimit()
+    return TopicLimit(away=f"no broker answers: {problem.str() if problem else error!r}")
+
+
+def _said(entries: Mapping[str, Any]) -> TopicLimit:
+    try:
+        return TopicLimit(int(entries["max.message.bytes"].value))
+    except (KeyError, TypeError, ValueError):
         return TopicLimit()

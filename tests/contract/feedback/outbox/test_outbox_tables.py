@@ -43,7 +43,11 @@ def test_two_may_make_it_at_once(stack: Stack, empty_schema: str) -> None:
         psycopg.connect(stack.database, autocommit=True) as watcher,
     ):
         with first.transaction():
-            assert migrate(first, empty_schema, ["a"]) == ["0001_requests", "0002_relay"]
+            assert migrate(first, empty_schema, ["a"]) == [
+                "0001_requests",
+                "0002_relay",
+                "0003_answers",
+            ]
             second = Rival(stack.database, lambda c: migrate(c, empty_schema, ["b"]))
             eventually(lambda: watcher.execute(waits, [second.pid]).fetchone() is not None)
         assert second.result() == []
@@ -106,7 +110,10 @@ def test_the_commands(stack: Stack, empty_schema: str, tmp_path: Path) -> None:
     code, sql = oncepool("migrate", "--sql")
     assert (code, sql) == (0, script(empty_schema, ["billing", "eu"]))
     assert oncepool("check")[0] == 1  # printed, not made
-    assert oncepool("migrate") == (0, f"schema {empty_schema}: applied 0001_requests, 0002_relay\n")
+    assert oncepool("migrate") == (
+        0,
+        f"schema {empty_schema}: applied 0001_requests, 0002_relay, 0003_answers\n",
+    )
     assert oncepool("migrate") == (0, f"schema {empty_schema}: nothing to do\n")
     assert oncepool("check") == (0, f"schema {empty_schema}: all there\n")
     assert oncepool("check", "--json", "--outbox-senders", "other")[0] == 1

@@ -27,14 +27,19 @@ def test_what_a_route_leaves_out_is_as_for_clients() -> None:
         kafka_properties={"linger.ms": 1, "client.id": "c"},
         outbox_routes={
             "bills": {"topic": "bills", "properties": {"linger.ms": 9}},
-            "far": {"bootstrap_servers": "f:9092"},
+            "far": {
+                "bootstrap_servers": "f:9092",
+                "redis_url": "redis://f/0",
+                "redis_prefix": "far",
+            },
         },
+        redis_url="redis://r/0",
     )
     plain = {"linger.ms": 1, "client.id": "c", "bootstrap.servers": "k:9092"}
     assert found == {
-        "default": Route("orders", plain),
-        "bills": Route("bills", plain | {"linger.ms": 9}),
-        "far": Route("orders", plain | {"bootstrap.servers": "f:9092"}),
+        "default": Route("orders", plain, "redis://r/0"),
+        "bills": Route("bills", plain | {"linger.ms": 9}, "redis://r/0"),
+        "far": Route("orders", plain | {"bootstrap.servers": "f:9092"}, "redis://f/0", "far"),
     }
     assert routes(outbox_routes={"a": {"topic": "t", "bootstrap_servers": "f:1"}}).keys() == {"a"}
     assert routes(**BROKERS, kafka_topic="x", outbox_routes={"default": {"topic": "t"}}) == {
@@ -61,12 +66,16 @@ def test_a_relay_is_ready_while_its_services_answer_and_lives_while_it_turns() -
     now = 101.0
     health = RelayHealth(lambda: [state], lambda: now)
     assert (health.live().ok, health.ready().ok) == (True, True)
-    state = state._replace(brokers="no broker answers")
+    state = state._replace(other="no broker answers")
     assert (health.live().ok, health.ready().ok) == (True, False)
     assert "[-] default: brokers: no broker answers" in health.ready().as_text()
-    state = state._replace(brokers=None, database="gone")
+    state = state._replace(other=None, database="gone")
     assert not health.ready().ok
     state = state._replace(database=None)
+    answers = LoopState("default answers", 100.0, None, "no Redis", 0, sends=False)
+    health = RelayHealth(lambda: [state, answers], lambda: now)
+    assert health.ready().ok
+    assert "[!] default answers: redis: no Redis" in health.ready().as_text()
     health.stopping = True
     assert (health.live().ok, health.ready().ok) == (True, False)
     now += STALE_AFTER

@@ -1,0 +1,145 @@
+"""What a status says of a request that was sent: it ended, is in work, or goes again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from feedback.backoff import Backoff
+from feedback.contract.payloads import write_json
+from feedback.contract.states import NOT_RUN, State
+from feedback.status.status import Status
+
+RESEND_AFTER: Final = 60.0
+MAX_SENDS: Final = 8
+"""With a first time-out of a minute, 4 hours of silence."""
+NO_ANSWER: Final = "no_answer"
+CONFLICT: Final = "conflict"
+_REFUSED: Final = Backoff(1.0, 30.0)
+_IN_WORK: Final = frozenset({State.RUNNING, State.WAITING})
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPolicy:
+    """When silence means another send, and when it means that nobody will answer."""
+
+    resend_after: float = RESEND_AFTER
+    """Seconds without news after the first send; each further one doubles them."""
+    by_type: Mapping[str, float] = field(default_factory=dict)
+    """The same for single types."""
+    longest: float = 3600.0
+    """Seconds, at most, between two sends; or the type's own where those are more."""
+    max_sends: int = MAX_SENDS
+    """Sends in a row without news, after which a row is `unanswered`."""
+
+    window: float = 86_400.0
+    """Seconds after its last send in which a row is sent again by itself: what has been silent for
+    longer may have been forgotten by the consumers, and would run twice."""
+
+    def after(self, type_: str) -> float:
+        """Seconds without news after the first send."""
+        return self.by_type.get(type_, self.resend_after)
+
+
+class SentRow(NamedTuple):
+    """A row that waits for an answer."""
+
+    seq: int
+    id: str
+    type: str
+    state: str
+    """`sent` or `unanswered`."""
+    fingerprint: str
+    """In hex."""
+    seen: str | None
+    sends: int
+    tries: int
+    due: bool
+    """Its time without news is over."""
+    stale: bool
+    """It was sent so long ago that it must not be sent again by itself."""
+
+
+class Ended(NamedTuple):
+    """A request whose end is known, and how a producer is told."""
+
+    seq: int
+    id: str
+    type: str
+    state: str
+    code: str
+    result: Any
+    """As JSON has it."""
+    error: str | None
+
+
+class Later(NamedTuple):
+    """Somebody has it, or will: silence is counted anew."""
+
+    seq: int
+    seconds: float
+    seen: str | None
+
+
+class Findings(NamedTuple):
+    """What to write about some rows."""
+
+    ended: list[Ended]
+    later: list[Later]
+    again: list[int]
+    unanswered: list[int]
+
+
+def judge(
+    rows: Sequence[SentRow], statuses: Sequence[Status | None], policy: AnswerPolicy, now: datetime
+) -> Findings:
+    """The statuses are those of the rows, in their order; None where there is none."""
+    found = Findings([], [], [], [])
+    for row, status in zip(rows, statuses, strict=True):
+        if status is not None and status.state is not State.ACCEPTED:
+            news = _news(row, status, policy, now)
+            if isinstance(news, Ended):
+                found.ended.append(news)
+                continue
+            if isinstance(news, Later) and row.state == "sent":
+                if row.due or news.seen != row.seen:
+                    found.later.append(news)
+                continue
+        if not row.due or row.state != "sent":
+            continue
+        if row.stale or row.tries >= policy.max_sends:
+            found.unanswered.append(row.seq)
+        else:
+            found.again.append(row.seq)
+    return found
+
+
+def _news(
+    row: SentRow, status: Status, policy: AnswerPolicy, now: datetime
+) -> Ended | Later | None:
+    """None where the status is older than the last send, and says nothing of it."""
+    theirs = status.fingerprint
+    if theirs is not None and theirs != row.fingerprint:
+        why = "another payload was sent under this id, and stands there"
+        return Ended(row.seq, row.id, row.type, "undeliverable", CONFLICT, None, why)
+    if status.state is State.FAILED and status.code in NOT_RUN:
+        if status.v == row.seen:
+            return None
+        pause = min(_REFUSED.after(max(1, row.sends)), policy.after(row.type))
+        return Later(row.seq, pause, status.v)
+    if status.settled:
+        error, code = status.error or status.reason, status.code
+        return Ended(
+            row.seq, row.id, row.type, str(status.state), code, _storable(status.result), error
+        )
+    if status.state not in _IN_WORK:
+        return None
+    quiet = 0.0 if status.retry_at is None else (status.retry_at - now).total_seconds()
+    return Later(row.seq, max(0.0, quiet) + policy.after(row.type), row.seen)
+
+
+def _storable(result: Any) -> Any:
+    """None for what jsonb does not take: it has no zero character."""
+    return None if b"\\u0000" in write_json(result) else result

@@ -1,0 +1,170 @@
+"""What is written about answers, over a real outbox."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from feedback import outbox
+from feedback.contract.states import State
+from feedback.outbox.relay.answers import AnswerPolicy, Ended
+from feedback.outbox.relay.batch import BatchMarks
+from feedback.outbox.relay.database import RelayDatabase
+from feedback.outbox.relay.settling import Settling
+from feedback.status.memory_store import MemoryStatusStore
+from feedback.status.status import StatusFields, StatusWrite
+from stack import Stack
+from tests.support.commands import Commands, answer
+from tests.support.outbox import Outbox
+
+POLICY = AnswerPolicy(100.0, {"slow": 1000.0}, max_sends=3)
+
+
+class Asked:
+    """Rows that were sent, and who reads their answers."""
+
+    def __init__(self, outbox_: Outbox, *ids: str, type_: str = "t") -> None:
+        self.outbox = outbox_
+        self.connection = psycopg.connect(outbox_.url, autocommit=True)
+        self.store = MemoryStatusStore()
+        self.told: list[Ended] = []
+        self.settling = Settling(
+            outbox_.schema, "default", self.store, POLICY, inbox=True, settled=self.told.append
+        )
+        self.connection.execute(f"LISTEN {outbox_.schema}_settled".encode())
+        with psycopg.connect(outbox_.url) as connection:
+            outbox.add_many(connection, [(type_, {}, {"request_id": id_}) for id_ in ids])
+        self.send()
+
+    def send(self) -> None:
+        rows = [row["seq"] for row in self.outbox.rows() if row["state"] == "unsent"]
+        database = RelayDatabase(self.connection, self.outbox.schema, "default", POLICY)
+        database.mark(BatchMarks(rows, []))
+
+    def status(self, id_: str, state: State, code: str = "ok", **fields: Any) -> None:
+        [row] = [row for row in self.outbox.rows() if row["id"] == id_]
+        fields = {"fingerprint": row["fingerprint"], **fields}
+        now = datetime.now(UTC)
+        value = StatusFields(id_, "t", state, 1, code=code, attempt=1, at=now, **fields).encode()
+        self.store.write([StatusWrite(id_, value, 60)])
+
+    def silence(self) -> None:
+        self.outbox.run("UPDATE :schema.requests SET next_at = now() WHERE state = 'sent'")
+
+    def settle(self) -> None:
+        assert not self.settling.page(self.connection)
+
+    def rows(self) -> dict[str, Any]:
+        return {row["id"]: row for row in self.outbox.rows("SELECT * FROM :schema.all_requests")}
+
+    def notified(self) -> list[str]:
+        return sorted(n.payload for n in self.connection.notifies(timeout=0.2))
+
+
+def test_ends_are_written_once_and_told_in_every_way(outbox_: Outbox) -> None:
+    asked = Asked(outbox_, "a", "b", "other", "open")
+    asked.status("a", State.DONE, result=b'{"n": 12345678901234567890123}')
+    asked.status("b", State.REJECTED, "no_funds", error="poor\0")
+    asked.status("other", State.DONE, fingerprint=b"x" * 16)
+    rival = Settling(outbox_.schema, "default", asked.store, POLICY, inbox=True)
+    asked.settle()
+    rival.page(asked.connection)
+    found = asked.rows()
+    assert {id_: (row["state"], row["code"]) for id_, row in found.items()} == {
+        "a": ("done", "ok"),
+        "b": ("rejected", "no_funds"),
+        "other": ("undeliverable", "conflict"),
+        "open": ("sent", None),
+    }
+    assert found["a"]["result"] == {"n": 12345678901234567890123}
+    assert found["a"]["settled_at"] is not None
+    assert [row["id"] for row in outbox_.rows()] == ["open"]
+    inbox = outbox_.rows("SELECT id, state, error FROM :schema.inbox ORDER BY n")
+    assert [(row["id"], row["state"]) for row in inbox] == [
+        ("a", "done"), ("b", "rejected"), ("other", "undeliverable"),
+    ]  # fmt: skip
+    assert [ended.id for ended in asked.told] == ["a", "b", "other"]
+    assert asked.notified() == ["a", "b", "other"]
+
+
+def test_silence_sends_again_until_it_is_unanswered_and_a_late_answer_still_counts(
+    stack: Stack, outbox_: Outbox
+) -> None:
+    asked = Asked(outbox_, "a", "b")
+    asked.settle()
+    assert {row["state"] for row in asked.rows().values()} == {"sent"}
+    for _ in range(2):
+        asked.silence()
+        asked.settle()
+        assert {row["state"] for row in asked.rows().values()} == {"unsent"}
+        asked.send()
+    asked.silence()
+    asked.settle()
+    found = asked.rows()["a"]
+    assert (found["state"], found["code"], found["sends"]) == ("unanswered", "no_answer", 3)
+    assert asked.notified() == ["a", "b"]
+    asked.status("a", State.DONE)
+    asked.settle()
+    assert asked.rows()["a"]["state"] == "done"
+    place = {"ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url, "ONCEPOOL_OUTBOX_SCHEMA": outbox_.schema}
+    oncepool = Commands(stack, "", "")
+    assert answer(oncepool("outbox", "retry", "b", "--json", **place))["moved"] == ["b"]
+    asked.send()
+    asked.silence()
+    asked.settle()
+    assert asked.rows()["b"]["state"] == "unsent"  # counted anew
+    early = oncepool("outbox", "prune", "--older-than", "1h", "--yes", "--json", **place)
+    assert answer(early) == {"deleted": 0}
+    outbox_.run("UPDATE :schema.finished SET settled_at = settled_at - interval '2 hours'")
+    pruned = oncepool("outbox", "prune", "--older-than", "1h", "--yes", "--json", **place)
+    assert answer(pruned) == {"deleted": 1}
+    assert list(asked.rows()) == ["b"]
+
+
+def test_times_of_silence_double_and_news_count_them_anew(outbox_: Outbox) -> None:
+    asked = Asked(outbox_, "a", type_="slow")
+
+    def left() -> int:
+        [row] = outbox_.rows("SELECT next_at - now() AS left FROM :schema.requests")
+        seconds: timedelta = row["left"]
+        return round(seconds.total_seconds(), -2)  # type: ignore[return-value]
+
+    assert left() == 1000
+    asked.silence()
+    asked.settle()
+    asked.send()
+    assert left() == 2000
+    asked.status("a", State.RUNNING)
+    asked.silence()
+    asked.settle()
+    assert left() == 1000
+    [row] = outbox_.rows()
+    assert (row["state"], row["tries"], row["sends"]) == ("sent", 0, 2)
+    # What was silent for so long that its consumers may have forgotten it goes to somebody.
+    outbox_.run("UPDATE :schema.requests SET sent_at = sent_at - interval '25 hours'")
+    asked.store = MemoryStatusStore()
+    asked.settling = Settling(outbox_.schema, "default", asked.store, POLICY, inbox=False)
+    asked.silence()
+    asked.settle()
+    assert asked.rows()["a"]["state"] == "unanswered"
+
+
+def test_a_callback_that_fails_is_logged_and_disturbs_nothing(
+    outbox_: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Asked(outbox_, "a", "b")
+
+    def broken(ended: Ended) -> None:
+        raise ValueError(ended.id)
+
+    asked.settling = Settling(
+        outbox_.schema, "default", asked.store, POLICY, inbox=False, settled=broken
+    )
+    for id_ in "ab":
+        asked.status(id_, State.DONE)
+    asked.settle()
+    assert {row["state"] for row in asked.rows().values()} == {"done"}
+    assert caplog.text.count("the callback failed") == 2

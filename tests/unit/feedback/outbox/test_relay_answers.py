@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from feedback.contract.states import SETTLED, State
+from feedback.outbox.relay.answers import AnswerPolicy, Ended, Findings, Later, SentRow, judge
+from feedback.status.status import Status
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+POLICY = AnswerPolicy(60.0, {"slow": 600.0})
+NOTHING = Findings([], [], [], [])
+
+
+def row(**changes: Any) -> SentRow:
+    made = SentRow(1, "r", "t", "sent", "aa", None, 1, 1, due=False, stale=False)
+    return made._replace(**changes)
+
+
+def status(state: State, code: str = "ok", run: int = 1, **fields: Any) -> Status:
+    return Status("r", "t", state, code, 1, run, NOW, **{"fingerprint": "aa", **fields})
+
+
+def found(row: SentRow, status: Status | None) -> Findings:
+    return judge([row], [status], POLICY, NOW)
+
+
+@pytest.mark.parametrize("state", sorted(SETTLED))
+def test_whatever_settles_a_request_ends_its_row(state: State) -> None:
+    for standing in ("sent", "unanswered"):
+        answer = found(row(state=standing, due=True), status(state, "code", result=[1], error="e"))
+        assert answer == NOTHING._replace(ended=[Ended(1, "r", "t", str(state), "code", [1], "e")])
+
+
+def test_what_was_not_run_is_sent_again_after_a_pause_that_grows() -> None:
+    refused = status(State.FAILED, "shutdown")
+    assert found(row(), refused).later == [Later(1, 1.0, "000014")]
+    assert found(row(sends=4), refused).later == [Later(1, 8.0, "000014")]
+    assert found(row(sends=90), refused).later == [Later(1, 30.0, "000014")]
+    waits = row(seen="000014")
+    assert found(waits, refused) == NOTHING
+    assert found(waits._replace(due=True), refused).again == [1]
+    assert found(waits, status(State.FAILED, "shutdown", run=2)).later == [Later(1, 1.0, "000024")]
+    assert found(waits, status(State.FAILED, "handler_error", run=2)).ended
+
+
+def test_silence_is_followed_by_sends_up_to_a_bound() -> None:
+    for silence in (None, status(State.ACCEPTED)):
+        assert found(row(), silence) == NOTHING
+        assert found(row(due=True), silence).again == [1]
+        assert found(row(due=True, tries=8), silence).unanswered == [1]
+        assert found(row(due=True, stale=True), silence).unanswered == [1]
+        assert found(row(due=True, tries=8, state="unanswered"), silence) == NOTHING
+
+
+def test_work_on_it_is_news() -> None:
+    assert found(row(), status(State.RUNNING)) == NOTHING
+    assert found(row(due=True, tries=8), status(State.RUNNING)).later == [Later(1, 60.0, None)]
+    later = status(State.WAITING, retry_at=NOW + timedelta(hours=1))
+    assert found(row(due=True, type="slow"), later).later == [Later(1, 4200.0, None)]
+    assert found(row(state="unanswered", due=True), later) == NOTHING
+
+
+def test_another_request_under_its_id_ends_it() -> None:
+    for state in (State.RUNNING, State.DONE):
+        [ended] = found(row(), status(state, fingerprint="bb")).ended
+        assert (ended.state, ended.code, ended.result) == ("undeliverable", "conflict", None)
+    assert found(row(), status(State.DONE, fingerprint=None)).ended[0].state == "done"
+
+
+def test_a_result_that_jsonb_has_no_form_for_is_left_out() -> None:
+    [ended] = found(row(), status(State.DONE, result={"a": "b\0"})).ended
+    assert (ended.state, ended.result) == ("done", None)

@@ -15,7 +15,7 @@ from feedback.errors import StoreUnavailable
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.settling import Settling
-from feedback.outbox.relay.turns import BatchSender, Turns
+from feedback.outbox.relay.turns import BatchSender, SendTurns
 from feedback.postgres import Connection, open_connection
 from feedback.status.store import StatusStore
 
@@ -160,7 +160,7 @@ class SenderLoop(OutboxLoop):
         self._schema = schema
         self._sender = topic
         self._policy = policy
-        self._turns = Turns(sender, topic, bounds=bounds)
+        self._turns = SendTurns(sender, topic, bounds=bounds)
         self._outbox: RelayDatabase | None = None
 
     @property

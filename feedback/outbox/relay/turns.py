@@ -33,7 +33,7 @@ class BatchSender(Protocol):
         """Takes back what is not confirmed."""
 
 
-class Turns:
+class SendTurns:
     """Sends what stands in one outbox for one sender. Any number may do so side by side."""
 
     def __init__(

@@ -10,7 +10,7 @@ import pytest
 from feedback import outbox
 from feedback.outbox.relay.batch import MOST_FAILURES, Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.database import Bounds, RelayDatabase
-from feedback.outbox.relay.turns import Turns
+from feedback.outbox.relay.turns import SendTurns
 from tests.support.outbox import Outbox
 
 
@@ -46,10 +46,10 @@ def add(outbox_: Outbox, *wanted: tuple[str, str | None], payload: Any = None) -
 
 
 class Relaying:
-    """Turns of a relay over a connection of its own; its pauses take no time."""
+    """SendTurns of a relay over a connection of its own; its pauses take no time."""
 
     def __init__(self, outbox_: Outbox, sender: Played, **bounds: int) -> None:
-        self._turns = Turns("default", sender, bounds=Bounds(64, **bounds))
+        self._turns = SendTurns("default", sender, bounds=Bounds(64, **bounds))
         connection = psycopg.connect(outbox_.url, autocommit=True)
         self._database = RelayDatabase(connection, outbox_.schema, "default")
         self._database.prepare()

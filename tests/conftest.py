@@ -7,6 +7,7 @@ name of its own: `topic()`, `schema`, `prefix`.
 
 from __future__ import annotations
 
+import gc
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,7 +47,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetches what a first run has to fetch here, where no test's time-out runs."""
+    """Fetches what a first run has to fetch here, where no test's time-out runs.
+
+    What there is by now stays to the end: collections of garbage, which some tests ask for, need
+    not look at it.
+    """
+    gc.freeze()
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if wanted & {"stack", "own_stack"} and not session.config.option.collectonly:
         run.fetch()

@@ -52,7 +52,7 @@ def test_the_database_goes_and_comes_back(bench: Bench, own_stack: Stack, kill: 
     # What was in hand is answered, or kept where a COMMIT may have landed: one chunk a worker.
     eventually(lambda: "database" in bench.said()["paused"], WAIT, lambda: instance.log)
     eventually(lambda: bench.said()["in_hand"] <= 10, WAIT, lambda: str(bench.facts()))
-    answered = bench.client.statuses(ids)
+    answered = bench.statuses(ids)
     refused = [s for s in answered if s is not None and s.state == "failed"]
     assert refused
     assert {s.code for s in refused} == {"database_unavailable"}
@@ -76,7 +76,8 @@ def test_the_database_goes_and_comes_back(bench: Bench, own_stack: Stack, kill: 
     settle(bench, ids, "paced", payload)
     bench.check_books(callers.end() | set(ids))
     assert bench.states().keys() == {"done"}
-    letters = f"SELECT count(*), count(DISTINCT kafka_offset) FROM {bench.schema}.dead_letters"
+    places = "count(DISTINCT (partition, kafka_offset))"
+    letters = f"SELECT count(*), {places} FROM {bench.schema}.dead_letters"
     eventually(lambda: bench.query(letters) == [(MALFORMED, MALFORMED)], WAIT, lambda: instance.log)
     assert instance.stop() == 0
 

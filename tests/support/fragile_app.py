@@ -44,13 +44,23 @@ def harm(do: str) -> None:
             child = subprocess.Popen(["sleep", "3600"])
             Path(path).write_text(str(child.pid))
             time.sleep(3600)
-        case ["sleep", seconds]:
-            time.sleep(float(seconds))
         case ["keep", mib]:
             KEPT.append(bytearray(int(mib) * 2**20))
         case ["eat"]:
             while True:
                 KEPT.append(bytearray(16 * 2**20))
+        case _:
+            rest(do)
+
+
+def rest(do: str) -> None:
+    """Takes its time, or goes on when a file is there."""
+    match do.split():
+        case ["sleep", seconds]:
+            time.sleep(float(seconds))
+        case ["await", path]:
+            while not Path(path).exists():
+                time.sleep(0.005)
 
 
 def fork(do: str) -> None:
@@ -73,7 +83,7 @@ def tell(do: str) -> str:
     return do
 
 
-@app.handler("fragile", timeout=1.0, max_timeout=60)
+@app.handler("fragile", timeout=30, max_timeout=60)
 def fragile(payload: dict[str, str], tx: psycopg.Cursor[Any], request: Request[Any]) -> int:
     """Leaves one row, then does what it is told; returns its process."""
     tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))

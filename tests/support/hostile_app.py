@@ -85,7 +85,7 @@ def sleeps(payload: Any) -> None:
     time.sleep(3600)
 
 
-@app.handler("slow", timeout=60)
+@app.handler("slow", timeout=600)
 def slow(payload: dict[str, Any]) -> str:
     """Takes its time; the file that it names shows that it runs."""
     if "file" in payload:
@@ -171,12 +171,14 @@ def external_dies(payload: Any) -> None:
     os._exit(9)
 
 
-@app.handler("charges", effect="external", timeout=30)
+@app.handler("charges", effect="external", timeout=50)
 def charges(payload: dict[str, Any]) -> str:
-    """Something outside that can be counted, and that takes its time."""
+    """Something outside that can be counted, and that takes its time, or until a file is there."""
     with Path(payload["file"]).open("a") as file:
         file.write("charged\n")
-    time.sleep(payload["seconds"])
+    end = time.monotonic() + payload["seconds"]
+    while time.monotonic() < end and not ("until" in payload and Path(payload["until"]).exists()):
+        time.sleep(min(0.02, max(0.0, end - time.monotonic())))
     return "charged"
 
 
@@ -185,7 +187,7 @@ def was_charged(request: Request[dict[str, Any]]) -> Done | NotDone:
     return Done("found") if Path(request.payload["file"]).exists() else NotDone()
 
 
-@app.handler("checked", effect="external", timeout=30, check=was_charged)
+@app.handler("checked", effect="external", timeout=50, check=was_charged)
 def checked(payload: dict[str, Any]) -> str:
     """The same, and it can be found out whether it happened."""
     return charges(payload)

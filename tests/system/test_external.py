@@ -42,8 +42,7 @@ def test_an_instance_that_ends_leaves_its_call_in_doubt(
 def test_a_call_gets_what_the_check_finds_out(bench: Bench, tmp_path: Path) -> None:
     file = tmp_path / "charged"
     first = bench.start(ONCEPOOL_KAFKA_PROTOCOL="consumer", **SWEEPS)
-    request = bench.client.submit("checked", {"file": str(file), "seconds": 25})
-    eventually(file.exists, WAIT, lambda: first.log)
+    request = bench.charging(file, 25, "checked")
     first.kill()
     bench.start(**SWEEPS)
     bench.expire_lease()
@@ -61,14 +60,16 @@ def test_a_result_that_comes_after_the_lease_is_taken(bench: Bench, tmp_path: Pa
     bench.start(**SWEEPS)
     # Calls that are killed for their time end long before their lease does.
     for kind, end in (("charges", ("in_doubt", "timeout")), ("checked", ("done", "ok"))):
+        (tmp_path / kind).touch()  # which is all that the check looks at
         told = {"file": str(tmp_path / kind), "seconds": 25}
         late = bench.client.submit(kind, told, timeout=0.5)
         status = bench.client.wait(late, WAIT)
         assert (status.state, status.code) == end
     bench.query(f"DELETE FROM {bench.schema}.requests")
-    request = bench.charging(file, 4)
+    request = bench.charging(file, 25, until=str(tmp_path / "in doubt"))
     bench.expire_lease()
     eventually(lambda: bench.states() == {"in_doubt": 1}, WAIT)
+    (tmp_path / "in doubt").touch()
     eventually(lambda: bench.states() == {"done": 1}, WAIT)
     eventually(lambda: bench.client.wait(request, WAIT).state == "done", WAIT)
     assert file.read_text() == "charged\n"

@@ -32,7 +32,7 @@ class Link:
         self.heard: list[FromMaintenance] = []
         self.link.start()
 
-    def turn_until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    def turn_until(self, condition: Callable[[], bool], timeout: float = 90.0) -> None:
         end = time.monotonic() + timeout
         while not condition():
             assert time.monotonic() < end, "it does not come"
@@ -82,7 +82,7 @@ def test_the_next_maintenance_answers_for_what_a_dead_one_had_not(
     with psycopg.connect(stack.database) as database:
         found = database.execute(f"SELECT kafka_offset FROM {schema}.dead_letters").fetchall()
     assert found == [(1,)]
-    store = RedisStatusStore(stack.redis, prefix, timeout=5.0)
+    store = RedisStatusStore(stack.redis, prefix, timeout=30.0)
     (status,) = store.read(["r-1"])
     assert status is not None
     assert status.code == "database_unavailable"

@@ -54,7 +54,7 @@ def test_the_neighbours_in_the_chunk_are_unharmed(make: Make, do: str) -> None:
     workers.start()
     workers.warm()
     before, after = names("before"), names("after")
-    bad = workers.record("bad", do)
+    bad = workers.record("bad", do, **({"ce_timeout": "1"} if "timeout" in HARM[do] else {}))
     workers.submit(*before)
     workers.supervisor.submit([bad])
     workers.submit(*after)
@@ -111,7 +111,7 @@ def test_a_connection_made_within_the_chunk_is_ended_with_its_worker(make: Make)
     [worker] = workers.supervisor._pool.workers.values()
     [(pid, _)] = worker.backends
     assert workers.query(f"SELECT pg_terminate_backend({pid}, 10000)") == [(True,)]
-    workers.submit("late", do="SELECT pg_sleep(99)")
+    workers.submit("late", do="SELECT pg_sleep(99)", ce_timeout="1")
     workers.finish()
     at_work = "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(99)'"
     assert workers.query(at_work) == [], "it was looked up before its statement had ended"
@@ -154,14 +154,15 @@ def test_a_worker_that_was_killed_leaves_nothing_undone(make: Make) -> None:
     workers.check_effects()
 
 
-def test_a_slow_request_does_not_hold_up_what_waits_behind_it(make: Make) -> None:
+def test_a_slow_request_does_not_hold_up_what_waits_behind_it(make: Make, tmp_path: Path) -> None:
     workers = make(workers=2)
     workers.start()
     workers.warm()
-    workers.submit("slow", do="sleep 3", ce_timeout="10")
+    workers.submit("slow", do=f"await {tmp_path / 'go-on'}", ce_timeout="60")
     workers.submit(*names("quick", 60))
     workers.until(lambda: workers.supervisor.in_hand == 1)
     assert workers.states() == dict.fromkeys(names("quick", 60), ("done", "ok"))
+    (tmp_path / "go-on").touch()
     workers.finish()
     assert workers.states()["slow"] == ("done", "ok")
     workers.check_effects()
@@ -186,7 +187,7 @@ def test_the_next_worker_is_ready_before_one_is_replaced_and_one_goes_at_a_time(
 ) -> None:
     workers = make(workers=3, worker_max_requests=20)
     workers.start()
-    fewest = 3
+    fewest, ids = 3, list[str]()
 
     def turned(count: int) -> bool:
         nonlocal fewest
@@ -194,9 +195,15 @@ def test_the_next_worker_is_ready_before_one_is_replaced_and_one_goes_at_a_time(
         assert len(workers.pids) <= 5  # one that comes, and one that is on its way out
         return len(workers.seen) >= count
 
-    ids = names("id", 200)
-    workers.submit(*ids)
-    workers.until(lambda: turned(5))
+    def fed() -> bool:
+        # As long as it takes: who is busy with other things may have too few of them.
+        if workers.supervisor.in_hand < 40:
+            more = [f"id-{len(ids) + n}" for n in range(20)]
+            ids.extend(more)
+            workers.submit(*more)
+        return turned(5)
+
+    workers.until(fed)
     workers.until(lambda: turned(5) and workers.supervisor.in_hand == 0)
     assert fewest == 3
     assert workers.states() == dict.fromkeys(ids, ("done", "ok"))
@@ -207,9 +214,11 @@ def test_what_a_handler_has_started_ends_with_its_worker(make: Make, tmp_path: P
     workers.start()
     workers.warm()
     pid = tmp_path / "pid"
-    workers.submit("starts", do=f"child {pid}", ce_timeout="1")
+    workers.submit("starts", do=f"child {pid}", ce_timeout="50")
+    workers.until(lambda: pid.exists() and pid.read_text())
+    workers.cancel("starts", "by ann")
     workers.finish()
-    assert workers.states() == {"starts": ("failed", "timeout")}
+    assert workers.states() == {"starts": ("cancelled", "cancelled")}
     eventually(lambda: not alive(int(pid.read_text())))
 
 
@@ -341,18 +350,22 @@ def test_an_import_that_fails_later_is_tried_again_and_nothing_is_lost(
     assert workers.states() == dict.fromkeys(names("id"), ("done", "ok"))
 
 
-def test_from_the_stop_on_a_worker_ends_after_the_request_that_it_runs(make: Make) -> None:
+def test_from_the_stop_on_a_worker_ends_after_the_request_that_it_runs(
+    make: Make, tmp_path: Path
+) -> None:
     workers = make()
     workers.start()
     workers.warm(20)
     ids = names("id", 10)
-    workers.submit(*ids, do="sleep 0.4")
+    workers.submit(*ids, do=f"await {tmp_path / 'go-on'}")
     workers.until(lambda: any(looks(workers)))
     workers.supervisor.refuse_unstarted("shutdown")
+    workers.until(lambda: workers.supervisor.in_hand == 1)
+    (tmp_path / "go-on").touch()
     workers.until(lambda: workers.supervisor.in_hand == 0 and not workers.pids)
     ends = workers.states()
     parked = [i for i in ids if ends[i] == ("waiting", "parked")]
-    assert 8 <= len(parked) <= 9
+    assert len(parked) == 9
     assert {ends[i] for i in ids if i not in parked} == {("done", "ok")}
     workers.until(lambda: {workers.status(i) for i in parked} == {("waiting", "parked")})
     workers.check_effects()

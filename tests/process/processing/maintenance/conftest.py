@@ -24,7 +24,7 @@ def settings(stack: Stack, prefix: str) -> MaintenanceSettings:
         log=LOG,
         health_port=0,
         register_interval=0.1,
-        register_ttl=2,
+        register_ttl=60,
         limits_interval=0.1,
     )
 
@@ -56,6 +56,6 @@ def ready(start: StartMaintenance, schema: str) -> StartMaintenance:
 
 @pytest.fixture
 def statuses(stack: Stack, prefix: str) -> Iterator[RedisStatusStore]:
-    store = RedisStatusStore(stack.redis, prefix, timeout=5.0)
+    store = RedisStatusStore(stack.redis, prefix, timeout=30.0)
     yield store
     store.close()

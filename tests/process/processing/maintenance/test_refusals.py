@@ -119,7 +119,7 @@ def test_statuses_that_wait_are_sent_before_the_end(
     start: StartMaintenance, schema: str, prefix: str, tmp_path: Path
 ) -> None:
     valkey = PrivateValkey(tmp_path)
-    store = RedisStatusStore(valkey.url, prefix, timeout=5.0)
+    store = RedisStatusStore(valkey.url, prefix, timeout=30.0)
     try:
         maintenance = start(schema=schema, redis_url=valkey.url)
         maintenance.ready()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import redis
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -25,9 +26,9 @@ from psycopg import sql
 
 from consumer.admin.lag import group_lag
 from consumer.config.settings import Settings
-from feedback import Client, DeliveryFailed, Status
+from feedback import Client, DeliveryFailed, Status, StoreUnavailable
 from feedback.journal.migrations import migrate
-from processing.cluster.instances import connect, instances
+from processing.cluster.instances import instances
 from stack import Stack
 from tests.support.queries import Queries
 from tests.support.waiting import eventually
@@ -86,13 +87,19 @@ class Instance:
         return found
 
     def health(self, path: str) -> tuple[int, dict[str, bool]]:
-        """Status of /livez or /readyz, and what it lists as well or not."""
+        """Status of /livez or /readyz, and what it lists as well or not.
+
+        An AssertionError, which `eventually` waits out, where nobody answers.
+        """
         [port] = re.findall(r"health endpoints.* port=(\d+)", self.log)[-1:]
-        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
         with contextlib.closing(connection):
-            connection.request("GET", f"{path}?verbose", headers={"accept": "application/json"})
-            answer = connection.getresponse()
-            checks = json.loads(answer.read())["checks"]
+            try:
+                connection.request("GET", f"{path}?verbose", headers={"accept": "application/json"})
+                answer = connection.getresponse()
+                checks = json.loads(answer.read())["checks"]
+            except (OSError, http.client.HTTPException) as error:
+                raise AssertionError(f"no answer of {path}: {error}") from error
         return answer.status, {check["name"]: check["ok"] for check in checks}
 
     @property
@@ -165,12 +172,27 @@ class Bench:
             instance.running()
         return instance
 
+    def status(self, request: str) -> Status | None:
+        """As its producer reads it, who asks again where Redis takes long."""
+        return self.statuses([request])[0]
+
+    def statuses(self, requests: list[str]) -> list[Status | None]:
+        """The same of several."""
+
+        def read() -> list[Status | None]:
+            try:
+                return self.client.statuses(requests)
+            except StoreUnavailable as error:
+                raise AssertionError(str(error)) from error
+
+        return eventually(read, WAIT)
+
     def seen(self, request: str) -> tuple[str, str]:
         """State and code that its producer reads once it was looked at: also `waiting`."""
         statuses: list[Status] = []
 
         def looked_at() -> bool:
-            status = self.client.status(request)
+            status = self.status(request)
             if status is None or status.state in ("accepted", "running"):
                 return False
             statuses.append(status)
@@ -187,8 +209,18 @@ class Bench:
         """What each instance that is registered in Redis says of itself, once its main process has
         said something."""
         prefix = self.environment["ONCEPOOL_REDIS_PREFIX"]
-        with contextlib.closing(connect(self.environment["ONCEPOOL_REDIS_URL"])) as client:
+        with redis.Redis.from_url(self.environment["ONCEPOOL_REDIS_URL"]) as client:
             return [told for told in instances(client, prefix) if "workers" in told]
+
+    def shared_out(self, members: int, partitions: int) -> None:
+        """Waits until so many instances have all partitions among them, and each has some."""
+
+        def assigned() -> bool:
+            here = (told for told in self.facts() if not told.get("stopping"))
+            each = [int(told.get("assigned", 0)) for told in here]
+            return sum(n > 0 for n in each) >= members and sum(each) == partitions
+
+        eventually(assigned, WAIT, lambda: str(self.facts()))
 
     def said(self) -> dict[str, Any]:
         """The first one's; an AssertionError, which `eventually` waits out, before there is one."""
@@ -205,9 +237,10 @@ class Bench:
         }
         return sum(lag.waiting for lag in group_lag(Settings(**settings)))
 
-    def charging(self, file: Path, seconds: float) -> str:
+    def charging(self, file: Path, seconds: float, kind: str = "charges", **more: str) -> str:
         """An external request whose effect has just happened and whose handler still runs."""
-        request = self.client.submit("charges", {"file": str(file), "seconds": seconds})
+        payload = {"file": str(file), "seconds": seconds, **more}
+        request = self.client.submit(kind, payload)
         eventually(lambda: file.exists() and file.read_text(), WAIT, lambda: self.instances[-1].log)
         return request
 

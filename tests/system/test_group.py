@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from tests.support.service import WAIT, Bench, Callers, runs
+from tests.support.service import Bench, Callers, runs
 from tests.support.waiting import eventually
 
 PARTITIONS = 6
-
-
-def shared_out(bench: Bench, members: int) -> None:
-    """Waits until so many instances have all partitions among them."""
-
-    def assigned() -> bool:
-        each = [facts.get("assigned", 0) for facts in bench.facts() if not facts.get("stopping")]
-        return sum(n > 0 for n in each) >= members and sum(each) == PARTITIONS
-
-    eventually(assigned, WAIT, lambda: str(bench.facts()))
 
 
 def test_members_join_leave_and_die_under_load(bench: Bench) -> None:
@@ -28,11 +18,11 @@ def test_members_join_leave_and_die_under_load(bench: Bench) -> None:
     second, third = (bench.start(wait=False, **settings) for _ in range(2))
     for joining in (second, third):
         joining.running()
-    shared_out(bench, 3)
+    bench.shared_out(3, PARTITIONS)
     callers.answered(100)
 
     assert first.stop() == 0
-    shared_out(bench, 2)
+    bench.shared_out(2, PARTITIONS)
     callers.answered(50)
 
     orphans = second.children()

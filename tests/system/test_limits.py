@@ -14,10 +14,6 @@ from tests.support.private_valkey import PrivateValkey
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
-APPLIED = 5.0
-"""Seconds within which every instance applies a limit."""
-
-
 PARTITIONS = 8
 
 
@@ -74,23 +70,27 @@ def running(bench: Bench) -> list[int]:
     return sorted(facts.get("running", -1) for facts in bench.facts())
 
 
-def begun(bench: Bench, names: str) -> int:
-    rows = bench.query(
-        f"SELECT count(*) FROM {bench.table}_notes WHERE what = 'begin' AND id LIKE '{names}'"
-    )
-    return int(rows[0][0])
+def begun(bench: Bench, names: str, before: str = "") -> int:
+    """How many of these have begun; where `before` says so, before the last of those ended."""
+    wanted = f"what = 'begin' AND id LIKE '{names}'"
+    if before:
+        last = f"SELECT max(at) FROM {bench.table}_notes WHERE what = 'end' AND id LIKE '{before}'"
+        wanted += f" AND at < ({last})"
+    [(count,)] = bench.query(f"SELECT count(*) FROM {bench.table}_notes WHERE {wanted}")
+    return int(count)
 
 
 def test_a_total_holds_over_instances_that_come_and_go(bench: Bench) -> None:
     bench.start()
     second = bench.start()
+    bench.shared_out(2, PARTITIONS)
     free = submit(bench, "few", 60, 0.1, "free")
     assert settled(bench, free) == {"done"}
     assert most_at_once(bench, "few") > 4, "the load is too small to show a limit"
 
     told = command(bench, "limits", "set", "few", "--total", "3")
     assert "2 live instance(s) apply it within 5 s" in told.stderr
-    eventually(lambda: at_once(bench, "few") == [1, 2], APPLIED)
+    eventually(lambda: at_once(bench, "few") == [1, 2], WAIT)
     limited = submit(bench, "few", 60, 0.1, "limited")
     beside = submit(bench, "other", 60, 0.1, "beside")
     assert settled(bench, beside) == {"done"}
@@ -102,7 +102,8 @@ def test_a_total_holds_over_instances_that_come_and_go(bench: Bench) -> None:
     assert most_at_once(bench, "other", "beside%") > 4
 
     command(bench, "limits", "set", "few", "--total", "none")
-    eventually(lambda: at_once(bench, "few") == [-1, -1], APPLIED)
+    eventually(lambda: at_once(bench, "few") == [-1, -1], WAIT)
+    bench.shared_out(2, PARTITIONS)
     again = submit(bench, "few", 60, 0.1, "again")
     assert settled(bench, again) == {"done"}
     assert most_at_once(bench, "few", "again%") > 4
@@ -136,7 +137,7 @@ def test_a_handlers_own_limit_is_each_instances_until_another_is_set(bench: Benc
     assert settled(bench, ids + beside) == {"done"}
     assert most_at_once(bench, "own") == 1
     command(bench, "limits", "set", "own", "--instance", "3")
-    bench.instances[0].says("limits", timeout=APPLIED)
+    bench.instances[0].says("limits", timeout=WAIT)
     more = submit(bench, "own", 40, 0.1, "more")
     assert settled(bench, more) == {"done"}
     assert 2 <= most_at_once(bench, "own", "more%") <= 3
@@ -149,13 +150,13 @@ def test_a_paused_type_waits_in_the_journal_and_its_flood_holds_up_nothing(bench
     bench.start()
     command(bench, "limits", "pause", "few")
     for instance in bench.instances:
-        instance.says("paused=['few']", timeout=APPLIED)
+        instance.says("paused=['few']", timeout=WAIT)
     # More than both pools may have in hand.
     paused = submit(bench, "few", 1500, 0.0, "paused")
     beside = submit(bench, "other", 40, 0.0, "beside")
     assert settled(bench, beside) == {"done"}
     eventually(lambda: bench.states().get("waiting") == len(paused), WAIT)
-    status = bench.client.status(paused[0])
+    status = bench.status(paused[0])
     assert (status.state, status.code) == ("waiting", "parked")
     assert "paused" in str(status.reason)
     assert "stopped" not in str(status.reason)
@@ -173,12 +174,13 @@ def test_a_paused_type_waits_in_the_journal_and_its_flood_holds_up_nothing(bench
 def test_a_flood_of_a_limited_type_leaves_the_pool_to_others(bench: Bench) -> None:
     bench.start()
     bench.start()
+    bench.shared_out(2, PARTITIONS)
     command(bench, "limits", "set", "few", "--total", "4")
-    eventually(lambda: at_once(bench, "few") == [2, 2], APPLIED)
+    eventually(lambda: at_once(bench, "few") == [2, 2], WAIT)
     flood = submit(bench, "few", 1500, 0.01, "flood")
     beside = submit(bench, "other", 40, 0.0, "beside")
     assert settled(bench, beside) == {"done"}
-    assert begun(bench, "flood%") < len(flood) / 2, "the flood was over before the others"
+    assert begun(bench, "flood%", before="beside%") < len(flood) / 2, "others had to wait for it"
     assert settled(bench, flood) == {"done"}
     assert most_at_once(bench, "few", "flood%") <= 4
     assert begun(bench, "flood%") == len(flood)

@@ -59,10 +59,10 @@ def landed(kafka: str, group: str, topic: str) -> list[Landed]:
 
 def _read(consumer: Consumer, group: str, topic: str) -> list[Landed]:
     partitions = list(
-        consumer.list_topics(OFFSETS_TOPIC, timeout=10).topics[OFFSETS_TOPIC].partitions
+        consumer.list_topics(OFFSETS_TOPIC, timeout=60).topics[OFFSETS_TOPIC].partitions
     )
     ends = {
-        p: consumer.get_watermark_offsets(TopicPartition(OFFSETS_TOPIC, p), timeout=10)[1]
+        p: consumer.get_watermark_offsets(TopicPartition(OFFSETS_TOPIC, p), timeout=60)[1]
         for p in partitions
     }
     consumer.assign([TopicPartition(OFFSETS_TOPIC, p, 0) for p, end in ends.items() if end])

@@ -45,7 +45,7 @@ class MaintenanceProcess:
             self.frames += self.child.channel.receive()
         return [frame for frame in self.frames if isinstance(frame, kind)]
 
-    def wait_for(self, kind: type[Kind], count: int = 1, timeout: float = 60.0) -> Kind:
+    def wait_for(self, kind: type[Kind], count: int = 1, timeout: float = 90.0) -> Kind:
         """The frame number `count` of that kind, as soon as it is there."""
         eventually(
             lambda: len(self.received(kind)) >= count,
@@ -59,7 +59,7 @@ class MaintenanceProcess:
 
     def get(self, port: int, path: str) -> tuple[int, Any]:
         """Status and JSON of a health endpoint."""
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         try:
             connection.request("GET", path, headers={"accept": "application/json"})
             response = connection.getresponse()

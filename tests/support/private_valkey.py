@@ -31,7 +31,7 @@ class PrivateValkey:
             ],
             stdout=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         with self.client() as client:
             while True:
                 try:
@@ -57,7 +57,7 @@ class PrivateValkey:
         self._signal(signal.SIGCONT)
 
     def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port, socket_timeout=5)
+        return redis.Redis(port=self.port, socket_timeout=30)
 
     def hint_channels(self) -> int:
         """Channels of hints that somebody listens to."""

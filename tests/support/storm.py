@@ -235,9 +235,9 @@ class Storm:
     def ends(self) -> dict[int, int]:
         client = self._client()
         try:
-            partitions = client.list_topics(self.topic, timeout=10).topics[self.topic].partitions
+            partitions = client.list_topics(self.topic, timeout=60).topics[self.topic].partitions
             return {
-                p: client.get_watermark_offsets(TopicPartition(self.topic, p), timeout=10)[1]
+                p: client.get_watermark_offsets(TopicPartition(self.topic, p), timeout=60)[1]
                 for p in partitions
             }
         finally:
@@ -251,7 +251,7 @@ class Storm:
         try:
             eventually(
                 lambda: all(
-                    p.offset == ends[p.partition] for p in client.committed(wanted, timeout=10)
+                    p.offset == ends[p.partition] for p in client.committed(wanted, timeout=60)
                 ),
                 timeout,
                 self.errors,

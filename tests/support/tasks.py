@@ -40,7 +40,7 @@ def in_loop(work: Callable[[], Coroutine[Any, Any, T]], seconds: float = 50.0) -
     return result
 
 
-async def soon(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+async def soon(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What the condition gives, as soon as it is true; the loop goes on meanwhile."""
     end = time.monotonic() + seconds
     while not (found := condition()):

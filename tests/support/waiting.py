@@ -15,7 +15,7 @@ LONGEST_PAUSE = 0.1
 
 def eventually(
     condition: Callable[[], T],
-    timeout: float = 30.0,
+    timeout: float = 90.0,
     message: str | Callable[[], str] = "",
 ) -> T:
     """Calls `condition` until it returns something true, and returns that.

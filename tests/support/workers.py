@@ -8,17 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+import redis
 
 from consumer.config.settings import Settings
 from consumer.service.wiring import make_pool
 from feedback.contract.record import Record
 from feedback.status.redis_store import RedisStatusStore
 from processing.cluster.cancellations import Cancellations
-from processing.cluster.instances import connect
 from stack import Stack
 from tests.support.queries import Queries
 
-WAIT = 60.0
+WAIT = 90.0
 
 
 class Workers:
@@ -40,7 +40,7 @@ class Workers:
         self.table = f"{schema}.effects"
         self.query = Queries(self.database)
         self.query(f"CREATE TABLE IF NOT EXISTS {self.table} (id text)")
-        self.store = RedisStatusStore(stack.redis, prefix=prefix)
+        self.store = RedisStatusStore(stack.redis, prefix=prefix, timeout=30.0)
         self._stack, self._prefix = stack, prefix
         self.seen: dict[int, float] = {}
         """Pid of each worker that there was: when it was first seen."""
@@ -94,7 +94,7 @@ class Workers:
 
     def cancel(self, id: str, reason: str) -> None:
         """As an operator asks for it."""
-        with connect(self._stack.redis) as client:
+        with redis.Redis.from_url(self._stack.redis) as client:
             Cancellations(client, self._prefix).ask("test", id, reason)
 
     def finish(self, timeout: float = WAIT) -> None:

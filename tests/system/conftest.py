@@ -33,7 +33,7 @@ def bench(
 @pytest.fixture
 def answering(stack: Stack, topic: Callable[..., str], prefix: str) -> Iterator[Answering]:
     """A topic of the test's own, and who answers what comes in it."""
-    store = RedisStatusStore(stack.redis, prefix)
+    store = RedisStatusStore(stack.redis, prefix, timeout=30.0)
     made = Answering(stack.kafka, topic(partitions=2), store)
     yield made
     made.close()

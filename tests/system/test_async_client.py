@@ -25,24 +25,24 @@ def test_there_and_back(stack: Stack, answering: Answering, prefix: str) -> None
 
     async def work() -> None:
         async with client() as one, client() as other:
-            status = await one.call("echo", {"amount": 2**70}, timeout=40)
+            status = await one.call("echo", {"amount": 2**70}, timeout=90)
             assert (status.state, status.result) == ("done", {"amount": 2**70})
             name = await one.submit("echo", [1], request_id="order-17")
-            assert (await other.wait(name, 40)).result == [1]
+            assert (await other.wait(name, 90)).result == [1]
             assert [s and s.state for s in await other.statuses([name, "?"])] == ["done", None]
             with pytest.raises(Conflict):
-                await other.call("echo", [2], request_id=name, timeout=40)
+                await other.call("echo", [2], request_id=name, timeout=90)
             for kind in ("lost", "outage"):
-                assert (await one.call(kind, 1, timeout=40, resend_after=0.5)).result == 1
+                assert (await one.call(kind, 1, timeout=90, resend_after=0.5)).result == 1
                 copies = [r for r in answering.records if read(r).type == kind]
                 assert len(copies) >= 2
                 assert len({read(r).id for r in copies}) == 1
-            calls = [one.call("echo", number, timeout=40) for number in range(500)]
+            calls = [one.call("echo", number, timeout=90) for number in range(500)]
             assert [call.result for call in await asyncio.gather(*calls)] == list(range(500))
             await one.flush()
             assert one._waits._watches == other._waits._watches == {}
 
-    in_loop(work, 120)
+    in_loop(work, 200)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_ten_thousand_tasks_wait_on_one_channel_and_one_sweep(valkey: PrivateVal
     names = [f"id-{number}" for number in range(10_000)]
 
     async def work() -> None:
-        store = RedisStatusStore(valkey.url)
+        store = RedisStatusStore(valkey.url, timeout=30.0)
         async with AsyncClient("127.0.0.1:1", valkey.url, "requests") as client:
             first = asyncio.ensure_future(client.wait("first", 100))
             await soon(lambda: client._waits.listening)
@@ -94,7 +94,7 @@ def test_the_loop_goes_on_with_redis_paused_and_the_brokers_away(valkey: Private
     """Each of these takes its time; the loop must come round meanwhile, not after it."""
 
     async def work() -> None:
-        store = RedisStatusStore(valkey.url)
+        store = RedisStatusStore(valkey.url, timeout=30.0)
         client = AsyncClient("127.0.0.1:1", valkey.url, "requests")
         valkey.pause()
         waits = asyncio.ensure_future(client.wait("answered", 100))
@@ -114,4 +114,4 @@ def test_the_loop_goes_on_with_redis_paused_and_the_brokers_away(valkey: Private
         assert "mine" in failed.value.failures
         store.close()
 
-    in_loop(work, 120)
+    in_loop(work, 200)

@@ -39,10 +39,10 @@ def client(stack: Stack, answering: Answering, prefix: str) -> Iterator[Client]:
 
 
 def test_there_and_back(client: Client, answering: Answering) -> None:
-    status = client.call("echo", {"amount": 2**70}, timeout=30)
+    status = client.call("echo", {"amount": 2**70}, timeout=90)
     assert (status.state, status.result) == ("done", {"amount": 2**70})
     request_id = client.submit("echo", [1], request_id="order-17", headers={"x-tenant": "blue"})
-    assert client.wait(request_id, 30).result == [1]
+    assert client.wait(request_id, 90).result == [1]
     sent = read(answering.records[-1])
     assert (sent.id, sent.key, sent.headers) == ("order-17", b"order-17", {"x-tenant": "blue"})
     assert abs(sent.time - time.time()) < 60
@@ -51,8 +51,8 @@ def test_there_and_back(client: Client, answering: Answering) -> None:
 def test_a_resend_is_the_same_message_to_the_millisecond(
     client: Client, answering: Answering
 ) -> None:
-    assert client.call("lost", 1, timeout=60, resend_after=0.5).state == "done"
-    assert client.call("outage", 2, timeout=60, resend_after=0.5).state == "done"
+    assert client.call("lost", 1, timeout=90, resend_after=0.5).state == "done"
+    assert client.call("outage", 2, timeout=90, resend_after=0.5).state == "done"
     for kind in ("lost", "outage"):
         first, *again = (record for record in answering.records if read(record).type == kind)
         assert again
@@ -75,10 +75,10 @@ def test_thousands_of_requests_from_many_threads(client: Client, answering: Answ
 def test_a_conflict_is_raised_and_the_first_answer_stays(
     client: Client, answering: Answering
 ) -> None:
-    client.call("echo", {"amount": 1}, request_id="order-1", timeout=30)
+    client.call("echo", {"amount": 1}, request_id="order-1", timeout=90)
     with pytest.raises(Conflict):
-        client.call("echo", {"amount": 2}, request_id="order-1", timeout=30)
-    assert client.call("echo", {"amount": 1}, request_id="order-1", timeout=30).result == {
+        client.call("echo", {"amount": 2}, request_id="order-1", timeout=90)
+    assert client.call("echo", {"amount": 1}, request_id="order-1", timeout=90).result == {
         "amount": 1
     }
 
@@ -99,10 +99,10 @@ def test_a_broker_that_is_away_fails_the_delivery_in_bounded_time(
     client = Client("127.0.0.1:1", stack.redis, "requests", prefix=prefix, delivery_timeout=1.0)
     first, second = client.submit("echo", 1), client.submit("echo", 2)
     with pytest.raises(DeliveryFailed) as caught:
-        client.wait(first, 30)
+        client.wait(first, 90)
     assert list(caught.value.failures) == [first]
     with pytest.raises(DeliveryFailed):
-        client.call("echo", 3, timeout=30)
+        client.call("echo", 3, timeout=90)
     with pytest.raises(DeliveryFailed) as caught:
         client.close()
     assert list(caught.value.failures) == [second]
@@ -118,7 +118,7 @@ with Client(*sys.argv[1:4], prefix=sys.argv[4], results_topic=sys.argv[3]) as cl
     results = client.results()
     if child := os.fork():
         _, status = os.waitpid(child, 0)
-        print(client.call("echo", 2, request_id="after", timeout=30).state, status)
+        print(client.call("echo", 2, request_id="after", timeout=90).state, status)
     else:
         for use in (lambda: client.submit("echo", 3), lambda: client.wait("before", 1)):
             try:
@@ -143,7 +143,7 @@ def test_in_a_forked_process_a_client_says_what_to_do_and_holds_nobody_up(
         process_group=0,
     )
     try:
-        printed, complaints = program.communicate(timeout=60)
+        printed, complaints = program.communicate(timeout=150)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
@@ -164,13 +164,13 @@ def test_redis_stopped_and_started_while_a_call_waits(
     stack: Stack, topic: TopicFactory, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     valkey = PrivateValkey(tmp_path_factory.mktemp("valkey"))
-    store = RedisStatusStore(valkey.url)
+    store = RedisStatusStore(valkey.url, timeout=90.0)
     client = Client(stack.kafka, valkey.url, topic())
     try:
         request_id = client.submit("t", 1)
         client.flush()
         with ThreadPoolExecutor() as pool:
-            wait = pool.submit(client.wait, request_id, 60)
+            wait = pool.submit(client.wait, request_id, 90)
             eventually(lambda: request_id in client._waits._watches)
             valkey.stop()
             eventually(lambda: client._waits._breaker.open)
@@ -183,7 +183,7 @@ def test_redis_stopped_and_started_while_a_call_waits(
             valkey.start()
             envelope = Envelope(request_id, "t", b"1", None, {}, 0, client._channel, "t", 0, 0)
             store.write([answer(envelope, State.DONE)])
-            assert wait.result(30).state == "done"
+            assert wait.result(90).state == "done"
         eventually(lambda: valkey.hint_channels() == 1, message="subscribed again")
     finally:
         client.close()
@@ -195,7 +195,7 @@ def test_ten_thousand_waits_share_one_channel_and_one_sweep(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     valkey = PrivateValkey(tmp_path_factory.mktemp("valkey"))
-    store = RedisStatusStore(valkey.url)
+    store = RedisStatusStore(valkey.url, timeout=90.0)
     client = Client("127.0.0.1:1", valkey.url, "requests")
     try:
         waits = client._waits

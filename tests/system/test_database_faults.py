@@ -98,7 +98,7 @@ def test_a_database_that_takes_no_writes_is_away(
     eventually(lambda: bench.said()["in_hand"] <= 10, WAIT, lambda: str(bench.facts()))
     assert instance.health("/readyz")[1]["database"] is False
     # Nothing but a row makes a request wait, and nothing was wrong with any handler.
-    found = [status for status in bench.client.statuses(ids[1:]) if status is not None]
+    found = [status for status in bench.statuses(ids[1:]) if status is not None]
     states = {(status.state, status.code) for status in found if status.state != "accepted"}
     assert states <= {("failed", "database_unavailable")}
     assert max(Counter(entered.read_text().split()).values()) <= 2

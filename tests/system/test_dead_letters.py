@@ -139,7 +139,7 @@ def test_a_message_is_given_an_id_and_type(
     (moved,) = answer(done)["moved"]
     assert (moved["id"], moved["from_state"], moved["state"]) == ("new-1", "dead_letter", "waiting")
     assert journal.get("new-1")["type"] == "a.b"
-    (status,) = RedisStatusStore(stack.redis, prefix, timeout=2.0).read(["new-1"])
+    (status,) = RedisStatusStore(stack.redis, prefix, timeout=30.0).read(["new-1"])
     assert status is not None
     assert (status.state, status.code) == ("waiting", "retried")
     assert oncepool("dead-letters", "retry", number, "--id", "new-2").exit_code == 6

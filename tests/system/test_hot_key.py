@@ -6,7 +6,7 @@ from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
 PARTITIONS = 4
-BOUND, SECONDS = 60, 0.25
+BOUND, SECONDS = 60, 0.5
 FIRST, MORE, QUICK = 48, 40, 80
 
 

@@ -20,7 +20,7 @@ def missing(bench: Bench) -> Iterator[str]:
     name = f"missing-{uuid.uuid4().hex}"
     yield name
     admin = AdminClient({"bootstrap.servers": bench.stack.kafka})
-    if name in admin.list_topics(timeout=10).topics:
+    if name in admin.list_topics(timeout=60).topics:
         admin.delete_topics([name])[name].result(30)
 
 

@@ -18,7 +18,7 @@ from tests.support.journal import Journal
 
 @pytest.fixture
 def status(stack: Stack, prefix: str) -> Iterator[Callable[[str], Status | None]]:
-    store = RedisStatusStore(stack.redis, prefix, timeout=2.0)
+    store = RedisStatusStore(stack.redis, prefix, timeout=30.0)
     yield lambda name: store.read([name])[0]
     store.close()
 

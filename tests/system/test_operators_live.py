@@ -49,7 +49,7 @@ def test_the_dead_are_retried_by_type_and_die_again(bench: Bench, oncepool: Comm
     assert [one["id"] for one in moved] == ["a"]
 
     def died_again() -> bool:
-        found = bench.client.status("a")
+        found = bench.status("a")
         return found is not None and found.state == "dead" and found.run > moved[0]["run"]
 
     eventually(died_again, WAIT, lambda: bench.instances[0].log)
@@ -69,7 +69,7 @@ def test_a_doubt_that_was_resolved_is_told(bench: Bench, oncepool: Commands) -> 
     command = ("requests", "resolve", "a", "--as", "done", "--result", '{"receipt": 9}')
     assert oncepool(*command).exit_code == 0
 
-    status = bench.client.status("a")
+    status = bench.status("a")
     assert status is not None
     assert (status.state, status.code, status.result) == ("done", "resolved", {"receipt": 9})
     bench.client.submit("external_dies", {}, request_id="a")

@@ -130,7 +130,7 @@ def test_what_left_a_trace_is_answered_and_what_left_none_runs(bench: Bench, ste
     first = bench.start(**steps.settings)
     expected = {"step": "done", "once": "failed", "charge": "done", "sum": "done"}
     assert {name: str(bench.client.wait(name, WAIT).state) for name in expected} == expected
-    once = bench.client.status("once")
+    once = bench.status("once")
     assert once is not None
     assert once.code == "instance_died"
     for _ in range(2):

@@ -76,7 +76,7 @@ def test_resends_and_conflicts(bench: Bench) -> None:
     Raw(bench).send("order-0", {"ce_id": b"order-0", "ce_type": b"effect"}, changed)
     letters = f"SELECT reason, request_id FROM {bench.schema}.dead_letters"
     eventually(lambda: bench.query(letters) == [("conflict", "order-0")], WAIT)
-    status = bench.client.status("order-0")
+    status = bench.status("order-0")
     assert status is not None
     assert (status.state, status.code) == ("done", "ok")
     assert bench.query(f"SELECT count(*) FROM {bench.table}") == [(200,)]
@@ -115,7 +115,7 @@ def slow(bench: Bench, file: Path, seconds: float) -> str:
 
 def stands(bench: Bench, request: str) -> tuple[str, str] | None:
     """State and code of a request as Redis has it now."""
-    status = bench.client.status(request)
+    status = bench.status(request)
     return None if status is None else (str(status.state), status.code)
 
 

@@ -33,7 +33,7 @@ def terminate(instance: Instance) -> None:
 
 
 def test_handlers_that_compute_see_that_they_are_to_stop(bench: Bench, tmp_path: Path) -> None:
-    instance = bench.start(ONCEPOOL_APP=APP, ONCEPOOL_WORKERS="3")
+    instance = bench.start(ONCEPOOL_APP=APP, ONCEPOOL_WORKERS="3", ONCEPOOL_GRACE="200")
     ids = begin(bench, instance, tmp_path, 3, 0.0)
     terminate(instance)
     assert instance.process.wait(WAIT) == 0

@@ -70,7 +70,8 @@ def test_waiting_rows_run_once_over_two_instances_one_of_which_is_killed(
         assert bench.client.wait(request, WAIT).state == "done"
     unfinished = f"SELECT count(*)::int FROM {bench.schema}.requests WHERE state = 'waiting'"
     # Before any lease could end that was begun meanwhile.
-    eventually(lambda: bench.query(unfinished) == [(0,)], LEASE / 2, lambda: bench.instances[1].log)
+    left = 0.9 * LEASE
+    eventually(lambda: bench.query(unfinished) == [(0,)], left, lambda: bench.instances[1].log)
     # Of what coalesces nothing had to wait for a lease but what the dead instance had in hand.
     recounts = f"SELECT id, state, lost_claims FROM {bench.schema}.requests WHERE type = 'recount'"
     counted = {name for name, state, _ in bench.query(recounts) if state == "done"}

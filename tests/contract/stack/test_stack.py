@@ -148,7 +148,7 @@ def test_a_paused_database_keeps_connections_and_answers_nothing(own_stack: Stac
         asking.start()
         assert not answered.wait(0.3)
         own_stack.resume_database()
-        assert answered.wait(10)
+        assert answered.wait(60)
         asking.join()
 
 
@@ -300,7 +300,7 @@ def test_the_stack_goes_with_its_owner(data: Path) -> None:
         assert owner.stdout.readline() == "up\n"
         assert processes.processes_in(data)
         owner.kill()
-    eventually(lambda: not data.exists(), 30)
+    eventually(lambda: not data.exists())
     assert processes.processes_in(data) == []
     eventually(lambda: not [p for p in psutil.process_iter() if _is_keeper(p, data)])
 

@@ -19,13 +19,13 @@ def test_the_shared_stack_serves(
     name = topic(partitions=3)
     producer = Producer({"bootstrap.servers": stack.kafka})
     producer.produce(name, b"value", b"key", partition=2)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer(
         {"bootstrap.servers": stack.kafka, "group.id": group, "auto.offset.reset": "earliest",
          "group.protocol": "consumer"}
     )  # fmt: skip
     consumer.subscribe([name])
-    message = consumer.poll(20)
+    message = consumer.poll(60)
     consumer.close()
     assert message is not None
     assert (message.key(), message.value(), message.partition()) == (b"key", b"value", 2)
@@ -41,7 +41,7 @@ def test_the_shared_stack_serves(
 
 
 def topics_of(stack: Stack) -> set[str]:
-    return set(AdminClient({"bootstrap.servers": stack.kafka}).list_topics(timeout=10).topics)
+    return set(AdminClient({"bootstrap.servers": stack.kafka}).list_topics(timeout=60).topics)
 
 
 @pytest.mark.parametrize("turn", [1, 2])
@@ -61,5 +61,5 @@ def test_what_a_test_breaks_is_whole_for_the_next_one(stack: Stack, topic: Topic
 
 def test_the_next_one(stack: Stack, empty_schema: str) -> None:
     assert {service.state for service in stack.status()} == {"running"}
-    with psycopg.connect(stack.database, connect_timeout=5) as database:
+    with psycopg.connect(stack.database, connect_timeout=60) as database:
         database.execute(f"CREATE SCHEMA {empty_schema}")

@@ -26,7 +26,7 @@ def test_what_is_given_back_is_due_at_once_and_counts_no_crash(
     pairs = [("x", 1), ("y", 1), ("other's", 1)]
     assert release(rows.connection, "a", pairs, schema=rows.schema) == []
     assert rows.columns("x", "token", "lease_until") == (None, None)
-    assert [n.channel for n in other.notifies(timeout=10, stop_after=1)] == [
+    assert [n.channel for n in other.notifies(timeout=60, stop_after=1)] == [
         due_channel(rows.schema)
     ]
     assert sorted(ids(take(rows, order=2))) == ["x", "y"]

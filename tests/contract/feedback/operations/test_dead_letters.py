@@ -177,7 +177,7 @@ def test_a_retried_message_wakes_all_instances(
     with psycopg.connect(journal.url, autocommit=True) as listener:
         listener.execute(f'LISTEN "{journal.schema}_due"')
         retried(journal, number, id="new-1")
-        assert len(list(listener.notifies(timeout=10, stop_after=1))) == 1
+        assert len(list(listener.notifies(timeout=60, stop_after=1))) == 1
 
 
 def test_it_is_retried_once(journal: Journal, letter: Callable[..., int]) -> None:

@@ -40,7 +40,7 @@ class Scene(Bench):
 
         def act(request: Request[Any]) -> None:
             self.entered.set()
-            assert self.go_on.wait(20)
+            assert self.go_on.wait(60)
             if (error := self.wrong.get(request.id)) is not None:
                 raise error
 
@@ -136,7 +136,7 @@ def test_a_retry_while_a_resend_runs_leaves_one_effect(scene: Scene) -> None:
     scene.go_on.clear()
     resend = threading.Thread(target=scene.run, args=(record,))
     resend.start()
-    assert scene.entered.wait(20)
+    assert scene.entered.wait(60)
     assert len(scene.retry("a").moved) == 1, "the row is not locked while its handler runs"
     scene.go_on.set()
     resend.join(20)
@@ -169,7 +169,7 @@ def test_what_was_cancelled_while_it_ran_beyond_its_lease_is_rolled_back(scene: 
     scene.go_on.clear()
     run = threading.Thread(target=scene.run, args=records)
     run.start()
-    assert scene.entered.wait(20)
+    assert scene.entered.wait(60)
     scene.query(f"UPDATE {scene.schema}.requests SET lease_until = now(), due_at = now()")
     assert len(cancel(scene.operator, ["a"], BY, schema=scene.schema).moved) == 1
     scene.go_on.set()
@@ -207,7 +207,7 @@ def test_the_late_end_of_a_call_misses_what_was_resolved(
     scene.go_on.clear()
     run = threading.Thread(target=scene.run, args=(scene.record("a", "call", {}),))
     run.start()
-    assert scene.entered.wait(20)
+    assert scene.entered.wait(60)
     scene.query(f"UPDATE {scene.schema}.requests SET state = 'in_doubt', lease_until = NULL")
     outcome = resolve(scene.operator, ["a"], resolution, BY, schema=scene.schema)
     assert len(outcome.moved) == 1

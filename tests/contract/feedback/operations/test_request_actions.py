@@ -103,7 +103,7 @@ def test_a_retry_wakes_all_instances(journal: Journal) -> None:
     with psycopg.connect(journal.url, autocommit=True) as listener:
         listener.execute(f'LISTEN "{journal.schema}_due"')
         retried(journal, "r")
-        assert len(list(listener.notifies(timeout=10, stop_after=1))) == 1
+        assert len(list(listener.notifies(timeout=60, stop_after=1))) == 1
 
 
 @pytest.mark.parametrize(

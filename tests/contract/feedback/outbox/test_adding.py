@@ -74,7 +74,7 @@ def test_the_view_shows_what_is_open_and_a_commit_wakes_who_listens(outbox_: Out
         with psycopg.connect(outbox_.url) as connection:
             outbox.add(connection, TYPE, "text", request_id="r", sender="billing", reference="x")
             assert list(listener.notifies(timeout=0.1)) == []
-        [notice] = listener.notifies(timeout=10, stop_after=1)
+        [notice] = listener.notifies(timeout=60, stop_after=1)
     assert notice.channel == outbox_.schema
 
     [row] = outbox_.rows("SELECT * FROM :schema.all_requests")

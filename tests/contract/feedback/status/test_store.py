@@ -46,7 +46,7 @@ def part(request: pytest.FixtureRequest) -> Iterator[Part]:
         yield Part(store, store.forget, move)
         return
     stack: Stack = request.getfixturevalue("stack")
-    redis_store = RedisStatusStore(stack.redis, request.getfixturevalue("prefix"))
+    redis_store = RedisStatusStore(stack.redis, request.getfixturevalue("prefix"), timeout=30.0)
     with redis.Redis.from_url(stack.redis) as client:
 
         def forget() -> None:

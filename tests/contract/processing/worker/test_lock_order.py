@@ -41,7 +41,7 @@ def test_chunks_that_each_finish_a_row_and_answer_the_others_do_not_deadlock(
     def wait(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request) -> None:
         entered[request.id] += 1
         if entered[request.id] == 1:
-            both.wait(30)
+            both.wait(60)
 
     bench = Bench(app, stack.database, schema)
     executors = [bench.executor, bench.another(stack.database)]

@@ -183,7 +183,7 @@ def test_the_result_of_a_call_outside_survives_a_write_that_takes_too_long(
 
     def begin() -> None:
         holder.start()
-        assert freed.wait(30)
+        assert freed.wait(60)
 
     hooks.act["a"] = begin
     report = bench.run(bench.record("a", "charge", {}))
@@ -328,4 +328,4 @@ def test_two_executors_whose_chunks_lock_each_other_out_both_end_well(
 
 
 def _meet(both: threading.Barrier) -> None:
-    both.wait(30)
+    both.wait(60)

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer
 
-from benchmarks.afternoon_work import AfternoonWork, id_in
+from benchmarks.afternoon_work import HEARTBEAT_MS, AfternoonWork, id_in
 
 BATCH = 500
 
@@ -36,6 +36,7 @@ class Afternoon:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "partition.assignment.strategy": "cooperative-sticky",
+                "heartbeat.interval.ms": HEARTBEAT_MS,
             }
         )
         signal.signal(signal.SIGTERM, self._stop)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.full_path_runs import PAYLOAD, RunNames
+from benchmarks.full_path_runs import RunNames
+from benchmarks.load import PAYLOAD
 from benchmarks.spread import quantile
 from feedback import Client
 
@@ -114,8 +115,8 @@ def _produce(producer: Producer, topic: str, kind: str) -> bytes:
     return key
 
 
-def asked(ask: Ask, count: int) -> Times:
-    """Asks some times that do not count, and then `count` times."""
+def asked(ask: Ask, count: int, pause: float = 0.0) -> Times:
+    """Asks some times that do not count, and then `count` times, `pause` seconds between two."""
     for _ in range(min(WARM_UP, count)):
         ask()
     seconds = []
@@ -123,6 +124,7 @@ def asked(ask: Ask, count: int) -> Times:
         begun = time.perf_counter()
         ask()
         seconds.append(time.perf_counter() - begun)
+        time.sleep(pause)
     return times_of(seconds)
 
 

@@ -1,17 +1,17 @@
 """The bare limit: the same SQL and the same Redis commands, and nothing else.
 
-    python -m benchmarks.bare_limit HANDLER COUNT [stay]
+    python -m benchmarks.bare_limit HANDLER COUNT [WARM]
 
-Reads DATABASE, REDIS, SCHEMA and PREFIX from the environment. No Kafka, no payload is parsed, no
-fingerprint made, nothing is handed between processes: ids are made here and their rows are written
-with psycopg as its manual shows, in chunks as large as Oncepool's. Statuses leave through a thread
-of their own, as there.
+With WARM it does so many at first and waits for a signal before the others, and for another after
+them: see benchmarks/signalled.py. Reads DATABASE, REDIS, SCHEMA and PREFIX from the environment.
+No Kafka, no payload is parsed, no fingerprint made, nothing is handed between processes: ids are
+made here and their rows are written with psycopg as its manual shows, in chunks as large as
+Oncepool's. Statuses leave through a thread of their own, as there.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import uuid
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from typing import Any
 
 import psycopg
 
+from benchmarks import signalled
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
@@ -38,25 +39,32 @@ TYPES = ("text", "text", "text", "text", "int4", "int4", "int4", "bytea", "bytea
 INSERT = f"INSERT INTO {SCHEMA}.effects (id, amount) VALUES (%s, %s)"
 COPY = f"COPY {SCHEMA}.effects (id, amount) FROM STDIN (FORMAT binary)"
 FINGERPRINT = bytes(16)
-AWAITED = {signal.SIGTERM}
-"""Ends one that is to stay, so that its CPU can be read when it has done its work."""
 
 
 def main() -> None:
-    handler, count, stays = sys.argv[1], int(sys.argv[2]), sys.argv[3:] == ["stay"]
-    if stays:
-        signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
+    handler, count = sys.argv[1], int(sys.argv[2])
+    warm = int(sys.argv[3]) if sys.argv[3:] else None
+    if warm is not None:
+        signalled.expect()
     sender = StatusSender(RedisStatusStore(os.environ["REDIS"], prefix=os.environ["PREFIX"]))
     with psycopg.connect(os.environ["DATABASE"], autocommit=True) as connection:
         cursor = connection.cursor()
-        for start in range(0, count, CHUNK):
-            ids = sorted(str(uuid.uuid4()) for _ in range(min(CHUNK, count - start)))
-            now = datetime.now(UTC)
-            run_chunk(cursor, handler, ids, now)
-            sender.put([status(i, handler, now) for i in ids])
+        if warm is not None:
+            run(cursor, sender, handler, warm)
+            signalled.wait_to_begin()
+        run(cursor, sender, handler, count)
+        if warm is not None:
+            signalled.wait_to_end()
     sender.close(30)
-    if stays:
-        signal.sigwait(AWAITED)
+
+
+def run(cursor: psycopg.Cursor[Any], sender: StatusSender, handler: str, count: int) -> None:
+    """So many requests, by chunks."""
+    for start in range(0, count, CHUNK):
+        ids = sorted(str(uuid.uuid4()) for _ in range(min(CHUNK, count - start)))
+        now = datetime.now(UTC)
+        run_chunk(cursor, handler, ids, now)
+        sender.put([status(i, handler, now) for i in ids])
 
 
 def run_chunk(

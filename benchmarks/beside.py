@@ -30,6 +30,8 @@ SLOW = 400
 QUICK = "bench.cpu.1"
 ALONE, KEPT, NONE = "alone", "one worker kept", "no worker kept"
 BESIDE = {ALONE: None, KEPT: "bench.cpu.capped", NONE: "bench.cpu.1000"}
+PAUSE = 0.02
+"""Seconds between two requests, so that they fall on all that the slow ones do."""
 AIM = 3.0
 """Of the p99 alone, at most, where a worker is kept."""
 
@@ -72,7 +74,7 @@ def run(stack: Stack, slow: str | None, count: int, tree: Path) -> Times:
         # What it has not done in its grace it gives up: its exit code says so, and does not matter.
         command = [sys.executable, "-m", "consumer", "run"]
         with running(command, settings, tree), by_client(where, QUICK) as ask:
-            return asked(ask, count)
+            return asked(ask, count, PAUSE)
 
 
 def tell(found: Mapping[str, Sequence[Times]], caption: str) -> None:

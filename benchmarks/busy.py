@@ -1,19 +1,20 @@
 """Work of a known length: on the CPU, or waiting. The same for Oncepool's handlers and bare loops.
 
-    python -m benchmarks.busy HANDLER COUNT
+    python -m benchmarks.busy HANDLER COUNT WARM
 
-does COUNT pieces of a handler's work and waits for SIGTERM: a process without Kafka, queue or
-journal, which is what nothing can be better than on the same cores.
+does WARM pieces of a handler's work, and COUNT when it is told to, and waits for its end (see
+benchmarks/signalled.py): a process without Kafka, queue or journal, which is what nothing can be
+better than on the same cores.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 
+from benchmarks import signalled
 from benchmarks.tally import Tally
 
 MIXED = (1,) * 100 + (10,) * 10 + (100,)
@@ -46,17 +47,24 @@ PIECES: dict[str, Callable[[], None]] = {
 
 
 def main() -> None:
-    handler, count = sys.argv[1], int(sys.argv[2])
+    signalled.expect()
+    handler, count, warm = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     tally = Tally(step=1)
+    work(handler, warm, tally)
+    signalled.wait_to_begin()
+    work(handler, count, tally)
+    signalled.wait_to_end()
+
+
+def work(handler: str, count: int, tally: Tally) -> None:
+    """So many pieces."""
     for number in range(count):
         if handler == "bench.cpu.mixed":
             tally.add(burn_mixed(number))
         else:
             PIECES[handler]()
             tally.add()
-    signal.sigwait({signal.SIGTERM})
 
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     main()

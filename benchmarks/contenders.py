@@ -5,32 +5,29 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.cpu import used
+from benchmarks.cpu import per_request, used
 from benchmarks.frameworks_environment import NotInstalled, frameworks_python
-from benchmarks.full_path_runs import (
-    LONGEST,
-    POLL,
-    ROOT,
-    RunNames,
-    fill_topic,
-    rate,
-    running,
-    wait_for_rows,
-)
+from benchmarks.full_path_runs import ROOT, RunNames, rate_within, running
+from benchmarks.load import HeldLoad
+from benchmarks.membership import until_shared_out
 from benchmarks.report import say
+from benchmarks.signalled import BEGIN
 from benchmarks.tally import marks, rate_between
+from benchmarks.watch import ProgressWatch, RowsWatch, TallyWatch
 
-SETTLED, FULL = 0.2, 0.9
-"""What is measured lies between these parts of the requests: before, processes start and costs are
-learnt; after, some have no work left. With rows the end is the last one."""
-LEAST = 0.1
-"""Part of the requests that must lie between two looks at CPU."""
+WARM_UP, WARM_LEAST = 0.1, 24
+"""Of the requests, so many more, and at least so many, that are done before: durations of types are
+learnt, connections made."""
+SETTLED, FULL = 0.1, 0.9
+"""The rate is that between these parts of the requests: before, the first are on their way; after,
+some processes have no work left."""
+ALL = 0.995
+"""Where handlers count: each process may keep the last few for itself."""
 TALLIED = ""
 """Instead of a table: the handlers count."""
 
@@ -42,7 +39,7 @@ class Measured:
     rate: float
     """Requests a second, or whatever unit is counted."""
     cpu: Mapping[str, float]
-    """Part -> microseconds a request; empty where the run was too short to tell."""
+    """Part -> microseconds a request; empty where that could not be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,8 @@ class Contender:
 
     name: str
     program: Sequence[str] = ()
-    """Module and arguments; HANDLER and COUNT stand for the handler's type and the requests of each
-    process. None: Oncepool."""
+    """Module and arguments; HANDLER, COUNT and WARM stand for the handler's type and the requests
+    of each process, WORKERS for the number of workers. None: Oncepool."""
     table: str = "requests"
     """Where its rows are, or TALLIED."""
     app: str = "benchmarks.full_path_app:app"
@@ -63,11 +60,13 @@ class Contender:
     handlers: Sequence[str] = ()
     """Those that it has; none: all."""
     share: float = 1.0
-    """Of the requests: the slow get fewer."""
+    """Of the requests: the slow get fewer, and the quick more, so that none is done at once."""
     framework: bool = False
     """Whether it runs in the frameworks' environment."""
     reads: bool = True
-    """Whether there is a topic to read."""
+    """Whether there is a topic to read; else it waits for signals."""
+    once: bool = False
+    """Whether its program runs once, and not once for each worker."""
     ordered: bool = False
     """Whether ids are ordered by time."""
     instances: int = 1
@@ -75,31 +74,57 @@ class Contender:
 
     def run(self, where: RunNames, handler: str, count: int, unit: float = 1.0) -> Measured:
         """Does `count` requests; where it is TALLIED, each of about `unit` counts."""
-        count = max(100, int(count * self.share)) if self.share < 1 else count
-        count -= 0 if self.reads else count % where.workers
-        if self.reads:
-            fill_topic(where, self.kind or handler, count, ordered=self.ordered)
-        last = FULL * count * unit if self.table == TALLIED else count
+        each = 1 if self.reads else where.workers  # who reads nothing is told how much is its own
+        count = max(100, int(count * self.share)) // each * each
+        warm = max(WARM_LEAST, int(count * WARM_UP)) // each * each
         with ExitStack() as stack:
+            load = self._load(where, handler)
             started = [
-                stack.enter_context(one) for one in self._processes(where, handler, count)
+                stack.enter_context(one) for one in self._processes(where, handler, count, warm)
             ]  # fmt: skip
-            begun, so_far = self._look(where, count * unit * SETTLED, started)
-            ended, in_all = self._look(where, last, started)
+            watch = stack.enter_context(closing(self._watch(where, unit)))
+            if load is not None:
+                until_shared_out(where.stack.kafka, where.name, *started)
+                load.write(warm)
+                load.let_in()
+            before = watch.until(warm, started)
+            if load is not None:
+                load.write(count)
+            begun = used([p.pid for p in started], where.stack.data, watch.own)
+            self._begin(load, started)
+            done = watch.until(warm + count, started) - before
+            ended = used([p.pid for p in started], where.stack.data, watch.own)
             for process in started:
                 process.send_signal(signal.SIGTERM)
             for process in started:
                 process.wait(60)
-        each = {}
-        if in_all - so_far >= LEAST * count * unit:  # else nobody looked in time
-            spent = {part: seconds - begun.get(part, 0.0) for part, seconds in ended.items()}
-            each = {part: 1e6 * s / (in_all - so_far) for part, s in spent.items()}
+        first, last = (before + part * count * unit for part in (SETTLED, FULL))
+        if self.table == TALLIED:
+            rate = rate_between(marks(where.tally), first, last)
+        else:
+            rate = rate_within(where, self.table, int(first), int(last))
+        return Measured(rate, per_request(begun, ended, done))
+
+    def _load(self, where: RunNames, handler: str) -> HeldLoad | None:
+        if not self.reads:
+            return None
+        kind = self.kind or handler
+        return HeldLoad(where.stack.kafka, where.name, kind, ordered=self.ordered)
+
+    def _watch(self, where: RunNames, unit: float) -> ProgressWatch:
         if self.table != TALLIED:
-            return Measured(rate(where, self.table, count), each)
-        return Measured(rate_between(marks(where.tally), count * unit * SETTLED, last), each)
+            return RowsWatch(where, self.table)
+        return TallyWatch(where.tally, unit, ALL if unit == 1 else FULL)
+
+    def _begin(self, load: HeldLoad | None, started: Sequence[subprocess.Popen[bytes]]) -> None:
+        if load is not None:
+            load.let_in()
+            return
+        for process in started:
+            process.send_signal(BEGIN)
 
     def _processes(
-        self, where: RunNames, handler: str, count: int
+        self, where: RunNames, handler: str, count: int, warm: int
     ) -> Iterator[AbstractContextManager[subprocess.Popen[bytes]]]:
         if not self.program:
             settings = {**where.settings, "ONCEPOOL_APP": self.app}
@@ -107,33 +132,15 @@ class Contender:
                 yield running([sys.executable, "-m", "consumer", "run"], settings, self.tree)
             return
         python = str(frameworks_python()) if self.framework else sys.executable
-        known = {"HANDLER": handler, "COUNT": str(count // where.workers)}
+        known = {
+            "HANDLER": handler,
+            "COUNT": str(count // where.workers),
+            "WARM": str(warm // where.workers),
+            "WORKERS": str(where.workers),
+        }
         words = [known.get(word, word) for word in self.program]
-        for _ in range(where.workers):
+        for _ in range(1 if self.once else where.workers):
             yield running([python, "-m", *words], where.environment, self.tree)
-
-    def _look(
-        self, where: RunNames, count: float, started: Sequence[subprocess.Popen[bytes]]
-    ) -> tuple[dict[str, float], int]:
-        """Waits until so much is done; CPU used by then, and how much that was."""
-        if self.table == TALLIED:
-            done = wait_for_calls(where, count, *started)
-        else:
-            done = wait_for_rows(where, self.table, count, *started)
-        return used([p.pid for p in started], where.stack.data), done
-
-
-def wait_for_calls(where: RunNames, count: float, *processes: subprocess.Popen[bytes]) -> int:
-    """Returns when so much is counted: how much. Raises where that does not come about."""
-    end = time.monotonic() + LONGEST
-    while True:
-        over = any(p.poll() is not None for p in processes)
-        found = marks(where.tally)
-        if found and found[-1].done >= count:
-            return found[-1].done
-        if over or time.monotonic() > end:
-            raise RuntimeError(f"{count:g} were not done; {found[-1].done if found else 0} were")
-        time.sleep(POLL)
 
 
 def present(sides: Sequence[Contender]) -> list[Contender]:

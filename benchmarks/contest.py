@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.contenders import Contender, Measured, present
+from benchmarks.cpu import PARTS, medians
 from benchmarks.frameworks_environment import version_of
 from benchmarks.full_path_runs import place
 from benchmarks.machine import Machine, facts
@@ -16,7 +17,6 @@ from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio, spread
 from stack import Stack
 
-PARTS = ("main", "worker", "maintenance", "PostgreSQL", "Valkey", "broker")
 PACKAGES = {"FastStream": "faststream", "arroyo": "sentry-arroyo", "DBOS": "dbos"}
 
 Found = dict[str, dict[str, list[Measured]]]
@@ -61,6 +61,7 @@ class Contest:
             if tree is not None:
                 sides.append(replace(sides[0], name=options.against, tree=tree))
             machine = facts(local)
+            self._warm_up(local, options)
             found: Found = {}
             for name in options.case or self.cases:
                 case = self._sized(self.cases[name], options)
@@ -87,6 +88,13 @@ class Contest:
     def _sized(self, case: Case, options: argparse.Namespace) -> Case:
         scale = options.scale or (1 / 3 if options.quick else 1)
         return replace(case, count=max(1, int(case.count * scale)))
+
+    def _warm_up(self, local: Stack, options: argparse.Namespace) -> None:
+        """One run that does not count: the broker compiles itself, PostgreSQL makes its log."""
+        case = self._sized(self.cases[next(iter(options.case or self.cases))], options)
+        say("warming up")
+        with place(local, options.workers) as where:
+            self.sides[0].run(where, case.handler, case.count // 2, case.unit)
 
     def _runs(
         self, local: Stack, case: Case, sides: Sequence[Contender], workers: int, rounds: int
@@ -119,14 +127,8 @@ class Contest:
         print_table(
             f"{name}: CPU microseconds for one of the {self.unit}, medians",
             ("side", *PARTS, "all"),
-            [
-                (
-                    side,
-                    *(spread([m.cpu.get(part, 0.0) for m in all_]).median for part in PARTS),
-                    spread([sum(m.cpu.values()) for m in all_]).median,
-                )
-                for side, all_ in found.items()
-            ],
+            [(side, *medians([m.cpu for m in runs]).values()) for side, runs in found.items()],
+            "- where too little was used to be told",
         )
 
     def _keep(

@@ -16,7 +16,9 @@ from benchmarks.contest import Case, Contest
 
 SIDES = (
     Contender("Oncepool", table=TALLIED, app="benchmarks.busy_app:app"),
-    Contender("bare processes", ("benchmarks.busy", "HANDLER", "COUNT"), TALLIED, reads=False),
+    Contender(
+        "bare processes", ("benchmarks.busy", "HANDLER", "COUNT", "WARM"), TALLIED, reads=False
+    ),
 )
 CONTEST = Contest(
     "cpu_bound",

@@ -15,19 +15,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psycopg
+import redis
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
+from benchmarks.load import create_topic, produce
 from benchmarks.tally import FOLDER
 from feedback.contract.ids import uuid7
 from feedback.journal.migrations import migrate
 from stack import Stack
 
 ROOT = Path(__file__).parents[1]
-PARTITIONS = 12
-PAYLOAD = b'{"amount":5,"currency":"EUR","customer":"c-1234"}'
 WARM_UP = 0.2
 """Part of a run that is not measured: processes start, durations of types are learnt."""
 LONGEST = 300.0
@@ -95,7 +94,10 @@ def place(stack: Stack, workers: int, tree: Path = ROOT) -> Iterator[RunNames]:
     with TemporaryDirectory(prefix="oncepool-tally-") as folder:
         where = RunNames(stack, name, workers, tree, Path(folder))
         with _schema(where):
-            yield where
+            try:
+                yield where
+            finally:
+                _clear(where)
 
 
 @contextmanager
@@ -121,6 +123,17 @@ def _schema(where: RunNames) -> Iterator[None]:
         with psycopg.connect(stack.database, autocommit=True) as connection:
             connection.execute(sql.SQL("DROP SCHEMA {s} CASCADE").format(s=schema))
             connection.execute("CHECKPOINT")  # the next run starts with clean buffers
+
+
+def _clear(where: RunNames) -> None:
+    """Deletes the topic and the statuses of a run, which later runs would feel."""
+    AdminClient({"bootstrap.servers": where.stack.kafka}).delete_topics([where.name])
+    with redis.Redis.from_url(where.stack.redis) as client:
+        cursor = None
+        while cursor != 0:
+            cursor, keys = client.scan(cursor or 0, f"{where.name}:*", 10_000)
+            if keys:
+                client.unlink(*keys)
 
 
 def oncepool(where: RunNames, handler: str, count: int) -> float:
@@ -171,27 +184,9 @@ def bare(where: RunNames, handler: str, count: int) -> float:
 
 def fill_topic(where: RunNames, handler: str, count: int, *, ordered: bool = False) -> None:
     """Creates the run's topic with `count` requests in it; ids at random, or `ordered` by time."""
-    new_id = uuid7 if ordered else uuid.uuid4
-    admin = AdminClient({"bootstrap.servers": where.stack.kafka})
-    for future in admin.create_topics([NewTopic(where.name, PARTITIONS, 1)]).values():
-        future.result(30)
+    create_topic(where.stack.kafka, where.name)
     producer = Producer({"bootstrap.servers": where.stack.kafka, "linger.ms": 20})
-    for _ in range(count):
-        request_id = str(new_id()).encode()
-        while True:
-            try:
-                producer.produce(
-                    where.name,
-                    PAYLOAD,
-                    request_id,
-                    headers=[("ce_id", request_id), ("ce_type", handler.encode())],
-                )
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    if producer.flush(60):
-        raise RuntimeError("the topic could not be filled")
+    produce(producer, where.name, handler.encode(), count, uuid7 if ordered else uuid.uuid4)
 
 
 def wait_for_rows(
@@ -221,14 +216,19 @@ def wait_for_rows(
 
 def rate(where: RunNames, table: str, count: int) -> float:
     """Requests a second after the warm-up, by the times that stand in the rows."""
+    return rate_within(where, table, int(count * WARM_UP), count)
+
+
+def rate_within(where: RunNames, table: str, first: int, last: int) -> float:
+    """Requests a second of those after the first so many, up to the last, by their rows' times."""
     query = sql.SQL(
         "SELECT count(*), extract(epoch FROM max(finished_at) - min(finished_at)) FROM"
         " (SELECT finished_at, row_number() OVER (ORDER BY finished_at) AS n FROM {}"
         " WHERE finished_at IS NOT NULL) r"
-        " WHERE n > %s"
+        " WHERE n > %s AND n <= %s"
     ).format(sql.Identifier(where.schema, table))
     with psycopg.connect(where.stack.database, autocommit=True) as connection:
-        row = connection.execute(query, (int(count * WARM_UP),)).fetchone()
+        row = connection.execute(query, (first, last)).fetchone()
     if row is None or not row[1]:
         raise RuntimeError("too few requests to measure")
     return float(row[0]) / float(row[1])

@@ -78,11 +78,13 @@ def rate_ratio(file: str, case: str, ours: str, theirs: str) -> Callable[[Result
 
 
 def cpu_ratio(file: str, case: str, ours: str, theirs: str) -> Callable[[Results], Spread]:
-    """Of CPU a request over all processes, round by round."""
+    """Of CPU a request over all processes, of the rounds in which that of both could be told."""
 
     def measure(results: Results) -> Spread:
         sides = results[file]["found"][case]
-        return ratio(*([sum(run["cpu"].values()) for run in sides[n]] for n in (ours, theirs)))
+        runs = zip(*([run["cpu"] for run in sides[n]] for n in (ours, theirs)), strict=True)
+        told = [[sum(cpu.values()) for cpu in pair] for pair in runs if all(pair)]
+        return spread([mine / other for mine, other in told])
 
     return measure
 
@@ -111,15 +113,18 @@ def times_ratio(
     return measure
 
 
-def share_of_empty(begin: str, end: str = " rows") -> Callable[[Results], Spread]:
-    """Of the journal whose name begins and ends so, against an empty one."""
+def share_of_empty(journal: str) -> Callable[[Results], Spread]:
+    """Of rates with a journal and with an empty one."""
+    return lambda results: _journals(results, journal, "empty")
 
-    def measure(results: Results) -> Spread:
-        found = results["journal_size"]["found"]
-        name = next((n for n in found if n.startswith(begin) and n.endswith(end)), "")
-        return ratio(*([run["rate"] for run in found[n]] for n in (name, "empty")))
 
-    return measure
+def _pruned(results: Results) -> Spread:
+    return _journals(results, "10,000,000 rows, pruned", "10,000,000 rows")
+
+
+def _journals(results: Results, ours: str, theirs: str) -> Spread:
+    found = results["journal_size"]["found"]
+    return ratio(*([run["rate"] for run in found[name]] for name in (ours, theirs)))
 
 
 def _backlog_rate(results: Results) -> Spread:
@@ -169,10 +174,10 @@ GOALS = (
     ),
     Goal(f"batch, COPY / {BEFORE}", 1.9,
          rate_ratio("peers-2", "batch, COPY", "Oncepool", BEFORE), _WAY),
-    Goal("hand-off with statuses / arroyo", 4.0,
-         rate_ratio("handoff-2", "no-op", "Oncepool", "arroyo"), _STATUS),
-    Goal("hand-off without / arroyo", 6.0,
-         rate_ratio("handoff-2", "no-op", "Oncepool, no status", "arroyo"), _WAY),
+    Goal("hand-off with statuses / arroyo with a pool", 4.0,
+         rate_ratio("handoff-2", "no-op", "Oncepool", "arroyo, pool"), _STATUS),
+    Goal("hand-off without / arroyo with a pool", 6.0,
+         rate_ratio("handoff-2", "no-op", "Oncepool, no status", "arroyo, pool"), _WAY),
     Goal("hand-off without / bare loop", 0.35,
          rate_ratio("handoff-2", "no-op", "Oncepool, no status", "bare loop"), _WAY),
     Goal("no-op / afternoon, one worker's ratio over two workers'", 1.0, _one_worker, _CORES),
@@ -191,9 +196,12 @@ GOALS = (
     Goal("p99 with half load / idle", 5.0,
          times_ratio("latency", "p99", "Oncepool, client, half load", "Oncepool, client"),
          _CORES, at_most=True),
-    Goal("journal of 10 M rows, ordered ids / empty", 0.9, share_of_empty("10,"), _LEAVES),
-    Goal("journal of 50 M rows, ordered ids / empty", 0.9, share_of_empty("50,"), _LEAVES),
-    Goal("journal that is pruned / empty", 0.9, share_of_empty("10,", "pruned"), _LEAVES),
+    *(
+        Goal(f"journal of {size} M rows, ordered ids / empty", 0.9,
+             share_of_empty(f"{size},000,000 rows"), _LEAVES)
+        for size in (10, 50)
+    ),
+    Goal("journal of 10 M rows, pruned meanwhile / left alone", 0.9, _pruned, _LEAVES),
     Goal("backlog, last third's rate / first third's", 0.95, _backlog_rate, _LEAVES),
     Goal("backlog, memory in the last third / first", 1.1, _backlog_memory,
          "caches of the interpreter and of librdkafka's fetches fill", at_most=True),

@@ -24,6 +24,7 @@ import psycopg
 from psycopg import sql
 
 from benchmarks.contenders import TALLIED, Contender, Measured
+from benchmarks.cpu import medians
 from benchmarks.full_path_runs import ROOT, RunNames, place, running
 from benchmarks.machine import facts
 from benchmarks.other_tree import add_option, other_tree
@@ -33,7 +34,7 @@ from benchmarks.spread import in_turns, ratio, spread
 from stack import Stack
 
 ROUNDS = 3
-COUNT = 60_000
+COUNT = 100_000
 ROWS = (10_000_000, 50_000_000)
 AT_ONCE = 1_000_000
 """Rows of one statement."""
@@ -140,11 +141,13 @@ def run(home: RunNames, side: Sized, count: int) -> Measured:
 
 @contextmanager
 def pruning(where: RunNames) -> Iterator[None]:
-    """`oncepool prune` deletes old rows meanwhile; one that has ended early has nothing left."""
+    """`oncepool prune` deletes old rows meanwhile; says so where it had none left."""
     command = ["prune", "--older-than", "30d", "--force", "--yes", "--json"]
     environment = {**where.settings, "ONCEPOOL_KAFKA_TOPICS": where.name}
-    with running([sys.executable, "-m", "consumer", *command], environment):
+    with running([sys.executable, "-m", "consumer", *command], environment) as process:
         yield
+        if process.poll() is not None:
+            say(f"pruning had ended before, with {process.returncode}")
 
 
 def share_of(found: Mapping[str, Sequence[Measured]], side: str) -> str:
@@ -162,10 +165,11 @@ def tell(found: Mapping[str, Sequence[Measured]], caption: str) -> None:
                 name,
                 spread([m.rate for m in runs]).median,
                 share_of(found, name),
-                spread([m.cpu.get("PostgreSQL", 0.0) for m in runs]).median,
-                spread([sum(m.cpu.values()) for m in runs]).median,
+                cpu["PostgreSQL"],
+                cpu["all"],
             )
             for name, runs in found.items()
+            for cpu in [medians([m.cpu for m in runs])]
         ],
         caption,
     )

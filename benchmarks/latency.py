@@ -21,18 +21,22 @@ from benchmarks.asking import Ask, Times, asked, by_client, by_committing, by_co
 from benchmarks.contenders import Contender
 from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, instance, place, running
 from benchmarks.machine import facts
+from benchmarks.membership import until_shared_out
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio, spread
+from benchmarks.watch import TallyWatch
 from stack import Stack
 
 ROUNDS = 3
 REQUESTS = 500
 LOAD = 0.5
 """Of what a side sustains."""
-SUSTAINED = 60
+SUSTAINED = 200
 """Requests by which that is measured, for each one that is asked."""
+SETTLING = 1.0
+"""Seconds of the load that are there before anything is asked."""
 KIND = "bench.noop"
 CLIENT, POLLED, RAW, AFTERNOON = "Oncepool, client", "Oncepool, polled", "Kafka alone", "afternoon"
 COMMIT = "a commit"
@@ -100,16 +104,20 @@ def run(stack: Stack, way: AskedSide, workers: int, count: int) -> Times:
         where = on.enter_context(place(stack, workers, way.tree))
         fill_topic(where, KIND, 0)
         if way.program:
-            for _ in range(workers):
-                command = [sys.executable, "-m", *way.program]
+            command = [sys.executable, "-m", *way.program]
+            members = [
                 on.enter_context(running(command, where.environment, way.tree))
+                for _ in range(workers)
+            ]
+            until_shared_out(stack.kafka, where.name, *members)
         elif way.program is not None:
             on.enter_context(instance(where))
         ask = last.enter_context(way.asking(where, KIND))
         if rate:
             ask()  # all is up before the load begins
             command = [sys.executable, "-m", "benchmarks.steady", KIND, str(rate)]
-            last.enter_context(running(command, where.environment))
+            load = last.enter_context(running(command, where.environment))
+            TallyWatch(where.tally).until(int(rate * SETTLING), [load])
         return asked(ask, count)
 
 

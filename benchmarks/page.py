@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks.contest import PARTS
+from benchmarks.cpu import PARTS, medians
 from benchmarks.goals import Judged, Results, verdicts
 from benchmarks.report import RESULTS, say, shown
 from benchmarks.spread import ratio, spread
@@ -105,9 +105,9 @@ def _contest(name: str, document: Mapping[str, Any]) -> Iterator[str]:
         ours = [run["rate"] for run in sides["Oncepool"]]
         rows = []
         for side, runs in sides.items():
-            cpu = [spread([run["cpu"].get(part, 0.0) for run in runs]).median for part in PARTS]
+            cpu = medians([run["cpu"] for run in runs])
             rates = [run["rate"] for run in runs]
-            rows.append((side, spread(rates).median, ratio(ours, rates), *cpu, sum(cpu)))
+            rows.append((side, spread(rates).median, ratio(ours, rates), *cpu.values()))
         yield f"**{case}**: {document['unit']} a second, and microseconds of CPU for each"
         yield table(("side", "rate", "Oncepool / it", *PARTS, "all"), rows)
     yield _plot(name)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from benchmarks.contenders import Contender
 from benchmarks.contest import Case, Contest
 
-COUNT = 60_000
+COUNT = 150_000
 SINGLE = ("bench.noop", "bench.insert")
 ONE = ("bench.insert",)
 AFTERNOON = "benchmarks.afternoon"
@@ -25,20 +25,20 @@ SIDES = (
     Contender("afternoon", (AFTERNOON, "HANDLER", "wait"), "plain"),
     Contender("Oncepool, pipeline", kind="bench.pipelined", handlers=ONE),
     Contender("afternoon, pipeline", (AFTERNOON, "HANDLER", "pipeline"), "plain", handlers=ONE),
-    Contender("bare limit", ("benchmarks.bare_limit", "HANDLER", "COUNT", "stay"), reads=False),
+    Contender("bare limit", ("benchmarks.bare_limit", "HANDLER", "COUNT", "WARM"), reads=False),
     Contender("FastStream, batch", (FASTSTREAM, "HANDLER", "batch"), "plain", framework=True),
     Contender(
         "FastStream, max_workers", (FASTSTREAM, "HANDLER", "workers"), "plain",
-        handlers=SINGLE, share=0.1, framework=True,
+        handlers=SINGLE, share=0.05, framework=True,
     ),
     Contender("arroyo, batch", (ARROYO, "HANDLER", "batch"), "plain", framework=True),
     Contender(
         "arroyo, message", (ARROYO, "HANDLER", "message"), "plain",
-        handlers=SINGLE, share=0.15, framework=True,
+        handlers=SINGLE, share=0.08, framework=True,
     ),
     Contender(
         "DBOS", ("benchmarks.frameworks.dbos_app", "HANDLER"), "by_dbos",
-        handlers=SINGLE, share=0.03, framework=True,
+        handlers=SINGLE, share=0.015, framework=True,
     ),
 )  # fmt: skip
 CONTEST = Contest(

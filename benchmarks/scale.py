@@ -14,10 +14,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 
 from benchmarks.contenders import Contender, Measured
-from benchmarks.contest import PARTS
+from benchmarks.cpu import PARTS, medians
 from benchmarks.full_path_runs import place
 from benchmarks.machine import facts
 from benchmarks.other_tree import add_option, other_tree
@@ -28,7 +27,7 @@ from benchmarks.spread import in_turns, ratio, spread
 from stack import Stack
 
 ROUNDS = 3
-COUNT = 60_000
+COUNT = 100_000
 CASES = {"no-op": "bench.noop", "one INSERT": "bench.insert"}
 SIDES = {"1 x 1": (1, 1), "1 x 2": (1, 2), "1 x 4": (1, 4), "2 x 1": (2, 1), "4 x 1": (4, 1)}
 """Instances x workers of each."""
@@ -61,7 +60,7 @@ def main() -> None:
     costs = {
         name: cost
         for name, measured in found.items()
-        if (cost := cost_of(measured[MODELLED]))["worker"]  # else they were too short to tell
+        if (cost := cost_of(measured[MODELLED]))  # else they were too short to tell
     }
     for name, cost in costs.items():
         tell_model(name, cost)
@@ -92,8 +91,9 @@ def measure(
 
 
 def cost_of(runs: Sequence[Measured]) -> dict[str, float]:
-    """Microseconds a request, part by part: medians of the rounds."""
-    return {part: median(run.cpu.get(part, 0.0) for run in runs) for part in PARTS}
+    """Microseconds a request, part by part: medians of the rounds; empty where none could tell."""
+    found = medians([run.cpu for run in runs])
+    return {part: cost for part in PARTS if (cost := found[part]) is not None}
 
 
 def modelled(cost: Mapping[str, float]) -> dict[str, float]:
@@ -112,7 +112,7 @@ def tell(name: str, found: Mapping[str, Sequence[Measured]], caption: str) -> No
                 side,
                 spread([m.rate for m in runs]).median,
                 ratio([m.rate for m in runs], base),
-                *cost_of(runs).values(),
+                *(cost_of(runs).get(part) for part in PARTS),
             )
             for side, runs in found.items()
         ],

@@ -2,7 +2,8 @@
 
     python -m benchmarks.steady TYPE RATE
 
-Sends RATE requests a second to TOPIC at KAFKA, by the clock, until SIGTERM.
+Sends RATE requests a second to TOPIC at KAFKA, by the clock, until SIGTERM, and counts them: see
+benchmarks/tally.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import uuid
 
 from confluent_kafka import Producer
 
-from benchmarks.full_path_runs import PAYLOAD
+from benchmarks.load import PAYLOAD
+from benchmarks.tally import Tally
 
 TICK = 0.005
 
@@ -25,6 +27,7 @@ def main() -> None:
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     producer = Producer({"bootstrap.servers": os.environ["KAFKA"], "linger.ms": 5})
+    tally = Tally()
     begun, sent = time.monotonic(), 0
     while not ended:
         # By the clock, so that a moment without a CPU is made up for.
@@ -34,6 +37,7 @@ def main() -> None:
                 os.environ["TOPIC"], PAYLOAD, key, headers=[("ce_id", key), ("ce_type", kind)]
             )
             sent += 1
+            tally.add()
         producer.poll(0)
         time.sleep(TICK)
     producer.flush(10)

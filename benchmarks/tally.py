@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 STEP = 20
+LONGEST_LINE = 200
+"""Bytes, at least two lines."""
 FOLDER, STEP_GIVEN = "TALLY", "TALLY_STEP"
 """Environment variables: the folder of the files, and another STEP."""
 
@@ -59,6 +61,18 @@ def marks(folder: Path) -> list[Mark]:
     for at, more in sorted(steps):
         total += more
         found.append(Mark(at, total))
+    return found
+
+
+def counted(folder: Path) -> int:
+    """What was counted so far, in all: the last line of each process."""
+    found = 0
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_LINE))
+            lines = file.read().split(b"\n")
+        if len(lines) > 1 and lines[-2]:  # the last one ends it, or is being written
+            found += int(lines[-2].split()[1])
     return found
 
 

@@ -17,7 +17,8 @@ from dataclasses import replace
 import psycopg
 from psycopg import sql
 
-from benchmarks.full_path_runs import LONGEST, PAYLOAD, POLL, RunNames, fill_topic, instance, rate
+from benchmarks.full_path_runs import LONGEST, POLL, RunNames, fill_topic, instance, rate
+from benchmarks.load import PAYLOAD
 from benchmarks.machine import Machine, facts
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
@@ -31,7 +32,7 @@ REQUESTS = 100_000
 ROWS = 1_000_000
 HANDLERS = {"bench.noop": "no-op", "bench.insert": "one INSERT"}
 EMPTY, BESIDE, DUE = "empty queue", "beside a full queue", "due rows"
-AIMS = {BESIDE: 0.95, DUE: 0.7}
+AIMS = {BESIDE: 0.95, DUE: 0.5}
 """What the side should reach, as a share of what fresh requests do beside an empty queue."""
 
 _WAITING = """

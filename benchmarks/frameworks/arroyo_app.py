@@ -1,9 +1,12 @@
 """arroyo: one consumer of a group, by batches or by messages.
 
     python -m benchmarks.frameworks.arroyo_app HANDLER batch|message|handoff
+    python -m benchmarks.frameworks.arroyo_app HANDLER pool PROCESSES
 
 As its documentation has it: RunTask, then CommitOffsets once a second; BatchStep before it where it
-works by batches. `handoff` does nothing with a message but count it. Ends at SIGTERM.
+works by batches; RunTaskWithMultiprocessing instead of it where a pool does the work. With
+`handoff` and `pool` nothing is done with a message but that its id is read and it is counted. Ends
+at SIGTERM.
 """
 
 from __future__ import annotations
@@ -19,43 +22,75 @@ from arroyo import Topic
 from arroyo.backends.kafka import KafkaConsumer, KafkaPayload
 from arroyo.backends.kafka.configuration import build_kafka_consumer_configuration
 from arroyo.processing import StreamProcessor
-from arroyo.processing.strategies import BatchStep, CommitOffsets, RunTask
+from arroyo.processing.strategies import (
+    BatchStep,
+    CommitOffsets,
+    RunTask,
+    RunTaskWithMultiprocessing,
+)
 from arroyo.processing.strategies.abstract import ProcessingStrategy, ProcessingStrategyFactory
+from arroyo.processing.strategies.run_task_with_multiprocessing import MultiprocessingPool
 from arroyo.types import Commit, Message, Partition
 
-from benchmarks.afternoon_work import AfternoonWork, id_in
+from benchmarks.afternoon_work import HEARTBEAT_MS, AfternoonWork, id_in
 from benchmarks.tally import Tally
 
 BATCH = 500
 LONGEST = 0.05
 """Seconds that a batch is gathered at most, as the afternoon's consumer waits."""
+_tallies: list[Tally] = []
+Chain = Callable[[ProcessingStrategy[Any]], ProcessingStrategy[KafkaPayload]]
+"""The steps before a last one."""
 
 
 class Steps(ProcessingStrategyFactory[KafkaPayload]):
     """The chain of steps for each assignment."""
 
-    def __init__(self, function: Callable[[Message[Any]], Any], *, batch: bool) -> None:
-        self._function = function
-        self._batch = batch
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
 
     def create_with_partitions(
         self,
         commit: Commit,
         partitions: Mapping[Partition, int],  # noqa: ARG002 - as it is called
     ) -> ProcessingStrategy[KafkaPayload]:
-        task: Any = RunTask(self._function, CommitOffsets(commit))
-        return BatchStep(BATCH, LONGEST, task) if self._batch else task
+        return self._chain(CommitOffsets(commit))
 
 
-def task_of(handler: str, way: str) -> Callable[[Message[Any]], Any]:
+def chain_of(handler: str, way: str, processes: int) -> Chain:
     """What is done with a message, or with a batch of them."""
+    if way == "pool":
+        pool = MultiprocessingPool(processes, count_here)
+        return lambda last: RunTaskWithMultiprocessing(
+            counted, last, max_batch_size=BATCH, max_batch_time=LONGEST, pool=pool,
+            prefetch_batches=True,
+        )  # fmt: skip
     if way == "handoff":
-        tally = Tally()
-        return lambda _message: tally.add()
+        count_here()
+        return lambda last: RunTask(counted, last)
     work = AfternoonWork(handler)
     if way == "message":
-        return lambda message: work.run(dict([_request(message.payload)]))
-    return lambda message: work.run(dict(_request(one.payload) for one in message.payload))
+        return lambda last: RunTask(
+            lambda message: work.run(dict([_request(message.payload)])), last
+        )
+    return lambda last: BatchStep(
+        BATCH,
+        LONGEST,
+        RunTask(
+            lambda message: work.run(dict(_request(one.payload) for one in message.payload)), last
+        ),
+    )
+
+
+def count_here() -> None:
+    """A tally of this process's own."""
+    _tallies.append(Tally())
+
+
+def counted(message: Message[KafkaPayload]) -> None:
+    """Nothing, so that only the way is measured."""
+    id_in(message.payload.headers)
+    _tallies[0].add()
 
 
 def _request(payload: KafkaPayload) -> tuple[str, Any]:
@@ -63,18 +98,18 @@ def _request(payload: KafkaPayload) -> tuple[str, Any]:
 
 
 def main() -> None:
-    handler, way = sys.argv[1:]
+    handler, way, *more = sys.argv[1:]
     consumer = KafkaConsumer(
         build_kafka_consumer_configuration(
             {},
             bootstrap_servers=[os.environ["KAFKA"]],
             group_id=os.environ["GROUP"],
             auto_offset_reset="earliest",
+            override_params={"heartbeat.interval.ms": HEARTBEAT_MS},
         )
     )
-    processor = StreamProcessor(
-        consumer, Topic(os.environ["TOPIC"]), Steps(task_of(handler, way), batch=way == "batch")
-    )
+    chain = chain_of(handler, way, int(more[0]) if more else 0)
+    processor = StreamProcessor(consumer, Topic(os.environ["TOPIC"]), Steps(chain))
     signal.signal(signal.SIGTERM, lambda *_: processor.signal_shutdown())
     processor.run()
 

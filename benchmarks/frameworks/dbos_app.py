@@ -20,7 +20,7 @@ import redis
 import sqlalchemy
 from dbos import DBOS, DBOSConfig, KafkaMessage, SQLAlchemyDatasource
 
-from benchmarks.afternoon_work import SCHEMA, TTL, id_in, key_of, status_of
+from benchmarks.afternoon_work import HEARTBEAT_MS, SCHEMA, TTL, id_in, key_of, status_of
 
 INSERT = f"INSERT INTO {SCHEMA}.effects (id, amount) VALUES (:id, :amount)"
 VIEW = f"""CREATE OR REPLACE VIEW {SCHEMA}.by_dbos AS SELECT workflow_uuid AS id,
@@ -54,7 +54,11 @@ def main() -> None:
         store.sql_session().execute(sqlalchemy.text(INSERT), values)
 
     @DBOS.kafka_consumer(
-        {"bootstrap.servers": os.environ["KAFKA"], "group.id": os.environ["GROUP"]},
+        {
+            "bootstrap.servers": os.environ["KAFKA"],
+            "group.id": os.environ["GROUP"],
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+        },
         [os.environ["TOPIC"]],
     )
     @DBOS.workflow()

@@ -22,7 +22,16 @@ from faststream.confluent import KafkaBroker
 from faststream.confluent.annotations import KafkaMessage
 from psycopg_pool import AsyncConnectionPool
 
-from benchmarks.afternoon_work import CLAIM, COPY, INSERT, TTL, id_in, key_of, status_of
+from benchmarks.afternoon_work import (
+    CLAIM,
+    COPY,
+    HEARTBEAT_MS,
+    INSERT,
+    TTL,
+    id_in,
+    key_of,
+    status_of,
+)
 
 BATCH = 500
 WORKERS = 10
@@ -70,6 +79,8 @@ def main() -> None:
         "group_id": os.environ["GROUP"],
         "auto_offset_reset": "earliest",
         "partition_assignment_strategy": ["cooperative-sticky"],
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "isolation_level": "read_committed",
     }
     if way == "batch":
 

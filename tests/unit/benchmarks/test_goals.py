@@ -38,6 +38,19 @@ def test_a_goal_is_met_or_missed_by_its_median_or_was_not_measured() -> None:
     assert found["idle p99 / Kafka alone"].found is None
 
 
+def test_cpu_that_could_not_be_told_meets_no_goal() -> None:
+    goal = goals.cpu_ratio("peers-2", "no-op", "Oncepool", goals.BEFORE)
+    told, untold = measured(90, 50), {"rate": 90, "cpu": {}}
+
+    def results(ours: list[dict[str, Any]]) -> dict[str, Any]:
+        found = {"Oncepool": ours, goals.BEFORE: [measured(45, 100)] * 2}
+        return {"peers-2": {"found": {"no-op": found}}}
+
+    assert goal(results([told, untold])).median == 0.5
+    with pytest.raises(ValueError, match="nothing was measured"):
+        goal(results([untold, untold]))
+
+
 @pytest.mark.parametrize(
     "value, at_most, met",
     [(1, False, True), (1, True, True), (0.9, False, False), (1.1, True, False)],
@@ -110,7 +123,7 @@ def test_every_kind_of_result_has_its_goals_and_its_section() -> None:
     assert found["p99 of a 1 ms type beside one of 1 s, a worker kept / alone"] == "met"
     assert found["journal of 10 M rows, ordered ids / empty"] == "met"
     assert found["journal of 50 M rows, ordered ids / empty"] == "not measured"
-    assert found["journal that is pruned / empty"] == "missed: 11 % away"
+    assert found["journal of 10 M rows, pruned meanwhile / left alone"] == "missed: 6 % away"
     assert found["backlog, memory in the last third / first"] == "met"
     assert found["due rows, no-op / fresh"] == "missed: 20 % away"
     page = "\n\n".join(parts_of(OTHERS))

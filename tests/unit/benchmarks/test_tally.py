@@ -2,13 +2,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tally import Mark, Tally, marks, rate_between
+from benchmarks.tally import Mark, Tally, counted, marks, rate_between
 
 
 def test_what_processes_have_counted_is_added_up_in_the_order_of_time(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("1.0 10\n3.0 25\n")
     (tmp_path / "two").write_text("2.0 5\n4.0 6\n5.0 7")  # the last line is being written
     assert marks(tmp_path) == [Mark(1, 10), Mark(2, 15), Mark(3, 30), Mark(4, 31)]
+    (tmp_path / "three").write_text("9.0 ")
+    (tmp_path / "four").write_text("".join(f"{n}.0 {n}\n" for n in range(1, 100)))
+    assert counted(tmp_path) == 31 + 99
 
 
 def test_a_tally_tells_steps_and_keeps_what_is_beyond(

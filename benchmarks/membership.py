@@ -1,0 +1,50 @@
+"""Whether a group has shared its partitions out, so that no rebalance falls into what is measured.
+
+A member of a classic group hears of one that joins with its next heartbeat, and with cooperative
+assignors a partition moves in two rebalances: seconds in which some partitions have nobody, or one
+member has them all.
+"""
+
+from __future__ import annotations
+
+import time
+from subprocess import Popen
+
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.load import PARTITIONS
+
+LONGEST = 60.0
+PAUSE = 0.05
+
+
+def until_shared_out(kafka: str, group: str, *members: Popen[bytes]) -> None:
+    """Returns when each member has its part.
+
+    Raises RuntimeError where one ends, or it takes longer than LONGEST.
+    """
+    admin = AdminClient({"bootstrap.servers": kafka})
+    end = time.monotonic() + LONGEST
+    while _shares(admin, group) != shares_of(len(members)):
+        if any(member.poll() is not None for member in members):
+            raise RuntimeError("a member of the group has ended")
+        if time.monotonic() > end:
+            raise RuntimeError(f"partitions were not shared out in {LONGEST:g} s")
+        time.sleep(PAUSE)
+
+
+def shares_of(members: int) -> list[int]:
+    """Partitions of each, ascending, where they are shared evenly."""
+    return sorted((PARTITIONS + number) // members for number in range(members))
+
+
+def _shares(admin: AdminClient, group: str) -> list[int]:
+    """Partitions of each member, ascending; none where the group is not at rest."""
+    try:
+        found = admin.describe_consumer_groups([group])[group].result(10)
+    except KafkaException:  # nobody has joined it yet
+        return []
+    if found.state != ConsumerGroupState.STABLE:
+        return []
+    return sorted(len(member.assignment.topic_partitions) for member in found.members)

@@ -18,7 +18,7 @@ from benchmarks import signalled
 from benchmarks.tally import Tally
 
 MIXED = (1,) * 100 + (10,) * 10 + (100,)
-"""Milliseconds of the mixed type, spread over offsets: each length takes a third of the time."""
+"""Milliseconds of the mixed type, in turns: each length takes a third of the time."""
 
 
 def burn(milliseconds: float) -> None:
@@ -33,9 +33,9 @@ def rest(milliseconds: float) -> None:
     time.sleep(milliseconds / 1000)
 
 
-def burn_mixed(offset: int) -> int:
-    """What the message at an offset asks for; returns its milliseconds."""
-    milliseconds = MIXED[offset * 50 % len(MIXED)]
+def burn_mixed(number: int) -> int:
+    """The piece of that number in its process; returns its milliseconds."""
+    milliseconds = MIXED[number * 50 % len(MIXED)]
     burn(milliseconds)
     return milliseconds
 

@@ -26,8 +26,6 @@ learnt, connections made."""
 SETTLED, FULL = 0.1, 0.9
 """The rate is that between these parts of the requests: before, the first are on their way; after,
 some processes have no work left."""
-ALL = 0.995
-"""Where handlers count: each process may keep the last few for itself."""
 TALLIED = ""
 """Instead of a table: the handlers count."""
 
@@ -114,7 +112,8 @@ class Contender:
     def _watch(self, where: RunNames, unit: float) -> ProgressWatch:
         if self.table != TALLIED:
             return RowsWatch(where, self.table)
-        return TallyWatch(where.tally, unit, ALL if unit == 1 else FULL)
+        # Of what differs nobody knows beforehand how much it is in all.
+        return TallyWatch(where.tally, unit, 1.0 if unit == 1 else FULL)
 
     def _begin(self, load: HeldLoad | None, started: Sequence[subprocess.Popen[bytes]]) -> None:
         if load is not None:

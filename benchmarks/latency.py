@@ -41,7 +41,7 @@ KIND = "bench.noop"
 CLIENT, POLLED, RAW, AFTERNOON = "Oncepool, client", "Oncepool, polled", "Kafka alone", "afternoon"
 COMMIT = "a commit"
 LOADED = ", half load"
-_AFTERNOON = ("benchmarks.afternoon", KIND, "wait")
+_AFTERNOON = ("benchmarks.afternoon", KIND, "wait", "poll")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class HeldLoad:
                 "linger.ms": 20,
                 "transactional.id": topic,
                 "transaction.timeout.ms": LONGEST * 1000,
+                "log_level": 3,  # not that a coordinator loads, nor what is left at its end
             }
         )
         self._producer.init_transactions(60)

@@ -1,13 +1,16 @@
 """How often something was done, counted where it is done, by any number of processes.
 
 A process appends a line to a file of its own for each STEP of what it does, in calls or in another
-unit: the time (seconds of the clock that all processes share) and how much it has done so far. So a
-rate is known without a row, a status or a question to anybody, at some 100 ns a call.
+unit: the time (seconds of the clock that all processes share) and how much it has done so far. What
+is done at this moment stands in eight bytes of another file. So a rate is known without a row, a
+status or a question to anybody, at some 150 ns a call.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
+import sys
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -15,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 STEP = 20
-LONGEST_LINE = 200
-"""Bytes, at least two lines."""
+NOW = ".now"
+"""How the names of those other files end."""
 FOLDER, STEP_GIVEN = "TALLY", "TALLY_STEP"
 """Environment variables: the folder of the files, and another STEP."""
 
@@ -37,10 +40,14 @@ class Tally:
         self._done = 0
         path = Path(os.environ[FOLDER]) / f"{os.getpid()}-{time.monotonic_ns()}"
         self._file = path.open("a", buffering=1)
+        with path.with_suffix(NOW).open("w+b") as file:
+            file.write(bytes(8))
+            file.flush()
+            self._now = memoryview(mmap.mmap(file.fileno(), 8)).cast("Q")
 
     def add(self, amount: int = 1) -> None:
         """So much more."""
-        self._done += amount
+        self._now[0] = self._done = self._done + amount
         if self._done - self._told >= self._step:
             self._told = self._done
             self._file.write(f"{time.monotonic()} {self._done}\n")
@@ -50,6 +57,8 @@ def marks(folder: Path) -> list[Mark]:
     """All that was counted so far, ascending; without a line that is being written."""
     steps: list[tuple[float, int]] = []
     for path in folder.iterdir():
+        if path.suffix == NOW:
+            continue
         before = 0
         for line in path.read_text().splitlines(keepends=True):
             if line.endswith("\n"):
@@ -65,15 +74,9 @@ def marks(folder: Path) -> list[Mark]:
 
 
 def counted(folder: Path) -> int:
-    """What was counted so far, in all: the last line of each process."""
-    found = 0
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_LINE))
-            lines = file.read().split(b"\n")
-        if len(lines) > 1 and lines[-2]:  # the last one ends it, or is being written
-            found += int(lines[-2].split()[1])
-    return found
+    """What was done so far, in all."""
+    found = (path.read_bytes() for path in folder.glob(f"*{NOW}"))
+    return sum(int.from_bytes(done, sys.byteorder) for done in found)
 
 
 def rate_between(found: Sequence[Mark], first: float, last: float) -> float:

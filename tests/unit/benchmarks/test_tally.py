@@ -9,9 +9,6 @@ def test_what_processes_have_counted_is_added_up_in_the_order_of_time(tmp_path: 
     (tmp_path / "one").write_text("1.0 10\n3.0 25\n")
     (tmp_path / "two").write_text("2.0 5\n4.0 6\n5.0 7")  # the last line is being written
     assert marks(tmp_path) == [Mark(1, 10), Mark(2, 15), Mark(3, 30), Mark(4, 31)]
-    (tmp_path / "three").write_text("9.0 ")
-    (tmp_path / "four").write_text("".join(f"{n}.0 {n}\n" for n in range(1, 100)))
-    assert counted(tmp_path) == 31 + 99
 
 
 def test_a_tally_tells_steps_and_keeps_what_is_beyond(
@@ -22,6 +19,9 @@ def test_a_tally_tells_steps_and_keeps_what_is_beyond(
     for amount in (4, 4, 4, 9, 30):
         tally.add(amount)
     assert [mark.done for mark in marks(tmp_path)] == [12, 51]
+    Tally(step=10).add(3)
+    assert counted(tmp_path) == 51 + 3
+    assert marks(tmp_path)[-1].done == 51
 
 
 def test_the_rate_lies_between_two_amounts() -> None:

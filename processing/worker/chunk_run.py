@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from feedback.contract.counts import Count
-from feedback.contract.record import Record
+from feedback.contract.record import Record, kind_of
 from feedback.contract.states import OK, State
 from processing.ipc.frames import Report, Suspect
 from processing.worker.task import Task
@@ -216,10 +216,14 @@ class ChunkRun:
 
     def settle_done(self, tasks: Sequence[Task]) -> None:
         """These are done: counts and measures them by their types."""
-        for kind, number in Counter(task.envelope.type for task in tasks).items():
+        for kind, number in Counter([task.envelope.type for task in tasks]).items():
             self.counts[Count(kind, State.DONE, OK)] += number
+        measured: dict[str, list[float]] = {}
         for task in tasks:
-            self._measure(task)
+            measured.setdefault(kind_of(task.record), []).append(task.seconds)
+        for kind, seconds in measured.items():
+            count, so_far = self.times.get(kind, (0, 0.0))
+            self.times[kind] = (count + len(seconds), so_far + sum(seconds))
         self.settled.update([task.index for task in tasks])
 
     def wait_until(self, due: datetime | None, now: datetime) -> None:

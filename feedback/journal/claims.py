@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from psycopg.errors import DeadlockDetected, LockNotAvailable
+
 from feedback.contract.envelope import read
 from feedback.contract.record import NOWHERE, Headers, Record, claim_token
 from feedback.contract.states import (
@@ -27,6 +29,7 @@ from feedback.journal.coalescing import Superseded
 from feedback.journal.connections import Connection
 from feedback.journal.queries import execute
 from feedback.journal.releases import (
+    LOCK_BRIEFLY,
     ClaimNames,
     give_back,
     note_ended,
@@ -45,9 +48,8 @@ MOST_BYTES: Final = 32 * 1024 * 1024
 _SLACK: Final = 5.0
 """Seconds that clocks may run apart while a claim holds."""
 _ROUNDS: Final = 4
-"""Claims of one want: types that have less than their share leave the rest to others.
-
-The last one is of all types that are left, however few rows are wanted."""
+"""Claims of one want: types that have less than their share leave the rest to others. The last one
+is of all types that are left, however few rows are wanted."""
 _ERROR_LENGTH: Final = 500
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -109,6 +111,8 @@ class ClaimResult(NamedTuple):
     after: str
     """The type after which the next claim is to start."""
     unreadable: list[UnreadableRow] = []  # noqa: RUF012 - nobody writes to it
+    unsettled: list[Record] = []  # noqa: RUF012 - the same
+    """Claimed, and to be given back: somebody keeps others of their references locked."""
 
 
 class _Row(NamedTuple):
@@ -169,13 +173,14 @@ def claim(
                 room[kind] = room[kind] - n if n == share else 0
         records, unreadable = _read_records(connection, rows, want.order, values, schema)
         rows = [row for row in rows if row.id in records]
-        rows, superseded = _settle_references(connection, rows, values, schema)
+        rows, superseded, stuck = _settle_references(connection, rows, values, schema)
         if results:
             note_ended(connection, [*superseded, *unreadable], schema)
     # Those that are due first go first; of one type the claim has seen to that.
     rows.sort(key=lambda row: (row.due, row.created_at))
     found = [Claimed(records[row.id], _verdict(row)) for row in rows]
-    return ClaimResult(found, superseded, later, after, unreadable)
+    vain = [records[row.id] for row in stuck]
+    return ClaimResult(found, superseded, later, after, unreadable, vain)
 
 
 def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:
@@ -268,12 +273,27 @@ def _claim_shares(
 
 def _settle_references(
     connection: Connection, rows: list[_Row], values: Mapping[str, Any], schema: str
-) -> tuple[list[_Row], list[Superseded]]:
-    """Of claimed rows that coalesce, notes those that start and gives back those that must not."""
+) -> tuple[list[_Row], list[Superseded], list[_Row]]:
+    """Of claimed rows that coalesce, notes those that start and gives back those that must not.
+
+    The last ones that it returns could not be settled, as it waits for nobody for long.
+    """
     ids = [row.id for row in rows if row.coalesce_key is not None]
     if not ids:
-        return rows, []
-    values = {**values, "ids": ids}
+        return rows, [], []
+    try:
+        with connection.transaction():
+            connection.execute(LOCK_BRIEFLY)
+            gone, superseded = _settle(connection, ids, {**values, "ids": ids}, schema)
+    except (LockNotAvailable, DeadlockDetected):
+        return [row for row in rows if row.id not in ids], [], [r for r in rows if r.id in ids]
+    return [row for row in rows if row.id not in gone], superseded, []
+
+
+def _settle(
+    connection: Connection, ids: Sequence[str], values: Mapping[str, Any], schema: str
+) -> tuple[set[str], list[Superseded]]:
+    """Those that must not start, and those that gave way."""
     execute(connection, "start_coalesced", schema, values)
     late = read_superseded(execute(connection, "supersede_started", schema, values))
     vain = {request_id for (request_id,) in execute(connection, "claimed_in_vain", schema, values)}
@@ -284,7 +304,7 @@ def _settle_references(
     if started := [request_id for request_id in ids if request_id not in gone]:
         expired = execute(connection, "supersede_expired", schema, {**values, "ids": started})
         superseded += read_superseded(expired)
-    return [row for row in rows if row.id not in gone], superseded
+    return gone, superseded
 
 
 def _read_records(

@@ -12,6 +12,7 @@ from feedback.contract.record import Headers, claim_token
 from feedback.contract.states import State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.connections import Connection, notify_due
+from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import headers_of
@@ -45,19 +46,32 @@ def release(
 ) -> list[Superseded]:
     """Gives back claims: due at once, for any instance. Those `begun` may have been started.
 
-    Returns those that a newer request of their reference has replaced meanwhile, instead.
+    Returns those that a newer request of their reference has replaced meanwhile, instead. Where
+    somebody keeps another one of its reference locked a claim is left to its lease.
     """
-    ids, values = tokens_of(instance, pairs)
-    values["begun"] = list(begun)
-    if not ids:
+    claims = dict(sorted(pairs, key=_order_of))
+    if not claims:
         return []
+
+    def values_of(some: Sequence[tuple[str, int]]) -> dict[str, Any]:
+        return {**tokens_of(instance, some)[1], "begun": list(begun)}
+
     # What is locked for long is being finished, and is left to that in the end. A newer one of a
     # reference that arrives between two statements has it done once more.
-    *early, last = ("lock_claims", "lock_free_claims", "lock_free_claims")
-    for lock in early:
+    values = values_of([*claims.items()])
+    for lock in ("lock_claims", "lock_free_claims"):
         with contextlib.suppress(errors.LockNotAvailable, errors.UniqueViolation):
             return _release(connection, lock, values, schema, results=results)
-    return _release(connection, last, values, schema, results=results)
+    lost: list[Superseded] = []
+
+    def write(some: Sequence[tuple[str, int]]) -> None:
+        values = values_of(some)
+        lost.extend(_release(connection, "lock_free_claims", values, schema, results=results))
+
+    for _, error in write_in_halves(connection, [*claims.items()], write):
+        if not isinstance(error, errors.LockNotAvailable | errors.UniqueViolation):
+            raise error
+    return lost
 
 
 def _release(

@@ -229,9 +229,10 @@ class Claimer:
                 "a waiting row holds no request: dead", request_id=row.id, type=row.type,
                 error=row.error,
             )  # fmt: skip
-        if not in_time:
+        vain = found.unsettled + ([] if in_time else [row.record for row in found.rows])
+        if vain:
             with self._lock:
-                self._releases.update((claim_of(row.record), False) for row in found.rows)
-        elif found.rows:
+                self._releases.update((claim_of(record), False) for record in vain)
+        if in_time and found.rows:
             rows = [(row.record, row.verdict) for row in found.rows]
             self._reporting.tell(DueRows(wanted.order, rows))

@@ -103,6 +103,7 @@ class EffectExternal:
     def _run_one(self, task: Task, handler: Handler, chunk: ChunkRun) -> list[Task]:
         """Runs a task; returns it where it is to be looked up again."""
         if self._settle_doubt(task, handler, chunk):
+            chunk.start(task.index, None)  # what waits for a lock has no deadline of the call's
             if not self._claim(task, chunk):
                 return [task]
             chunk.start(task.index, task.timeout)  # what came before it is not the call's time

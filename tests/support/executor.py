@@ -25,9 +25,11 @@ class FakeGate:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.shown: list[int | None] = []
+        self.timeouts: list[float | None] = []
 
     def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
         self.shown.append(index)
+        self.timeouts.append(timeout)
 
     def clear(self) -> None:
         """Nothing to hide."""
@@ -39,9 +41,10 @@ def chunk_run(
     token: str = "t",
     suspect: Suspect | None = None,
     recalled: Sequence[int] = (),
+    gate: FakeGate | None = None,
 ) -> ChunkRun:
     """A chunk of which some requests were recalled before it began."""
-    gate = FakeGate()
+    gate = gate or FakeGate()
     chunk = ChunkRun(number, token, list(records), suspect, gate)
     chunk.keep([index for index in range(len(records)) if index not in recalled])
     chunk.recall()

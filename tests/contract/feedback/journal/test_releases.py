@@ -6,6 +6,7 @@ import threading
 
 import psycopg
 
+from feedback.contract.record import claim_of
 from feedback.journal.claims import (
     ClaimRequest,
     claim,
@@ -104,3 +105,29 @@ def test_what_somebody_is_finishing_is_not_waited_for(
     other.rollback()
     assert rows.columns("x", "token") == ("a:1",)
     assert release(rows.connection, "a", [], schema=rows.schema) == []
+
+
+def test_what_somebody_keeps_locked_holds_up_nothing_of_another_reference(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    """An operator looks at a row that waits, in a transaction that stays open.
+
+    An older one of its reference, whose owner has died, can neither start nor give way to it.
+    """
+    rows.query("SET statement_timeout = '5s'")
+    reference(rows, "old", token="gone")
+    reference(rows, "new", produced_in=-1)
+    rows.add("free")
+    other.autocommit = False
+    other.execute(f"SELECT FROM {rows.schema}.requests WHERE id = 'new' FOR UPDATE".encode())
+
+    haul = take(rows)
+    assert ids(haul) == ["free"]
+    assert [claim_of(record)[0] for record in haul.unsettled] == ["old"]
+
+    assert release(rows.connection, "a", [("old", 1), ("free", 1)], schema=rows.schema) == []
+    assert rows.columns("free", "token") == (None,)
+    assert rows.columns("old", "token") == ("a:1",), "left to its lease"
+    other.rollback()
+    release(rows.connection, "a", [("old", 1)], schema=rows.schema)
+    assert rows.states()["old"] == "superseded"

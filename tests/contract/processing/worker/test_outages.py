@@ -18,7 +18,7 @@ from processing.handlers.stopping import STOPPING
 from processing.ipc.frames import Suspect
 from processing.worker import bad_luck
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, FakeGate, chunk_run
 from tests.support.own_database import OwnDatabase
 from tests.support.proxy import Proxy
 
@@ -316,6 +316,13 @@ def test_a_claim_that_somebody_locks_out_is_made_later(
         bench.run(bench.record("c", "charge", {}))
         letting_go.join()
     assert (bench.rows(), entered) == ({"c": ("done", "ok")}, {"c": 2})
+
+
+def test_the_deadline_of_a_call_begins_with_it(bench: Bench, entered: Counter[str]) -> None:
+    """A claim that waits for a lock must not have its worker killed."""
+    gate = FakeGate()
+    bench.executor.run(chunk_run([bench.record("c", "charge", {})], gate=gate))
+    assert (gate.timeouts[-2], gate.timeouts[-1] is not None, entered) == (None, True, {"c": 1})
 
 
 @pytest.fixture

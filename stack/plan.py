@@ -18,6 +18,7 @@ from typing import Literal
 
 from stack.errors import StackError
 from stack.places import free_port
+from stack.waiting import pauses
 
 Kind = Literal["embedded", "docker"]
 Role = Literal["kafka", "database", "redis"]
@@ -25,6 +26,8 @@ Role = Literal["kafka", "database", "redis"]
 FORMAT = 1
 FILE = "stack.json"
 LOCK = "stack.lock"
+PATIENCE = 1.0
+"""Seconds for which a folder that others make and remove may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +116,28 @@ def locked(data: Path) -> Iterator[None]:
 def _take_lock(data: Path) -> int:
     """The descriptor that holds the lock; closing it lets go."""
     while True:
-        # The one who held the lock before may have removed it, with the folder, at any moment.
-        try:
-            data.mkdir(parents=True, exist_ok=True)
-            lock = os.open(data / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
-            continue
-        except FileExistsError:
-            if data.is_file():
-                raise
-            continue
+        lock = _open_lock(data)
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _same_file(lock, data / LOCK):
             return lock
         os.close(lock)
+
+
+def _open_lock(data: Path) -> int:
+    """Raises StackError where there can be no such folder."""
+    for passed in pauses(PATIENCE):
+        # The one who held the lock before may have removed it, with the folder, at any moment.
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+            return os.open(data / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if passed < PATIENCE and isinstance(error, FileNotFoundError | FileExistsError):
+                continue
+            raise StackError(
+                f"{data} can't be the stack's folder ({error.strerror}): name another by --data or"
+                " ONCEPOOL_STACK_DATA"
+            ) from error
+    raise AssertionError
 
 
 def _same_file(descriptor: int, path: Path) -> bool:

@@ -319,7 +319,7 @@ def run_service(settings: Settings) -> int:
     try:
         kafka = Kafka(settings, get_logger("oncepool.kafka"))
     except ConsumerError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - for the person who started it
+        print(f"oncepool: {error}", file=sys.stderr)  # noqa: T201 - for the person who started it
         return EXIT_FATAL
     service = Service(settings, instance, make_pool(settings, instance), kafka, signals, log)
     gc.freeze()  # it is there until the end: full collections need not visit it

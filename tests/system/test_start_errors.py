@@ -104,6 +104,14 @@ def test_check_finds_what_run_refuses(run: Run, tmp_path: Path, name: str) -> No
     assert cause in app["detail"]
 
 
+def test_properties_that_librdkafka_refuses_are_told_as_all_else(run: Run) -> None:
+    done = run("run", "any:app", "--kafka-properties", '{"nonsense": 1}')
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("oncepool: librdkafka refuses the consumer's properties")
+
+
 def test_a_module_without_its_app_is_completed(run: Run) -> None:
     done = run("run", "shop.requests")
 

@@ -100,6 +100,19 @@ def test_the_lock_admits_one_at_a_time(tmp_path: Path) -> None:
     assert len(most) == 80
 
 
+@pytest.mark.parametrize("folder", ["dangling", "file", "file/below", "device"])
+def test_a_folder_that_cannot_be_one_is_named(tmp_path: Path, folder: str) -> None:
+    """A link to a disk that is not mounted, for one."""
+    (tmp_path / "dangling").symlink_to(tmp_path / "away")
+    (tmp_path / "file").touch()
+    (tmp_path / "device").symlink_to("/dev/full")
+    with (
+        pytest.raises(StackError, match=f"{folder} can't be the stack's folder .*--data"),
+        locked(tmp_path / folder),
+    ):
+        pytest.fail("entered")
+
+
 def test_an_error_under_the_lock_is_raised_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), locked(tmp_path):
         raise FileNotFoundError

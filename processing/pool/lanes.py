@@ -16,7 +16,7 @@ What lanes hold and wait for is the `LaneOrder`'s, which of them goes next the `
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from feedback.contract.record import Record, is_due, kind_of, record_size
 from processing.ipc.frames import Suspect
@@ -257,6 +257,23 @@ class Lanes:
                 (records if goes(record) else stay).append(record)
             fresh.clear()
             fresh.extend(stay)
+        self._count -= len(records)
+        return records
+
+    def take_apart(self, kinds: Collection[str]) -> list[Record]:
+        """Takes out what goes alone for what has happened to it, of these limited types."""
+        records: list[Record] = []
+        for place in self._queues.alone.take(kinds) if kinds else ():
+            if isinstance(place, Held):
+                if place.suspect is None:
+                    records.append(place.record)
+                else:
+                    self._queues.put_loose(place)
+                continue
+            held = self._table.held[place]
+            while held and held[0].suspect is None and kind_of(held[0].record) in kinds:
+                records.append(held.popleft().record)
+            self._queues.put_lane(place)
         self._count -= len(records)
         return records
 

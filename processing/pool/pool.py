@@ -102,9 +102,10 @@ class Pool:
         Of types that are paused or that others run; of other limited types what waits beyond ten
         times the cap, so that none fills the pool; and rows of which others could run more.
         """
+        records = [*self._elsewhere, *self.lanes.take_apart(self.caps.elsewhere)]
         waiting = self.lanes.waiting
         allowed = {kind: self._queue.may_wait(kind, waiting) for kind in waiting}
-        records = [*self._elsewhere, *self.lanes.take_excess(allowed), *self._queue.hoarded(now)]
+        records += [*self.lanes.take_excess(allowed), *self._queue.hoarded(now)]
         self._elsewhere.clear()
         self._forget(records, done=False)
         return records

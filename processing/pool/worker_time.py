@@ -163,6 +163,11 @@ class AloneQueue(Generic[Place]):
                 if not queue:
                     del self.waiting[share]
 
+    def take(self, kinds: Collection[str]) -> list[Place]:
+        """Takes out all that waits of these kinds."""
+        shares = [share for share in self.waiting if share[0] in kinds]
+        return [place for share in shares for place in self.waiting.pop(share)]
+
     def places(self) -> list[Place]:
         """All that wait."""
         return [place for queue in self.waiting.values() for place in queue]

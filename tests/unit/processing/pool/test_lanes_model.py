@@ -208,6 +208,24 @@ class LanesModel(RuleBasedStateMachine):
     def empty(self) -> None:
         self.given_up |= {r[OFFSET] for r in self.lanes.empty()}
 
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(data=st.data())
+    def connection_breaks(self, data: st.DataObject) -> None:
+        """What was not done goes alone from then on."""
+        worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
+        first, *others = self.workers[worker]
+        for chunk in others:
+            self.give_back(chunk)
+        self.workers[worker] = others
+        self.lanes.put_back(first, {}, alone=True)
+
+    @rule(kind=st.sampled_from(["quick", "slow", "new"]))
+    def give_up_apart(self, kind: str) -> None:
+        gone = self.lanes.take_apart({kind})
+        assert {r[TYPE] for r in gone} <= {kind}
+        assert not self.suspected.keys() & {r[OFFSET] for r in gone}
+        self.given_up |= {r[OFFSET] for r in gone}
+
     @rule(partition=st.integers(0, 2))
     def let_go(self, partition: int) -> None:
         """What has not started of a partition is given up; suspects stay."""

@@ -177,6 +177,22 @@ def test_what_was_set_aside_is_parked_though_its_type_is_resumed() -> None:
     assert pool.in_hand == 0
 
 
+def test_what_a_broken_connection_gave_back_is_given_up_where_its_type_is_paused() -> None:
+    """It goes alone from then on, and what waits behind it of its key must not wait for ever."""
+    pool = pool_with(1)
+    pool.submit([record(0, key=b"k"), record(1, "quick", b"k"), record(2)])
+    ((worker, chunk, offsets),) = sent(pool.plan(1.0))
+    assert offsets == [0, 1, 2]
+    pool.limit(given(None, "few"))
+    pool.report(worker, Report(chunk, [0, 1, 2], [], {}, {}, database_up=False))
+    pool.database(up=True)
+    assert sorted(r[OFFSET] for r in pool.take_excess(0.0)) == [0, 2]
+    ((worker, chunk, offsets),) = sent(pool.plan(2.0))
+    assert offsets == [1]
+    done(pool, worker, chunk)
+    assert (pool.take_excess(0.0), pool.in_hand, len(pool.lanes)) == ([], 0, 0)
+
+
 def test_workers_are_resized_and_the_configured_number_comes_back() -> None:
     pool = pool_with(3)
     assert pool.limit(given(1)) == [Send(1, Stop()), Send(2, Stop())]

@@ -21,7 +21,7 @@ from benchmarks.asking import Ask, Times, asked, by_client, by_committing, by_co
 from benchmarks.contenders import Contender
 from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, instance, place, running
 from benchmarks.machine import facts
-from benchmarks.membership import until_shared_out
+from benchmarks.membership import behind, until_shared_out
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -118,7 +118,10 @@ def run(stack: Stack, way: AskedSide, workers: int, count: int) -> Times:
             command = [sys.executable, "-m", "benchmarks.steady", KIND, str(rate)]
             load = last.enter_context(running(command, where.environment))
             TallyWatch(where.tally).until(int(rate * SETTLING), [load])
-        return asked(ask, count)
+        times = asked(ask, count)
+        if rate and (left := behind(stack.kafka, where.name, where.name)) > rate * SETTLING:
+            say(f"{way.name}: {left:,} requests behind: this machine has other work, or no room")
+        return times
 
 
 def sustained(stack: Stack, way: AskedSide, workers: int, count: int) -> float:

@@ -1,4 +1,4 @@
-"""Whether a group has shared its partitions out, so that no rebalance falls into what is measured.
+"""Whether a group is at rest, so that no rebalance falls into what is measured, and keeps up.
 
 A member of a classic group hears of one that joins with its next heartbeat, and with cooperative
 assignors a partition moves in two rebalances: seconds in which some partitions have nobody, or one
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from subprocess import Popen
 
-from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.load import PARTITIONS
@@ -32,6 +32,18 @@ def until_shared_out(kafka: str, group: str, *members: Popen[bytes]) -> None:
         if time.monotonic() > end:
             raise RuntimeError(f"partitions were not shared out in {LONGEST:g} s")
         time.sleep(PAUSE)
+
+
+def behind(kafka: str, group: str, topic: str) -> int:
+    """Messages of a topic that a group has not committed yet."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
+    try:
+        places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        committed = [max(0, place.offset) for place in consumer.committed(places, timeout=10)]
+        ends = [consumer.get_watermark_offsets(place, timeout=10)[1] for place in places]
+    finally:
+        consumer.close()
+    return sum(ends) - sum(committed)
 
 
 def shares_of(members: int) -> list[int]:

@@ -15,7 +15,9 @@ from feedback.status.status import Status
 RESEND_AFTER: Final = 60.0
 MAX_SENDS: Final = 8
 """With a first time-out of a minute, 4 hours of silence."""
-NO_ANSWER: Final = "no_answer"
+PASS_EVERY: Final = 0.5
+WHOLE_EVERY: Final = 5.0
+YOUNG: Final = 15.0
 CONFLICT: Final = "conflict"
 _REFUSED: Final = Backoff(1.0, 30.0)
 _IN_WORK: Final = frozenset({State.RUNNING, State.WAITING})
@@ -41,6 +43,37 @@ class AnswerPolicy:
     def after(self, type_: str) -> float:
         """Seconds without news after the first send."""
         return self.by_type.get(type_, self.resend_after)
+
+
+class AnswerPace:
+    """Which rows to look at next, and how long to rest: most answers come soon or much later.
+
+    Rows that were sent lately are passed over about twice a second, all of them every 5 s; where
+    there are many, less often, so that it takes a third of a thread's time at most.
+    """
+
+    def __init__(self) -> None:
+        self._whole = True
+        self._began = 0.0
+        self._whole_due = 0.0
+
+    def begin(self, now: float) -> None:
+        """A pass begins."""
+        self._began = now
+        self._whole = now >= self._whole_due
+
+    @property
+    def young(self) -> float | None:
+        """Seconds since the last send of the rows to look at; None: all."""
+        return None if self._whole else YOUNG
+
+    def ended(self, now: float) -> float:
+        """The pass is over: seconds to rest."""
+        took = now - self._began
+        if self._whole:
+            self._whole_due = now + max(WHOLE_EVERY, 9 * took)
+            return PASS_EVERY
+        return max(PASS_EVERY, 3 * took)
 
 
 class SentRow(NamedTuple):

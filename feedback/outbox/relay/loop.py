@@ -12,7 +12,7 @@ import psycopg
 
 from feedback.backoff import Breaker
 from feedback.errors import StoreUnavailable
-from feedback.outbox.relay.answers import AnswerPolicy
+from feedback.outbox.relay.answers import AnswerPace, AnswerPolicy
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.settling import Settling
 from feedback.outbox.relay.turns import BatchSender, SendTurns
@@ -23,8 +23,6 @@ log = logging.getLogger("oncepool.relay")
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks where nobody notifies."""
-PASS_EVERY: Final = 0.5
-"""Seconds between two passes over what waits for an answer, at least; and as long as one takes."""
 _STATEMENT: Final = 30.0
 """Seconds that one statement may take."""
 _STOP_STEP: Final = 0.2
@@ -212,7 +210,7 @@ class AnswerLoop(OutboxLoop):
         self._settling = settling
         self._away: str | None = None
         self._store_breaker = Breaker()
-        self._passed = 0.0
+        self._pace = AnswerPace()
 
     @property
     def state(self) -> LoopState:
@@ -222,11 +220,12 @@ class AnswerLoop(OutboxLoop):
 
     def _begin(self, connection: Connection) -> None:
         del connection
-        self._passed = time.monotonic()
+        self._settling.restart()
+        self._pace.begin(time.monotonic())
 
     def _step(self, connection: Connection) -> None:
         try:
-            more = self._settling.page(connection)
+            more = self._settling.page(connection, self._pace.young)
         except StoreUnavailable as error:
             if self._away is None:
                 log.warning("%s: statuses can't be read: %s", self._name, error)
@@ -240,8 +239,8 @@ class AnswerLoop(OutboxLoop):
             self._away = None
             self._store_breaker.succeeded()
         if not more:
-            self._pause(max(PASS_EVERY, time.monotonic() - self._passed))
-            self._passed = time.monotonic()
+            self._pause(self._pace.ended(time.monotonic()))
+            self._pace.begin(time.monotonic())
 
     def _close(self) -> None:
         self._store.close()

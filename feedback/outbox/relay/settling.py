@@ -20,10 +20,11 @@ PAGE: Final = 1_000
 _LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 _PAGE: Final = """
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
-    coalesce(next_at <= now(), true), sent_at < now() - make_interval(secs => %s)
+    coalesce(next_at <= now(), true), sent_at < now() - make_interval(secs => %(window)s), sent_at
 FROM :schema.requests
-WHERE sender = %s AND state IN ('sent', 'unanswered') AND seq > %s
-ORDER BY seq LIMIT %s
+WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq) > (
+    coalesce(%(at)s::timestamptz, now() - make_interval(secs => %(young)s), '-infinity'), %(seq)s)
+ORDER BY sent_at, seq LIMIT %(page)s
 """
 _SAID: Final = """
 SELECT * FROM json_to_recordset(%(said)s::json) AS said
@@ -90,31 +91,36 @@ class Settling:
             text: in_schema(text, schema).encode()
             for text in (_PAGE, _ENDED, _LATER, _AGAIN, _UNANSWERED)
         }
-        self._after = 0
+        self._place: tuple[datetime, int] | None = None
+        """The last row of the pass so far."""
         self.ended = 0
         """Ends that were written here."""
 
-    def page(self, connection: Connection) -> bool:
+    def restart(self) -> None:
+        """The next page begins a pass."""
+        self._place = None
+
+    def page(self, connection: Connection, young: float | None = None) -> bool:
         """Looks at the next rows; False where the pass is over, or another relay is at it.
 
+        A pass is over all rows, or over those that were sent in the last `young` seconds.
         Raises StoreUnavailable, psycopg.Error.
         """
         with connection.transaction():
             [(mine,)] = connection.execute(_LOCK, [self._lock]).fetchall()
-            rows = self._rows(connection) if mine else []
+            rows, last = self._rows(connection, young) if mine else ([], None)
+            self._place = last
             if not rows:
-                self._after = 0
                 return False
             statuses = self._store.read([row.id for row in rows])
             found = judge(rows, statuses, self._policy, datetime.now(UTC))
             gone = self._write(connection, found)
-        self._after = rows[-1].seq if len(rows) == PAGE else 0
         self.ended += len(gone)
         if self._settled is not None:
             for ended in found.ended:
                 if ended.seq in gone:
                     self._tell(self._settled, ended)
-        return self._after > 0
+        return last is not None
 
     def _tell(self, settled: Callable[[Ended], object], ended: Ended) -> None:
         try:
@@ -122,9 +128,18 @@ class Settling:
         except Exception:
             log.exception("request %s has ended, and the callback failed", ended.id)
 
-    def _rows(self, connection: Connection) -> list[SentRow]:
-        arguments = [self._policy.window, self._sender, self._after, PAGE]
-        return [SentRow._make(row) for row in connection.execute(self._texts[_PAGE], arguments)]
+    def _rows(
+        self, connection: Connection, young: float | None
+    ) -> tuple[list[SentRow], tuple[datetime, int] | None]:
+        """The rows, and where the next page begins; None where there is none."""
+        at, seq = self._place or (None, 0)
+        values = {
+            "window": self._policy.window, "sender": self._sender, "page": PAGE,
+            "at": at, "seq": seq, "young": young,
+        }  # fmt: skip
+        found = connection.execute(self._texts[_PAGE], values).fetchall()
+        rows = [SentRow._make(row[:-1]) for row in found]
+        return rows, (found[-1][-1], rows[-1].seq) if len(rows) == PAGE else None
 
     def _write(self, connection: Connection, found: Findings) -> set[int]:
         """Returns which of the ends were news."""

@@ -3,8 +3,9 @@ ALTER TABLE :schema.requests
     ADD COLUMN tries int NOT NULL DEFAULT 0,  -- sends in a row that nobody has answered
     ADD COLUMN seen  text;                    -- the order of the last status that asked for another send
 
--- What an answer may still come to.
-CREATE INDEX requests_sent ON :schema.requests (sender, seq) WHERE state IN ('sent', 'unanswered');
+-- What an answer may still come to; what was sent last is looked at most often.
+CREATE INDEX requests_sent ON :schema.requests (sender, sent_at, seq)
+    WHERE state IN ('sent', 'unanswered');
 
 -- Answers for the producer's own work, written with the end of their requests where a relay was told
 -- to. The producer deletes what it has worked on, in the transaction of that work.

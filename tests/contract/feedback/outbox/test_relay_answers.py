@@ -10,6 +10,7 @@ import pytest
 
 from feedback import outbox
 from feedback.contract.states import State
+from feedback.outbox.relay import settling
 from feedback.outbox.relay.answers import AnswerPolicy, Ended
 from feedback.outbox.relay.batch import BatchMarks
 from feedback.outbox.relay.database import RelayDatabase
@@ -150,6 +151,22 @@ def test_times_of_silence_double_and_news_count_them_anew(outbox_: Outbox) -> No
     asked.silence()
     asked.settle()
     assert asked.rows()["a"]["state"] == "unanswered"
+
+
+def test_passes_take_page_after_page_and_those_of_the_young_leave_out_the_rest(
+    outbox_: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "PAGE", 2)
+    asked = Asked(outbox_, "a", "b", "c", "d", "e")
+    for id_ in "abcde":
+        asked.status(id_, State.DONE)
+    outbox_.run("UPDATE :schema.requests SET sent_at = now() - interval '1 h' WHERE id < 'd'")
+    assert asked.settling.page(asked.connection, 60.0)
+    assert not asked.settling.page(asked.connection, 60.0)
+    assert [row["id"] for row in outbox_.rows()] == ["a", "b", "c"]
+    assert asked.settling.page(asked.connection)
+    assert not asked.settling.page(asked.connection)
+    assert outbox_.rows() == []
 
 
 def test_a_callback_that_fails_is_logged_and_disturbs_nothing(

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from feedback.contract.states import SETTLED, State
-from feedback.outbox.relay.answers import AnswerPolicy, Ended, Findings, Later, SentRow, judge
+from feedback.outbox.relay.answers import (
+    AnswerPace,
+    AnswerPolicy,
+    Ended,
+    Findings,
+    Later,
+    SentRow,
+    judge,
+)
 from feedback.status.status import Status
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -73,3 +81,22 @@ def test_another_request_under_its_id_ends_it() -> None:
 def test_a_result_that_jsonb_has_no_form_for_is_left_out() -> None:
     [ended] = found(row(), status(State.DONE, result={"a": "b\0"})).ended
     assert (ended.state, ended.result) == ("done", None)
+
+
+def test_what_was_sent_lately_is_looked_at_most_often_and_nothing_all_the_time() -> None:
+    pace = AnswerPace()
+    now, looked = 100.0, []
+    for _ in range(30):
+        pace.begin(now)
+        looked.append(pace.young)
+        now += 0.4 if pace.young is None else 0.2
+        now += pace.ended(now)
+    assert looked[0] is None
+    assert looked.count(None) == 5
+    pace.begin(now + 100)
+    assert pace.ended(now + 200) == 0.5  # a million rows
+    pace.begin(now + 1000)
+    assert pace.young == 15.0
+    assert pace.ended(now + 1010) == 30.0
+    pace.begin(now + 1101)
+    assert pace.young is None

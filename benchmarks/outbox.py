@@ -1,0 +1,226 @@
+"""What stands in an outbox, on its way to Kafka.
+
+    scripts/bench outbox [--quick] [--case rates|latency|backlog] [--rounds N] [--backlog N]
+
+Rows are added before a side begins; it is timed until the last of them is marked as sent. In turns:
+the relay; a bare loop of claim, produce, flush and mark over the same table, which checks
+nothing, keeps no order, and fails with its first row that can't be sent; the plain form, a row at a
+time (its timer of 5 s is left out of the rate). Then the relay with --backlog rows (a million), its
+first and last 10,000, and behind as many rows that were sent and deleted (churn).
+Latency is from commit until a consumer has the message, idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import threading
+import time
+import uuid
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.report import print_table, say
+from benchmarks.services import services
+from feedback import outbox
+from feedback.outbox.migrations import migrate
+from feedback.outbox.relay import Relay, Route
+from stack import Stack
+
+SCHEMA = "oncepool_outbox"
+FIRST = 10_000
+CLAIM = f"""
+SELECT seq, id, type, key, payload, headers FROM {SCHEMA}.requests WHERE state = 'unsent'
+ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED
+"""
+MARK = f"UPDATE {SCHEMA}.requests SET state = 'sent', sent_at = now() WHERE seq = ANY(%s)"
+CLONE = f"""
+INSERT INTO {SCHEMA}.requests (id, type, sender, key, payload, headers, fingerprint, shard,
+    created_at)
+SELECT 'b' || n || gen_random_uuid(), r.type, r.sender, convert_to('k' || n %% 1000, 'UTF8'),
+    r.payload, r.headers, r.fingerprint, n %% 64, r.created_at
+FROM {SCHEMA}.requests r CROSS JOIN generate_series(1, %s) AS n WHERE r.seq = %s
+"""
+
+
+class Place:
+    """A database with an outbox, and a topic."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.topic = f"bench-{uuid.uuid4().hex[:8]}"
+        admin = AdminClient({"bootstrap.servers": stack.kafka})
+        admin.create_topics([NewTopic(self.topic, num_partitions=6)])[self.topic].result(30)
+        self.connection = psycopg.connect(stack.database, autocommit=True)
+        migrate(self.connection, SCHEMA, [])
+
+    def fill(self, rows: int) -> None:
+        """So many rows and no others: 200 bytes of payload, a thousand keys."""
+        self.connection.execute(f"TRUNCATE {SCHEMA}.requests".encode())
+        payload = {"text": "x" * 180}
+        outbox.add(self.connection, "bench", payload)
+        [(seq,)] = self.connection.execute(f"SELECT seq FROM {SCHEMA}.requests".encode()).fetchall()
+        self.connection.execute(CLONE.encode(), [rows - 1, seq])
+        self.connection.execute(f"VACUUM ANALYZE {SCHEMA}.requests".encode())
+
+    @contextmanager
+    def relay(self) -> Iterator[Relay]:
+        """One."""
+        route = Route(self.topic, {"bootstrap.servers": self.stack.kafka})
+        with Relay(self.stack.database, {"default": route}, schema=SCHEMA) as relay:
+            yield relay
+
+
+def until(relay: Relay, sent: int) -> float:
+    """When so many rows were marked as sent."""
+    while relay.states()[0].done < sent:
+        time.sleep(0.005)
+    return time.monotonic()
+
+
+def by_relay(place: Place, rows: int) -> float:
+    """Rows a second."""
+    began = time.monotonic()
+    with place.relay() as relay:
+        return rows / (until(relay, rows) - began)
+
+
+def by_loop(place: Place, rows: int, batch: int = 1_000) -> float:
+    """Rows a second; with `batch` 1 the plain form."""
+    producer = Producer({"bootstrap.servers": place.stack.kafka, "linger.ms": 5, "acks": "all",
+                         "enable.idempotence": True})  # fmt: skip
+    began = time.monotonic()
+    with psycopg.connect(place.stack.database, autocommit=True) as connection:
+        for _ in range(rows):
+            with connection.transaction():
+                claimed = connection.execute(CLAIM.encode(), [batch]).fetchall()
+                for _, id_, kind, key, payload, headers in claimed:
+                    plain = [(name, b64decode(value)) for name, value in headers]
+                    producer.produce(
+                        place.topic, key=key, value=payload,
+                        headers=[("ce_id", id_.encode()), ("ce_type", kind.encode()), *plain],
+                    )  # fmt: skip
+                producer.flush(30)
+                connection.execute(MARK.encode(), [[row[0] for row in claimed]])
+            if not claimed:
+                break
+    return rows / (time.monotonic() - began)
+
+
+def rates(place: Place, rounds: int, rows: int, plain_rows: int) -> None:
+    """All sides, in turns."""
+    sides: dict[str, tuple[int, Callable[[int], float]]] = {
+        "relay": (rows, lambda n: by_relay(place, n)),
+        "bare loop": (rows, lambda n: by_loop(place, n)),
+        "plain form": (plain_rows, lambda n: by_loop(place, n, 1)),
+    }
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name in sorted(sides, reverse=number % 2 == 1):
+            n, side = sides[name]
+            place.fill(n)
+            found[name].append(side(n))
+            say(f"{name}: {found[name][-1]:,.0f} rows/s")
+    ours = found["relay"]
+    lines = []
+    for name, each in found.items():
+        ratios = sorted(a / b for a, b in zip(ours, each, strict=True))
+        median = statistics.median(each)
+        lines.append((name, f"{median:,.0f}", f"{statistics.median(ratios):.2f}",
+                      f"{ratios[0]:.2f} to {ratios[-1]:.2f}"))  # fmt: skip
+    print_table("outbox", ("side", "rows/s", "relay as a multiple", "lowest and highest"), lines)
+
+
+def backlog(place: Place, rows: int) -> None:
+    """The first and last rows of a backlog, and a table through which as many have gone."""
+    lines = []
+
+    def timed(name: str, total: int) -> None:
+        began = time.monotonic()
+        with place.relay() as relay:
+            first = until(relay, FIRST)
+            last = until(relay, max(FIRST, total - FIRST))
+            end = until(relay, total)
+        lines.append((name, f"{FIRST / (first - began):,.0f}",
+                      f"{FIRST / (end - last):,.0f}" if total > FIRST else ""))  # fmt: skip
+        say(f"{name}: done after {end - began:.0f} s")
+
+    place.fill(FIRST)
+    timed("fresh table", FIRST)
+    place.fill(rows)
+    timed(f"{rows:,} rows waiting", rows)
+    place.connection.execute(f"DELETE FROM {SCHEMA}.requests WHERE state = 'sent'".encode())
+    outbox.add(place.connection, "bench", {"text": "x" * 180})
+    [(seq,)] = place.connection.execute(
+        f"SELECT seq FROM {SCHEMA}.requests WHERE state = 'unsent'".encode()
+    ).fetchall()
+    place.connection.execute(CLONE.encode(), [FIRST - 1, seq])
+    timed(f"after {rows:,} rows sent and deleted, not vacuumed by hand", FIRST)
+    print_table("backlog", ("table", f"first {FIRST:,}, rows/s", f"last {FIRST:,}, rows/s"), lines)
+
+
+def latency(place: Place, number: int) -> None:
+    """From commit until a consumer has it, idle."""
+    place.fill(1)
+    seen: dict[str, float] = {}
+    stop = threading.Event()
+    consumer = Consumer({"bootstrap.servers": place.stack.kafka, "group.id": place.topic,
+                         "auto.offset.reset": "latest", "fetch.wait.max.ms": 1})  # fmt: skip
+    consumer.subscribe([place.topic])
+
+    def read() -> None:
+        while not stop.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                value = dict(message.headers() or [])["ce_id"]
+                seen[value.decode() if isinstance(value, bytes) else ""] = time.monotonic()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    times: list[float] = []
+    with place.relay():
+        for _ in range(number + 20):
+            at = time.monotonic()
+            id_ = outbox.add(place.connection, "bench", {})
+            while id_ not in seen and time.monotonic() - at < 10:
+                time.sleep(0.0005)
+            times.append((seen.get(id_, float("inf")) - at) * 1000)
+    stop.set()
+    thread.join()
+    consumer.close()
+    points = statistics.quantiles(times[20:], n=100)
+    say(f"latency, idle: p50 {points[49]:.1f} ms, p99 {points[98]:.1f} ms")
+
+
+def main() -> None:
+    """The benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a short run")
+    parser.add_argument("--case", choices=["rates", "latency", "backlog"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--backlog", type=int, default=1_000_000)
+    given = parser.parse_args()
+    cases: dict[str, Callable[[Place], None]] = {
+        "rates": lambda place: rates(place, given.rounds, *given.rows),
+        "latency": lambda place: latency(place, given.waits),
+        "backlog": lambda place: backlog(place, given.backlog),
+    }
+    given.rows, given.waits = (100_000, 2_000), 500
+    if given.quick:
+        given.rows, given.waits = (20_000, 200), 50
+        given.rounds, given.backlog = min(given.rounds, 2), min(given.backlog, 100_000)
+    with services() as stack:
+        place = Place(stack)
+        for name, case in cases.items():
+            if given.case in (None, name):
+                case(place)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import coverage
@@ -41,6 +41,22 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     measuring = coverage.Coverage.current()
     if measuring is not None and hasattr(session.config, "workerinput"):
         measuring.stop()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Measures nothing meanwhile: importing all tests takes nearly twice the time else.
+
+    Branches are in functions, which nobody calls yet.
+    """
+    measuring = coverage.Coverage.current()
+    if measuring is not None:
+        measuring.stop()
+    try:
+        return (yield)
+    finally:
+        if measuring is not None:
+            measuring.start()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

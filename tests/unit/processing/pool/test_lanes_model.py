@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -13,6 +14,9 @@ from processing.ipc.frames import Suspect
 from processing.pool.chunk import Chunk
 from processing.pool.lanes import Lanes
 from tests.support.lanes import known_costs, record
+
+# Many steps of pure code, three times slower where its branches are measured.
+pytestmark = pytest.mark.no_cover
 
 SUSPICION = Suspect(None, ((4711, "then"),), ("token",), 1)
 

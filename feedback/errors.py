@@ -28,7 +28,7 @@ The packages above this one add their own branches under OncepoolError.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from feedback.status.status import Status
@@ -39,6 +39,20 @@ CLOSED: Final = "this client is closed: make a new one"
 
 class OncepoolError(Exception):
     """The root: catch this to catch whatever Oncepool raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Arguments of __init__ are not those of Exception: pickle would make it of the wrong ones,
+        # and who waits for a pool of processes would hear that the pool is broken.
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(
+    kind: type[OncepoolError], args: tuple[Any, ...], state: Mapping[str, Any]
+) -> OncepoolError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigurationError(OncepoolError):

@@ -197,7 +197,8 @@ def report(
     elif len(rows) > SHOWN:
         typer.echo(f"{doing}: {len(rows)}")
     elif rows:
-        columns = [name for name in rows[0] if name not in ("attempt", "at", "due_at")]
+        shown = [name for name in rows[0] if name not in ("attempt", "at", "due_at")]
+        columns = [name for name in shown if any(row[name] is not None for row in rows)]
         print_table(columns, ([row[name] for name in columns] for row in rows))
     complain([f"{one.id}: {one.reason}" for one in told])
     if late:

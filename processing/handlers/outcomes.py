@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,11 @@ class Retry(Exception):
         self.at = at
         self.reason = reason
         self.counts = counts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A handler may have it raised by a pool of processes of its own.
+        made = partial(type(self), self.after, at=self.at, reason=self.reason, counts=self.counts)
+        return made, (), self.__dict__
 
     def due(self, now: datetime) -> datetime | None:
         """When it may run again, or None where the retry policy decides."""

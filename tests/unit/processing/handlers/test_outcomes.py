@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -100,6 +101,21 @@ def test_retry_says_when() -> None:
     ):
         with pytest.raises(ValueError, match="Retry"):
             Retry(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Reject("no_funds", "12 short"),
+        Retry(),
+        Retry(after=5, reason="busy", counts=False),
+        Retry(at=NOW, reason="busy"),
+    ],
+)
+def test_what_a_handlers_own_processes_raise_comes_out_as_it_was(error: Reject | Retry) -> None:
+    again = pickle.loads(pickle.dumps(error))
+
+    assert (type(again), again.args, vars(again)) == (type(error), error.args, vars(error))
 
 
 def test_outcomes_compare() -> None:

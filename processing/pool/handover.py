@@ -69,6 +69,14 @@ class Handover:
         self._pool.submit(self._kept, size_of(self._kept))
         self._kept.clear()
 
+    def take_departed(self) -> tuple[list[Record], list[Record]]:
+        """As `Departures.take`: what is kept of partitions that are let go is given up, too."""
+        departures = self._pool.departures
+        if self._kept and departures.places:
+            departures.given_up += filter(departures.goes, self._kept)
+            self._kept = [record for record in self._kept if not departures.goes(record)]
+        return departures.take()
+
     def refuse_unstarted(self, code: str) -> None:
         """What no worker has is answered `failed/<code>`, or parked where that can be."""
         unstarted = self._pool.take_unstarted() if self._pool.in_hand else []

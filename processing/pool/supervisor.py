@@ -169,7 +169,7 @@ class Supervisor:
 
     def take_departed(self) -> tuple[list[Record], list[Record]]:
         """What is done or answered for, and what was given up, since it was asked last."""
-        return self._pool.departures.take()
+        return self._handover.take_departed()
 
     def let_go(self, places: Mapping[tuple[str, int], int]) -> None:
         """As `Pool.let_go`; none: no more."""

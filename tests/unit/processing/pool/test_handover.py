@@ -15,6 +15,26 @@ from processing.settings import PoolSettings
 from tests.support.lanes import record
 
 
+def test_what_is_kept_for_the_database_is_given_up_with_its_partition() -> None:
+    """Its next owner reads it: it must not become a dead letter here besides."""
+    pool = Pool(PoolSettings(workers=1, instance="i"))
+    log = get_logger("test")
+    with selectors.DefaultSelector() as selector:
+        link = MaintenanceLink({}, selector, log)
+        link.decoded = ["topic"]
+        handover = Handover(pool, link, log)
+        pool.submit([record(n) for n in range(4)])
+        pool.database(up=False)
+        handover.refuse_unstarted(DATABASE_UNAVAILABLE)
+        assert handover.take_departed() == ([], [])
+        pool.let_go({("other", 0): 0})
+        assert handover.take_departed() == ([], [])
+        pool.let_go({("topic", 0): 1})
+        assert [r[2] for r in handover.take_departed()[1]] == [1, 2, 3]
+        assert [r[2] for r in handover.records] == [0]
+        assert handover.take_departed() == ([], [])
+
+
 def test_what_only_user_code_can_read_runs_in_order_once_the_database_is_back() -> None:
     pool = Pool(PoolSettings(workers=1, instance="i"))
     log = get_logger("test")

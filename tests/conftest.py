@@ -46,6 +46,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         run.end()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stacks that are started and ended take long, so they come first: else all wait for them."""
+    items.sort(key=lambda item: Path(__file__).parent / "contract/stack" not in item.path.parents)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetches what a first run has to fetch here, where no test's time-out runs.
 

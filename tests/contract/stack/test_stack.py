@@ -312,10 +312,27 @@ def _is_keeper(process: psutil.Process, data: Path) -> bool:
         return False
 
 
-def test_the_commands(data: Path) -> None:
+def test_the_commands(data: Path, tmp_path: Path) -> None:
+    """And `eval "$(oncepool stack up)"`, after which whatever comes in the same shell."""
+    shell = dict(os.environ)
+
     def oncepool(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "consumer", "stack", *arguments, "--data", str(data)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=120, env=shell
+        )
+
+    def evaluate() -> list[str]:
+        done = oncepool("up")
+        assert done.returncode == 0, done.stderr
+        for line in done.stdout.splitlines():
+            name, _, value = line.removeprefix("export ").partition("=")
+            shell[name] = shlex.split(value)[0]
+        return done.stdout.splitlines()
+
+    def states() -> set[str]:
+        services = json.loads(oncepool("status", "--json").stdout)["services"]
+        return {service["state"] for service in services}
 
     failed = oncepool("up", "--broker-property", "log.retention.ms=soon")
     assert failed.returncode == 1
@@ -336,51 +353,27 @@ def test_the_commands(data: Path) -> None:
     assert shown["running"] is True
     assert shown["kafka"] == addresses["kafka"]
     assert {s["state"] for s in shown["services"]} == {"running"}
-    lines = oncepool("up").stdout.splitlines()
-    assert f"export ONCEPOOL_REDIS_URL={addresses['redis']}" in lines
+    assert f"export ONCEPOOL_REDIS_URL={addresses['redis']}" in evaluate()
     assert "postgres   running" in oncepool("status").stdout
 
-    assert oncepool("down", "--delete", "--json").stdout == '{"ended": true}\n'
-    assert not data.exists()
-    assert processes.processes_in(data) == []
-    assert json.loads(oncepool("status", "--json").stdout)["running"] is False
-    assert oncepool("down").returncode == 0
-
-    assert "NAME=VALUE" in oncepool("up", "--broker-property", "x").stderr
-
-
-def test_what_it_exported_stands_in_the_way_of_no_later_command(data: Path, tmp_path: Path) -> None:
-    """`eval "$(oncepool stack up)"`, and then in the same shell whatever comes."""
-    shell = dict(os.environ)
-
-    def oncepool(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "consumer", "stack", *arguments, "--data", str(data)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=120, env=shell
-        )
-        assert done.returncode == 0, done.stderr
-        return done
-
-    def evaluate() -> None:
-        for line in oncepool("up").stdout.splitlines():
-            name, _, value = line.removeprefix("export ").partition("=")
-            shell[name] = shlex.split(value)[0]
-
-    def states() -> set[str]:
-        services = json.loads(oncepool("status", "--json").stdout)["services"]
-        return {service["state"] for service in services}
-
-    evaluate()
+    # From here on with what it exported, which stands in the way of no later command.
     evaluate()  # it is up already
     assert states() == {"running"}
-    oncepool("down")
+    assert oncepool("down", "--json").stdout == '{"ended": true}\n'
     assert json.loads(oncepool("status", "--json").stdout)["running"] is False
-    oncepool("down", "--delete")
+    assert oncepool("down", "--delete").returncode == 0
+    assert not data.exists()
+    assert processes.processes_in(data) == []
     assert given(tmp_path / "another", shell) == {}
     evaluate()  # with other ports and another password
     assert states() == {"running"}
     assert set(given(tmp_path / "another", shell)) == set(VARIABLES)
-    oncepool("down", "--delete")
+    assert oncepool("down", "--delete", "--json").stdout == '{"ended": true}\n'
+    assert not data.exists()
+    assert processes.processes_in(data) == []
+    assert oncepool("down").returncode == 0
+
+    assert "NAME=VALUE" in oncepool("up", "--broker-property", "x").stderr
 
 
 def test_three_brokers_serve_without_one_of_them(data: Path) -> None:

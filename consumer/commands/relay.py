@@ -14,7 +14,8 @@ app = typer.Typer()
 
 SETTINGS = (
     *("outbox_database_url", "outbox_schema", "outbox_routes", "outbox_resend_after"),
-    *("outbox_resend_after_by_type", "outbox_max_sends", "outbox_inbox", *KAFKA, *REDIS),
+    *("outbox_resend_after_by_type", "outbox_max_sends", "outbox_inbox", *KAFKA),
+    *("kafka_results_topic", *REDIS),
     *("health_host", "health_port", "log_format", "log_level"),
 )
 

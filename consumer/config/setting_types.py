@@ -106,6 +106,8 @@ class OutboxRoute(BaseModel):
     """Of the statuses of its consumers; without it redis_url."""
     redis_prefix: str = ""
     """Without it redis_prefix."""
+    results_topic: Topic = ""
+    """Of its result records, on its brokers; without it kafka_results_topic."""
     properties: Properties = {}
     """Beside kafka_properties, which they overrule."""
 

@@ -132,8 +132,8 @@ class Settings(BaseSettings):
     """Names that requests may give as their sender, beside default, comma separated."""
     outbox_routes: Routes = Field(default_factory=dict)
     """Where the relay sends the requests of a sender: tables outbox.routes.NAME with topic,
-    bootstrap_servers, properties, redis_url and redis_prefix, or a JSON object of such; what one
-    lacks is as for clients."""
+    bootstrap_servers, properties, redis_url, redis_prefix and results_topic, or a JSON object of
+    such; what one lacks is as for clients."""
     outbox_resend_after: Seconds = Field(60.0)
     """Seconds without news of a request after which it is sent again; each time they double."""
     outbox_resend_after_by_type: SecondsByType = Field(default_factory=dict)

@@ -48,7 +48,7 @@ def _other(state: LoopState) -> HealthCheck:
     """Without statuses rows are sent all the same."""
     if state.sends:
         return _service(f"{state.name}: brokers", state.other, counts=True)
-    return _service(f"{state.name}: redis", state.other, counts=False)
+    return _service(f"{state.name}: read", state.other, counts=False)
 
 
 def _service(name: str, away: str | None, *, counts: bool) -> HealthCheck:

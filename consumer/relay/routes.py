@@ -39,4 +39,5 @@ def _route(settings: Settings, own: OutboxRoute) -> Route:
         properties,
         own.redis_url or settings.redis_url or None,
         own.redis_prefix or settings.redis_prefix,
+        own.results_topic or settings.kafka_results_topic or None,
     )

@@ -12,6 +12,8 @@ from feedback.outbox.relay.answers import AnswerPolicy, Ended
 from feedback.outbox.relay.database import Bounds
 from feedback.outbox.relay.kafka import TopicSender
 from feedback.outbox.relay.loop import AnswerLoop, LoopState, OutboxLoop, SenderLoop
+from feedback.outbox.relay.record_loop import RecordLoop
+from feedback.outbox.relay.records import RecordSource
 from feedback.outbox.relay.settling import Settling
 from feedback.outbox.relay.turns import SEND_TIMEOUT
 from feedback.status.opening import open_store
@@ -32,6 +34,8 @@ class Route(NamedTuple):
     redis: str | StatusStore | None = None
     """Where their statuses are; None: what becomes of them is not followed."""
     redis_prefix: str = "oncepool"
+    results_topic: str | None = None
+    """Where their result records are, on the same brokers."""
 
 
 class Relay:
@@ -68,10 +72,15 @@ class Relay:
             self._loops.append(
                 SenderLoop(database_url, name, sender, topic, bounds=bounds, policy=policy)
             )
-            if route.redis is not None:
-                store = _store(route.redis, route.redis_prefix)
+            store = _store(route.redis, route.redis_prefix)
+            if store is not None:
                 settling = Settling(name, sender, store, policy, inbox=inbox, settled=settled)
                 self._loops.append(AnswerLoop(database_url, sender, store, settling))
+            if route.results_topic:
+                group = f"{name}-relay-{sender}"
+                source = RecordSource(route.results_topic, group, route.kafka)
+                own = Settling(name, sender, store, policy, inbox=inbox, settled=settled)
+                self._loops.append(RecordLoop(database_url, sender, source, own))
 
     def start(self) -> Self:
         """Begins. Nothing has to be reachable yet."""
@@ -98,7 +107,9 @@ class Relay:
         self.close()
 
 
-def _store(redis: str | StatusStore, prefix: str) -> StatusStore:
+def _store(redis: str | StatusStore | None, prefix: str) -> StatusStore | None:
+    if redis is None:
+        return None
     if not isinstance(redis, str):
         return redis
     try:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from feedback.client.results import Result
+from feedback.errors import StoreUnavailable
 from feedback.outbox.names import in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy, Ended, Findings, SentRow, judge
+from feedback.outbox.relay.records import as_status
 from feedback.postgres import Connection
+from feedback.status.status import Status
 from feedback.status.store import StatusStore
 
 log = logging.getLogger("oncepool.relay")
@@ -26,6 +30,11 @@ WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq)
     coalesce(%(at)s::timestamptz, now() - make_interval(secs => %(young)s), '-infinity'), %(seq)s)
 ORDER BY sent_at, seq LIMIT %(page)s
 """
+_BY_ID: Final = """
+SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, false, false
+FROM :schema.requests WHERE sender = %s AND id = ANY(%s) AND state <> 'undeliverable'
+"""
+_WAIT: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _SAID: Final = """
 SELECT * FROM json_to_recordset(%(said)s::json) AS said
     (n bigint, state text, code text, result jsonb, error text)
@@ -73,7 +82,7 @@ class Settling:
         self,
         schema: str,
         sender: str,
-        store: StatusStore,
+        store: StatusStore | None,
         policy: AnswerPolicy,
         *,
         inbox: bool,
@@ -89,7 +98,7 @@ class Settling:
         self._channel = settled_channel(schema)
         self._texts = {
             text: in_schema(text, schema).encode()
-            for text in (_PAGE, _ENDED, _LATER, _AGAIN, _UNANSWERED)
+            for text in (_PAGE, _BY_ID, _ENDED, _LATER, _AGAIN, _UNANSWERED)
         }
         self._place: tuple[datetime, int] | None = None
         """The last row of the pass so far."""
@@ -110,23 +119,55 @@ class Settling:
             [(mine,)] = connection.execute(_LOCK, [self._lock]).fetchall()
             rows, last = self._rows(connection, young) if mine else ([], None)
             self._place = last
-            if not rows:
+            if not rows or self._store is None:
                 return False
             statuses = self._store.read([row.id for row in rows])
             found = judge(rows, statuses, self._policy, datetime.now(UTC))
             gone = self._write(connection, found)
-        self.ended += len(gone)
-        if self._settled is not None:
-            for ended in found.ended:
-                if ended.seq in gone:
-                    self._tell(self._settled, ended)
+        self._tell(found, gone)
         return last is not None
 
-    def _tell(self, settled: Callable[[Ended], object], ended: Ended) -> None:
-        try:
-            settled(ended)
-        except Exception:
-            log.exception("request %s has ended, and the callback failed", ended.id)
+    def records(self, connection: Connection, results: Sequence[Result]) -> list[str]:
+        """Takes what result records say, where no status says more.
+
+        Returns the ids of rows that are not marked as sent yet: look at those again.
+        Raises psycopg.Error.
+        """
+        by_id = {result.id: result for result in results}
+        with connection.transaction():
+            connection.execute(_WAIT, [self._lock])
+            found = connection.execute(self._texts[_BY_ID], [self._sender, list(by_id)])
+            rows = [SentRow._make(row) for row in found]
+            sent = [row for row in rows if row.state != "unsent"]
+            statuses = [
+                standing or as_status(by_id[row.id])
+                for row, standing in zip(sent, self._standing(sent), strict=True)
+            ]
+            findings = judge(sent, statuses, self._policy, datetime.now(UTC))
+            gone = self._write(connection, findings)
+        self._tell(findings, gone)
+        return [row.id for row in rows if row.state == "unsent"]
+
+    def _standing(self, rows: Sequence[SentRow]) -> Sequence[Status | None]:
+        """Statuses, which unlike records name their payload, as far as they can be read."""
+        if self._store is not None and rows:
+            try:
+                return self._store.read([row.id for row in rows])
+            except StoreUnavailable:
+                pass
+        return [None] * len(rows)
+
+    def _tell(self, found: Findings, gone: set[int]) -> None:
+        self.ended += len(gone)
+        if self._settled is None:
+            return
+        for ended in found.ended:
+            if ended.seq not in gone:
+                continue
+            try:
+                self._settled(ended)
+            except Exception:
+                log.exception("request %s has ended, and the callback failed", ended.id)
 
     def _rows(
         self, connection: Connection, young: float | None

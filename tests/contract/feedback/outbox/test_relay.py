@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -161,6 +163,41 @@ def test_an_outbox_that_is_away_is_named_and_found_again(
     eventually(lambda: states(outbox_) == {"sent"}, 60)
     assert ids(stack, name) == ["twice", "twice", "once", "later"]
     assert made.states()[0].database is None
+
+
+def test_result_records_end_what_no_status_tells_of(
+    stack: Stack, outbox_: Outbox, topic: Callable[..., str], opened: ExitStack
+) -> None:
+    name, results = topic(), topic(partitions=2)
+    route = Route(name, {"bootstrap.servers": stack.kafka}, results_topic=results)
+    producer = Producer({"bootstrap.servers": stack.kafka})
+
+    def tell(id_: str, **changes: Any) -> None:
+        record = {
+            "id": id_, "type": "t", "state": "done", "code": "ok", "result": {"n": 1},
+            "at": "2030-01-01T00:00:00Z", **changes,
+        }  # fmt: skip
+        producer.produce(results, orjson.dumps(record), key=id_)
+
+    tell("early")  # before its row is there to be marked
+    tell("another's")
+    tell("refused", state="failed", code="shutdown")
+    producer.produce(results, b"nonsense")
+    producer.flush(30)
+    add(outbox_, *({"request_id": id_} for id_ in ("early", "late", "refused", "open")))
+    opened.enter_context(Relay(outbox_.url, {"default": route}, schema=outbox_.schema))
+    eventually(lambda: len(ids(stack, name)) == 4, 60)
+    tell("late", state="rejected", code="no_funds")
+    tell("refused", state="failed", code="handler_error", at="2030-01-01T00:00:01Z")
+    producer.flush(30)
+    ended = "SELECT id, state, code, result FROM :schema.finished ORDER BY id"
+    eventually(lambda: len(outbox_.rows(ended)) == 3, 60)
+    assert [(row["id"], row["state"], row["code"]) for row in outbox_.rows(ended)] == [
+        ("early", "done", "ok"),
+        ("late", "rejected", "no_funds"),
+        ("refused", "failed", "handler_error"),
+    ]
+    assert [row["id"] for row in outbox_.rows()] == ["open"]
 
 
 def test_a_relay_without_a_route_is_refused(outbox_: Outbox) -> None:

@@ -31,6 +31,7 @@ def test_what_a_route_leaves_out_is_as_for_clients() -> None:
                 "bootstrap_servers": "f:9092",
                 "redis_url": "redis://f/0",
                 "redis_prefix": "far",
+                "results_topic": "ends",
             },
         },
         redis_url="redis://r/0",
@@ -39,7 +40,9 @@ def test_what_a_route_leaves_out_is_as_for_clients() -> None:
     assert found == {
         "default": Route("orders", plain, "redis://r/0"),
         "bills": Route("bills", plain | {"linger.ms": 9}, "redis://r/0"),
-        "far": Route("orders", plain | {"bootstrap.servers": "f:9092"}, "redis://f/0", "far"),
+        "far": Route(
+            "orders", plain | {"bootstrap.servers": "f:9092"}, "redis://f/0", "far", "ends"
+        ),
     }
     assert routes(outbox_routes={"a": {"topic": "t", "bootstrap_servers": "f:1"}}).keys() == {"a"}
     assert routes(**BROKERS, kafka_topic="x", outbox_routes={"default": {"topic": "t"}}) == {
@@ -75,7 +78,7 @@ def test_a_relay_is_ready_while_its_services_answer_and_lives_while_it_turns() -
     answers = LoopState("default answers", 100.0, None, "no Redis", 0, sends=False)
     health = RelayHealth(lambda: [state, answers], lambda: now)
     assert health.ready().ok
-    assert "[!] default answers: redis: no Redis" in health.ready().as_text()
+    assert "[!] default answers: read: no Redis" in health.ready().as_text()
     health.stopping = True
     assert (health.live().ok, health.ready().ok) == (True, False)
     now += STALE_AFTER

@@ -1,0 +1,102 @@
+"""Result records, as the relay reads them: in batches, committed once their rows are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Message
+
+from feedback.client.kafka_log import OutageLog
+from feedback.client.results import Result
+from feedback.errors import StoreUnavailable
+from feedback.status.status import Status
+
+AT_ONCE: Final = 500
+PATIENCE: Final = 30.0
+"""Seconds for which a record is kept whose row is not marked as sent yet."""
+_NOT_OURS: Final = frozenset({"group.id", "client.id", "group.protocol", "transactional.id"})
+
+
+class RecordSource:
+    """One results topic, in a group that all relays of a sender share."""
+
+    def __init__(self, topic: str, group: str, kafka: Mapping[str, Any]) -> None:
+        self._topic = topic
+        self._properties = {
+            **{name: value for name, value in kafka.items() if name not in _NOT_OURS},
+            "client.id": "oncepool-relay",
+            "group.id": group,
+            "enable.auto.commit": False,
+            # Answers to what was sent before the group began are among them.
+            "auto.offset.reset": "earliest",
+        }
+        self._consumer: Any = None
+
+    def poll(self, timeout: float) -> list[Result]:
+        """What has come, within so many seconds. Raises StoreUnavailable."""
+        try:
+            if self._consumer is None:
+                self._consumer = Consumer(self._properties, logger=OutageLog())
+                self._consumer.subscribe([self._topic])
+            return _results(self._consumer.consume(AT_ONCE, timeout))
+        except KafkaException as error:
+            raise StoreUnavailable(f"results can't be read: {error.args[0].str()}") from error
+
+    def commit(self) -> None:
+        """All that was polled is done."""
+        try:
+            self._consumer.commit(asynchronous=True)
+        except KafkaException:
+            return  # nothing to commit, or not now: records that come again find nothing to do
+
+    def close(self) -> None:
+        """Leaves the group."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+class KeptRecords:
+    """Records by id, until their rows have ended or are known to be no rows. Pure."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[float, Result]] = {}
+
+    def add(self, results: Sequence[Result], now: float) -> None:
+        """They have come; the later one of an id counts."""
+        for result in results:
+            _, before = self._kept.get(result.id, (now, result))
+            if result.at >= before.at:
+                self._kept[result.id] = now + PATIENCE, result
+
+    def look(self, now: float) -> list[Result]:
+        """What to look at; without what nobody has waited for."""
+        self._kept = {id_: kept for id_, kept in self._kept.items() if kept[0] > now}
+        return [result for _, result in self._kept.values()]
+
+    def keep(self, ids: Sequence[str]) -> None:
+        """Of the others nothing more is to be expected."""
+        self._kept = {id_: self._kept[id_] for id_ in ids if id_ in self._kept}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def as_status(result: Result) -> Status:
+    """What a status would say. It names no payload."""
+    return Status(
+        result.id, result.type, result.state, result.code, 0, 0, result.at, None, result.result
+    )
+
+
+def _results(messages: Sequence[Message]) -> list[Result]:
+    found = []
+    for message in messages:
+        if message.error() is not None:
+            raise KafkaException(message.error())
+        try:
+            found.append(Result.decode(message.value()))
+        except ValueError:
+            continue  # another's
+    return found

@@ -39,6 +39,7 @@ BATCH = 500
 LONGEST = 0.05
 """Seconds that a batch is gathered at most, as the afternoon's consumer waits."""
 _tallies: list[Tally] = []
+_pools: list[MultiprocessingPool] = []
 Chain = Callable[[ProcessingStrategy[Any]], ProcessingStrategy[KafkaPayload]]
 """The steps before a last one."""
 
@@ -56,11 +57,16 @@ class Steps(ProcessingStrategyFactory[KafkaPayload]):
     ) -> ProcessingStrategy[KafkaPayload]:
         return self._chain(CommitOffsets(commit))
 
+    def shutdown(self) -> None:
+        for pool in _pools:
+            pool.close()
+
 
 def chain_of(handler: str, way: str, processes: int) -> Chain:
     """What is done with a message, or with a batch of them."""
     if way == "pool":
         pool = MultiprocessingPool(processes, count_here)
+        _pools.append(pool)
         return lambda last: RunTaskWithMultiprocessing(
             counted, last, max_batch_size=BATCH, max_batch_time=LONGEST, pool=pool,
             prefetch_batches=True,

@@ -199,8 +199,9 @@ class StatusWrite(NamedTuple):
         result: bytes | None,
         ttl: int,
         reply_to: str | None,
+        final: bool,
     ) -> StatusWrite:
-        """Of a request that is done at its first run, as a row says; `at` in microseconds.
+        """Of a request that is done at its first run; `at` in microseconds, `final` as in `of`.
 
         Nearly all are such ones, and what `StatusFields` encodes of them differs in five places.
         """
@@ -214,7 +215,7 @@ class StatusWrite(NamedTuple):
             b"" if fingerprint is None else b',"fingerprint":"%b"' % hexlify(fingerprint),
             b"" if result is None else b',"result":%b' % result,
         )
-        return cls(id, value, ttl, reply_to=reply_to, final=True)
+        return cls(id, value, ttl, reply_to=reply_to, final=final)
 
 
 def hint_messages(writes: Sequence[StatusWrite]) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import end_of_suspect
 from processing.worker.dedup import not_again
 from processing.worker.effect_transaction import EffectTransaction
+from processing.worker.plain import is_plain, plain_statuses
 from processing.worker.records import ROWS_OF_PURE, final_of, row_of, status_of
 from processing.worker.retry_decision import conclude
 from processing.worker.task import Task
@@ -73,20 +74,28 @@ class EffectNone:
         chunk.give_back(recalled)
 
     def _tell(self, ran: Sequence[Task], chunk: ChunkRun) -> None:
-        now = datetime.now(UTC)
+        plain: list[Task] = []
+        others: list[Task] = []
         for task in ran:
+            (plain if is_plain(task) else others).append(task)
+        now = datetime.now(UTC)
+        for task in others:
             conclude(task, now, random.random)
-        kept = [t for t in ran if t.stored or final_of(t).state in ROWS_OF_PURE]
+        kept = [t for t in others if t.stored or final_of(t).state in ROWS_OF_PURE]
         chunk.decided.update(t.index for t in kept)
-        gone = [t for t in ran if t.index not in chunk.decided]
+        gone = [t for t in others if t.index not in chunk.decided]
         # No row says which run it is: the store takes the one after the standing status's.
         self._publish(
             [
-                status_of(t, row_of(t, now), now, bump=final_of(t).state is State.FAILED)
-                for t in gone
-                if _is_told(t)
+                *plain_statuses([t for t in plain if _is_told(t)], rows=False),
+                *(
+                    status_of(t, row_of(t, now), now, bump=final_of(t).state is State.FAILED)
+                    for t in gone
+                    if _is_told(t)
+                ),
             ]
         )
+        chunk.settle_done(plain)
         chunk.settle(gone)
 
 

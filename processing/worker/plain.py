@@ -17,7 +17,7 @@ from processing.worker.task import Task
 
 
 def is_plain(task: Task) -> bool:
-    """Whether its row says no more than that it is done. Only of requests that ran."""
+    """Whether there is no more to say than that it is done. Only of requests that ran."""
     return (
         task.outcome is DONE
         and task.stored is None
@@ -26,7 +26,7 @@ def is_plain(task: Task) -> bool:
         and not task.lost
         and not task.deaths
         and task.envelope.options.reference is None
-        and task.effect == "transaction"
+        and task.effect != "external"
     )
 
 
@@ -36,9 +36,9 @@ def plain_rows(tasks: Sequence[Task]) -> list[bytes]:
     return [_row(task, now) for task in sorted(tasks, key=_id_of)]
 
 
-def plain_statuses(tasks: Sequence[Task]) -> list[StatusWrite]:
-    """Their statuses, in their order."""
-    return [_status(task) for task in tasks]
+def plain_statuses(tasks: Sequence[Task], *, rows: bool = True) -> list[StatusWrite]:
+    """Their statuses, in their order; `rows`: they have rows, which say it for good."""
+    return [_status(task, final=rows) for task in tasks]
 
 
 def _row(task: Task, now: float) -> bytes:
@@ -50,11 +50,11 @@ def _row(task: Task, now: float) -> bytes:
     )  # fmt: skip
 
 
-def _status(task: Task) -> StatusWrite:
+def _status(task: Task, *, final: bool) -> StatusWrite:
     e = task.envelope
     return StatusWrite.of_done(
         e.id, e.type, at=_ended_at(task), fingerprint=task.told_fingerprint, result=task.result,
-        ttl=task.status_ttl, reply_to=e.reply_to,
+        ttl=task.status_ttl, reply_to=e.reply_to, final=final,
     )  # fmt: skip
 
 

@@ -60,6 +60,8 @@ class Bench:
         """Of all connections of its executors."""
         self.statuses: list[dict[str, Any]] = []
         self.bumped: list[bool] = []
+        self.ways: list[tuple[str, int, bool, str | None, bool]] = []
+        """How statuses are written: id, ttl, bump, reply_to, final."""
         self.offset = 0
         self.number = 0
         app.start_worker()
@@ -76,6 +78,7 @@ class Bench:
     def publish(self, writes: list[StatusWrite]) -> None:
         self.statuses += [orjson.loads(w.value) for w in writes]
         self.bumped += [w.bump for w in writes]
+        self.ways += [(w.id, w.ttl, w.bump, w.reply_to, w.final) for w in writes]
 
     def record(
         self, id: str | None, kind: str | None, payload: Any = None, key: bytes | None = None,

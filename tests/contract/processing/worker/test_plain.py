@@ -14,7 +14,7 @@ from feedback.contract.record import Record
 from feedback.journal.migrations import migrate
 from processing import App, Reject, Request
 from processing.ipc.frames import Report
-from processing.worker import transaction
+from processing.worker import effect_none, transaction
 from processing.worker.plain import is_plain
 from processing.worker.task import Task
 from tests.support.executor import Bench
@@ -24,8 +24,18 @@ RECENT = datetime(2025, 1, 1, tzinfo=UTC)
 """After the times that the messages give."""
 PLAIN = {
     "one", "two", 'thr"e\\é 😀', "own", "other", "reply", "early", "late", "header", "timeless",
-    "batch 0", "batch 1", "batch 2",
+    "batch 0", "batch 1", "batch 2", "pure", "pure, own",
 }  # fmt: skip
+
+
+def give_up(payload: Any) -> Any:
+    """Raises what the payload asks for."""
+    match payload:
+        case {"reject": code}:
+            raise Reject(code, "no")
+        case {"raise": text}:
+            raise ValueError(text)
+    return payload
 
 
 def make_app(schema: str) -> App:
@@ -34,13 +44,9 @@ def make_app(schema: str) -> App:
     @app.handler("pay")
     def pay(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> Any:
         tx.execute(f"INSERT INTO {schema}.effects VALUES (%s)", (request.id,))
-        match payload:
-            case {"reject": code}:
-                raise Reject(code, "no")
-            case {"raise": text}:
-                raise ValueError(text)
-            case {"then": kind}:
-                request.follow_up(kind, {}, request_id=f"after {request.id}")
+        give_up(payload)
+        if isinstance(payload, dict) and "then" in payload:
+            request.follow_up(payload["then"], {}, request_id=f"after {request.id}")
         return payload.get("return") if isinstance(payload, dict) else payload
 
     @app.handler("own", fingerprint=lambda payload: payload["of"], status_ttl=7)
@@ -57,7 +63,9 @@ def make_app(schema: str) -> App:
 
     @app.handler("pure", effect="none")
     def pure(payload: Any) -> Any:
-        return payload
+        return give_up(payload)
+
+    app.handler("pure own", effect="none", fingerprint=lambda _: "x", status_ttl=7)(other)
 
     return app
 
@@ -79,7 +87,10 @@ def records(bench: Bench) -> list[Record]:
         bench.record("no", "pay", {"reject": "no_funds"}),
         bench.record("failed", "pay", {"raise": "boom"}),
         bench.record("more", "pay", {"then": "ünï"}),
-        bench.record("pure", "pure", 5),
+        bench.record("pure", "pure", 5, ce_replyto="channel"),
+        bench.record("pure, own", "pure own", {"of": "this"}),
+        bench.record("pure, no", "pure", {"reject": "no_funds"}),
+        bench.record("pure, failed", "pure", {"raise": "boom"}),
         bench.record("unknown", "unheard", 5),
         *(bench.record(f"batch {n}", "batch", n) for n in range(3)),
     ]
@@ -94,9 +105,10 @@ def is_recent(value: object) -> bool:
 
 def run(
     database: OwnDatabase, schema: str, judge: Callable[[Task], bool], patch: pytest.MonkeyPatch
-) -> tuple[dict[str, Any], list[dict[str, Any]], Report]:
-    """What stands in the journal after a chunk, which statuses were told, what was reported."""
-    patch.setattr(transaction, "is_plain", judge)
+) -> tuple[dict[str, Any], list[tuple[Any, ...]], Report]:
+    """What stands in the journal after a chunk, what was told and how, what was reported."""
+    for module in (transaction, effect_none):
+        patch.setattr(module, "is_plain", judge)
     migrate(database.url, schema)
     bench = Bench(make_app(schema), database.url, schema, results=True)
     bench.query(f"CREATE TABLE {schema}.effects (id text)")
@@ -118,7 +130,7 @@ def run(
             row.update({name: "now" for name, value in row.items() if is_recent(value)})
     for row in found["results"]:
         del row["id"]  # the order among different requests
-    return found, bench.statuses, report
+    return found, list(zip(bench.statuses, bench.ways, strict=True)), report
 
 
 def test_its_rows_and_statuses_are_those_of_the_general_way(

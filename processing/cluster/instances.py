@@ -80,12 +80,25 @@ class Registration:
 
 
 def instances(client: redis.Redis, prefix: str) -> list[dict[str, Any]]:
-    """Every instance that is registered, by id. Raises redis.RedisError or OSError."""
+    """Every instance that is registered, by id. Raises redis.RedisError or OSError.
+
+    What stands in the place of a registration and is none is left out, as it would hide the others.
+    """
     known: Any = client.zrange(_index(prefix), 0, -1)
     if not known:
         return []
     values: Any = client.mget([_key(prefix, instance.decode()) for instance in sorted(known)])
-    return [orjson.loads(value) for value in values if value is not None]
+    found = (_facts(value) for value in values if value is not None)
+    return [facts for facts in found if facts is not None]
+
+
+def _facts(value: bytes) -> dict[str, Any] | None:
+    try:
+        facts = orjson.loads(value)
+        datetime.fromisoformat(facts["at"])
+        return facts if isinstance(facts["id"], str) else None
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _key(prefix: str, instance: str) -> str:

@@ -24,3 +24,15 @@ def test_an_instance_whose_clock_is_hours_ahead_removes_nobody(
         right.remove()
         wrong.remove()
         assert instances(client, prefix) == []
+
+
+def test_what_is_no_registration_hides_no_other(stack: Stack, prefix: str) -> None:
+    with connect(stack.redis) as client:
+        Registration(client, prefix, "here", ttl=60).renew({})
+        (here,) = instances(client, prefix)
+        odd = {"a": "{}", "b": "nope", "c": "[]", "d": '{"id": 3, "at": 4}', "e": b"\xff", "f": "1"}
+        for name, value in odd.items():
+            client.zadd(f"{prefix}:instances", {name: 1})
+            client.set(f"{prefix}:instance:{name}", value, ex=60)
+
+        assert instances(client, prefix) == [here]

@@ -105,12 +105,16 @@ class Demand:
         most = min(self._mark - waiting, self._most - len(self.hand))
         return self._want(most, limits, paused, None, now)
 
+    def may_hoard(self, now: float) -> bool:
+        """Whether it is time to look at what `hoards` says."""
+        return now >= self._judge_at and bool(self.hand)
+
     def hoards(self, running: int, now: float) -> int | None:
         """How many of each type may go on waiting here, where more wait than will go soon.
 
         None: all may. `running` of the rows in hand run.
         """
-        if now < self._judge_at or not self.hand:
+        if not self.may_hoard(now):
             return None
         keep = max(2 * self._went, self._least)
         self._judge_at, self._went = now + PATIENCE, 0

@@ -91,10 +91,9 @@ class Pool:
             records = [r for r in records if kind_of(r) not in elsewhere]
         self.lanes.submit(records)
 
-    @property
-    def may_exceed(self) -> bool:
+    def may_exceed(self, now: float) -> bool:
         """Whether there may be something for `take_excess`."""
-        return bool(self._elsewhere or self.caps.most or self.wants.hand)
+        return bool(self._elsewhere or self.caps.most) or self.wants.may_hoard(now)
 
     def take_excess(self, now: float) -> list[Record]:
         """Gives up records that cannot start here soon.

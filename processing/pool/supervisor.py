@@ -192,7 +192,7 @@ class Supervisor:
             self._act(self._pool.tick(self._processes.looks(), now))
         if self._refusing is not None:
             self._handover.refuse_unstarted(self._refusing)
-        elif self._pool.database_up and self._pool.may_exceed:
+        elif self._pool.database_up and self._pool.may_exceed(now):
             self._handover.park_excess(now)
         if self._working:
             self._act(self._pool.plan(now))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,17 +10,21 @@ import psycopg
 import pytest
 
 from feedback import outbox
+from feedback.client.results import Result
 from feedback.contract.states import State
 from feedback.outbox.relay import settling
 from feedback.outbox.relay.answers import AnswerPolicy, Ended
 from feedback.outbox.relay.batch import BatchMarks
 from feedback.outbox.relay.database import RelayDatabase
+from feedback.outbox.relay.record_loop import RecordLoop
+from feedback.outbox.relay.records import PATIENCE, KeptRecords
 from feedback.outbox.relay.settling import Settling
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.outbox import Outbox
+from tests.support.waiting import eventually
 
 POLICY = AnswerPolicy(100.0, {"slow": 1000.0}, max_sends=3)
 
@@ -167,6 +172,62 @@ def test_passes_take_page_after_page_and_those_of_the_young_leave_out_the_rest(
     assert asked.settling.page(asked.connection)
     assert not asked.settling.page(asked.connection)
     assert outbox_.rows() == []
+
+
+class PlayedSource:
+    """A results topic with what a test puts into it."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+        self.polled = self.committed = 0
+
+    def poll(self, timeout: float) -> list[Result]:
+        time.sleep(min(timeout, 0.01))
+        self.polled += 1
+        found, self.results = self.results, []
+        return found
+
+    def commit(self) -> None:
+        self.committed += 1
+
+    def close(self) -> None: ...
+
+
+def test_a_record_waits_for_the_mark_of_its_row_and_statuses_know_better(outbox_: Outbox) -> None:
+    asked = Asked(outbox_, "conflict")
+    asked.status("conflict", State.DONE, fingerprint=b"x" * 16)
+    with psycopg.connect(outbox_.url) as connection:
+        outbox.add(connection, "t", {}, request_id="early")
+    source = PlayedSource()
+    loop = RecordLoop(outbox_.url, "default", source, asked.settling)  # type: ignore[arg-type]
+    at = datetime.now(UTC)
+    source.results = [
+        Result(id_, "t", State.DONE, "ok", None, at) for id_ in ("early", "conflict", "nobody")
+    ]
+    loop.start()
+    eventually(lambda: "conflict" not in {row["id"] for row in outbox_.rows()})
+    polled = source.polled
+    eventually(lambda: source.polled > polled + 2)
+    assert (asked.rows()["early"]["state"], source.committed) == ("unsent", 0)
+    asked.send()
+    eventually(lambda: source.committed)
+    assert {id_: row["state"] for id_, row in asked.rows().items()} == {
+        "early": "done",
+        "conflict": "undeliverable",
+    }
+    loop.stop()
+    assert loop.join(30)
+
+
+def test_records_are_kept_for_a_while_and_the_later_one_counts() -> None:
+    kept, at = KeptRecords(), datetime.now(UTC)
+    first = Result("a", "t", State.FAILED, "x", None, at)
+    second = Result("a", "t", State.DONE, "ok", None, at + timedelta(seconds=1))
+    kept.add([second, first], 0.0)
+    assert kept.look(1.0) == [second]
+    kept.keep(["a", "b"])
+    assert len(kept) == 1
+    assert kept.look(PATIENCE) == []
 
 
 def test_a_callback_that_fails_is_logged_and_disturbs_nothing(

@@ -127,6 +127,11 @@ def _journals(results: Results, ours: str, theirs: str) -> Spread:
     return ratio(*([run["rate"] for run in found[name]] for name in (ours, theirs)))
 
 
+def rebalanced(file: str, figure: str) -> Callable[[Results], Spread]:
+    """Of stretches with rebalances and without, of KIP-848."""
+    return lambda results: Spread(**results[file]["protocols"]["KIP-848"]["ratio"][figure])
+
+
 def _backlog_rate(results: Results) -> Spread:
     rates = results["backlog"]["found"]["Oncepool"]["rates"]
     return spread([rates[-1] / rates[0]])
@@ -163,6 +168,7 @@ _CORES = "broker, database, Redis and the main process need the same cores"
 _SHARED = "with two cores the slow type's worker, the services and the quick type's share them"
 _ROUND = "the commit before the run, and one more process on the way there and back"
 _TWICE = "a due row is claimed and ended by an update each, a fresh one is a row of a COPY"
+_SESSION = "partitions stand still from when one member lets them go until the next one has them"
 _LEAVES = "more of the index is read and written than stays in memory"
 
 GOALS = (
@@ -204,6 +210,10 @@ GOALS = (
     Goal("p99 with half load / idle", 5.0,
          times_ratio("latency", "p99", "Oncepool, client, half load", "Oncepool, client"),
          _CORES, at_most=True),
+    Goal("rebalances with kills, KIP-848, finished / undisturbed", 0.99,
+         rebalanced("rebalance", "finished"), _SESSION),
+    Goal("planned hand-overs, KIP-848, answered within 1 s / undisturbed", 0.95,
+         rebalanced("rebalance-planned", "in_time"), _SESSION),
     *(
         Goal(f"journal of {size} M rows, ordered ids / empty", 0.9,
              share_of_empty(f"{size},000,000 rows"), _LEAVES)

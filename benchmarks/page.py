@@ -17,7 +17,7 @@ import orjson
 from benchmarks.cpu import PARTS, medians
 from benchmarks.goals import Judged, Results, verdicts
 from benchmarks.report import RESULTS, say, shown
-from benchmarks.spread import ratio, spread
+from benchmarks.spread import Spread, ratio, spread
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 CONTESTS = {
@@ -28,6 +28,12 @@ CONTESTS = {
     "io_bound-8": "Handlers that wait, eight workers",
 }
 ASKED = {"latency": "Latency of one request", "beside": "A quick type beside a slow one"}
+SHARES = {"finished": "finished", "in_time": "answered within 1 s"}
+BOOKED = {
+    "requests": "requests", "lost": "messages lost", "twice": "run twice",
+    "unanswered": "unanswered",
+}  # fmt: skip
+"""Of the books of a run, what the page tells."""
 WAITING = ("beside a full queue", "due rows")
 HEAD = """# Performance
 
@@ -181,10 +187,24 @@ def _full_path(document: Mapping[str, Any]) -> Iterator[str]:
     yield _plot(document["benchmark"])
 
 
-def _rebalance(_document: Mapping[str, Any]) -> Iterator[str]:
-    yield "## Rebalances"
+def _rebalance(document: Mapping[str, Any]) -> Iterator[str]:
+    name = document["benchmark"]
+    yield "## Rebalances" if name == "rebalance" else "## Planned hand-overs"
+    protocols = document["protocols"]
+    yield table(
+        ("with rebalances as a share of without", *protocols),
+        [
+            (text, *(Spread(**found["ratio"][figure]) for found in protocols.values()))
+            for figure, text in SHARES.items()
+        ],
+    )
+    books = [found["outcome"]["books"] for found in protocols.values()]
+    yield table(
+        ("books", *protocols),
+        [(text, *(found[key] for found in books)) for key, text in BOOKED.items()],
+    )
     yield "In words in [benchmarks/README.md](../benchmarks/README.md#rebalance)."
-    yield _plot("rebalance")
+    yield _plot(name)
 
 
 def _scale(document: Mapping[str, Any]) -> Iterator[str]:
@@ -223,6 +243,7 @@ SECTIONS = {
     "full_path-1": _full_path,
     "full_path-2": _full_path,
     "rebalance": _rebalance,
+    "rebalance-planned": _rebalance,
 }
 """What is told of the others."""
 

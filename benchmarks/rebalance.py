@@ -1,12 +1,13 @@
 """What joins, orderly ends and kills cost a group of three consumers under steady load.
 
-    scripts/bench rebalance [--quick] [--rounds N] [--rate N] [--out FOLDER]
+    scripts/bench rebalance [--quick] [--planned] [--protocol NAME] [--rounds N] [--rate N]
+                            [--out FOLDER]
 
 For the classic protocol (cooperative-sticky) and KIP-848, each with a group of its own: stretches
 without any disturbance and stretches with a member that joins, is killed or leaves every five
-seconds, in turns, under the same load. A producer looks up every answer and sends again, with the
-same id, what has none. The exit code is 1 where a request ran twice, stayed unanswered, or was lost
-without a cause that can be named.
+seconds, in turns, under the same load; nobody is killed with --planned. A producer looks up every
+answer and sends again, with the same id, what has none. The exit code is 1 where a request ran
+twice, stayed unanswered, or was lost without a cause that can be named.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="one round with a kill and a join")
+    parser.add_argument("--planned", action="store_true", help="joins and orderly ends only")
+    parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
     parser.add_argument("--rounds", type=int, help="stretches of either kind (default: 5)")
     parser.add_argument("--rate", type=float, default=0.0, help="requests/s (default: found out)")
     out = "for JSON and drawing; a full run has benchmarks/results, a quick one writes none"
@@ -94,21 +97,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     plan = RebalancePlan(
         rounds=given.rounds or (1 if given.quick else 5),
-        kinds=("kill", "join") if given.quick else ("join", "kill", "join", "leave"),
+        kinds=_kinds(quick=given.quick, planned=given.planned),
         calibration=4.0 if given.quick else 10.0,
         rate=given.rate,
     )
     outcomes: list[ProtocolOutcome] = []
     with services() as stack:
         machine = facts(stack)
-        for protocol in PROTOCOLS:
+        for protocol in given.protocol or PROTOCOLS:
             outcomes.append(run(stack, protocol, plan))
             # The same load for both, so that they can be laid side by side.
             plan = replace(plan, rate=outcomes[0].rate)
     tell(machine, outcomes)
     if given.out or not given.quick:
-        write(machine, outcomes, given.out or RESULTS)
+        name = "rebalance-planned" if given.planned else "rebalance"
+        write(machine, outcomes, given.out or RESULTS, name)
     return 0 if all(outcome.books.balance for outcome in outcomes) else 1
+
+
+def _kinds(*, quick: bool, planned: bool) -> tuple[str, ...]:
+    """From three members back to three."""
+    if planned:
+        return ("join", "leave") if quick else ("join", "leave") * 2
+    return ("kill", "join") if quick else ("join", "kill", "join", "leave")
 
 
 def run(stack: Stack, protocol: str, plan: RebalancePlan) -> ProtocolOutcome:

@@ -84,8 +84,8 @@ def tell(machine: Machine, outcomes: Sequence[ProtocolOutcome]) -> None:
     print_table("Books", columns, _books(outcomes), machine.line)
 
 
-def write(machine: Machine, outcomes: Sequence[ProtocolOutcome], folder: Path) -> None:
-    """Writes rebalance.json and draws rebalance.svg."""
+def write(machine: Machine, outcomes: Sequence[ProtocolOutcome], folder: Path, name: str) -> None:
+    """Writes <name>.json and draws <name>.svg."""
     results = {
         outcome.protocol: {
             "ratio": {figure: outcome.ratio(figure) for figure in RATIOS},
@@ -95,8 +95,8 @@ def write(machine: Machine, outcomes: Sequence[ProtocolOutcome], folder: Path) -
         for outcome in outcomes
     }
     document = {"curve_bin_seconds": BIN, "protocols": results}
-    say(f"written: {write_json('rebalance', machine, document, folder).name}")
-    _draw(outcomes, folder / "rebalance.svg")
+    say(f"written: {write_json(name, machine, document, folder).name}")
+    _draw(outcomes, folder / f"{name}.svg")
 
 
 def _figures(outcome: ProtocolOutcome) -> list[tuple[object, ...]]:

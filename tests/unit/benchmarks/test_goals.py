@@ -1,3 +1,4 @@
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -72,6 +73,7 @@ def times(p50: float, p99: float) -> list[dict[str, float]]:
     return [{"p50": p50, "p99": p99, "longest": 2 * p99, "count": 9}]
 
 
+RATIOS = {"finished": 1.0, "in_time": 0.9}
 OTHERS: dict[str, Any] = {
     "latency": {
         "machine": MACHINE,
@@ -106,6 +108,15 @@ OTHERS: dict[str, Any] = {
         "modelled": {"no-op": {"1": 10.0, "100": 900.0}},
         "found": {"no-op": {"1 x 1": [measured(10, 1)], "1 x 2": [measured(15, 1)]}},
     },
+    "rebalance-planned": {
+        "machine": MACHINE, "benchmark": "rebalance-planned",
+        "protocols": {
+            "KIP-848": {
+                "ratio": {figure: asdict(spread([share])) for figure, share in RATIOS.items()},
+                "outcome": {"books": {"requests": 9, "lost": 1, "twice": 0, "unanswered": 0}},
+            }
+        },
+    },
     "waiting": {
         "machine": MACHINE,
         "requests_per_second": {
@@ -125,6 +136,8 @@ def test_every_kind_of_result_has_its_goals_and_its_section() -> None:
     assert found["journal of 50 M rows, ordered ids / empty"] == "not measured"
     assert found["journal of 10 M rows, pruned meanwhile / left alone"] == "missed: 6 % away"
     assert found["backlog, memory in the last third / first"] == "met"
+    hand_over = "planned hand-overs, KIP-848, answered within 1 s / undisturbed"
+    assert found[hand_over] == "missed: 5 % away"
     assert found["due rows, no-op / fresh"] == "missed: 20 % away"
     page = "\n\n".join(parts_of(OTHERS))
     for line in (
@@ -133,6 +146,8 @@ def test_every_kind_of_result_has_its_goals_and_its_section() -> None:
         "| main, MiB | 50 | 51 | 52.5 |",
         "| a worker | 0.25 (0.20 - 0.30) |",
         "| no-op | 10.0 | 900 |",
+        "| answered within 1 s | 0.90 (0.90 - 0.90) |",
+        "| messages lost | 1 |",
         "| bench.noop | 0.96 (0.96 - 0.96) | 0.40 (0.40 - 0.40) |",
     ):
         assert line in page

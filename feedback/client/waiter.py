@@ -160,10 +160,9 @@ class StatusWaiter:
             start = self._clock()
             try:
                 values = self._store.read_raw(ids)
-            except StoreUnavailable as error:
-                self._unavailable(error)
-            else:
                 self._seen(ids, values, self._clock() - start)
+            except Exception as error:  # noqa: BLE001 - without this thread no wait had an answer
+                self._unavailable(error)
 
     def _take(self) -> list[str]:
         """The ids to read now; waits until there are some. Empty when closed."""
@@ -196,10 +195,11 @@ class StatusWaiter:
             watch.status = decode_or_none(raw)
             watch.wake()
 
-    def _unavailable(self, error: StoreUnavailable) -> None:
+    def _unavailable(self, error: Exception) -> None:
         with self._changed:
             if not self._breaker.open:
-                log.warning("waits go on without statuses: %s", error)
+                bug = None if isinstance(error, StoreUnavailable) else error
+                log.warning("waits go on without statuses: %s", error, exc_info=bug)
             self._breaker.failed(self._clock())
             self._schedule.failed()
 
@@ -210,7 +210,9 @@ class StatusWaiter:
         while not self.closed:
             try:
                 self._receive(channel, breaker)
-            except StoreUnavailable:
+            except Exception as error:
+                if not isinstance(error, StoreUnavailable):
+                    log.warning("waits go on without hints: %s", error, exc_info=error)
                 breaker.failed(self._clock())
                 self._listening.set()
                 pause = breaker.pause(self._clock())

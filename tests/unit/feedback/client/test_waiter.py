@@ -49,6 +49,33 @@ def test_a_wait_goes_on_while_nothing_is_settled(
     assert wait.result(10).result == [7]
 
 
+def test_whatever_a_look_raises_the_next_one_comes(
+    client: Client, store: MemoryStatusStore, consumer: AnsweringConsumer,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    raised: list[str] = []
+
+    def broken(name: str) -> Any:
+        whole = getattr(store, name)
+
+        def call(*args: Any) -> Any:
+            if raised.count(name) < 2:
+                raised.append(name)
+                raise RuntimeError("no answer that anybody foresaw")
+            return whole(*args)
+
+        return call
+
+    for name in ("read_raw", "subscribe"):
+        monkeypatch.setattr(store, name, broken(name), raising=False)
+    request_id = client.submit("t", 1)
+    consumer.say(request_id, State.DONE)
+
+    assert client.wait(request_id, 30).state == "done"
+    eventually(lambda: sorted(raised) == ["read_raw"] * 2 + ["subscribe"] * 2)
+    assert "waits go on without statuses: no answer that anybody foresaw" in caplog.text
+
+
 def test_a_wait_without_any_status(client: Client) -> None:
     with pytest.raises(WaitTimeout, match="no status at all") as caught:
         client.wait("unknown", 0.05)

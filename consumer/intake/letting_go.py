@@ -1,8 +1,8 @@
 """Partitions that are let go in peace: what becomes of their records that are in hand.
 
 What has not started is given up, and the next owner reads it from the low mark. What has started
-may end for a moment, so that nobody starts it a second time. Partitions that are lost go the same
-way, but for what nobody will read.
+may end for a moment, so that nobody starts it a second time. What no mark tells any more stays: a
+last commit may be lost, and then nobody else would read it.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class LettingGo:
         """
         if not self._read_again:
             return None
-        self._give_up(dict.fromkeys(places, 0))
+        self._give_up(places)
         return self._commit.last_word(places)
 
     def lost(self, places: Sequence[Place]) -> None:
         """Lets partitions go of which nothing more can be said. Blocks for a moment."""
         if self._read_again:
-            self._give_up({place: self._commit.marks.read_from(place) for place in places})
+            self._give_up(places)
 
-    def _give_up(self, places: Mapping[Place, int]) -> None:
-        self._pool.let_go(places)
+    def _give_up(self, places: Sequence[Place]) -> None:
+        self._pool.let_go(self._commit.marks.read_from(places))
         until = self._clock() + MOMENT
         while self._pool.letting_go and self._clock() < until:
             self._pool.step(STEP)
@@ -64,7 +64,7 @@ class LettingGo:
         """The group is about to be left: `tend` says what to do once that may be."""
         if self._read_again:
             self.going = True
-            self._places = dict.fromkeys(places, 0)
+            self._places = self._commit.marks.read_from(places)
             self._until = self._clock() + MOMENT
             self._pool.let_go(self._places)
 

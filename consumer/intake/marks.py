@@ -94,9 +94,13 @@ class Marks:
         """The offset to commit: none of a partition's may lie below where its gap ends."""
         return offset if self.unfinished is None else max(offset, self.unfinished.floor(place))
 
-    def read_from(self, place: Place) -> int:
-        """Where the next owner of a partition begins at the most, if nothing more is told of it."""
-        return 0 if self.unfinished is None else self.unfinished.worn_to(place)
+    def read_from(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Where the next owners of partitions begin at the most, if nothing more is told of them.
+
+        What lies below it and is in hand is this process's alone.
+        """
+        unfinished = self.unfinished
+        return {} if unfinished is None else {p: unfinished.worn_to(p) for p in places}
 
     def risen(self, now: float) -> dict[Place, int]:
         """Partitions whose mark is worth a commit of its own, and the offset of that."""

@@ -310,9 +310,10 @@ class World:
 
     def give_up(self, process: Process, places: Iterable[Place]) -> None:
         """What has not started of these partitions is left to their next owner."""
-        wanted, unstarted = set(places), []
+        wanted, unstarted = process.commit.marks.read_from(places), []
         for key, item in list(process.hand.items()):
-            if key[0] in wanted and self.random.random() < 0.7:
+            gone = key[0] in wanted and key[1] >= wanted[key[0]]
+            if gone and self.random.random() < 0.7:
                 unstarted.append(item)
                 del process.hand[key]
         process.commit.marks.given_up(unstarted)

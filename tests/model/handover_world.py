@@ -155,11 +155,10 @@ class World(service_world.World):
         """Workers do."""
 
     def give_up(self, process: Process, places: Iterable[Place]) -> None:
-        self._instance(process).let_go(dict.fromkeys(places, 0))
+        self._instance(process).let_go(process.commit.marks.read_from(places))
 
     def lost(self, process: Process, places: Sequence[Place]) -> None:
-        marks = process.commit.marks
-        self._instance(process).let_go({place: marks.read_from(place) for place in places})
+        self._instance(process).let_go(process.commit.marks.read_from(places))
 
     def _instance(self, process: Process) -> Instance:
         instance = self.instances[process.number]

@@ -440,18 +440,25 @@ def test_what_is_let_go_is_given_up_and_the_last_commit_says_from_where_to_read(
     assert len(bench.pool.submitted) == 3
 
 
-def test_of_a_partition_that_is_lost_what_nobody_will_read_is_run_here(bench: Bench) -> None:
-    """Six owners may have died over it, but this one lives."""
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "in peace"])
+def test_of_a_partition_that_goes_what_nobody_may_read_is_run_here(
+    bench: Bench, *, lost: bool
+) -> None:
+    """Six owners may have died over it, but this one lives. A last commit may not arrive."""
     gap = {A: UnfinishedGap(5, 9, MOST_TIMES + 1, "1;dead-7;")}
     bench.pool.per_step = 0
     bench.kafka.events += [Revoked((A,), lost=True), Assigned((A,), gap)]
     bench.arrive(5, 6, 7, 8, 9)
     bench.turns(4)
     assert bench.kafka.marks[-1] == {A: LowMark(7, MOST_TIMES + 2)}
-    bench.kafka.events += [Revoked((A,), lost=True)]
+    if not lost:
+        last = bench.kafka.before_revoke([A])
+        assert last is not None
+        assert last.marks == {A: LowMark(5, MOST_TIMES + 1, 5)}
+    bench.kafka.events += [Revoked((A,), lost=lost)]
     bench.turns(1)
     assert [r[OFFSET] for r in bench.pool.queue] == [5, 6]
-    assert len(bench.kafka.commits) == 1, "nothing can be said of it"
+    assert len(bench.kafka.commits) == 1, "nothing more can be said of it"
 
 
 def test_what_nobody_could_say_where_to_begin_of_is_left_until_the_group_is_joined_anew(

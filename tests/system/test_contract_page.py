@@ -61,7 +61,7 @@ def test_the_producer_imports_nothing_of_ours() -> None:
 
 
 def test_it_sends_and_hears_the_answers(bench: Bench) -> None:
-    bench.start()
+    bench.start(ONCEPOOL_WORKERS="1")
     past = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
     effect = {"id": "once", "type": "effect", "payload": {"table": bench.table}}
@@ -93,7 +93,7 @@ def test_it_sends_and_hears_the_answers(bench: Bench) -> None:
 
 
 def test_the_event_of_the_page_is_a_request(bench: Bench) -> None:
-    bench.start()
+    bench.start(ONCEPOOL_WORKERS="1")
     event = {**EVENT, "type": "effect", "notbefore": None, "data": {"table": bench.table}}
     headers = {"content-type": "application/cloudevents+json"}
     status = _send(bench, [{"id": event["id"], "type": "effect", "payload": event["data"],

@@ -38,7 +38,10 @@ def test_an_instance_says_so_and_is_not_ready_until_it_is_made(
 ) -> None:
     topics = f"{bench.topic},{missing}"
     instance = bench.start(
-        wait=False, ONCEPOOL_KAFKA_TOPICS=topics, ONCEPOOL_KAFKA_PROTOCOL=protocol
+        wait=False,
+        ONCEPOOL_KAFKA_TOPICS=topics,
+        ONCEPOOL_KAFKA_PROTOCOL=protocol,
+        ONCEPOOL_WORKERS="1",
     )
     instance.says("topic does not exist")
 

@@ -8,7 +8,7 @@ from tests.support.waiting import eventually
 
 
 def test_a_message_without_an_id_is_given_one_and_runs(bench: Bench, oncepool: Commands) -> None:
-    bench.start()
+    bench.start(ONCEPOOL_WORKERS="1")
     payload = b'{"table": "%s"}' % bench.table.encode()
     Raw(bench).send("k", {"ce_type": b"effect"}, payload)
     listing = ("dead-letters", "list", "--json")
@@ -25,7 +25,7 @@ def test_a_message_without_an_id_is_given_one_and_runs(bench: Bench, oncepool: C
 def test_what_waits_is_cancelled_and_what_is_cancelled_retried(
     bench: Bench, oncepool: Commands
 ) -> None:
-    bench.start()
+    bench.start(ONCEPOOL_WORKERS="1")
     bench.client.submit("effect", {"table": bench.table}, request_id="a", delay=3600)
     assert bench.seen("a") == ("waiting", "delayed")
 
@@ -41,7 +41,7 @@ def test_what_waits_is_cancelled_and_what_is_cancelled_retried(
 
 
 def test_the_dead_are_retried_by_type_and_die_again(bench: Bench, oncepool: Commands) -> None:
-    bench.start()
+    bench.start(ONCEPOOL_WORKERS="1")
     status = bench.outcome("dies", {}, request_id="a")
     assert (status.state, status.code) == ("dead", "worker_died")
 
@@ -63,7 +63,7 @@ def test_the_dead_are_retried_by_type_and_die_again(bench: Bench, oncepool: Comm
 
 
 def test_a_doubt_that_was_resolved_is_told(bench: Bench, oncepool: Commands) -> None:
-    bench.start()
+    bench.start(ONCEPOOL_WORKERS="1")
     assert bench.outcome("external_dies", {}, request_id="a").state == "in_doubt"
 
     command = ("requests", "resolve", "a", "--as", "done", "--result", '{"receipt": 9}')

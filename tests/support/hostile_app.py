@@ -17,6 +17,16 @@ from processing import App, Done, NotDone, Reject, Request, Retry
 app = App()
 
 
+def rest(payload: dict[str, Any]) -> None:
+    """Takes so many seconds, or until a file is there."""
+    end = time.monotonic() + payload["seconds"]
+    while not ("until" in payload and Path(payload["until"]).exists()):
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        time.sleep(min(0.02, left))
+
+
 @app.handler("effect")
 def effect(
     payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]
@@ -118,7 +128,7 @@ def heeds(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any
 @app.handler("paced", timeout=60)
 def paced(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
     """Takes its time, then leaves one row."""
-    time.sleep(payload["seconds"])
+    rest(payload)
     tx.execute(f"INSERT INTO {payload['table']} VALUES (%s)", (request.id,))
 
 
@@ -176,9 +186,7 @@ def charges(payload: dict[str, Any]) -> str:
     """Something outside that can be counted, and that takes its time, or until a file is there."""
     with Path(payload["file"]).open("a") as file:
         file.write("charged\n")
-    end = time.monotonic() + payload["seconds"]
-    while time.monotonic() < end and not ("until" in payload and Path(payload["until"]).exists()):
-        time.sleep(min(0.02, max(0.0, end - time.monotonic())))
+    rest(payload)
     return "charged"
 
 

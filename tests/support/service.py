@@ -343,11 +343,14 @@ class Callers:
             time.sleep(0.01)  # a steady flow, not all that goes
 
     def call(self, id: str) -> Status:
-        """Calls; once more under the same id where the broker did not confirm the message."""
-        try:
-            return self._call(id)
-        except DeliveryFailed:
-            return self._call(id)
+        """Calls; again under the same id as long as no broker confirms the message."""
+        end = time.monotonic() + WAIT
+        while True:
+            try:
+                return self._call(id)
+            except DeliveryFailed:
+                if time.monotonic() > end:
+                    raise
 
     def _call(self, id: str) -> Status:
         return self._bench.client.call(

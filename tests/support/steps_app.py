@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -19,6 +20,12 @@ ENTRIES = os.environ.get("STEPS_ENTRIES", os.devnull)
 _entries = os.open(ENTRIES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
+def rest(payload: dict[str, Any]) -> None:
+    """Takes so many seconds, none where a file is there."""
+    if not ("until" in payload and Path(payload["until"]).exists()):
+        time.sleep(payload.get("seconds", 0))
+
+
 def _entered(request: Request[Any]) -> None:
     os.write(_entries, f"{request.id}\n".encode())
 
@@ -27,7 +34,7 @@ def _entered(request: Request[Any]) -> None:
 def step(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
     """One row, in the order of its key."""
     _entered(request)
-    time.sleep(payload.get("seconds", 0))
+    rest(payload)
     tx.execute(
         f"INSERT INTO {TABLE} (id, key, number) VALUES (%s, %s, %s)",
         (request.id, payload["key"], payload["number"]),
@@ -44,12 +51,12 @@ def once(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]
 def charge(payload: dict[str, Any], request: Request[Any]) -> None:
     """Its effect is its line in the file."""
     _entered(request)
-    time.sleep(payload.get("seconds", 0))
+    rest(payload)
 
 
 @app.handler("sum", effect="none")
 def add(payload: dict[str, Any], request: Request[Any]) -> int:
     """Pure computation."""
     _entered(request)
-    time.sleep(payload.get("seconds", 0))
+    rest(payload)
     return sum(payload["numbers"])

@@ -9,7 +9,7 @@ import pytest
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
-SWEEPS = {"ONCEPOOL_SWEEP_INTERVAL": "0.3"}
+SWEEPS = {"ONCEPOOL_SWEEP_INTERVAL": "0.3", "ONCEPOOL_WORKERS": "1"}
 
 
 @pytest.mark.parametrize("end", ["killed", "stopped"])

@@ -35,12 +35,14 @@ def settle(bench: Bench, ids: list[str], kind: str, payload: object) -> None:
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
-def test_the_database_goes_and_comes_back(bench: Bench, own_stack: Stack, kill: bool) -> None:
+def test_the_database_goes_and_comes_back(
+    bench: Bench, own_stack: Stack, tmp_path: Path, kill: bool
+) -> None:
     instance = bench.start(ONCEPOOL_MAX_IN_HAND="200", ONCEPOOL_GRACE="3")
     callers = Callers(bench, threads=10)
     callers.answered(50)
     ids = [f"paced-{n}" for n in range(400)]
-    payload = {"table": bench.table, "seconds": 0.01}
+    payload = {"table": bench.table, "seconds": 0.05, "until": str(tmp_path / "it is back")}
     submit(bench, ids[:100], "paced", payload)
     raw = Raw(bench)
     for _ in range(MALFORMED):
@@ -73,6 +75,7 @@ def test_the_database_goes_and_comes_back(bench: Bench, own_stack: Stack, kill: 
     instance.says("running" if kill else "intake opens")
     eventually(lambda: instance.health("/readyz")[0] == 200, WAIT)
     callers.answered(50)
+    (tmp_path / "it is back").touch()
     settle(bench, ids, "paced", payload)
     bench.check_books(callers.end() | set(ids))
     assert bench.states().keys() == {"done"}

@@ -62,8 +62,10 @@ class Steps:
         )
         return [(str(name), str(key), int(number)) for name, key, number in found]
 
-    def send(self, kind: str, name: str, key: str, number: int, seconds: float = 0.0) -> None:
-        payload = {"key": key, "number": number, "seconds": seconds, "numbers": [number]}
+    def send(
+        self, kind: str, name: str, key: str, number: int, seconds: float = 0.0, **more: str
+    ) -> None:
+        payload = {"key": key, "number": number, "seconds": seconds, "numbers": [number], **more}
         self.bench.client.submit(kind, payload, request_id=name, key=key)
 
     @property
@@ -158,17 +160,19 @@ def test_what_left_a_trace_is_answered_and_what_left_none_runs(bench: Bench, ste
 
 
 def test_what_must_not_be_entered_twice_runs_once_through_a_deployment(
-    bench: Bench, steps: Steps
+    bench: Bench, steps: Steps, tmp_path: Path
 ) -> None:
     """What the old instance gave up unstarted the new one knows to be so."""
+    stopped = tmp_path / "stopped"
     settings = {**steps.settings, "ONCEPOOL_WORKERS": "1"}
     first = bench.start(**settings)
     for number in range(50):
-        steps.send("once", f"once-{number}", str(number % 7), number, 0.1)
+        steps.send("once", f"once-{number}", str(number % 7), number, 0.5, until=str(stopped))
     bench.client.flush()
     eventually(lambda: bench.done() >= 2, WAIT, lambda: first.log)
     assert first.stop() == 0
     assert bench.done() < 50, "all was done before the stop"
+    stopped.touch()
     second = bench.start(**settings)
     eventually(lambda: bench.done() == 50, WAIT, lambda: f"{bench.states()} {second.log}")
     assert second.stop() == 0

@@ -484,7 +484,12 @@ def test_what_its_check_takes_is_not_a_calls_time(stack: Stack, schema: str) -> 
     assert bench.rows() == {"c": ("in_doubt", "handler_error")}
     events.clear()
     chunk = chunk_run([record])
-    chunk._gate.show = lambda *_: events.append("shown")  # type: ignore[method-assign]
+
+    def show(_chunk: int, _index: int | None, timeout: float | None) -> None:
+        events.append("shown with a deadline" if timeout else "shown")
+
+    chunk._gate.show = show  # type: ignore[method-assign]
     bench.executor.run(chunk)
-    assert events[events.index("check") :] == ["check", "shown", "call"]
+    # Nor what its claim takes.
+    assert events[events.index("check") :] == ["check", "shown", "shown with a deadline", "call"]
     bench.executor.close()

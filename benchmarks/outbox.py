@@ -3,17 +3,19 @@
     scripts/bench outbox [--quick] [--case rates|latency|backlog] [--rounds N] [--backlog N]
 
 Rows are added before a side begins; it is timed until the last of them is marked as sent. In turns:
-the relay; a bare loop of claim, produce, flush and mark over the same table, which checks
-nothing, keeps no order, and fails with its first row that can't be sent; the plain form, a row at a
-time (its timer of 5 s is left out of the rate). Then the relay with --backlog rows (a million), its
-first and last 10,000, and behind as many rows that were sent and deleted (churn).
+the relay; a bare loop of claim, produce, flush and mark over the same table, which checks nothing,
+keeps no order, and fails with its first row that can't be sent; the plain form, a row at a time
+(its timer of 5 s is left out of the rate); faststream-outbox. Then the relay with --backlog rows (a
+million), its first and last 10,000, and behind as many rows that were sent and deleted (churn).
 Latency is from commit until a consumer has the message, idle.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import subprocess
 import threading
 import time
 import uuid
@@ -26,6 +28,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from benchmarks.frameworks_environment import NotInstalled, frameworks_python
 from benchmarks.report import print_table, say
 from benchmarks.services import services
 from feedback import outbox
@@ -113,23 +116,46 @@ def by_loop(place: Place, rows: int, batch: int = 1_000) -> float:
     return rows / (time.monotonic() - began)
 
 
+def by_faststream(place: Place, rows: int) -> float:
+    """Rows a second. Raises NotInstalled."""
+    command = [str(frameworks_python()), "-m", "benchmarks.frameworks.faststream_outbox_app"]
+    done = subprocess.run(
+        [*command, str(rows), "10"],
+        env={
+            **os.environ, "DATABASE": place.stack.database, "KAFKA": place.stack.kafka,
+            "TOPIC": place.topic,
+        },
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise NotInstalled(done.stderr.strip()[-500:])
+    return float(done.stdout)
+
+
 def rates(place: Place, rounds: int, rows: int, plain_rows: int) -> None:
     """All sides, in turns."""
     sides: dict[str, tuple[int, Callable[[int], float]]] = {
         "relay": (rows, lambda n: by_relay(place, n)),
         "bare loop": (rows, lambda n: by_loop(place, n)),
         "plain form": (plain_rows, lambda n: by_loop(place, n, 1)),
+        "faststream-outbox": (plain_rows * 5, lambda n: by_faststream(place, n)),
     }
     found: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds):
         for name in sorted(sides, reverse=number % 2 == 1):
             n, side = sides[name]
             place.fill(n)
-            found[name].append(side(n))
+            try:
+                found[name].append(side(n))
+            except NotInstalled as error:
+                say(f"{name}: skipped: {error}")
+                continue
             say(f"{name}: {found[name][-1]:,.0f} rows/s")
     ours = found["relay"]
     lines = []
     for name, each in found.items():
+        if len(each) < len(ours):
+            continue
         ratios = sorted(a / b for a, b in zip(ours, each, strict=True))
         median = statistics.median(each)
         lines.append((name, f"{median:,.0f}", f"{statistics.median(ratios):.2f}",

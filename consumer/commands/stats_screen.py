@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 import termios
 import time
 import tty
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,6 +23,7 @@ KEYS = {
     b"\x1b[5~": "back", b"b": "back", b"\x1b[6~": "on", b" ": "on",
     b"\x1b[H": "top", b"g": "top", b"\x1b[F": "end", b"G": "end", b"q": "quit",
 }  # fmt: skip
+_KNOWN = re.compile(b"|".join(map(re.escape, sorted(KEYS, key=len, reverse=True))))
 
 
 class Scroll:
@@ -75,13 +78,14 @@ def keys() -> Iterator[Callable[[float, Callable[[], bool]], str | None]]:
     before = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor)  # Ctrl-C stays a signal
 
+    pressed: deque[bytes] = deque()  # a look takes its time: several come at once after it
+
     def wait(seconds: float, ended: Callable[[], bool]) -> str | None:
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0 and not ended():
-            pressed = select.select([descriptor], [], [], min(LOOK, left))[0]
-            if pressed and (key := KEYS.get(os.read(descriptor, 16))):
-                return key
-        return None
+        while not pressed and (left := end - time.monotonic()) > 0 and not ended():
+            if select.select([descriptor], [], [], min(LOOK, left))[0]:
+                pressed.extend(_KNOWN.findall(os.read(descriptor, 1024)))
+        return KEYS[pressed.popleft()] if pressed else None
 
     try:
         yield wait

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from rich.console import Console
 
 from consumer.admin.overview import Look
 from consumer.commands.stats import INSTANCE, TYPE, WIDE, render
-from consumer.commands.stats_screen import KEYS, Scroll, window
+from consumer.commands.stats_screen import KEYS, Scroll, keys, window
 from feedback.operations.statistics import Figures
 from processing.cluster.limits import ClusterLimits
 
@@ -102,3 +104,17 @@ def test_the_window_stays_on_the_picture(pressed: list[str], lines: int) -> None
         assert 0 <= seen.start <= max(0, lines - 23)
         assert len(seen) == min(lines, 23)
         scroll.key(key)
+
+
+def test_keys_that_were_pressed_during_a_look_count_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    main, terminal = os.openpty()
+    with os.fdopen(main, "wb", buffering=0) as typed, os.fdopen(terminal) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with keys() as wait:
+            typed.write(b"\x1b[Bj\x1bOz\xffGq")
+            pressed = [wait(30, lambda: False) for _ in range(4)]
+            assert wait(0, lambda: True) is None
+
+    assert pressed == ["down", "down", "end", "quit"]

@@ -94,7 +94,11 @@ def _serve(settings: Settings, health: RelayHealth) -> HealthServer | None:
     if settings.health_port is None:
         return None
     try:
-        return HealthServer(settings.health_host, settings.health_port, health)
+        server = HealthServer(settings.health_host, settings.health_port, health)
     except OSError as error:
         where = f"{settings.health_host}:{settings.health_port}"
         raise ConsumerError(f"the health port {where} can't be opened: {error}") from error
+    get_logger("oncepool.relay").info(
+        "health endpoints /livez and /readyz", host=settings.health_host, port=server.port
+    )
+    return server

@@ -59,6 +59,16 @@ def _said(error: psycopg.Error) -> str:
     return mask_url("; ".join(line.strip() for line in str(error).strip().splitlines()))
 
 
+def checked(connection: psycopg.Connection[Any], schema: str) -> psycopg.Connection[Any]:
+    """The same, of a journal of this version; closed where it raises JournalError."""
+    try:
+        check_schema(connection, schema)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 @contextmanager
 def connect(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
     """A connection to a journal of this version.

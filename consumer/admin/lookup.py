@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from consumer.admin.journal import JournalUnreachable, connect
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
 from feedback.contract.states import FINAL, REOPENABLE, WITHOUT_ROW, State
 from feedback.errors import StoreUnavailable
-from feedback.operations.request_reads import get_status
+from feedback.operations.request_reads import get_statuses
 from feedback.status.opening import open_store
 from feedback.status.status import Status
 
@@ -41,15 +41,37 @@ def look_up(
                 f"{str(error).rstrip('.')}; what only Redis knows (accepted, running, types with"
                 ' effect="none") is not shown'
             )
-    open_ids = [n for n in ids if (status := found.get(n)) is None or status.state not in FOR_GOOD]
+    open_ids = may_change(ids, found)
     if open_ids and settings.database_url:
         try:
-            _ask_journal(settings, open_ids, found)
+            stored = _from_journal(settings, open_ids)
         except JournalUnreachable as error:
             if not all((status := found.get(n)) is not None and status.settled for n in open_ids):
                 raise
             warn(f"{error}; this is what Redis says, and it may have changed since")
+        else:
+            found |= {name: newer(found.get(name), row) for name, row in stored.items()}
     return [found.get(name) for name in ids]
+
+
+def may_change(ids: Sequence[str], found: Mapping[str, Status | None]) -> list[str]:
+    """Those of which Redis does not say for good what became of them: the journal is asked."""
+    return [n for n in ids if (status := found.get(n)) is None or status.state not in FOR_GOOD]
+
+
+def newer(told: Status | None, stored: Status) -> Status:
+    """What counts of what Redis tells and the journal has: that, but for a failure without a row.
+
+    Such a one is of a copy that came after the row.
+    """
+    if (
+        told is not None
+        and told.state is stored.state is State.FAILED
+        and told.code in WITHOUT_ROW
+        and told.at > stored.at
+    ):
+        return told
+    return stored
 
 
 def _from_redis(settings: Settings, ids: Sequence[str]) -> dict[str, Status | None]:
@@ -60,19 +82,6 @@ def _from_redis(settings: Settings, ids: Sequence[str]) -> dict[str, Status | No
         store.close()
 
 
-def _ask_journal(settings: Settings, ids: Sequence[str], found: dict[str, Status | None]) -> None:
+def _from_journal(settings: Settings, ids: Sequence[str]) -> dict[str, Status]:
     with connect(settings) as connection:
-        for name in ids:
-            stored = get_status(connection, name, schema=settings.database_schema)
-            if stored is not None and not _knows_of_later(found.get(name), stored):
-                found[name] = stored
-
-
-def _knows_of_later(told: Status | None, stored: Status) -> bool:
-    """Whether Redis has a failure that no row stands behind, of a copy that came after the row."""
-    return (
-        told is not None
-        and told.state is stored.state is State.FAILED
-        and told.code in WITHOUT_ROW
-        and told.at > stored.at
-    )
+        return get_statuses(connection, ids, schema=settings.database_schema)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from consumer.admin.journal import connect
+from consumer.admin.moving import as_row, wants_results
 from consumer.commands.dead_letter_options import (
     DeadLetterKind,
     KindOption,
@@ -21,20 +22,18 @@ from consumer.commands.dead_letter_options import (
 )
 from consumer.commands.operator import (
     Move,
-    StatusPublisher,
     WhoOption,
     WhyOption,
     YesOption,
-    as_row,
     batches,
     by,
     confirm,
     move_all,
     one_of,
+    publisher_of,
     report,
 )
 from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, with_settings
-from consumer.commands.request_actions import wants_results
 from consumer.commands.resending import Resender
 from consumer.config.settings import Settings
 from feedback.contract.states import State
@@ -170,7 +169,7 @@ class _DeadLetterSession:
         self._schema = settings.database_schema
         self._results = wants_results(settings)
         self._connection: Connection = stack.enter_context(connect(settings))
-        self._publisher = stack.enter_context(StatusPublisher(settings))
+        self._publisher = stack.enter_context(publisher_of(settings))
 
     def places(
         self,

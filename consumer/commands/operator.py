@@ -5,14 +5,14 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, Self, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import track
 
-from consumer.admin.running import running_now
+from consumer.admin.moving import StatusPublisher, as_row
 from consumer.commands.output import (
     EXIT_NO_ANSWER,
     EXIT_REFUSED,
@@ -22,21 +22,15 @@ from consumer.commands.output import (
     print_table,
 )
 from consumer.config.settings import Settings
-from feedback.contract.states import State
-from feedback.errors import StoreUnavailable
 from feedback.operations.explanations import Refusal
-from feedback.operations.request_actions import AT_ONCE, By, Moved, TransitionOutcome
+from feedback.operations.request_actions import AT_ONCE, By, TransitionOutcome
 from feedback.operations.request_reads import Row
-from feedback.status.opening import open_store
-from feedback.status.status import StatusWrite
-from feedback.status.store import StatusStore
 
 T = TypeVar("T")
 Move = Callable[[Sequence[str]], TransitionOutcome]
 
 SHOWN = 20
 """Requests that are named one by one; of more than these only their number is told."""
-REDIS_TIMEOUT = 2.0
 
 WhoOption = Annotated[
     str | None,
@@ -99,47 +93,11 @@ def batches(items: Sequence[T], doing: str) -> Iterator[Sequence[T]]:
     yield from track(parts, description=doing, console=Console(stderr=True), transient=True)
 
 
-class StatusPublisher:
-    """Writes the statuses of what was moved; says so once where Redis is away."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._store: StatusStore | None = None
-        if settings.redis_url:
-            self._store = open_store(
-                settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT
-            )
-        else:
-            self._warn("redis_url is not set")
-
-    def publish(self, writes: Iterable[StatusWrite]) -> None:
-        """The journal is right already, so nothing fails where Redis does not answer."""
-        if self._store is None:
-            return
-        try:
-            self._store.write(list(writes))
-        except StoreUnavailable as error:
-            self._warn(str(error))
-            self._store.close()
-            self._store = None
-
-    def close(self) -> None:
-        """Gives up the connection."""
-        if self._store is not None:
-            self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _warn(self, problem: str) -> None:
-        typer.echo(
-            f"oncepool: warning: {problem.rstrip('.')}. The journal has the change; its status in"
-            " Redis follows when the request runs, or is answered to a producer that sends it"
-            " again",
-            err=True,
-        )
+def publisher_of(settings: Settings) -> StatusPublisher:
+    """Writes statuses; what is wrong is said on standard error."""
+    return StatusPublisher(
+        settings, lambda said: typer.echo(f"oncepool: warning: {said}", err=True)
+    )
 
 
 def move_all(
@@ -154,29 +112,6 @@ def move_all(
         rows += [as_row(one) for one in outcome.moved]
         refused += outcome.refused
     return rows, refused
-
-
-def is_running(one: Row) -> str:
-    """What is said of a request that runs right now, and has no row in the journal yet."""
-    return (
-        f"is running right now in worker {one['worker']} of {one['instance']}, since {one['since']}"
-    )
-
-
-def explain_running(settings: Settings, refused: Sequence[Refusal]) -> list[Refusal]:
-    """The same refusals; of ids that the journal does not know it is said where they run."""
-    if all(one.state is not None for one in refused):
-        return list(refused)
-    try:
-        at_work = {one["request_id"]: one for one in running_now(settings)}
-    except StoreUnavailable:
-        return list(refused)
-    return [
-        Refusal(one.id, State.RUNNING, f"{is_running(at_work[one.id])}; it can't be moved now")
-        if one.state is None and one.id in at_work
-        else one
-        for one in refused
-    ]
 
 
 def report(
@@ -215,12 +150,6 @@ def complain(problems: Sequence[str]) -> None:
         typer.echo(f"oncepool: {problem}", err=True)
     if len(problems) > SHOWN:
         typer.echo(f"oncepool: and {len(problems) - SHOWN} more", err=True)
-
-
-def as_row(row: Moved) -> Row:
-    """What is told of a move."""
-    names = ("id", "type", "from_state", "state", "code", "attempt", "run", "at", "due_at")
-    return {name: getattr(row, name) for name in names}
 
 
 def _user() -> str:

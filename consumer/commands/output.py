@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import orjson
 import typer
 
+from consumer.admin.plain_json import plain, to_json
 from consumer.commands.listing import print_rows
 
 EXIT_FAILED = 1
@@ -31,20 +32,7 @@ def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
 
 def print_json(value: Any) -> None:
     """One JSON value on one line; bytes become text where they are UTF-8, else base64."""
-    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
-    typer.echo(orjson.dumps(value, default=_plain, option=options).decode())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray | memoryview):
-        data = bytes(value)
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(data).decode()
-    if isinstance(value, int):
-        return int(value)  # pydantic's ByteSize
-    return str(value)
+    typer.echo(to_json(value).decode())
 
 
 def as_cell(value: Any) -> str:
@@ -59,13 +47,13 @@ def as_cell(value: Any) -> str:
         case list() | tuple():
             text = ", ".join(map(str, value))
         case dict():
-            text = orjson.dumps(value, default=_plain).decode()
+            text = orjson.dumps(value, default=plain).decode()
         case datetime():
             text = value.isoformat(sep=" ", timespec="milliseconds")
         case float():
             text = f"{value:g}"
         case _:
-            text = str(_plain(value) if isinstance(value, bytes | memoryview) else value)
+            text = str(plain(value) if isinstance(value, bytes | memoryview) else value)
     return text
 
 

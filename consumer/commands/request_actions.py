@@ -8,27 +8,25 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from consumer.admin.cancelling import Cancelled, cancel_running
+from consumer.admin.cancelling import Cancelled
 from consumer.admin.journal import connect
-from consumer.admin.running import running_now
+from consumer.admin.moving import DOUBT, end_running, explain_running, wants_results
 from consumer.commands.operator import (
-    StatusPublisher,
     WhoOption,
     WhyOption,
     YesOption,
     by,
     complain,
     confirm,
-    explain_running,
-    is_running,
     move_all,
     one_of,
+    publisher_of,
     report,
 )
 from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
 from consumer.commands.output import fail
 from consumer.config.settings import Settings
-from feedback.contract.states import FINAL, State
+from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.journal.connections import Connection
 from feedback.operations import request_actions as actions
@@ -43,10 +41,6 @@ Mover = Callable[[Sequence[str]], tuple[list[Row], list[Refusal]]]
 Ending = Callable[[Sequence[Refusal], Mover], Cancelled]
 """Ends those of the refused requests that run."""
 
-DOUBT = (
-    "was ended, and its effect may have happened; find out whether it did, then `oncepool requests"
-    " resolve`"
-)
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Request ids.")]
 
 
@@ -188,11 +182,6 @@ def resolve(
         fail(str(error))
 
 
-def wants_results(settings: Settings) -> bool:
-    """Whether what ends leaves a record for the results topic."""
-    return bool(settings.kafka_results_topic)
-
-
 def _move(
     settings: Settings,
     ids: Sequence[str] | None,
@@ -216,7 +205,7 @@ def _move(
                 typer.echo(f"there is none ({_described(filters)})", err=True)
         if order is not None:
             ids = order(connection, ids)
-        with StatusPublisher(settings) as publisher:
+        with publisher_of(settings) as publisher:
             mover = partial(
                 move_all, doing=doing, move=partial(move, connection), publisher=publisher
             )
@@ -235,15 +224,11 @@ def _end_running(
     settings: Settings, refused: Sequence[Refusal], mover: Mover, *, reason: str, wait: float
 ) -> Cancelled:
     """Those of the refused that run come to an end."""
-    names = {one.id for one in refused if one.state not in FINAL}
     try:
-        at_work = {one["request_id"]: one for one in running_now(settings)}
-        places = {name: at_work[name] for name in names & at_work.keys()}
-        for name, place in places.items():
-            typer.echo(f"oncepool: {name} {is_running(place)}", err=True)
-        ended = cancel_running(
-            settings, places, lambda ids: mover(ids)[0], reason=reason, wait=wait
-        )
+        ended = end_running(
+            settings, refused, lambda ids: mover(ids)[0], lambda said: complain([said]),
+            reason=reason, wait=wait,
+        )  # fmt: skip
     except StoreUnavailable as error:
         complain([f"warning: {error}"])
         return Cancelled()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import typer
 
 from consumer.admin.journal import connect
+from consumer.admin.moving import is_running
 from consumer.admin.running import running_now
 from consumer.commands import request_actions
-from consumer.commands.operator import is_running
 from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
 from consumer.commands.output import (
     EXIT_UNKNOWN,
@@ -24,7 +23,7 @@ from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.operations import request_reads
-from feedback.operations.request_reads import Row
+from feedback.operations.request_reads import Row, matches
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -180,12 +179,6 @@ def with_running(rows: list[Row], running: list[Row], filters: dict[str, Any]) -
         shown.append({**dict.fromkeys(COLUMNS), **row, **{n: one[n] for n in places},
                       "state": str(State.RUNNING)})  # fmt: skip
     return shown
-
-
-def matches(type_: str | None, pattern: str) -> bool:
-    """Whether a type is one of those that `*` in a pattern stands for."""
-    parts = map(re.escape, pattern.split("*"))
-    return type_ is not None and re.fullmatch(".*".join(parts), type_, re.DOTALL) is not None
 
 
 def as_shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from consumer.commands.operator import REDIS_TIMEOUT
+from consumer.admin.moving import REDIS_TIMEOUT
 from consumer.commands.options import KAFKA, REDIS, JsonOption, with_settings
 from consumer.commands.output import EXIT_FAILED, EXIT_NO_ANSWER, EXIT_USAGE, fail, print_json
 from consumer.commands.status_output import (

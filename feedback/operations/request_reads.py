@@ -7,7 +7,7 @@ column name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -73,13 +73,24 @@ def show_request(connection: Connection, id: str, *, schema: str = SCHEMA) -> Ro
         return row
 
 
-def get_status(connection: Connection, id: str, *, schema: str = SCHEMA) -> Status | None:
-    """The status that the row of this id stands for, None where there is no row.
+def get_statuses(
+    connection: Connection, ids: Sequence[str], *, schema: str = SCHEMA
+) -> dict[str, Status]:
+    """The status that the row of each id stands for; ids without a row are left out.
 
-    With the stored fingerprint, which producers cannot compare where the type makes its own.
+    Without a fingerprint where the row says that producers cannot make the same one.
     """
-    row = JournalWriter(schema).find(connection.cursor(), [id]).get(id)
-    return None if row is None else Status.decode(row.status(row.at).encode())
+    rows = JournalWriter(schema).find(connection.cursor(), ids)
+    return {
+        name: Status.decode(row.status(row.at, tell_fingerprint=not row.own_fingerprint).encode())
+        for name, row in rows.items()
+    }
+
+
+def matches(type: str | None, wanted: str) -> bool:
+    """Whether a type is one of those that `*` in a text stands for, as pattern() has it."""
+    parts = map(re.escape, wanted.split("*"))
+    return type is not None and re.fullmatch(".*".join(parts), type, re.DOTALL) is not None
 
 
 def pattern(text: str) -> str:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from consumer.commands.operator import StatusPublisher, move_all
+from consumer.admin.moving import StatusPublisher
+from consumer.commands.operator import move_all
 from consumer.config.settings import Settings
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import AT_ONCE, Moved, TransitionOutcome

@@ -1,0 +1,121 @@
+"""What is said and done about requests that operators move, whoever asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
+
+from consumer.admin.cancelling import Cancelled, Withdraw, cancel_running
+from consumer.admin.running import running_now
+from consumer.config.settings import Settings
+from feedback.contract.states import FINAL, State
+from feedback.errors import StoreUnavailable
+from feedback.operations.explanations import Refusal
+from feedback.operations.request_actions import Moved
+from feedback.operations.request_reads import Row
+from feedback.status.opening import open_store
+from feedback.status.status import StatusWrite
+from feedback.status.store import StatusStore
+
+REDIS_TIMEOUT = 2.0
+DOUBT = (
+    "was ended, and its effect may have happened; find out whether it did, then `oncepool requests"
+    " resolve`"
+)
+
+
+class StatusPublisher:
+    """Writes the statuses of what was moved; says so once where Redis is away."""
+
+    def __init__(self, settings: Settings, warn: Callable[[str], None] = lambda _: None) -> None:
+        self._say = warn
+        self._store: StatusStore | None = None
+        if settings.redis_url:
+            self._store = open_store(
+                settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT
+            )
+        else:
+            self._warn("redis_url is not set")
+
+    def publish(self, writes: Iterable[StatusWrite]) -> None:
+        """The journal is right already, so nothing fails where Redis does not answer."""
+        if self._store is None:
+            return
+        try:
+            self._store.write(list(writes))
+        except StoreUnavailable as error:
+            self._warn(str(error))
+            self._store.close()
+            self._store = None
+
+    def close(self) -> None:
+        """Gives up the connection."""
+        if self._store is not None:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _warn(self, problem: str) -> None:
+        self._say(
+            f"{problem.rstrip('.')}. The journal has the change; its status in Redis follows when"
+            " the request runs, or is answered to a producer that sends it again"
+        )
+
+
+def as_row(row: Moved) -> Row:
+    """What is told of a move."""
+    names = ("id", "type", "from_state", "state", "code", "attempt", "run", "at", "due_at")
+    return {name: getattr(row, name) for name in names}
+
+
+def is_running(one: Row) -> str:
+    """What is said of a request that runs right now, and has no row in the journal yet."""
+    return (
+        f"is running right now in worker {one['worker']} of {one['instance']}, since {one['since']}"
+    )
+
+
+def explain_running(settings: Settings, refused: Sequence[Refusal]) -> list[Refusal]:
+    """The same refusals; of ids that the journal does not know it is said where they run."""
+    if all(one.state is not None for one in refused):
+        return list(refused)
+    try:
+        at_work = {one["request_id"]: one for one in running_now(settings)}
+    except StoreUnavailable:
+        return list(refused)
+    return [
+        Refusal(one.id, State.RUNNING, f"{is_running(at_work[one.id])}; it can't be moved now")
+        if one.state is None and one.id in at_work
+        else one
+        for one in refused
+    ]
+
+
+def end_running(
+    settings: Settings,
+    refused: Sequence[Refusal],
+    withdraw: Withdraw,
+    told: Callable[[str], None] = lambda _: None,
+    *,
+    reason: str,
+    wait: float,
+) -> Cancelled:
+    """Those of the refused that run come to an end; `told` hears of each. Raises StoreUnavailable.
+
+    `withdraw` takes those out of the queue that wait there by now.
+    """
+    names = {one.id for one in refused if one.state not in FINAL}
+    at_work = {one["request_id"]: one for one in running_now(settings)}
+    places = {name: at_work[name] for name in names & at_work.keys()}
+    for name, place in places.items():
+        told(f"{name} {is_running(place)}")
+    return cancel_running(settings, places, withdraw, reason=reason, wait=wait)
+
+
+def wants_results(settings: Settings) -> bool:
+    """Whether what ends leaves a record for the results topic."""
+    return bool(settings.kafka_results_topic)

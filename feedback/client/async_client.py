@@ -12,11 +12,11 @@ from feedback.client.answering import Act, Steps
 from feedback.client.core import ClientCore, Type
 from feedback.client.event_loop import LoopBell, LoopWatch, in_thread
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_ids, check_wait
-from feedback.client.pending import Submission
+from feedback.client.pending import Submission, accepted
 from feedback.client.settings import settings_from
 from feedback.client.shared_reads import SharedReads
 from feedback.errors import CLOSED, DeliveryFailed, DeliveryPending, QueueFull
-from feedback.status.status import Status
+from feedback.status.status import Status, StatusFields
 
 _SLICE: Final = 0.1  # how long a thread of a flush() goes on that was cancelled
 _ROOM: Final = 0.1  # a message makes room only after it has been reported
@@ -39,6 +39,7 @@ class AsyncClient(ClientCore):
         self._reads = SharedReads(self._store.read)
         self._looks = SharedReads(self._reader.read_all)  # of what may be unknown: never raise
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._bells: dict[str, list[LoopBell]] = {}  # of tasks that wait for the broker, by id
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
@@ -71,6 +72,32 @@ class AsyncClient(ClientCore):
         message, submission = await self._drafted(type, payload, options)
         await self._send_first(message, submission, self._queue_timeout)
         return message.id
+
+    async def delivered(self, id: str, timeout: float = 30.0) -> StatusFields:
+        """Returns when the broker has confirmed a request that was submitted here: `accepted`.
+
+        Raises DeliveryFailed where it has not, DeliveryPending where it says nothing in time, and
+        ValueError for an id that this client did not submit, or has long forgotten.
+        """
+        self._enter()
+        submission = self._submissions.get(id)
+        if submission is None:
+            raise ValueError(f"request {id!r} was not submitted by this client")
+        end = time.monotonic() + timeout
+        bells, bell = self._bells.setdefault(id, []), LoopBell()
+        bells.append(bell)
+        try:
+            while not submission.delivered:
+                self._check(submission)
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise DeliveryPending(1, timeout)
+                await bell.wait(left)
+        finally:
+            bells.remove(bell)
+            if not bells:
+                self._bells.pop(id, None)
+        return accepted(submission)
 
     async def status(self, id: str) -> Status | None:
         """The status that stands, None where there is none. Raises StoreUnavailable."""
@@ -171,6 +198,11 @@ class AsyncClient(ClientCore):
             return
         self._closed = CLOSED
         await in_thread(self._end, timeout)
+
+    def _reported(self, submission: Submission) -> None:
+        super()._reported(submission)
+        for bell in tuple(self._bells.get(submission.id, ())):
+            bell.ring()
 
     def _end(self, timeout: float) -> None:
         self._waits.close()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from feedback.client.answering import CallTimes, Steps, Watched, calling, waiting
@@ -15,15 +14,14 @@ from feedback.client.delivery import Deliveries, KafkaProducer, connect
 from feedback.client.forks import FORKED, watch
 from feedback.client.kafka_log import OutageLog
 from feedback.client.message import KafkaMessage, SubmitOptions, draft
-from feedback.client.pending import Submission, Submissions
+from feedback.client.pending import Submission, Submissions, accepted
 from feedback.client.send_clock import SendClock
 from feedback.client.settings import given, store_of
 from feedback.client.waiter import CautiousReader, StatusWaiter
 from feedback.contract.ids import uuid7
-from feedback.contract.states import OK, State
 from feedback.errors import ClientClosed
 from feedback.status.sender import StatusSender
-from feedback.status.status import StatusFields, StatusWrite
+from feedback.status.status import StatusWrite
 from feedback.status.store import StatusStore
 
 DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
@@ -126,13 +124,8 @@ class ClientCore:
         if submission.failure is not None:
             self._waits.wake(submission.id)
             return
-        fingerprint = submission.fingerprint
-        accepted = StatusFields(
-            submission.id, submission.type, State.ACCEPTED, 0, OK, 0, at=datetime.now(UTC),
-            fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
-        )  # fmt: skip
         ttl = int(min(LONGEST_STATUS, self._answer_within(submission))) + 1
-        self._sender.put([StatusWrite.of(accepted, ttl=ttl)])
+        self._sender.put([StatusWrite.of(accepted(submission), ttl=ttl)])
 
     def _answer_within(self, submission: Submission) -> float:
         """Seconds in which an answer is expected."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from threading import Lock
 from typing import Any, Protocol
 
 from feedback.client.send_clock import SendTime
 from feedback.contract.payloads import write_json
-from feedback.contract.states import WITHOUT_ROW, State
+from feedback.contract.states import OK, WITHOUT_ROW, State
 from feedback.errors import Conflict, ResultMismatch
-from feedback.status.status import Status
+from feedback.status.status import Status, StatusFields
 
 
 class ResultAdapter(Protocol):
@@ -65,6 +66,15 @@ class Submission:
                 self.before.at,
             )
         return status.v <= self.before.v
+
+
+def accepted(submission: Submission) -> StatusFields:
+    """What a producer says of a request that the broker has."""
+    theirs = submission.fingerprint
+    return StatusFields(
+        submission.id, submission.type, State.ACCEPTED, 0, OK, 0, at=datetime.now(UTC),
+        fingerprint=None if theirs is None else bytes.fromhex(theirs),
+    )  # fmt: skip
 
 
 def typed(status: Status, adapter: ResultAdapter | None) -> Status:

@@ -173,6 +173,32 @@ def test_what_was_not_delivered_is_told_once(
     in_loop(work)
 
 
+def test_who_wants_to_know_is_told_when_the_brokers_have_it(
+    producer: FakeProducer, store: MemoryStatusStore
+) -> None:
+    async def work() -> None:
+        async with opened(producer, store) as client:
+            producer.confirming.clear()
+            name = await client.submit("t", 1, request_id="r")
+            with pytest.raises(DeliveryPending):
+                await client.delivered(name, 0.05)
+            waits = [asyncio.ensure_future(client.delivered(name, 30)) for _ in range(2)]
+            await soon(lambda: len(client._bells.get("r", ())) == 2)
+            producer.confirming.set()
+            said = await asyncio.gather(*waits)
+            assert {(one.id, one.state, one.run) for one in said} == {("r", State.ACCEPTED, 0)}
+            assert (await client.delivered(name, 0.0)).fingerprint == fingerprint("t", b"1")
+            producer.error = "refused"
+            other = await client.submit("t", 1)
+            with pytest.raises(DeliveryFailed, match="refused"):
+                await client.delivered(other, 30)
+            with pytest.raises(ValueError, match="not submitted by this client"):
+                await client.delivered("nobody's", 30)
+            assert client._bells == {}
+
+    in_loop(work)
+
+
 def test_a_closed_client_says_so(producer: FakeProducer, store: MemoryStatusStore) -> None:
     async def work() -> None:
         client = AsyncClient(producer, store, "requests")

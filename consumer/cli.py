@@ -40,6 +40,7 @@ COMMANDS = {
     "limits": "consumer.commands.limits:app",
     "outbox": "consumer.commands.outbox:app",
     "relay": "consumer.commands.relay:app",
+    "gateway": "consumer.commands.gateway:app",
     "stack": "stack.commands:stack_app",
     "demo": "consumer.commands.demo:app",
 }

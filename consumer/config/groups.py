@@ -12,6 +12,7 @@ GROUPS: Final = {
     "Result records": ("results",),
     "Statuses (Redis)": ("redis",),
     "Workers": ("worker",),
+    "HTTP gateway": ("gateway",),
     "Health and logs": ("health", "log"),
 }
 """Heading -> first words of the names below it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from consumer.config.gateway_keys import shown_keys
 from consumer.config.librdkafka import is_secret
 
 HIDDEN = "***"
@@ -29,6 +30,8 @@ def mask(name: str, value: Any) -> Any:
         return HIDDEN  # JSON that was not taken apart
     if name == "outbox_routes" and isinstance(value, dict):
         return {sender: _masked_route(route) for sender, route in value.items()}
+    if name == "gateway_keys":
+        return shown_keys(value)
     if name.endswith("_url") and isinstance(value, str):
         return mask_url(value)
     return value

@@ -82,6 +82,7 @@ Topic = Annotated[str, AfterValidator(_topic_name)]
 Topics = Annotated[list[Topic], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
 Sender = Annotated[str, AfterValidator(_sender_name)]
 Senders = Annotated[list[Sender], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
+Types = Annotated[list[str], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Properties = Annotated[
     dict[str, str | bool | int | float],

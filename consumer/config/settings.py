@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import ByteSize, Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from consumer.config.gateway_keys import GatewayKeys
 from consumer.config.masking import mask
 from consumer.config.setting_types import (
     Properties,
@@ -24,6 +25,7 @@ from consumer.config.setting_types import (
     Senders,
     Topic,
     Topics,
+    Types,
 )
 from consumer.config.validation import wrong_combinations
 from consumer.errors import ConfigError
@@ -159,6 +161,34 @@ class Settings(BaseSettings):
     """Address of /livez and /readyz."""
     health_port: int | None = Field(None, ge=0, le=65535)
     """Port of /livez and /readyz; without it they are off."""
+    gateway_host: str = Field("127.0.0.1", min_length=1)
+    """Address of the gateway; without gateway_keys only one of this machine."""
+    gateway_port: int = Field(8080, ge=0, le=65535)
+    """Port of the gateway; 0 takes a free one."""
+    gateway_root_path: str = Field("", pattern="^(/[^\\s/?#]+)*$")
+    """What a proxy before the gateway takes off the front of its paths, as /oncepool."""
+    gateway_keys: GatewayKeys = Field(default_factory=dict)
+    """API keys: tables gateway.keys.NAME with hash, roles, types, rate, or a JSON object; oncepool
+    gateway --new-key makes one."""
+    gateway_require_key: bool = Field(False)
+    """Requests without an Idempotency-Key are refused."""
+    gateway_outbox: bool = Field(False)
+    """Requests are written into the outbox of outbox_database_url, rather than sent."""
+    gateway_uncompared: Types = Field(default_factory=list)
+    """Types whose payloads the gateway does not compare, comma separated: those whose handlers
+    declare a fingerprint of their own."""
+    gateway_max_wait: SecondsOrZero = Field(60.0, le=3600)
+    """Longest wait for an answer that a client may ask for, in seconds; a longer one is cut."""
+    gateway_max_waits: int = Field(1000, ge=0)
+    """Waits at once; who comes on top is answered without waiting."""
+    gateway_max_connections: int = Field(2000, ge=1)
+    """Connections at once; further ones get 503."""
+    gateway_send_timeout: Seconds = Field(10.0, le=300)
+    """Seconds in which the brokers have to confirm a request, or the client gets 503."""
+    gateway_client_timeout: Seconds = Field(30.0)
+    """Seconds in which a client has to send a whole request, and to take its answer."""
+    gateway_rate: SecondsOrZero = Field(0.0)
+    """Calls a second of one API key, with bursts of twice as many; 0 no limit."""
     log_format: Literal["auto", "console", "json"] = Field("auto")
     """Log lines: auto is console in a terminal and json otherwise."""
     log_level: Literal["debug", "info", "warning", "error"] = Field("info")
@@ -179,7 +209,9 @@ class Settings(BaseSettings):
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 
-    @field_validator("kafka_bootstrap_servers", "kafka_group", "health_host", mode="before")
+    @field_validator(
+        "kafka_bootstrap_servers", "kafka_group", "health_host", "gateway_host", mode="before"
+    )
     @classmethod
     def _strip(cls, value: object) -> object:
         return value.strip() if isinstance(value, str) else value

@@ -1,0 +1,82 @@
+"""``oncepool gateway``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from consumer.commands.options import DATABASE, KAFKA, REDIS, with_settings
+from consumer.config.gateway_keys import NAME, GatewayKey, hash_of, in_toml, new_key
+from consumer.config.settings import Settings
+from processing.ipc.standard_streams import open_missing
+from processing.logs import configure
+
+app = typer.Typer()
+
+GATEWAY = tuple(name for name in Settings.model_fields if name.startswith("gateway_"))
+OTHERS = ("max_payload", "grace", "kafka_results_topic", "outbox_database_url", "outbox_schema",
+          "log_format", "log_level")  # fmt: skip
+
+
+@app.command()
+@with_settings(*GATEWAY, *KAFKA, *DATABASE, *REDIS, *OTHERS)
+def gateway(
+    settings: Settings,
+    *,
+    new_key_: Annotated[
+        str | None,
+        typer.Option(
+            "--new-key",
+            envvar="ONCEPOOL_GATEWAY_NEW_KEY",
+            metavar="NAME",
+            help="Print a new API key, and what to write into oncepool.toml, and end.",
+        ),
+    ] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="ONCEPOOL_GATEWAY_NEW_ROLES",
+            help="What the new key may do: send, read, operate; else send and read.",
+            metavar="ROLE",
+        ),
+    ] = None,
+    type_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            envvar="ONCEPOOL_GATEWAY_NEW_TYPES",
+            metavar="TYPE",
+            help="Types that the new key is for; * stands for anything.",
+        ),
+    ] = None,
+) -> None:
+    """Serve HTTP: requests, statuses, operators' moves; until SIGTERM or Ctrl-C."""
+    if new_key_ is not None:
+        _print_key(new_key_, role or ["send", "read"], type_ or ["*"])
+        return
+    open_missing()
+    configure(settings.log_format, settings.log_level)
+    # Here, as neither a new key nor --help needs the extra.
+    from consumer.gateway import serve
+
+    raise typer.Exit(serve(settings))
+
+
+def _print_key(name: str, roles: list[str], types: list[str]) -> None:
+    if not NAME.fullmatch(name):
+        raise typer.BadParameter(
+            f"{name!r} is no key's name: 1 to 100 letters, digits, dots, hyphens, underscores"
+        )
+    key = new_key()
+    fields = {"hash": hash_of(key), "roles": roles, "types": types}
+    try:
+        table = in_toml(name, GatewayKey.model_validate(fields))
+    except ValidationError as error:
+        said = "; ".join(problem["msg"] for problem in error.errors())
+        raise typer.BadParameter(f"this key can't stand: {said}") from None
+    typer.echo("# The key, shown this once. Callers send: Authorization: Bearer KEY", err=True)
+    typer.echo(key)
+    typer.echo("# For the gateway's oncepool.toml:", err=True)
+    typer.echo(table, err=True)

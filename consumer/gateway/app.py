@@ -1,0 +1,119 @@
+"""The gateway as an ASGI application, by itself or mounted in another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from consumer.config.settings import Settings
+from consumer.gateway import dead_letter_api, health_api, operator_api, requests_api
+from consumer.gateway.events import SILENT, GatewayEvents
+from consumer.gateway.guard import Guard
+from consumer.gateway.openapi import document
+from consumer.gateway.parts import GatewayParts, parts_of
+from consumer.gateway.problems import HttpProblem, invalid, problem_of
+from feedback.errors import OncepoolError
+
+DESCRIPTION: Final = """\
+Requests that must not run twice, over HTTP: send them with an `Idempotency-Key`, ask for their
+status, and look after those that failed. Errors are problem documents (RFC 9457).
+"""
+_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+
+
+def create_app(
+    settings: Settings, *, events: GatewayEvents = SILENT, parts: GatewayParts | None = None
+) -> FastAPI:
+    """The application. Mounted in another, its `lifespan()` belongs into that one's.
+
+    `events` hears of each answer. Raises ConfigError where a setting is missing.
+    """
+    made = parts or parts_of(settings, events)
+    app = _Gateway(
+        title="Oncepool gateway",
+        version=version("oncepool"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    app.state.parts = made
+    for module in (operator_api, requests_api, dead_letter_api, health_api):
+        app.include_router(module.router)
+    app.add_middleware(
+        Guard,
+        most_bytes=settings.max_payload,
+        seconds=settings.gateway_client_timeout,
+        local=made.access.open,
+        events=made.events,
+    )
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+    return app
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Ends the threads and connections of the gateway at the end."""
+    try:
+        yield
+    finally:
+        parts: GatewayParts = app.state.parts
+        await parts.close()
+
+
+class _Gateway(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = document(self)
+        return self.openapi_schema
+
+
+async def _of_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HttpProblem)  # noqa: S101  (registered for it)
+    return error.response()
+
+
+async def _of_framework(_: Request, error: Exception) -> Response:
+    """What the framework says of paths and methods."""
+    assert isinstance(error, HTTPException)  # noqa: S101  (registered for it)
+    if isinstance(error, HttpProblem):
+        return error.response()
+    code = _CODES.get(error.status_code, "invalid_request")
+    return HttpProblem(error.status_code, code, str(error.detail), headers=error.headers).response()
+
+
+async def _of_parameters(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101  (registered for it)
+    said = [
+        f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+        for problem in error.errors()[:10]
+    ]
+    return invalid("; ".join(said)).response()
+
+
+async def _of_ours(_: Request, error: Exception) -> Response:
+    assert isinstance(error, OncepoolError)  # noqa: S101  (registered for it)
+    return problem_of(error).response()
+
+
+async def _of_any(_: Request, error: Exception) -> Response:
+    del error  # logged by the server
+    return HttpProblem(500, "error", "the gateway's log says what it was").response()
+
+
+_HANDLERS: Final[dict[type[Exception], Callable[[Request, Exception], Any]]] = {
+    HttpProblem: _of_problem,
+    HTTPException: _of_framework,
+    RequestValidationError: _of_parameters,
+    OncepoolError: _of_ours,
+    Exception: _of_any,
+}

@@ -1,0 +1,110 @@
+"""What all calls have in common: who calls, what is answered, and a client that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Path, Request
+from starlette.responses import Response
+
+from consumer.admin.plain_json import to_json
+from consumer.gateway.access import Caller
+from consumer.gateway.parts import GatewayParts
+from consumer.gateway.path_names import in_path
+from consumer.gateway.problems import HttpProblem, invalid
+from feedback.contract.headers import check_name
+from feedback.contract.payloads import write_json
+from feedback.contract.states import State
+from feedback.errors import Malformed
+from feedback.status.status import Status, StatusFields
+
+T = TypeVar("T")
+JSON = "application/json"
+LONGEST_RETRY = 60.0
+
+
+def parts_here(request: Request) -> GatewayParts:
+    """The parts of the application that was called."""
+    parts: GatewayParts = request.app.state.parts
+    return parts
+
+
+async def identified(request: Request) -> Caller:
+    """Who calls. Raises HttpProblem."""
+    return parts_here(request).access.caller(request.headers.getlist("authorization"))
+
+
+Id = Annotated[str, Path(min_length=1, max_length=200, examples=["order-17"])]
+Type = Annotated[str, Path(min_length=1, max_length=200, examples=["payment.create"])]
+CallerHere = Annotated[Caller, Depends(identified)]
+
+
+def named(what: str, name: str) -> str:
+    """An id, or a type. Raises HttpProblem for what is none."""
+    try:
+        return check_name(what, name)
+    except Malformed as error:
+        raise invalid(str(error)) from None
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    body = value if isinstance(value, bytes) else to_json(value)
+    return Response(body, status, headers, JSON)
+
+
+def status_json(status: Status) -> bytes:
+    """The status as it stands in Redis."""
+    fingerprint = status.fingerprint
+    return StatusFields(
+        status.id, status.type, status.state, status.run, status.code, status.attempt, status.at,
+        fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
+        result=None if status.result is None else write_json(status.result),
+        error=status.error, reason=status.reason, retry_at=status.retry_at,
+        superseded_by=status.superseded_by,
+    ).encode()  # fmt: skip
+
+
+def retry_headers(status: Status) -> dict[str, str]:
+    """When to ask again for one that is not settled."""
+    if status.settled:
+        return {}
+    seconds = 1.0
+    if status.state is State.WAITING and status.retry_at is not None:
+        left = (status.retry_at - status.at.now(status.at.tzinfo)).total_seconds()
+        seconds = min(max(left, 1.0), LONGEST_RETRY)
+    return {"Retry-After": str(round(seconds))}
+
+
+def location(request: Request, id: str) -> str:
+    """Where the status of a request is."""
+    root: str = request.scope.get("root_path", "")
+    return f"{root}/requests/{in_path(id)}"
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What it returns; it is given up when the client goes away."""
+    return await unless(work, _gone(request), HttpProblem(499, "gone", "the client has gone away"))
+
+
+async def unless(
+    work: Coroutine[Any, Any, T], end: Coroutine[Any, Any, None], problem: HttpProblem
+) -> T:
+    """What `work` returns; raises the problem where `end` returns before."""
+    task, other = asyncio.ensure_future(work), asyncio.ensure_future(end)
+    try:
+        await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise problem
+        return await task
+    finally:
+        for one in (task, other):
+            one.cancel()
+        await asyncio.gather(task, other, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,197 @@
+"""A database for tasks of an event loop: a few threads, each with a connection of its own.
+
+Nobody waits for longer than he says, whatever the database does: what is late is given up, and its
+connection is cut, so that its thread serves others again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import psycopg
+
+from consumer.admin.journal import JournalUnreachable, explained
+from feedback.backoff import Breaker
+from feedback.journal.connections import Connection
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+MOST_QUEUED: Final = 1_000
+_LONGEST_PAUSE: Final = 5.0
+
+
+class _Job:
+    """One piece of work on its way."""
+
+    def __init__(self, work: Work[Any], *, again: bool) -> None:
+        self.work = work
+        self.again = again
+        self.answer: Future[Any] = Future()
+        self.connection: Connection | None = None  # set by its thread while it is at it
+
+    def hang_up(self) -> None:
+        """Cuts the connection, so that its thread waits no more. From any thread."""
+        connection = self.connection
+        if connection is None:
+            return
+        with suppress(OSError, psycopg.Error):
+            cut = socket.socket(fileno=os.dup(connection.fileno()))
+            try:
+                cut.shutdown(socket.SHUT_RDWR)
+            finally:
+                cut.close()
+
+
+class DatabaseThreads:
+    """Threads with a connection each, made when there is work, kept while it works."""
+
+    def __init__(
+        self,
+        setting: str,
+        connect: Callable[[], Connection],
+        threads: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`setting` is the one that names the database; `connect` raises OncepoolError as well."""
+        self._setting = setting
+        self._connect = connect
+        self._clock = clock
+        self._most = threads
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._breaker = Breaker(0.25, _LONGEST_PAUSE)  # guarded by _lock
+        self._said = ""  # guarded by _lock: what was wrong at the last try
+        self._threads: list[threading.Thread] = []  # guarded by _lock
+        self._idle = 0  # guarded by _lock: threads that wait for work
+        self._closed = False  # guarded by _lock
+
+    async def run(self, work: Work[T], timeout: float, *, again: bool = False) -> T:
+        """What `work` returns, within `timeout` seconds.
+
+        `again`: it does no harm twice, and is tried once more where a connection that was kept
+        turns out to be gone. Raises JournalUnreachable, JournalRefused and what `work` raises.
+        """
+        job = _Job(work, again=again)
+        self._take(job)
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.wrap_future(job.answer)
+        except TimeoutError:
+            job.hang_up()
+            self._failed(f"no answer within {timeout:g} s")
+            raise self._away() from None
+
+    def close(self) -> None:
+        """Ends the threads when they have done what they are at; waits for none."""
+        with self._lock:
+            self._closed = True
+            threads = len(self._threads)
+        for _ in range(threads):
+            self._jobs.put(None)
+
+    def _take(self, job: _Job) -> None:
+        with self._lock:
+            if self._closed:
+                raise JournalUnreachable("this gateway is stopping")
+            if self._breaker.pause(self._clock()):
+                raise self._away()
+            if self._jobs.qsize() >= MOST_QUEUED:
+                raise JournalUnreachable("too many wait for the database already")
+            self._jobs.put(job)
+            if not self._idle and len(self._threads) < self._most:
+                thread = threading.Thread(target=self._serve, name="database", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self) -> None:
+        connection: Connection | None = None
+        while True:
+            with self._lock:
+                self._idle += 1
+            job = self._jobs.get()
+            with self._lock:
+                self._idle -= 1
+            if job is None:
+                break
+            # Who has given up is not worked for.
+            if job.answer.set_running_or_notify_cancel():
+                connection = self._do(job, connection)
+        if connection is not None:
+            connection.close()
+
+    def _do(self, job: _Job, kept: Connection | None) -> Connection | None:
+        """Does it; the connection, where it is still of use."""
+        connection = kept
+        if kept is not None and not job.again and not _answers(kept):
+            kept.close()  # it was cut meanwhile: what may not be done twice begins with a new one
+            connection = None
+        try:
+            try:
+                connection = connection or self._opened()
+                job.connection = connection
+                with explained(self._setting):
+                    result = job.work(connection)
+            except JournalUnreachable:
+                if kept is None or not job.again or not _lost(kept):
+                    raise
+                kept.close()
+                connection = job.connection = self._opened()
+                with explained(self._setting):
+                    result = job.work(connection)
+        except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
+            job.connection = None
+            if isinstance(error, JournalUnreachable) and (connection is None or _lost(connection)):
+                self._failed(str(error))
+            job.answer.set_exception(error)
+        else:
+            job.connection = None
+            with self._lock:
+                self._breaker.succeeded()
+            job.answer.set_result(result)
+        if connection is not None and _lost(connection):
+            connection.close()
+            return None
+        return connection
+
+    def _opened(self) -> Connection:
+        with explained(self._setting):
+            return self._connect()
+
+    def _failed(self, said: str) -> None:
+        with self._lock:
+            if not self._breaker.pause(self._clock()):
+                self._breaker.failed(self._clock())
+            self._said = said
+
+    def _away(self) -> JournalUnreachable:
+        return JournalUnreachable(
+            self._said
+            if "does not answer" in self._said
+            else f"the database of {self._setting} does not answer: {self._said}"
+        )
+
+
+def _answers(connection: Connection) -> bool:
+    try:
+        connection.execute("SELECT 1")
+    except psycopg.Error:
+        return False
+    return True
+
+
+def _lost(connection: Connection) -> bool:
+    """Whether nothing more can be asked on it."""
+    status = connection.info.transaction_status
+    if connection.closed or status is psycopg.pq.TransactionStatus.UNKNOWN:
+        return True
+    return status is not psycopg.pq.TransactionStatus.IDLE

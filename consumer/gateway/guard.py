@@ -1,0 +1,226 @@
+"""What stands before every call: sizes, time, other sites' pages, and headers of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from consumer.gateway.events import GatewayEvents
+from consumer.gateway.path_names import routed_path
+from consumer.gateway.problems import HttpProblem, invalid
+
+MOST_HEADERS: Final = 64 * 1024
+"""Bytes of all headers and of the path."""
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_PROXIED: Final = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
+
+SECURITY: Final = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+"""Headers of every answer that does not say otherwise."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of the same machine reach this address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Around the gateway, whichever server and application it is mounted in."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        most_bytes: int,
+        seconds: float,
+        local: bool,
+        events: GatewayEvents,
+    ) -> None:
+        """`most_bytes` of a body, in at most so many `seconds`; `local`: there are no API keys."""
+        self._app = app
+        self._most = most_bytes
+        self._seconds = seconds
+        self._local = local
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.monotonic()
+        status, routed = 500, scope
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": _with_security(message["headers"])}
+            await send(message)
+
+        try:
+            try:
+                self._check(scope)
+                body = _Body(receive, _length(scope), self._most, self._seconds)
+                routed = _routed(scope)
+                await self._app(routed, body.receive, answer)
+            except HttpProblem as problem:
+                await problem.response()(scope, receive, answer)
+        finally:
+            route = getattr(routed.get("route"), "path_format", "")
+            self._events.answered(route, scope["method"], status, time.monotonic() - started)
+
+    def _check(self, scope: Scope) -> None:
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        size = sum(len(name) + len(value) for name, value in headers)
+        if size + len(scope["path"]) + len(scope["query_string"]) > MOST_HEADERS:
+            raise HttpProblem(
+                431, "too_large", f"path and headers have more than {MOST_HEADERS} bytes"
+            )
+        if self._local:
+            _check_local(scope, headers)
+        if scope["method"] not in SAFE:
+            _check_site(headers)
+        length = _length(scope)
+        if length is not None and length > self._most:
+            raise _too_large(self._most)
+
+
+class _Body:
+    """What the client sends, within its bounds."""
+
+    def __init__(
+        self, receive: Receive, length: int | None, most_bytes: int, seconds: float
+    ) -> None:
+        self._receive = receive
+        self._most = most_bytes
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+        self._taken = 0
+        self._whole = length == 0
+
+    async def receive(self) -> Message:
+        """The next message. Raises HttpProblem where the body is too long, or late."""
+        if self._whole:
+            return await self._receive()  # of the client's going away
+        try:
+            async with asyncio.timeout(self._end - time.monotonic()):
+                message = await self._receive()
+        except TimeoutError:
+            raise HttpProblem(
+                408,
+                "timeout",
+                f"the body did not arrive within {self._seconds:g} s",
+                headers={"Connection": "close"},
+            ) from None
+        self._taken += len(message.get("body", b""))
+        if self._taken > self._most:
+            raise _too_large(self._most)
+        self._whole = not message.get("more_body", False)
+        return message
+
+
+def _too_large(most: int) -> HttpProblem:
+    return HttpProblem(
+        413,
+        "too_large",
+        f"the body has more than {most} bytes (max_payload): send a reference to its content",
+        headers={"Connection": "close"},
+    )
+
+
+def _length(scope: Scope) -> int | None:
+    """Of the body, where a header says it."""
+    text = _header(scope["headers"], b"content-length")
+    if text is None:
+        return None if _header(scope["headers"], b"transfer-encoding") else 0
+    if not text.isdecimal() or not text.isascii():
+        raise invalid("the header Content-Length is no number")
+    return int(text)
+
+
+def _check_local(scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
+    """Without keys only programs of this machine may call.
+
+    Not those of others through a proxy, nor a page of a site whose name leads here.
+    """
+    client: tuple[str, int] | None = scope.get("client")
+    if client is not None and not is_loopback(client[0]):
+        raise _closed("it has no API keys, and answers programs of its own machine only")
+    if any(name in _PROXIED for name, _ in headers):
+        raise _closed("it has no API keys, and answers nobody through a proxy")
+    host = _header(headers, b"host")
+    if host is not None and not is_loopback(_hostname(host)):
+        raise _closed("it has no API keys, and has to be called as localhost or 127.0.0.1")
+
+
+def _check_site(headers: list[tuple[bytes, bytes]]) -> None:
+    """A page of another site must not have its reader's browser send or move anything."""
+    site = _header(headers, b"sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        raise _other_site()
+    origin, host = _header(headers, b"origin"), _header(headers, b"host")
+    if site is None and origin is not None and _netloc(origin) != (host or "").lower():
+        raise _other_site()
+
+
+def _closed(why: str) -> HttpProblem:
+    return HttpProblem(
+        403, "forbidden", f"this gateway is not open to you: {why}; make a key with `oncepool"
+        " gateway --new-key NAME`"
+    )  # fmt: skip
+
+
+def _other_site() -> HttpProblem:
+    return HttpProblem(403, "forbidden", "a page of another site may not call this gateway")
+
+
+def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in headers if key == name), None)
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _hostname(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _routed(scope: Scope) -> Scope:
+    """The scope with the path by which routes are found."""
+    raw: bytes | None = scope.get("raw_path")
+    if raw is None:
+        return scope
+    try:
+        return {**scope, "path": routed_path(raw)}
+    except ValueError:
+        raise invalid("the path is not UTF-8") from None
+
+
+def _with_security(headers: Any) -> list[tuple[bytes, bytes]]:
+    said = list(headers)
+    names = {name.lower() for name, _ in said}
+    return said + [pair for pair in SECURITY if pair[0] not in names]

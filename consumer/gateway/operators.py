@@ -1,0 +1,212 @@
+"""What operators do over HTTP: the moves of `oncepool requests` and `oncepool dead-letters`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from consumer.admin.moving import (
+    StatusPublisher,
+    as_row,
+    end_running,
+    explain_running,
+    wants_results,
+)
+from consumer.config.settings import Settings
+from consumer.gateway.database import DatabaseThreads
+from feedback.contract.states import State
+from feedback.errors import StoreUnavailable
+from feedback.journal.connections import Connection
+from feedback.operations import dead_letters as letters
+from feedback.operations import request_actions as actions
+from feedback.operations.dead_letters import DEAD_LETTER, DeadLetterRef, Kind
+from feedback.operations.explanations import Refusal
+from feedback.operations.request_actions import By, Resolution, TransitionOutcome
+from feedback.operations.request_reads import Row
+from processing.logs import get_logger
+
+MOVE_WITHIN: Final = 10.0
+"""Seconds in which the journal has to take a move, or to give a list."""
+MOST_LETTERS: Final = 500
+
+log = get_logger("oncepool.gateway")
+
+
+class OperatorAnswer(NamedTuple):
+    """What became of a move: what was moved, or why not. `late`: nothing was heard in time."""
+
+    row: Row | None = None
+    refusal: Refusal | None = None
+    late: bool = False
+
+
+class OperatorMoves(Protocol):
+    """Reads and moves requests and dead letters. Each raises OncepoolError."""
+
+    async def retry(self, id: str, by: By) -> OperatorAnswer:
+        """Runs a dead, failed or cancelled request again."""
+
+    async def cancel(self, id: str, by: By, wait: float) -> OperatorAnswer:
+        """Takes a request out of the queue, or ends it where it runs, within `wait` seconds."""
+
+    async def resolve(
+        self, id: str, resolution: Resolution, by: By, result: bytes | None
+    ) -> OperatorAnswer:
+        """Settles one in doubt. Raises ResultRefused."""
+
+    async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
+        """Dead letters, the latest first."""
+
+    async def dead_letter(self, name: str, kind: Kind | None) -> list[Row]:
+        """All of this name: a message and a request may share one."""
+
+    async def retry_dead(
+        self, place: DeadLetterRef, by: By, id: str | None, type: str | None
+    ) -> OperatorAnswer:
+        """Runs a dead request again, or makes a request of a message."""
+
+    async def drop_dead(self, place: DeadLetterRef, by: By) -> OperatorAnswer:
+        """Cancels a dead request, or deletes a message."""
+
+
+class JournalOperator:
+    """On the journal, with the statuses of what is moved."""
+
+    def __init__(self, settings: Settings, threads: DatabaseThreads) -> None:
+        self._settings = settings
+        self._schema = settings.database_schema
+        self._results = wants_results(settings)
+        self._threads = threads
+
+    async def retry(self, id: str, by: By) -> OperatorAnswer:
+        """As OperatorMoves has it."""
+        return await self._move(lambda c: actions.retry(c, [id], by, schema=self._schema))
+
+    async def cancel(self, id: str, by: By, wait: float) -> OperatorAnswer:
+        """As OperatorMoves has it."""
+
+        def work(connection: Connection) -> OperatorAnswer:
+            answer = self._moved(connection, self._cancelling(id, by))
+            if answer.refusal is None:
+                return answer
+            return self._ended(connection, answer.refusal, by, wait) or self._explained(answer)
+
+        return await self._threads.run(work, MOVE_WITHIN + wait)
+
+    async def resolve(
+        self, id: str, resolution: Resolution, by: By, result: bytes | None
+    ) -> OperatorAnswer:
+        """As OperatorMoves has it."""
+        return await self._move(
+            lambda c: actions.resolve(
+                c, [id], resolution, by, result=result, schema=self._schema, results=self._results
+            )
+        )
+
+    async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
+        """As OperatorMoves has it."""
+        return await self._threads.run(
+            lambda c: letters.list_dead(c, filters, limit, schema=self._schema),
+            MOVE_WITHIN,
+            again=True,
+        )
+
+    async def dead_letter(self, name: str, kind: Kind | None) -> list[Row]:
+        """As OperatorMoves has it."""
+
+        def read(connection: Connection) -> list[Row]:
+            kinds = letters.kinds_of(connection, name, schema=self._schema)
+            rows = [
+                letters.show_dead(connection, DeadLetterRef(one, name), schema=self._schema)
+                for one in kinds
+                if kind in (None, one)
+            ]
+            return [row for row in rows if row is not None]
+
+        return await self._threads.run(read, MOVE_WITHIN, again=True)
+
+    async def retry_dead(
+        self, place: DeadLetterRef, by: By, id: str | None, type: str | None
+    ) -> OperatorAnswer:
+        """As OperatorMoves has it."""
+        if place.kind == "request":
+            return await self._move(
+                lambda c: actions.retry(
+                    c, [place.name], by, states=(State.DEAD,), schema=self._schema
+                )
+            )
+
+        def work(connection: Connection) -> OperatorAnswer:
+            made = letters.retry_letter(
+                connection, int(place.name), by, id=id, type=type, schema=self._schema
+            )
+            if isinstance(made, Refusal):
+                return OperatorAnswer(refusal=made)
+            return self._published(TransitionOutcome([made], []))
+
+        return await self._threads.run(work, MOVE_WITHIN)
+
+    async def drop_dead(self, place: DeadLetterRef, by: By) -> OperatorAnswer:
+        """As OperatorMoves has it."""
+        if place.kind == "request":
+            return await self._move(
+                lambda c: actions.drop(
+                    c, [place.name], by, schema=self._schema, results=self._results
+                )
+            )
+
+        def work(connection: Connection) -> OperatorAnswer:
+            missed = letters.drop_letters(connection, [int(place.name)], schema=self._schema)
+            if missed:
+                return OperatorAnswer(refusal=missed[0])
+            log.info("dead letter dropped", number=place.name, who=by.who, why=by.why)
+            return OperatorAnswer({"id": place.name, "from_state": DEAD_LETTER, "state": "dropped"})
+
+        return await self._threads.run(work, MOVE_WITHIN)
+
+    async def _move(self, move: Callable[[Connection], TransitionOutcome]) -> OperatorAnswer:
+        return await self._threads.run(
+            lambda connection: self._explained(self._moved(connection, move)), MOVE_WITHIN
+        )
+
+    def _moved(
+        self, connection: Connection, move: Callable[[Connection], TransitionOutcome]
+    ) -> OperatorAnswer:
+        return self._published(move(connection))
+
+    def _published(self, outcome: TransitionOutcome) -> OperatorAnswer:
+        if not outcome.moved:
+            return OperatorAnswer(refusal=outcome.refused[0])
+        with StatusPublisher(self._settings, log.warning) as publisher:
+            publisher.publish(one.status() for one in outcome.moved)
+        return OperatorAnswer(as_row(outcome.moved[0]))
+
+    def _explained(self, answer: OperatorAnswer) -> OperatorAnswer:
+        """Of an id that the journal does not know it is said where it runs."""
+        if answer.refusal is None:
+            return answer
+        return OperatorAnswer(refusal=explain_running(self._settings, [answer.refusal])[0])
+
+    def _cancelling(self, id: str, by: By) -> Callable[[Connection], TransitionOutcome]:
+        return lambda c: actions.cancel(c, [id], by, schema=self._schema, results=self._results)
+
+    def _ended(
+        self, connection: Connection, refusal: Refusal, by: By, wait: float
+    ) -> OperatorAnswer | None:
+        """What became of it where it ran; None where it does not run."""
+
+        def withdraw(ids: Sequence[str]) -> list[Row]:
+            rows = [self._moved(connection, self._cancelling(one, by)).row for one in ids]
+            return [row for row in rows if row is not None]
+
+        try:
+            ended = end_running(
+                self._settings, [refusal], withdraw, reason=by.said("cancelled"), wait=wait
+            )
+        except StoreUnavailable:
+            return None
+        if ended.rows:
+            return OperatorAnswer(ended.rows[0])
+        if ended.late:
+            return OperatorAnswer(refusal=ended.late[0], late=True)
+        return OperatorAnswer(refusal=ended.ended[0]) if ended.ended else None

@@ -1,0 +1,161 @@
+"""What the gateway is made of: made from settings, or by a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from consumer.admin.journal import checked
+from consumer.config.settings import Settings
+from consumer.gateway.access import Access
+from consumer.gateway.database import DatabaseThreads
+from consumer.gateway.events import SILENT, GatewayEvents
+from consumer.gateway.idempotency import KeysInFlight
+from consumer.gateway.operators import JournalOperator, OperatorMoves
+from consumer.gateway.rate_limit import WaitSlots
+from consumer.gateway.readiness import Probes, Readiness
+from consumer.gateway.sending import KafkaSender, OutboxSender, Sender
+from consumer.gateway.sources import journal_source, outbox_source
+from consumer.gateway.statuses import Statuses, StatusSource
+from consumer.intake.kafka_properties import broker_properties
+from feedback.client.async_client import AsyncClient
+from feedback.errors import DeliveryFailed
+from feedback.journal.connections import Connection, open_connection
+from processing.logs import get_logger
+
+NAME = "oncepool gateway"
+READERS, OPERATORS, WRITERS = 2, 2, 4
+"""Connections to the journal for statuses and for operators, and to the outbox."""
+TIMEOUTS = {
+    "statement_timeout": 15.0,
+    "lock_timeout": 5.0,
+    "idle_in_transaction_session_timeout": 15.0,
+}
+
+log = get_logger("oncepool.gateway")
+
+
+@dataclass(slots=True)
+class GatewayParts:
+    """What answers calls. `operator` is None where no journal is configured."""
+
+    settings: Settings
+    access: Access
+    statuses: Statuses
+    sender: Sender
+    operator: OperatorMoves | None
+    readiness: Readiness
+    client: AsyncClient
+    events: GatewayEvents = SILENT
+    databases: list[DatabaseThreads] = field(default_factory=list)
+    keys: KeysInFlight = field(default_factory=KeysInFlight)
+    slots: WaitSlots = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.slots = WaitSlots(self.settings.gateway_max_waits)
+
+    async def close(self) -> None:
+        """Ends waits, threads and connections."""
+        self.statuses.stop()
+        for threads in self.databases:
+            threads.close()
+        try:
+            await self.client.close(timeout=self.settings.gateway_send_timeout)
+        except DeliveryFailed as error:
+            # Whoever sent them was told, or is gone.
+            log.warning("requests were not confirmed", error=str(error))
+
+
+def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts:
+    """The parts that the settings ask for. Nothing is connected yet.
+
+    Raises ConfigError where a setting is missing.
+    """
+    databases: list[DatabaseThreads] = []
+    readers = writers = None
+    operator: OperatorMoves | None = None
+    journal: StatusSource | None = None
+    outbox: StatusSource | None = None
+    if settings.database_url:
+        readers, operators = (_journal(settings, n) for n in (READERS, OPERATORS))
+        journal = journal_source(readers, settings.database_schema)
+        operator = JournalOperator(settings, operators)
+        databases += [readers, operators]
+    if settings.gateway_outbox:
+        settings.require("outbox_database_url")
+        writers = _outbox(settings)
+        outbox = outbox_source(writers, settings.outbox_schema)
+        databases.append(writers)
+    client = _client(settings)
+    statuses = Statuses(client, journal, outbox)
+    sender: Sender
+    if writers is not None:
+        sender = OutboxSender(writers, settings.outbox_schema, statuses)
+    else:
+        sender = KafkaSender(client, settings.gateway_send_timeout)
+    return GatewayParts(
+        settings=settings,
+        access=Access(settings.gateway_keys, settings.gateway_rate),
+        statuses=statuses,
+        sender=sender,
+        operator=operator,
+        readiness=Readiness(Probes(settings, client, readers, writers).all),
+        client=client,
+        events=events,
+        databases=databases,
+    )
+
+
+def _client(settings: Settings) -> AsyncClient:
+    settings.require("redis_url")
+    if settings.gateway_outbox:
+        # Nothing is sent with it: it reads statuses and waits for them.
+        return AsyncClient(_NoKafka(), settings.redis_url, "outbox", prefix=settings.redis_prefix,
+                           hints=False)  # fmt: skip
+    settings.require("kafka_bootstrap_servers")
+    if not settings.send_topic:
+        settings.require("kafka_topics")
+    return AsyncClient(
+        broker_properties(settings),
+        settings.redis_url,
+        settings.send_topic,
+        prefix=settings.redis_prefix,
+        delivery_timeout=settings.gateway_send_timeout,
+        queue_timeout=min(2.0, settings.gateway_send_timeout),
+    )
+
+
+def _journal(settings: Settings, threads: int) -> DatabaseThreads:
+    def connect() -> Connection:
+        return checked(_open(settings.database_url), settings.database_schema)
+
+    return DatabaseThreads("database_url", connect, threads)
+
+
+def _outbox(settings: Settings) -> DatabaseThreads:
+    return DatabaseThreads(
+        "outbox_database_url", lambda: _open(settings.outbox_database_url), WRITERS
+    )
+
+
+def _open(url: str) -> Connection:
+    return open_connection(url, NAME, timeouts=TIMEOUTS)
+
+
+class _NoKafka:
+    """A producer that is never used."""
+
+    def produce(self, topic: str, **arguments: object) -> None:
+        raise NotImplementedError
+
+    def poll(self, timeout: float) -> int:
+        import time
+
+        time.sleep(timeout)
+        return 0
+
+    def flush(self, timeout: float) -> int:
+        del timeout
+        return 0
+
+    def purge(self) -> None:
+        """Nothing is on its way."""

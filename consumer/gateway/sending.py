@@ -1,0 +1,106 @@
+"""Where requests go: to Kafka, or into an outbox. Safe there, they may be answered with 202."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, Protocol, cast
+
+from consumer.gateway.database import DatabaseThreads
+from consumer.gateway.statuses import Statuses
+from feedback.client.async_client import AsyncClient
+from feedback.client.message import SubmitOptions
+from feedback.contract.states import State
+from feedback.errors import WaitTimeout
+from feedback.journal.connections import Connection
+from feedback.outbox.connections import run
+from feedback.outbox.rows import AddOptions, OutboxRow, row_of
+from feedback.outbox.steps import adding
+from feedback.status.status import Status
+
+UNSENT: Final = "unsent"
+"""Code of a request that is in the outbox alone."""
+WRITE_WITHIN: Final = 10.0
+"""Seconds in which an outbox has to take a request."""
+
+
+class Sender(Protocol):
+    """Takes requests."""
+
+    async def send(self, type: str, payload: bytes, options: SubmitOptions) -> Status:
+        """Returns `accepted` when the request is safe.
+
+        Raises ValueError for what no consumer takes, OncepoolError where it may not have arrived.
+        """
+
+    async def call(
+        self, type: str, payload: bytes, options: SubmitOptions, seconds: float
+    ) -> Status:
+        """As send(), and waits so long for a settled status."""
+
+
+class KafkaSender:
+    """Sends requests, and returns when the brokers have them."""
+
+    def __init__(self, client: AsyncClient, timeout: float) -> None:
+        """`timeout` is in seconds, for the brokers to confirm a request."""
+        self._client = client
+        self._timeout = timeout
+
+    async def send(self, type: str, payload: bytes, options: SubmitOptions) -> Status:
+        """As Sender has it."""
+        return await self._confirmed(await self._client.submit(type, payload, **options))
+
+    async def call(
+        self, type: str, payload: bytes, options: SubmitOptions, seconds: float
+    ) -> Status:
+        """As Sender has it; meanwhile it is sent again where no answer comes."""
+        given = dict(options)
+        run_timeout = given.pop("timeout", None)
+        calling: Any = self._client.call  # its options are those of submit() but for that one
+        try:
+            return cast(
+                "Status",
+                await calling(type, payload, timeout=seconds, run_timeout=run_timeout, **given),
+            )
+        except WaitTimeout as late:
+            accepted = await self._confirmed(late.id)
+            return late.status or accepted
+
+    async def _confirmed(self, id: str) -> Status:
+        # A little longer than the producer tries: it says more of what is wrong.
+        fields = await self._client.delivered(id, self._timeout + 1)
+        return Status.decode(fields.encode())
+
+
+class OutboxSender:
+    """Writes requests into an outbox, each in a transaction of its own."""
+
+    def __init__(self, threads: DatabaseThreads, schema: str, statuses: Statuses) -> None:
+        self._threads = threads
+        self._schema = schema
+        self._statuses = statuses
+
+    async def send(self, type: str, payload: bytes, options: SubmitOptions) -> Status:
+        """As Sender has it. Raises RequestIdInUse besides."""
+        row = row_of(type, payload, cast("AddOptions", options))
+        await self._threads.run(_writing(row, self._schema), WRITE_WITHIN, again=True)
+        return Status(
+            id=row.id, type=type, state=State.ACCEPTED, code=UNSENT, attempt=0, run=0,
+            at=datetime.fromisoformat(row.fields["created_at"]), fingerprint=row.fingerprint,
+        )  # fmt: skip
+
+    async def call(
+        self, type: str, payload: bytes, options: SubmitOptions, seconds: float
+    ) -> Status:
+        """As Sender has it."""
+        accepted = await self.send(type, payload, options)
+        return await self._statuses.wait(accepted.id, seconds) or accepted
+
+
+def _writing(row: OutboxRow, schema: str) -> Callable[[Connection], Any]:
+    def work(connection: Connection) -> Any:
+        with connection.transaction():
+            return run(connection, adding([row], schema), schema)
+
+    return work

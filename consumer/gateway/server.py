@@ -1,0 +1,151 @@
+"""Serves the gateway: bounded in connections, headers and time, until it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import FrameType
+from typing import Any, Final
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from consumer.config.settings import Settings
+from consumer.errors import ConfigError, ConsumerError
+from consumer.gateway.app import create_app
+from consumer.gateway.guard import is_loopback
+from consumer.gateway.parts import GatewayParts
+from processing.logs import get_logger
+
+MOST_INCOMPLETE: Final = 80 * 1024
+"""Bytes of a request whose headers have not ended."""
+KEEP_ALIVE: Final = 15
+BACKLOG: Final = 2048
+
+log = get_logger("oncepool.gateway")
+
+
+def serve(settings: Settings) -> int:
+    """Serves until SIGTERM or SIGINT; the exit code. Raises ConsumerError where it can't begin."""
+    if not settings.gateway_keys and not is_loopback(settings.gateway_host):
+        raise ConfigError(
+            f"gateway_host ({settings.gateway_host}) is open to others and gateway_keys is empty:"
+            " anybody could send and operate; make a key with `oncepool gateway --new-key NAME`, or"
+            " use 127.0.0.1"
+        )
+    app = create_app(settings)
+    with _listening(settings.gateway_host, settings.gateway_port) as listener:
+        _tell(settings, listener)
+        server = GatewayServer(configured(settings, app), app.state.parts)
+        asyncio.run(server.serve(sockets=[listener]))
+    log.info("stopped")
+    return 0 if server.started else 1
+
+
+def configured(settings: Settings, app: FastAPI) -> uvicorn.Config:
+    """How the server serves it."""
+    return uvicorn.Config(
+        app,
+        http=type("Http", (DeadlinedHttp,), {"seconds": settings.gateway_client_timeout}),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        root_path=settings.gateway_root_path,
+        limit_concurrency=settings.gateway_max_connections,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=max(1, round(settings.grace)),
+        h11_max_incomplete_event_size=MOST_INCOMPLETE,
+    )
+
+
+class GatewayServer(uvicorn.Server):
+    """Ends waits as soon as it is asked to stop, and has an exit code of its own."""
+
+    def __init__(self, config: uvicorn.Config, parts: GatewayParts) -> None:
+        super().__init__(config)
+        self._parts = parts
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Not the base class's, which ends the process by the signal once all is done.
+        del frame
+        log.info("stopping", signal=sig)
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._parts.statuses.stop)
+
+
+class DeadlinedHttp(H11Protocol):
+    """HTTP with deadlines: for a request's headers, and for a client to take what is sent."""
+
+    seconds = 30.0
+    _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._late = self.loop.call_later(self.seconds, self._abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._rest()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._rest()
+        elif self._late is None:
+            self._late = self.loop.call_later(self.seconds, self._abort)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(self.seconds, self._abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def _rest(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConsumerError(
+            f"the gateway can't listen on {host} port {port}: {error.strerror or error}; end what"
+            " has it, or set gateway_host and gateway_port"
+        ) from None
+
+
+def _tell(settings: Settings, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    log.info("gateway listens", url=f"http://{shown}:{port}{settings.gateway_root_path}",
+             keys=sorted(settings.gateway_keys))  # fmt: skip
+    if not settings.gateway_keys:
+        log.warning(
+            "no API keys: any program of this machine may send and operate, and nobody else; make"
+            " one with `oncepool gateway --new-key NAME`"
+        )

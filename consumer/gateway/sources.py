@@ -1,0 +1,123 @@
+"""What the journal and the outbox know of requests, asked by many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from consumer.gateway.database import DatabaseThreads
+from feedback.contract.states import State
+from feedback.journal.connections import Connection
+from feedback.operations.request_reads import get_statuses
+from feedback.outbox.names import in_schema
+from feedback.status.status import Status
+
+READ_WITHIN: Final = 3.0
+AT_ONCE: Final = 500
+
+_OUTBOX: Final = """
+SELECT o.id, o.type, o.state, o.code, o.result, o.error,
+    coalesce(o.settled_at, o.sent_at, o.created_at),
+    encode(coalesce(r.fingerprint, f.fingerprint), 'hex')
+FROM :schema.all_requests o
+LEFT JOIN :schema.requests r ON r.id = o.id
+LEFT JOIN :schema.finished f ON f.id = o.id
+WHERE o.id = ANY(%s)
+"""
+
+Lookup = Callable[[Connection, Sequence[str]], dict[str, Status]]
+
+
+class SharedSource:
+    """What is asked for while a statement runs is the next statement, all at once.
+
+    So a thousand that wait cost the database a few statements a second.
+    """
+
+    def __init__(self, threads: DatabaseThreads, look_up: Lookup) -> None:
+        self._threads = threads
+        self._look_up = look_up
+        self._wanted: dict[str, None] = {}
+        self._next: asyncio.Future[dict[str, Status]] | None = None
+        self._running = False
+
+    async def read(self, ids: Sequence[str]) -> list[Status | None]:
+        """As StatusSource has it."""
+        self._wanted |= dict.fromkeys(ids)
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        answer = self._next
+        if not self._running:
+            self._running = True
+            self._task = asyncio.create_task(self._run())
+        found = await asyncio.shield(answer)
+        return [found.get(name) for name in ids]
+
+    async def _run(self) -> None:
+        try:
+            while self._next is not None:
+                answer, self._next = self._next, None
+                wanted, self._wanted = list(self._wanted), {}
+                await self._answer(answer, wanted)
+        finally:
+            self._running = False
+
+    async def _answer(self, answer: asyncio.Future[dict[str, Status]], ids: list[str]) -> None:
+        found: dict[str, Status] = {}
+        try:
+            for part in _parts(ids):
+                found |= await self._threads.run(
+                    lambda connection, part=part: self._look_up(connection, part),  # type: ignore[misc]
+                    READ_WITHIN,
+                    again=True,
+                )
+        except Exception as error:  # noqa: BLE001  (raised where it is awaited)
+            answer.set_exception(error)
+            answer.exception()  # also where all who asked have gone
+        else:
+            answer.set_result(found)
+
+
+def journal_source(threads: DatabaseThreads, schema: str) -> SharedSource:
+    """The rows of the journal."""
+    return SharedSource(
+        threads, lambda connection, ids: get_statuses(connection, ids, schema=schema)
+    )
+
+
+def outbox_source(threads: DatabaseThreads, schema: str) -> SharedSource:
+    """The rows of an outbox.
+
+    What no consumer has reported on is `accepted`, with its state in the outbox as the code.
+    """
+    text = in_schema(_OUTBOX, schema).encode()
+
+    def look_up(connection: Connection, ids: Sequence[str]) -> dict[str, Status]:
+        return {row[0]: _status(*row) for row in connection.execute(text, [list(ids)])}
+
+    return SharedSource(threads, look_up)
+
+
+def _status(
+    id: str, type: str, state: str, code: str | None, result: Any, error: str | None, at: Any,
+    fingerprint: str,
+) -> Status:  # fmt: skip
+    settled = state in set(State)
+    return Status(
+        id=id,
+        type=type,
+        state=State(state) if settled else State.ACCEPTED,
+        code=(code or "ok") if settled else state,
+        attempt=1 if settled else 0,
+        run=1 if settled else 0,
+        at=at,
+        fingerprint=None if settled else fingerprint,
+        result=result,
+        error=error,
+    )
+
+
+def _parts(ids: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(ids), AT_ONCE):
+        yield ids[start : start + AT_ONCE]

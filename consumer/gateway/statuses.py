@@ -1,0 +1,116 @@
+"""What is known of requests: Redis is asked first, and then the journal and the outbox."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from consumer.admin.lookup import may_change, newer
+from feedback.client.async_client import AsyncClient
+from feedback.errors import Conflict, DeliveryFailed, OncepoolError, StoreUnavailable, WaitTimeout
+from feedback.status.status import Status
+
+READ_WITHIN: Final = 3.0
+"""Seconds in which Redis has to answer."""
+_FIRST_LOOK: Final = 1.0
+_LONGEST_LOOK: Final = 8.0
+"""Seconds between two looks at the journal, while somebody waits."""
+
+
+class StatusSource(Protocol):
+    """Knows requests by their ids."""
+
+    async def read(self, ids: Sequence[str]) -> list[Status | None]:
+        """One status an id, in their order, None where it is not known. Raises OncepoolError."""
+
+
+class Statuses:
+    """Reads statuses, and waits for them to be settled. Nothing here waits without a bound."""
+
+    def __init__(
+        self, client: AsyncClient, journal: StatusSource | None, outbox: StatusSource | None
+    ) -> None:
+        self._client = client
+        self._journal = journal
+        self._outbox = outbox
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ends all waits, as at their time-outs."""
+        self._stopping.set()
+
+    async def one(self, id: str) -> Status | None:
+        """As read(), of one."""
+        return (await self.read([id]))[0]
+
+    async def read(self, ids: Sequence[str]) -> list[Status | None]:
+        """One status an id, in their order, None where nobody knows it.
+
+        Raises OncepoolError where something does not answer and nobody else knows one of them.
+        """
+        found: dict[str, Status | None] = {}
+        problem: OncepoolError | None = None
+        try:
+            found = dict(zip(ids, await self._from_redis(ids), strict=True))
+        except StoreUnavailable as error:
+            problem = error
+        open_ids = may_change(ids, found)
+        if open_ids and self._journal is not None:
+            try:
+                stored = await self._journal.read(open_ids)
+            except OncepoolError as error:
+                problem = problem or error
+            else:
+                for name, row in zip(open_ids, stored, strict=True):
+                    found[name] = newer(found.get(name), row) if row else found.get(name)
+        missing = [name for name in ids if found.get(name) is None]
+        if missing and self._outbox is not None:
+            try:
+                found |= zip(missing, await self._outbox.read(missing), strict=True)
+            except OncepoolError as error:
+                problem = problem or error
+        if problem is not None and any(found.get(name) is None for name in ids):
+            raise problem
+        return [found.get(name) for name in ids]
+
+    async def wait(self, id: str, seconds: float) -> Status | None:
+        """As one(), as soon as it is settled, or after so many seconds."""
+        end = time.monotonic() + seconds
+        pause = _FIRST_LOOK
+        while True:
+            status = await self.one(id)
+            left = end - time.monotonic()
+            if (status is not None and status.settled) or left <= 0 or self._stopping.is_set():
+                return status
+            await self._until_news(id, min(left, pause))
+            pause = min(2 * pause, _LONGEST_LOOK)
+
+    async def stopped(self) -> None:
+        """Returns when all waits end."""
+        await self._stopping.wait()
+
+    async def _until_news(self, id: str, seconds: float) -> None:
+        """Returns when Redis says that it is settled, or after so many seconds."""
+        waits = asyncio.ensure_future(self._client.wait(id, seconds))
+        stops = asyncio.ensure_future(self.stopped())
+        try:
+            await asyncio.wait({waits, stops}, return_when=asyncio.FIRST_COMPLETED)
+            if waits.done():
+                waits.result()
+        except WaitTimeout:
+            return
+        except (Conflict, DeliveryFailed):
+            # Of another one under its id, which was sent here: it is not asked about.
+            await asyncio.wait({stops}, timeout=min(seconds, _FIRST_LOOK))
+        finally:
+            for task in (waits, stops):
+                task.cancel()
+
+    async def _from_redis(self, ids: Sequence[str]) -> list[Status | None]:
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                return await self._client.statuses(ids)
+        except TimeoutError:
+            raise StoreUnavailable(f"Redis gave no answer within {READ_WITHIN:g} s") from None

@@ -1,0 +1,79 @@
+"""A gateway as a real process, and who calls it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+WAIT = 60.0
+
+
+class GatewayProcess:
+    """``oncepool gateway`` on a free port."""
+
+    def __init__(self, environment: dict[str, str], log: Path, **more: str) -> None:
+        """`more` are settings of the gateway, without their prefix."""
+        self._log = log
+        given = {f"ONCEPOOL_{name.upper()}": value for name, value in more.items()}
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "consumer", "gateway"],
+                cwd=ROOT,
+                env={**os.environ, **environment, "ONCEPOOL_GATEWAY_PORT": "0",
+                     "ONCEPOOL_LOG_FORMAT": "console", **given},
+                stderr=file,
+            )  # fmt: skip
+        try:
+            found = eventually(self._address, WAIT, lambda: self.log)
+            self.http = httpx.Client(base_url=found or "", timeout=WAIT)
+        except BaseException:
+            self.process.kill()
+            raise
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self.http.base_url.host, self.http.base_url.port or 80
+
+    def post(self, type: str, payload: Any, key: str, **headers: str) -> httpx.Response:
+        """Sends a request."""
+        given = {"Idempotency-Key": key} | headers
+        return self.http.post(f"/requests/{type}", json=payload, headers=given)
+
+    def state(self, id: str, wait: int = 0) -> str:
+        """Of a request."""
+        answer = self.http.get(f"/requests/{id}", params={"wait": wait})
+        return str(answer.json().get("state", answer.status_code))
+
+    def stop(self) -> int:
+        """Its exit code after SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(WAIT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(WAIT)
+
+    def _address(self) -> str | None:
+        assert self.process.poll() is None, self.log
+        found = re.search(r"gateway listens.* url=(\S+)", self.log)
+        return found and found[1]

@@ -1,0 +1,189 @@
+"""The gateway as a process of its own, with real services and a real consumer behind it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+import redis
+
+from feedback.outbox.migrations import migrate
+from stack import Stack
+from tests.support import eventually
+from tests.support.gateway_process import WAIT, GatewayProcess
+from tests.support.outbox import Outbox
+from tests.support.own_database import OwnDatabase
+from tests.support.proxy import Proxy
+from tests.support.service import Bench, Raw
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture
+def gateway(bench: Bench, tmp_path: Path) -> Iterator[GatewayProcess]:
+    with GatewayProcess(bench.environment, tmp_path / "gateway.log") as made:
+        yield made
+
+
+def test_there_and_back(bench: Bench, gateway: GatewayProcess, stack: Stack) -> None:
+    bench.start()
+    assert gateway.http.get("/readyz").status_code == 200
+
+    # Sent, run once, answered to whoever asks again; the journal answers where Redis has lost it.
+    paid = {"table": bench.table, "n": 2**70}
+    first = gateway.post("effect", paid, '"order/17"', prefer="respond-async, wait=50")
+    assert (first.status_code, first.json()["result"]) == (200, {"n": 2**70})
+    assert first.headers["Preference-Applied"] == "respond-async, wait=50"
+    place = first.headers["Location"]
+    with redis.Redis.from_url(stack.redis) as server:
+        prefix = bench.environment["ONCEPOOL_REDIS_PREFIX"]
+        assert server.delete(f"{prefix}:status:order/17") == 1
+    assert gateway.http.get(place).json()["state"] == "done"
+    assert gateway.post("effect", paid, "order/17").status_code == 200
+    assert gateway.post("effect", {**paid, "n": 1}, "order/17").status_code == 422
+    assert bench.query(f"SELECT id FROM {bench.table}") == [("order/17",)]
+
+    # A long poll hears of the end of what runs, and is ended with a stop.
+    sent = gateway.post("effect", {"table": bench.table}, "slow")
+    assert (sent.status_code, sent.json()["state"]) == (202, "accepted")
+    assert gateway.state("slow", wait=50) == "done"
+
+    # Operators: cancel what waits, retry what is cancelled, make a request of a message.
+    later = gateway.post(
+        "effect", {"table": bench.table}, "later", **{"ce-notbefore": "2035-05-01T12:00:00Z"}
+    )
+    assert later.status_code == 202
+    eventually(lambda: gateway.state("later") == "waiting", WAIT)
+    why = {"why": "card was blocked"}
+    moved = gateway.http.post("/requests/later/cancel", json=why)
+    assert (moved.status_code, moved.json()["state"]) == (200, "cancelled"), moved.text
+    assert gateway.state("later") == "cancelled"
+    refused = gateway.http.post("/requests/later/cancel")
+    assert (refused.status_code, refused.json()["state"]) == (409, "cancelled")
+    assert gateway.http.post("/requests/nobody/retry").status_code == 404
+    assert gateway.http.post("/requests/later/retry", json=why).status_code == 200
+    assert gateway.state("later", wait=50) == "done"
+    rows = bench.query(
+        f"SELECT who, why FROM {bench.schema}.transitions WHERE request_id = 'later'"
+    )
+    assert rows == [("gateway:local", "card was blocked")] * 2
+
+    Raw(bench).send(None, {"ce_type": b"effect"}, b'{"table": "%b"}' % bench.table.encode())
+    letters = eventually(lambda: gateway.http.get("/dead-letters").json(), WAIT)
+    number = letters[0]["id"]
+    mended = gateway.http.post(f"/dead-letters/{number}/retry", json={"id": "mended"})
+    assert mended.status_code == 200, mended.text
+    assert gateway.state("mended", wait=50) == "done"
+    assert gateway.http.post(f"/dead-letters/{number}/retry").status_code in (404, 409)
+
+    answers: list[httpx.Response] = []
+    gateway.post("effect", {}, "never", **{"ce-notbefore": "2035-05-01T12:00:00Z"})
+    poll = threading.Thread(
+        target=lambda: answers.append(httpx.get(f"{gateway.http.base_url}/requests/never?wait=60",
+                                                timeout=WAIT))
+    )  # fmt: skip
+    poll.start()
+    assert gateway.http.get("/livez").status_code == 200
+    assert gateway.stop() == 0, gateway.log
+    poll.join(WAIT)
+    assert [one.status_code for one in answers] == [200]
+    assert "Traceback" not in gateway.log
+
+
+def test_services_that_are_away(bench: Bench, stack: Stack, tmp_path: Path) -> None:
+    with Proxy.of(stack.database) as database, Proxy.of(stack.redis) as store:
+        environment = bench.environment | {
+            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": NOWHERE,
+            "ONCEPOOL_DATABASE_URL": database.before(stack.database),
+            "ONCEPOOL_REDIS_URL": store.before(stack.redis),
+        }
+        more = {"gateway_send_timeout": "1", "gateway_client_timeout": "1"}
+        with GatewayProcess(environment, tmp_path / "gateway.log", **more) as gateway:
+            # No broker: the client is told, with the id under which it may try again.
+            sent = gateway.http.post("/requests/effect", json=1)
+            assert (sent.status_code, bool(sent.json()["id"])) == (503, True)
+            assert sent.headers["Retry-After"] == "5"
+            assert gateway.http.get("/readyz").status_code == 503
+            assert gateway.http.get("/requests/r").status_code == 404
+
+            for proxy, path in ((store, "/requests/r"), (database, "/requests/r")):
+                for fault in (proxy.hang, proxy.cut):
+                    fault()
+                    away = gateway.http.get(path)
+                    assert (away.status_code, away.headers["Retry-After"]) == (503, "5")
+                    proxy.mend()
+                    eventually(lambda: gateway.http.get("/requests/r").status_code == 404, WAIT)
+            assert gateway.http.post("/requests/r/retry").status_code == 404
+            assert database.cut_connections()
+            assert gateway.http.post("/requests/r/retry").status_code == 404
+
+            # Clients that send no end of their headers, or of their body.
+            headers = _slow(gateway, b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-A: ")
+            body = _slow(
+                gateway,
+                b"POST /requests/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
+            )
+            assert headers == b""
+            assert body.startswith(b"HTTP/1.1 408 ")
+            assert gateway.stop() == 0, gateway.log
+
+
+def test_with_an_outbox_a_request_is_safe_before_it_is_sent(
+    bench: Bench, stack: Stack, own_database: OwnDatabase, tmp_path: Path
+) -> None:
+    outbox = Outbox(own_database.url, "gate_outbox")
+    with psycopg.connect(own_database.url, autocommit=True) as connection:
+        migrate(connection, outbox.schema, [])
+    with Proxy.of(own_database.url) as proxy:
+        environment = bench.environment | {"ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": NOWHERE}
+        more = {
+            "gateway_outbox": "on",
+            "outbox_database_url": proxy.before(own_database.url),
+            "outbox_schema": outbox.schema,
+        }
+        with GatewayProcess(environment, tmp_path / "gateway.log", **more) as gateway:
+            for _ in range(2):
+                sent = gateway.post("effect", {"n": 1}, "order-17")
+                assert (sent.status_code, sent.json()["state"]) == (202, "accepted"), sent.text
+            (row,) = outbox.rows()
+            assert (row["id"], bytes(row["payload"])) == ("order-17", b'{"n":1}')
+            seen = gateway.http.get("/requests/order-17").json()
+            assert (seen["state"], seen["code"]) == ("accepted", "unsent")
+            assert gateway.post("effect", {"n": 2}, "order-17").status_code == 422
+            proxy.hang()
+            assert gateway.post("effect", {"n": 1}, "order-18").status_code == 503
+            proxy.mend()
+            eventually(lambda: gateway.post("effect", {"n": 1}, "order-18").is_success, WAIT)
+            assert {row["id"] for row in outbox.rows()} == {"order-17", "order-18"}
+            outbox.run(
+                "WITH gone AS (DELETE FROM :schema.requests WHERE id = 'order-17' RETURNING *)"
+                " INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type,"
+                " sender, state, code, fingerprint, result) SELECT seq, created_at, now(), 1, id,"
+                " type, sender, 'done', 'ok', fingerprint, '{\"paid\": 5}' FROM gone"
+            )
+            known = gateway.http.get("/requests/order-17").json()
+            assert (known["state"], known["result"]) == ("done", {"paid": 5})
+    outbox.connection.close()
+
+
+def _slow(gateway: GatewayProcess, start: bytes) -> bytes:
+    """What is answered to a client that sends nothing more."""
+    with socket.create_connection(gateway.address, timeout=WAIT) as client:
+        client.sendall(start)
+        answer = b""
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            try:
+                part = client.recv(65536)
+            except ConnectionResetError:
+                break
+            if not part:
+                break
+            answer += part
+        return answer

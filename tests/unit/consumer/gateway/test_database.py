@@ -1,0 +1,208 @@
+"""A database for tasks: whatever it does, nobody waits for longer than he says."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+
+from consumer.admin.journal import JournalRefused, JournalUnreachable
+from consumer.gateway.database import DatabaseThreads
+from consumer.gateway.sources import SharedSource
+from feedback.contract.states import State
+from tests.support.gateway import FakeJournal
+
+
+class FakeConnection:
+    """One whose server may be cut off, or say nothing."""
+
+    def __init__(self) -> None:
+        self._near, self.far = socket.socketpair()
+        self.closed = False
+        self.info = self
+        self.transaction_status = TransactionStatus.IDLE
+        self.asked = 0
+
+    def fileno(self) -> int:
+        return self._near.fileno()
+
+    def execute(self, text: str) -> str:
+        self.asked += 1
+        if self.transaction_status is TransactionStatus.UNKNOWN:
+            raise psycopg.OperationalError("the connection is lost")
+        return text
+
+    def wait(self) -> None:
+        """Until something comes, which nothing does."""
+        self._near.recv(1)
+        self.transaction_status = TransactionStatus.UNKNOWN
+        raise psycopg.OperationalError("the connection is lost")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeServer:
+    def __init__(self) -> None:
+        self.made: list[FakeConnection] = []
+        self.away = False
+        self.tries = 0
+
+    def connect(self) -> Any:
+        self.tries += 1
+        if self.away:
+            raise psycopg.OperationalError("connection refused: password=secret")
+        self.made.append(FakeConnection())
+        return self.made[-1]
+
+
+def play(scenario: Callable[[FakeServer, DatabaseThreads], Any], threads: int = 1) -> FakeServer:
+    server = FakeServer()
+
+    async def run() -> None:
+        database = DatabaseThreads("database_url", server.connect, threads)
+        try:
+            async with asyncio.timeout(30):
+                await scenario(server, database)
+        finally:
+            database.close()
+
+    asyncio.run(run())
+    return server
+
+
+def ask(connection: Any) -> Any:
+    return connection.execute("SELECT 2")
+
+
+def test_a_connection_is_kept() -> None:
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        for _ in range(3):
+            assert await database.run(ask, 5, again=True) == "SELECT 2"
+
+    assert len(play(scenario).made) == 1
+
+
+def test_one_that_was_cut_is_made_anew() -> None:
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        for again in (True, False):
+            await database.run(ask, 5, again=again)
+            server.made[-1].transaction_status = TransactionStatus.UNKNOWN
+            assert await database.run(ask, 5, again=again) == "SELECT 2"
+
+    server = play(scenario)
+    assert [one.closed for one in server.made][:-1] == [True, True]
+
+
+def test_what_is_late_is_given_up_and_its_thread_serves_others() -> None:
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        with pytest.raises(JournalUnreachable, match=r"no answer within 0\.2 s"):
+            await database.run(lambda c: c.wait(), 0.2)  # type: ignore[attr-defined]
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    assert await database.run(ask, 5, again=True) == "SELECT 2"
+                    break
+                except JournalUnreachable:
+                    await asyncio.sleep(0.05)
+
+    server = play(scenario)
+    assert server.made[0].closed
+
+
+def test_while_it_is_away_nobody_waits_for_it() -> None:
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        server.away = True
+        with pytest.raises(JournalUnreachable, match="does not answer"):
+            await database.run(ask, 5)
+        tries = server.tries
+        for _ in range(20):
+            with pytest.raises(JournalUnreachable) as raised:
+                await database.run(ask, 5)
+            assert "secret" not in str(raised.value)
+        assert server.tries <= tries + 1
+
+    play(scenario)
+
+
+def test_a_statement_that_is_refused_costs_no_connection() -> None:
+    def refuse(_: Any) -> None:
+        raise psycopg.errors.InsufficientPrivilege("permission denied")
+
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        with pytest.raises(JournalRefused):
+            await database.run(refuse, 5)
+        assert await database.run(ask, 5) == "SELECT 2"
+
+    assert len(play(scenario).made) == 1
+
+
+def test_there_are_no_more_threads_than_said() -> None:
+    go, inside = threading.Event(), threading.Semaphore(0)
+
+    def block(_: Any) -> None:
+        inside.release()
+        go.wait(20)
+
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        calls = [asyncio.create_task(database.run(block, 20)) for _ in range(5)]
+        while len(server.made) < 2:
+            await asyncio.sleep(0.01)
+        go.set()
+        await asyncio.gather(*calls)
+
+    assert len(play(scenario, threads=2).made) == 2
+
+
+def test_after_the_end_nothing_is_taken() -> None:
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        database.close()
+        with pytest.raises(JournalUnreachable, match="stopping"):
+            await database.run(ask, 5)
+
+    play(scenario)
+
+
+def test_what_is_asked_meanwhile_is_one_statement() -> None:
+    asked: list[list[str]] = []
+    known = FakeJournal().put("a", State.DONE)
+    go = threading.Event()
+
+    def look_up(_: Any, ids: Any) -> Any:
+        asked.append(sorted(ids))
+        if len(asked) == 1:
+            go.wait(20)
+        return {"a": known}
+
+    async def scenario(_: FakeServer, database: DatabaseThreads) -> None:
+        source = SharedSource(database, look_up)
+        first = asyncio.create_task(source.read(["a"]))
+        while not asked:
+            await asyncio.sleep(0.01)
+        others = [asyncio.create_task(source.read(["a", f"b{n}"])) for n in range(3)]
+        await asyncio.sleep(0)
+        others[0].cancel()
+        go.set()
+        assert await first == [known]
+        assert await others[1] == await others[2] == [known, None]
+
+    play(scenario)
+    assert asked == [["a"], ["a", "b0", "b1", "b2"]]
+
+
+def test_an_error_is_told_to_all_who_asked() -> None:
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        server.away = True
+        source = SharedSource(database, lambda _c, _ids: {})
+        results = await asyncio.gather(
+            *(source.read([str(n)]) for n in range(3)), return_exceptions=True
+        )
+        assert [type(one) for one in results] == [JournalUnreachable] * 3
+
+    play(scenario)

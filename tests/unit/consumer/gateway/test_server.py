@@ -1,0 +1,96 @@
+"""The gateway's server: how it begins, and clients that are slow or come again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from consumer.config.settings import Settings
+from consumer.errors import ConfigError, ConsumerError
+from consumer.gateway import serve
+from consumer.gateway.guard import is_loopback
+from consumer.gateway.server import GatewayServer, configured
+from tests.support.gateway import GatewayBench, key
+
+GIVEN = {"redis_url": "redis://127.0.0.1:1", "kafka_bootstrap_servers": "127.0.0.1:1",
+         "kafka_topics": "requests"}  # fmt: skip
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConsumerError, match=f"port {port}.*set gateway_host and gateway_port"):
+            serve(Settings.model_validate({**GIVEN, "gateway_port": port}))
+
+
+@pytest.mark.parametrize("missing", GIVEN)
+def test_a_setting_that_is_missing_is_named(missing: str) -> None:
+    given = {name: value for name, value in GIVEN.items() if name != missing}
+    with pytest.raises(ConfigError, match=missing):
+        serve(Settings.model_validate({**given, "gateway_port": 0}))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "gateway.example", "::"])
+def test_without_keys_it_does_not_listen_for_others(host: str) -> None:
+    given = {**GIVEN, "gateway_host": host}
+    with pytest.raises(ConfigError, match="gateway_keys is empty"):
+        serve(Settings.model_validate(given))
+    keys = {"gateway_keys": {"shop": key("send")}, "gateway_outbox": True}
+    with pytest.raises(ConfigError, match="outbox_database_url"):
+        serve(Settings.model_validate(given | keys))
+
+
+def test_what_is_near_is_known() -> None:
+    assert all(map(is_loopback, ("127.0.0.2", "localhost", "::1", "LOCALHOST")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "localhost.example", "")))
+
+
+def test_without_its_extra_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['uvicorn'] = None; from consumer.gateway import serve"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
+    assert "install oncepool[gateway]" in ended.stderr
+
+
+def test_clients_that_are_slow_are_let_go() -> None:
+    bench = GatewayBench(gateway_client_timeout=0.3)
+
+    async def play() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            server = GatewayServer(configured(bench.settings, bench.app), bench.parts)
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            host, port = listener.getsockname()
+            # No byte, half a request line, headers without an end, a second request that stops.
+            live = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+            starts = (b"", b"GET /li", live + b"X: ", live + b"\r\n")
+            answers = await asyncio.gather(*(_all(host, port, start) for start in starts))
+            assert answers[:3] == [b""] * 3
+            assert answers[3].startswith(b"HTTP/1.1 200 OK\r\n")
+            assert b"server:" not in answers[3].lower()
+            server.handle_exit(15, None)
+            await serving
+
+    async def bounded() -> None:
+        async with asyncio.timeout(50):
+            await play()
+
+    asyncio.run(bounded())
+
+
+async def _all(host: str, port: int, start: bytes) -> bytes:
+    """What comes until the server closes the connection."""
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(start)
+    try:
+        answer = await reader.readuntil(b"ok\n") if start.endswith(b"\r\n\r\n") else b""
+        writer.write(b"GET /" if answer else b"")
+        return answer + await reader.read()
+    except ConnectionResetError:
+        return bytes(getattr(reader, "_buffer", b""))
+    finally:
+        writer.close()

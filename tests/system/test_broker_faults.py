@@ -130,7 +130,7 @@ def break_connections(port: int) -> int:
         with contextlib.suppress(OSError):
             copy = socket.socket(fileno=os.dup(int(entry.name)))
             with copy:
-                if copy.getpeername()[1] == port:
+                if copy.family != socket.AF_UNIX and copy.getpeername()[1] == port:
                     copy.shutdown(socket.SHUT_RDWR)
                     broken += 1
     return broken

@@ -24,15 +24,25 @@ TOKEN = "1;me-1;"
 
 
 @pytest.mark.parametrize(
+    "mark, gap",
+    [
+        (LowMark(7, 0), UnfinishedGap(7, 10, 0, TOKEN)),
+        (LowMark(7, 2), UnfinishedGap(7, 10, 2, TOKEN)),
+        (LowMark(7, 0, 9), UnfinishedGap(7, 10, 0, TOKEN, 9)),
+        (LowMark(10, 0), None),  # all is finished
+        (None, None),  # nothing is read again
+    ],
+)
+def test_what_is_told_is_read(mark: LowMark | None, gap: UnfinishedGap | None) -> None:
+    assert gap_of(10, metadata_of(TOKEN, mark)) == gap
+
+
+@pytest.mark.parametrize(
     "metadata, gap",
     [
-        (metadata_of(TOKEN, LowMark(7, 0)), UnfinishedGap(7, 10, 0, TOKEN)),
-        (metadata_of(TOKEN, LowMark(7, 2)), UnfinishedGap(7, 10, 2, TOKEN)),
-        (metadata_of(TOKEN, LowMark(7, 0, 9)), UnfinishedGap(7, 10, 0, TOKEN, 9)),
         ("1;me-1;7;2;of later versions", UnfinishedGap(7, 10, 2, TOKEN)),
         ("1;me-1;7;2;8;of later versions", UnfinishedGap(7, 10, 2, TOKEN, 8)),
-        (metadata_of(TOKEN, LowMark(10, 0)), None),  # all is finished
-        (metadata_of(TOKEN, None), None),  # written by an older version
+        (TOKEN, None),  # written by an older version
         ("", None),  # an operator has set the offset
         (None, None),
         ("another program", None),

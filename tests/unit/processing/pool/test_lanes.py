@@ -283,3 +283,12 @@ def test_a_recalled_suspect_stays_one(key: bytes | None) -> None:
     lanes.release(looked_up)
     again = take(lanes, 3)
     assert (offsets(again), again.suspect) == ([1], SUSPICION)
+
+
+def test_what_could_not_go_as_it_came_is_known() -> None:
+    lanes = lanes_of(record(1), record(2), record(3, b"a"), record(4, b"a"))
+    looked_at = take(lanes, 1)
+    lanes.put_back(looked_at, {0: SUSPICION})
+    # Without a key and above suspicion, 2 goes as if it had just come.
+    assert sorted(r[OFFSET] for r in lanes.held_back_records()) == [1, 3, 4]
+    assert lanes.held_back == 3

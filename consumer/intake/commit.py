@@ -130,7 +130,7 @@ class Commit:
         ours = [place for place in places if place in self._assignment]
         pieces = {} if self._open is None else self._open.pieces
         opened = {
-            place: piece.offset
+            place: piece
             for place, piece in pieces.items()
             if piece.generation == self._assignment.generation(place)
         }

@@ -13,7 +13,7 @@ from consumer.intake.events import Place
 from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from consumer.intake.open_commit import Piece
 from consumer.intake.unfinished import Unfinished
-from feedback.contract.record import Record
+from feedback.contract.record import OFFSET, Record
 
 TELL_PAUSE: Final = 1.0
 """Seconds between two commits that only tell low marks."""
@@ -86,7 +86,8 @@ class Marks:
         unfinished, marks = self.unfinished, {}
         if unfinished is not None:
             for place, piece in pieces.items():
-                mark = unfinished.mark(place, piece.offset, going=self._going)
+                read_to = piece.records[-1][OFFSET] + 1 if piece.records else None
+                mark = unfinished.mark(place, piece.offset, read_to=read_to, going=self._going)
                 marks[place] = piece.mark = mark
         return marks
 
@@ -114,11 +115,11 @@ class Marks:
         self._going, self._tell_at = True, now
 
     def last_words(
-        self, places: Iterable[Place], open_offsets: Mapping[Place, int]
+        self, places: Iterable[Place], opened: Mapping[Place, Piece]
     ) -> tuple[dict[Place, int], dict[Place, LowMark]]:
         """(offsets, marks) of the commit before partitions are let go.
 
-        `open_offsets`: of the open commit's shares of them, as far as those are still ours.
+        `opened`: the open commit's shares of them, as far as those are still ours.
         """
         offsets: dict[Place, int] = {}
         marks: dict[Place, LowMark] = {}
@@ -127,8 +128,13 @@ class Marks:
             return offsets, marks
         for place in places:
             # The open one may have landed, and no commit goes backwards.
-            offset = open_offsets.get(place, unfinished.committed(place))
-            if offset is not None:
-                offsets[place] = offset
-                marks[place] = unfinished.mark(place, offset, going=True)
+            piece = opened.get(place)
+            offset = unfinished.committed(place) if piece is None else piece.offset
+            if offset is None:
+                continue
+            mark = unfinished.mark(place, offset, going=True)
+            if piece is not None and mark.begun is not None and (alone := piece.alone):
+                # They run here if it has landed.
+                mark = mark._replace(begun=min(mark.begun, alone[0][OFFSET]))
+            offsets[place], marks[place] = offset, mark
         return offsets, marks

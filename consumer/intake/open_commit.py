@@ -11,7 +11,7 @@ from consumer.intake.events import Answered, Found, Place
 from consumer.intake.offset_metadata import LowMark, token_of
 from consumer.intake.offset_repair import UNREAD_PAUSES
 from feedback.backoff import Backoff
-from feedback.contract.record import Record
+from feedback.contract.record import OFFSET, Record
 
 AGAIN_PAUSES = Backoff(0.05, 1.0)
 """Seconds before a commit that did not land is sent again, by the number of tries."""
@@ -36,6 +36,14 @@ class Piece:
     size: int
     mark: LowMark | None = None
     """As in `SendCommit`."""
+
+    @property
+    def alone(self) -> list[Record]:
+        """Records below its mark: once it has landed nobody else need read them."""
+        mark, records = self.mark, self.records
+        if mark is None or not records or records[0][OFFSET] >= mark.offset:
+            return []
+        return [record for record in records if record[OFFSET] < mark.offset]
 
 
 @dataclass(slots=True)

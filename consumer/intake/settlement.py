@@ -11,7 +11,7 @@ from consumer.intake.events import Action, Deliver, Drop, Place
 from consumer.intake.offset_repair import OffsetRepair
 from consumer.intake.open_commit import OpenCommit, Piece
 from consumer.intake.unfinished import Unfinished
-from feedback.contract.record import Record, is_read_again, kind_of
+from feedback.contract.record import Record, is_read_again, kind_of, size_of
 
 
 class Settlement:
@@ -57,14 +57,22 @@ class Settlement:
     def _deliver_owned(
         self, commit: OpenCommit, places: Sequence[Place], unfinished: Unfinished
     ) -> list[Action]:
-        """What is not ours any more, or was assigned anew, is read from its low mark."""
+        """What is not ours any more, or was assigned anew, is read from its low mark.
+
+        What lies below that runs here all the same: nobody else may read it.
+        """
         actions: list[Action] = []
         records: list[Record] = []
         size = 0
         for place in places:
             piece = commit.pieces.pop(place)
             if self._assignment.generation(place) != piece.generation:
-                actions += self.dropped(place, len(piece.records), "read again by its next owner")
+                kept = unfinished.keep(place, piece.alone)
+                self.counts["read again"] += len(kept)
+                records += kept
+                size += size_of(kept)
+                others = len(piece.records) - len(kept)
+                actions += self.dropped(place, others, "read again by its next owner")
                 continue
             self._repair.committed(place, piece.offset)
             if piece.mark is not None:
@@ -122,6 +130,7 @@ class Settlement:
         return [Drop(place, count, cause)]
 
     def _lose(self, place: Place, piece: Piece, cause: str) -> list[Action]:
-        if self._unfinished is None:  # else the next owner reads it, or reads it again
-            self.lost.update(map(kind_of, piece.records))
+        # The others' next owner reads them, or reads them again.
+        alone = piece.records if self._unfinished is None else piece.alone
+        self.lost.update(map(kind_of, alone))
         return self.dropped(place, len(piece.records), cause)

@@ -136,6 +136,16 @@ class Unfinished:
         self._hand.setdefault(place, {}).update(new)
         self._read[place].next = records[-1][OFFSET] + 1
 
+    def keep(self, place: Place, records: Sequence[Record]) -> list[Record]:
+        """Records of an assignment that is over are in hand: those that are not read again here."""
+        reading = self._read.get(place)
+        if reading is not None and reading.gap is not None:
+            records = [record for record in records if record[OFFSET] < reading.gap.mark]
+        if records:
+            left = self._left.setdefault(place, {})
+            left.update({record[OFFSET]: record[TIMESTAMP] for record in records})
+        return [read_again(record) for record in records]
+
     def finished(self, records: Iterable[Record]) -> None:
         """Records are done, or answered for; claimed rows among them are nobody's."""
         hand, left = self._hand, self._left
@@ -166,11 +176,14 @@ class Unfinished:
 
     # Marks
 
-    def mark(self, place: Place, committed: int, *, going: bool = False) -> LowMark:
+    def mark(
+        self, place: Place, committed: int, *, read_to: int | None = None, going: bool = False
+    ) -> LowMark:
         """The mark to tell with a commit.
 
-        `going`: the partition is handed over in peace, so that this time does not count as one that
-        its gap was read, and of what was not begun more can be said.
+        `read_to`: where what goes with it ends; None: where what was delivered does. `going`: the
+        partition is handed over in peace, so that this time does not count as one that its gap was
+        read, and of what was not begun more can be said.
         """
         low, gap = self._lowest(place, committed), self._read[place].gap
         stands = gap is not None and low <= gap.mark
@@ -180,12 +193,19 @@ class Unfinished:
             return LowMark(low, times, begun)
         if gap is None or not stands:
             return LowMark(low)
-        return LowMark(min(max(low, gap.worn_to), committed), times + 1)
+        # Of what this process has not read it would be nobody's.
+        worn_to = min(gap.worn_to, self._next(place, committed) if read_to is None else read_to)
+        return LowMark(min(max(low, worn_to), committed), times + 1)
+
+    def _next(self, place: Place, committed: int) -> int:
+        """The lowest offset that has not been delivered, below `committed`."""
+        found = self._read[place].next
+        return committed if found is None else min(found, committed)
 
     def _lowest(self, place: Place, committed: int) -> int:
         """The lowest offset that is not finished."""
         reading, hand, left = self._read[place], self._hand.get(place), self._left.get(place)
-        low = committed if reading.next is None else min(reading.next, committed)
+        low = self._next(place, committed)
         if hand:
             low = min(low, next(iter(hand)))
         if left:

@@ -56,6 +56,10 @@ class World:
         """In the hand of a process that was killed."""
         self.left_alone: set[tuple[Place, int]] = set()
         """Read again as often as is allowed."""
+        self.gone_with: set[tuple[Place, int]] = set()
+        """What a process had when it was killed, or dropped although it may have been its."""
+        self.passed: dict[tuple[Place, int], int] = {}
+        """Partition and process -> the highest mark of its that landed."""
         self.protocol = protocol
         self.cooperative = protocol != PROTOCOLS[0]
         self.happened: Counter[str] = Counter()
@@ -239,7 +243,7 @@ class World:
                 before = self.committed.get(place, (0, ""))[0]
                 if offset < before:
                     self.rewound |= {(place, o) for o in range(offset, before)}
-                self.committed[place] = (offset, self.metadata(place, request.action))
+                self.committed[place] = (offset, self.metadata(place, request))
                 self.landed.add((place, token))
                 self.highest[place, number] = max(offset, self.highest.get((place, number), 0))
         if not request.answered and answer:
@@ -269,8 +273,9 @@ class World:
 
     # Marks
 
-    def metadata(self, place: Place, action: SendCommit) -> str:
+    def metadata(self, place: Place, request: Request) -> str:
         """What is committed with an offset; its mark must be above nothing that is unfinished."""
+        action, key = request.action, (place, request.process.number)
         told = action.marks.get(place)
         mark = 0 if told is None else told.offset
         if mark > action.offsets[place]:
@@ -280,6 +285,7 @@ class World:
                 # Those that were read again often enough are let go with the mark.
                 assert self._worn_out(place, offset), f"the mark {mark} is above {place} {offset}"
         self.sound[place] = max(mark, self.sound.get(place, 0))
+        self.passed[key] = max(mark, self.passed.get(key, 0))
         return metadata_of(action.metadata, told)
 
     def _worn_out(self, place: Place, offset: int) -> bool:
@@ -377,7 +383,10 @@ class World:
             key = (place, offset)
             if self.read_again:
                 assert key not in process.hand, f"{key} is in hand twice"
-                assert place in process.assignment, f"{key} is delivered to who does not own it"
+                # What a mark has passed is its teller's, whoever owns the partition.
+                passed = self.passed.get((place, process.number), 0)
+                owned = place in process.assignment or offset < passed
+                assert owned, f"{key} is delivered to who does not own it"
                 self.happened["read again"] += is_read_again(item)
                 if is_read_again(item) and not may_have_begun(item):
                     self.happened["read again, not begun"] += 1
@@ -406,6 +415,7 @@ class World:
 
     def _lost(self, place: Place, offsets: list[int]) -> None:
         """They went with a commit that landed, or may land yet."""
+        self.gone_with |= {(place, offset) for offset in offsets}
         self.maybe_lost |= {
             (place, offset) for offset in offsets if (place, offset) not in self.dispatched
         }
@@ -413,6 +423,7 @@ class World:
     def kill(self, process: Process) -> None:
         process.alive, process.killed = False, True
         self.cut_short.update(process.hand)
+        self.gone_with.update(process.hand)
         process.hand.clear()
         batch = self.batches.get((process.number, process.token), {})
         for place, offsets in batch.items():
@@ -473,7 +484,7 @@ class World:
         if self.breaks_reported:
             assert not self.rewound, f"offsets were put back: {self.rewound}"
         if self.read_again:
-            lost = produced - self.finished - self.left_alone
+            lost = produced - self.finished - (self.left_alone & self.gone_with)
             assert not lost, f"never finished: {sorted(lost)}"
             return
         for key in sorted(produced - self.dispatched.keys()):

@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from consumer.intake import offset_metadata
+from consumer.intake.offset_metadata import MOST_TIMES
 from tests.model.group import BATCH, PROTOCOLS, World
 from tests.model.happenings import TRANSIENT, step
 
@@ -64,7 +66,12 @@ def test_no_schedule_runs_twice_or_loses_without_a_drop_or_commits_backwards(pro
     assert counts["delivered"] > 10 * SCHEDULES
 
 
-def test_whatever_was_delivered_is_finished_by_somebody() -> None:
+@pytest.mark.parametrize("times", [MOST_TIMES, 0], ids=["rarely", "at once"])
+def test_whatever_was_delivered_is_finished_by_somebody(
+    monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """But for what is given up once a gap was read so many times: only who dies has lost that."""
+    monkeypatch.setattr(offset_metadata, "MOST_TIMES", times)
     happened: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         protocol = PROTOCOLS[seed % len(PROTOCOLS)]

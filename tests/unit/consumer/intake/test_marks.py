@@ -7,7 +7,7 @@ from consumer.intake.commit import Commit
 from consumer.intake.events import Answered, Deliver, Drop, SendCommit
 from consumer.intake.flow_control import Room
 from consumer.intake.marks import TELL_PAUSE, Marks
-from consumer.intake.offset_metadata import LowMark, UnfinishedGap
+from consumer.intake.offset_metadata import MOST_TIMES, LowMark, UnfinishedGap
 from consumer.intake.open_commit import Piece
 from consumer.intake.unfinished import Unfinished
 from feedback.contract.record import OFFSET, is_read_again, may_have_begun
@@ -25,7 +25,7 @@ def test_where_nothing_is_read_again_nothing_is_told() -> None:
     assert marks.of({A: Piece(1, 5, [], 0)}) == {}
     assert marks.least(A, 3) == 3
     assert marks.risen(0.0) == {}
-    assert marks.last_words([A], {A: 5}) == ({}, {})
+    assert marks.last_words([A], {A: Piece(1, 5, [], 0)}) == ({}, {})
     marks.restarted([A])
     marks.revoked([A])
 
@@ -101,3 +101,60 @@ def test_what_is_confirmed_after_its_partition_has_gone_is_left_to_its_next_owne
     assert isinstance(deliver, Deliver)
     assert [is_read_again(record) for record in deliver.records] == [True, True, False]
     assert commit.counts["read again"] == 2
+
+
+class Worn:
+    """The sixth owner of a gap: its open commit tells a mark above two of the records with it."""
+
+    def __init__(self) -> None:
+        self.assignment = Assignment()
+        self.commit = Commit(self.assignment, "me", Unfinished())
+        self.assign(UnfinishedGap(3, 6, MOST_TIMES + 1, "1;dead-1;"))
+        [sent] = self.commit.next(0.0, PLENTY)
+        assert isinstance(sent, SendCommit)
+        assert sent.marks == {A: LowMark(5, MOST_TIMES + 2)}
+        self.sent = sent
+
+    def assign(self, gap: UnfinishedGap) -> None:
+        self.commit.assigned([A], {A: gap})
+        self.commit.polled(self.assignment.take(records(A, range(gap.mark, 8))).runs)
+
+    def lands(self) -> list[int]:
+        """What is delivered then: all of it may have been begun."""
+        actions = self.commit.answered(Answered(self.sent.metadata, None, {A: None}))
+        found = [record for a in actions if isinstance(a, Deliver) for record in a.records]
+        assert all(map(may_have_begun, found))
+        return [record[OFFSET] for record in found]
+
+
+def test_what_lies_below_a_mark_that_landed_runs_though_its_partition_has_gone() -> None:
+    worn = Worn()
+    worn.commit.revoked([A])
+    assert worn.lands() == [3, 4], "who is assigned it begins at 5"
+    assert worn.commit.counts["drop:read again by its next owner"] == 3
+    # It comes back, and others have ended nothing of it: what is in hand is not taken again.
+    worn.assign(UnfinishedGap(3, 8, MOST_TIMES + 2, "1;other-1;"))
+    [sent] = worn.commit.next(0.0, PLENTY)
+    assert isinstance(sent, SendCommit)
+    worn.sent = sent
+    assert worn.lands() == [5, 6, 7]
+
+
+def test_what_lies_below_a_mark_is_not_run_twice_where_it_is_read_again_here() -> None:
+    worn = Worn()
+    worn.commit.revoked([A])
+    worn.assign(UnfinishedGap(4, 6, MOST_TIMES + 1, "1;other-1;"))
+    assert worn.lands() == [3]
+
+
+def test_a_last_word_says_that_what_an_open_commit_may_deliver_may_be_begun() -> None:
+    worn = Worn()
+    word = worn.commit.last_word([A])
+    assert word is not None
+    assert word.marks == {A: LowMark(3, MOST_TIMES + 1, 3)}
+
+
+def test_what_lies_below_the_mark_of_a_commit_that_is_given_up_may_be_lost() -> None:
+    worn = Worn()
+    worn.commit.abandon()
+    assert worn.commit.lost.total() == 2

@@ -90,7 +90,7 @@ class Reader:
 
     def mark(self, committed: int, *, going: bool = False) -> tuple[int, int]:
         """The mark, and how often its gap was read."""
-        told = self.unfinished.mark(A, committed, going=going)
+        told = self.unfinished.mark(A, committed, read_to=committed, going=going)
         return told.offset, told.times
 
     def begun(self, committed: int) -> int | None:
@@ -142,7 +142,7 @@ def test_what_ends_its_readers_again_and_again_is_told_no_more() -> None:
 
 def test_once_the_first_of_a_gap_has_ended_all_that_is_left_of_it_is_told_again() -> None:
     reader = Reader(UnfinishedGap(5, 80, MOST_TIMES + 2))
-    reader.unfinished.told(A, 80, reader.unfinished.mark(A, 80))
+    reader.unfinished.told(A, 80, reader.unfinished.mark(A, 80, read_to=80))
     reader.read(*range(5, 80))
     assert reader.unfinished.risen() == {}
     reader.unfinished.finished(records(A, [5]))
@@ -150,6 +150,18 @@ def test_once_the_first_of_a_gap_has_ended_all_that_is_left_of_it_is_told_again(
     assert reader.mark(80) == (6, 0)
     reader.unfinished.told(A, 80, reader.unfinished.mark(A, 80))
     assert reader.unfinished.risen() == {}
+
+
+def test_what_was_not_read_is_told_however_often_its_gap_was() -> None:
+    """A process that loses its session there lives, and nobody else would read it."""
+    reader = Reader(UnfinishedGap(5, 80, MOST_TIMES + 2))
+    told = [reader.unfinished.mark(A, 80, read_to=7)]
+    reader.read(5, 6)
+    told.append(reader.unfinished.mark(A, 80))
+    reader.read(*range(7, 80))
+    told.append(reader.unfinished.mark(A, 80))
+    assert [mark.offset for mark in told] == [7, 7, 9]
+    assert {mark.times for mark in told} == {MOST_TIMES + 3}
 
 
 @pytest.mark.parametrize("times", [MOST_TIMES + 3, 10**18])

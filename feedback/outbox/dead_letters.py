@@ -48,9 +48,9 @@ _DROP: Final = f"""
         state, code, fingerprint, key, reference, error)
     SELECT seq, created_at, sent_at, now(), sends, id, type, sender, state, code, fingerprint, key,
         reference, error
-    FROM gone RETURNING seq, id
+    FROM gone ON CONFLICT (id) DO NOTHING
 )
-SELECT seq, id FROM kept ORDER BY seq
+SELECT seq, id FROM gone ORDER BY seq
 """  # noqa: S608 - of constants
 _PRUNE: Final = """
 DELETE FROM :schema.finished WHERE id IN (

@@ -93,6 +93,7 @@ class SentRow(NamedTuple):
     """Its time without news is over."""
     stale: bool
     """It was sent so long ago that it must not be sent again by itself."""
+    created_at: datetime
 
 
 class Ended(NamedTuple):
@@ -157,10 +158,12 @@ def _news(
     if theirs is not None and theirs != row.fingerprint:
         why = "another payload was sent under this id, and stands there"
         return Ended(row.seq, row.id, row.type, "undeliverable", CONFLICT, None, why)
-    if status.state is State.FAILED and status.code in NOT_RUN:
+    not_run = status.state is State.FAILED and status.code in NOT_RUN
+    if not_run or _of_an_earlier_send(row, status):
         if status.v == row.seen:
             return None
-        pause = min(_REFUSED.after(max(1, row.sends)), policy.after(row.type))
+        silence = policy.after(row.type)
+        pause = min(_REFUSED.after(max(1, row.sends)), silence) if not_run else silence
         return Later(row.seq, pause, status.v)
     if status.settled:
         error, code = status.error or status.reason, status.code
@@ -171,6 +174,16 @@ def _news(
         return None
     quiet = 0.0 if status.retry_at is None else (status.retry_at - now).total_seconds()
     return Later(row.seq, max(0.0, quiet) + policy.after(row.type), row.seen)
+
+
+def _of_an_earlier_send(row: SentRow, status: Status) -> bool:
+    """Whether it stood there before the row, which then asks for another run.
+
+    Clocks differ: the next `v` ends the row, whatever its time. Records have no run number.
+    """
+    if status.state is not State.FAILED or not status.run or row.seen not in (None, status.v):
+        return False
+    return status.at < row.created_at
 
 
 def _storable(result: Any) -> Any:

@@ -24,14 +24,16 @@ PAGE: Final = 1_000
 _LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 _PAGE: Final = """
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
-    coalesce(next_at <= now(), true), sent_at < now() - make_interval(secs => %(window)s), sent_at
+    coalesce(next_at <= now(), true), sent_at < now() - make_interval(secs => %(window)s),
+    created_at, sent_at
 FROM :schema.requests
 WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq) > (
     coalesce(%(at)s::timestamptz, now() - make_interval(secs => %(young)s), '-infinity'), %(seq)s)
 ORDER BY sent_at, seq LIMIT %(page)s
 """
 _BY_ID: Final = """
-SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, false, false
+SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, false, false,
+    created_at
 FROM :schema.requests WHERE sender = %s AND id = ANY(%s) AND state <> 'undeliverable'
 """
 _WAIT: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
@@ -39,6 +41,7 @@ _SAID: Final = """
 SELECT * FROM json_to_recordset(%(said)s::json) AS said
     (n bigint, state text, code text, result jsonb, error text)
 """
+# Whoever adds an id while its row ends has a second row of it, whose end is old news.
 _ENDED: Final = f"""
 WITH said AS ({_SAID}), gone AS (
     DELETE FROM :schema.requests r USING said
@@ -51,12 +54,14 @@ WITH said AS ({_SAID}), gone AS (
     SELECT seq, created_at, sent_at, now(), sends, id, type, sender, state, code, fingerprint, key,
         reference, result, error
     FROM gone
+    ON CONFLICT (id) DO NOTHING
+    RETURNING *
 ), inbox AS (
     INSERT INTO :schema.inbox (id, type, sender, state, code, reference, result, error)
-    SELECT id, type, sender, state, code, reference, result, error FROM gone WHERE %(inbox)s
+    SELECT id, type, sender, state, code, reference, result, error FROM kept WHERE %(inbox)s
     ORDER BY seq
 )
-SELECT seq, pg_notify(%(channel)s, id) FROM gone
+SELECT seq, pg_notify(%(channel)s, id) FROM kept
 """  # noqa: S608 - of constants
 _LATER: Final = """
 UPDATE :schema.requests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -246,3 +247,29 @@ def test_a_callback_that_fails_is_logged_and_disturbs_nothing(
     asked.settle()
     assert {row["state"] for row in asked.rows().values()} == {"done"}
     assert caplog.text.count("the callback failed") == 2
+
+
+def test_an_id_that_is_added_while_its_row_ends_holds_up_no_end(outbox_: Outbox) -> None:
+    asked = Asked(outbox_, "again", "b")
+    for id_ in ("again", "b"):
+        asked.status(id_, State.DONE)
+    adding = psycopg.connect(outbox_.url)
+    waits = f"SELECT FROM pg_locks WHERE NOT granted AND pid = {adding.info.backend_pid}"
+    added = threading.Thread(
+        target=lambda: outbox.add(adding, "t", {}, request_id="again"), daemon=True
+    )
+    with asked.connection.transaction():
+        asked.settle()
+        added.start()  # waits for the end of what deletes the row
+        eventually(lambda: outbox_.rows(waits), 30)
+    added.join(30)
+    adding.commit()
+    adding.close()
+    assert [row["id"] for row in outbox_.rows()] == ["again"]
+    asked.send()
+    asked.status("again", State.DONE)
+    asked.settle()
+    assert outbox_.rows() == []
+    inbox = outbox_.rows("SELECT id FROM :schema.inbox ORDER BY n")
+    assert [row["id"] for row in inbox] == ["again", "b"]
+    assert [ended.id for ended in asked.told] == ["again", "b"]

@@ -23,7 +23,7 @@ NOTHING = Findings([], [], [], [])
 
 
 def row(**changes: Any) -> SentRow:
-    made = SentRow(1, "r", "t", "sent", "aa", None, 1, 1, due=False, stale=False)
+    made = SentRow(1, "r", "t", "sent", "aa", None, 1, 1, due=False, stale=False, created_at=NOW)
     return made._replace(**changes)
 
 
@@ -100,3 +100,16 @@ def test_what_was_sent_lately_is_looked_at_most_often_and_nothing_all_the_time()
     assert pace.ended(now + 1010) == 30.0
     pace.begin(now + 1101)
     assert pace.young is None
+
+
+def test_a_failure_from_before_the_row_asks_for_another_run_and_the_next_one_ends_it() -> None:
+    late = row(created_at=NOW + timedelta(seconds=1))
+    old = status(State.FAILED, "handler_error")
+    assert found(late, old) == NOTHING._replace(later=[Later(1, 60.0, "000014")])
+    seen = late._replace(seen="000014")
+    assert found(seen, old) == NOTHING
+    assert found(seen._replace(due=True), old).again == [1]
+    assert found(seen, status(State.FAILED, "handler_error", run=2)).ended  # clocks may differ
+    assert found(late, status(State.DONE)).ended
+    record = status(State.FAILED, "handler_error", run=0)  # of which no next one can be told
+    assert found(late, record).ended

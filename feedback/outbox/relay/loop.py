@@ -181,9 +181,12 @@ class SenderLoop(OutboxLoop):
         if self._turns.pause > 0:
             self._pause(min(self._turns.pause, LOOK_EVERY))
             return
+        # What these tell of is seen by this turn. Kept, each would be a turn of its own later.
+        for _ in connection.notifies(timeout=0):
+            pass
         rows = self._turns.turn(self._outbox)
         self._answered()
-        if not rows and self._turns.away is None:
+        if not rows and self._turns.pause <= 0:
             self._wait(connection)
 
     def _wait(self, connection: Connection) -> None:

@@ -80,6 +80,8 @@ class SendTurns:
                 marks = batch.marks()
                 database.mark(marks)
         if not rows:
+            # The brokers have answered, and nothing is left to ask them with.
+            self._succeeded()
             return 0
         self.sent += len(marks.sent)
         self._tell(marks, rows)

@@ -8,10 +8,13 @@ import psycopg
 import pytest
 
 from feedback import outbox
+from feedback.outbox.relay import loop
+from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import MOST_FAILURES, Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.turns import SendTurns
 from tests.support.outbox import Outbox
+from tests.support.waiting import eventually
 
 
 class Played:
@@ -142,3 +145,54 @@ def test_a_batch_is_bounded_in_bytes_but_never_empty(outbox_: Outbox) -> None:
     one = Relaying(outbox_, sender, bytes=1500)
     assert [one.turn(), one.turn(), one.turn()] == [2, 2, 0]
     assert sender.sent == ["r0", "r1", "r2", "r3"]
+
+
+def relaying(outbox_: Outbox, sender: Played) -> loop.SenderLoop:
+    return loop.SenderLoop(
+        outbox_.url, outbox_.schema, "default", sender, bounds=None, policy=AnswerPolicy()
+    )
+
+
+def test_what_was_notified_during_a_batch_is_no_turn_of_its_own_later(outbox_: Outbox) -> None:
+    class Notified(Played):
+        def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
+            for _ in range(20):
+                outbox_.run("SELECT pg_notify(':schema', '')")
+            return super().send(batch, rows, timeout)
+
+    add(outbox_, ("a", None))
+    one = relaying(outbox_, Notified())
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        one._begin(connection)
+        one._step(connection)
+        outbox_.run("SELECT pg_notify(':schema', '')")
+        one._step(connection)  # nothing is left to send: it waits, and is woken once at most
+        assert len(list(connection.notifies(timeout=0))) <= 1
+
+
+def test_an_outage_that_ends_with_nothing_to_send_is_over(
+    outbox_: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LOOK_EVERY", 600.0)
+
+    class Counted(Played):
+        opened = 0
+
+        def open(self) -> str | None:
+            self.opened += 1
+            return None
+
+    sender = Counted()
+    sender.away = True
+    add(outbox_, ("first", None))
+    one = relaying(outbox_, sender)
+    one.start()
+    eventually(lambda: one.state.other is not None, 30)
+    outbox_.run("DELETE FROM :schema.requests")  # as another relay that has sent it
+    eventually(lambda: one.state.other is None, 30)
+    sender.away, before = False, sender.opened
+    add(outbox_, ("second", None))
+    eventually(lambda: sender.sent == ["second"], 30)
+    one.stop()
+    assert one.join(30)
+    assert sender.opened - before < 10

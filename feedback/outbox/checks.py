@@ -44,9 +44,9 @@ JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
 WHERE c.relnamespace = %s::regnamespace AND a.attname = 'id'
     AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL AND i.indisvalid
 """
-_UNSENT: Final = """
-SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-WHERE c.relnamespace = %s::regnamespace AND c.relname = 'requests_unsent' AND i.indisvalid
+_INDEXES: Final = """
+SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE c.relnamespace = %s::regnamespace AND i.indisvalid
 """
 _TRIGGER: Final = """
 SELECT FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
@@ -65,12 +65,14 @@ class OutboxProblem(NamedTuple):
 
 
 MIGRATE: Final = "run `oncepool outbox migrate`"
-NO_INDEX: Final = OutboxProblem(
-    "index requests_unsent is missing: what is to be sent takes the longer to find the larger the"
-    " table is",
-    "make it as `oncepool outbox migrate --sql` has it",
-    wrong=False,
-)
+INDEXES: Final = {
+    "requests_unsent": "what is to be sent",
+    "requests_backing_off": "what waits behind a row that was refused",
+    "requests_sent": "what waits for an answer",
+    "requests_dead": "a dead letter",
+    "finished_settled_at": "what is to be pruned",
+}
+"""Index -> what takes the longer to find without it the larger its table is."""
 NO_TRIGGER: Final = OutboxProblem(
     "trigger requests_added is missing or disabled: relays are not woken by a commit",
     "leave it where commits that notify take turns for too long",
@@ -97,10 +99,23 @@ def problems(
             advice = f"CREATE UNIQUE INDEX ON {schema}.{name} (id)"
             said.append(OutboxProblem(f"{schema}.{name} has no unique index on id", advice))
     if "requests" in there:
-        for query, problem in ((_UNSENT, NO_INDEX), (_TRIGGER, NO_TRIGGER)):
-            if connection.execute(query, [f'"{schema}"']).fetchone() is None:
-                said.append(problem)
+        said += _of_the_indexes(connection, schema)
+        if connection.execute(_TRIGGER, [f'"{schema}"']).fetchone() is None:
+            said.append(NO_TRIGGER)
     return said
+
+
+def _of_the_indexes(connection: psycopg.Connection[Any], schema: str) -> list[OutboxProblem]:
+    there = {name for (name,) in connection.execute(_INDEXES, [f'"{schema}"'])}
+    return [
+        OutboxProblem(
+            f"index {name} is missing: {what} takes the longer to find the larger the table is",
+            "make it as `oncepool outbox migrate --sql` has it",
+            wrong=False,
+        )
+        for name, what in INDEXES.items()
+        if name not in there
+    ]
 
 
 def _of_the_columns(schema: str, found: Mapping[str, Sequence[str]]) -> list[OutboxProblem]:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Any, Final
 
 import orjson
+
+from feedback.contract.payloads import write_exactly
+
+_OPTIONS: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
 
 
 def to_json(value: Any) -> bytes:
     """Bytes become text where they are UTF-8, else base64; times are in UTC."""
-    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
-    return orjson.dumps(value, default=plain, option=options)
+    try:
+        return orjson.dumps(value, default=plain, option=_OPTIONS)
+    except TypeError:  # among other things for integers beyond 64 bits
+        return write_exactly(value, default=_plainer)
 
 
 def plain(value: Any) -> Any:
@@ -25,3 +31,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, int):
         return int(value)  # pydantic's ByteSize
     return str(value)
+
+
+def _plainer(value: Any) -> Any:
+    """For Python's json: also what only orjson knows."""
+    return orjson.loads(orjson.dumps(value, default=plain, option=_OPTIONS))

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
-import orjson
 import typer
 
 from consumer.admin.plain_json import plain, to_json
@@ -47,7 +46,7 @@ def as_cell(value: Any) -> str:
         case list() | tuple():
             text = ", ".join(map(str, value))
         case dict():
-            text = orjson.dumps(value, default=plain).decode()
+            text = to_json(value).decode()
         case datetime():
             text = value.isoformat(sep=" ", timespec="milliseconds")
         case float():

@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from consumer.config.settings import Settings
@@ -18,13 +19,20 @@ from consumer.gateway.events import SILENT, GatewayEvents
 from consumer.gateway.guard import Guard
 from consumer.gateway.openapi import document
 from consumer.gateway.parts import GatewayParts, parts_of
-from consumer.gateway.problems import HttpProblem, invalid, problem_of
+from consumer.gateway.problems import HttpProblem, gone, invalid, problem_of
 from feedback.errors import OncepoolError
 
 DESCRIPTION: Final = """\
 Requests that must not run twice, over HTTP: send them with an `Idempotency-Key`, ask for their
 status, and look after those that failed. Errors are problem documents (RFC 9457).
 """
+# An application that it is mounted in has its own: here nothing is sent anywhere unasked.
+_NO_TELEMETRY: Final[Any] = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "auto_configure": False,
+}
 _CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
@@ -44,6 +52,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
+        telemetry=_NO_TELEMETRY,
     )
     app.state.parts = made
     for module in (operator_api, requests_api, dead_letter_api, health_api):
@@ -105,6 +114,12 @@ async def _of_ours(_: Request, error: Exception) -> Response:
     return problem_of(error).response()
 
 
+async def _of_gone(_: Request, error: Exception) -> Response:
+    """In the middle of the body."""
+    del error
+    return gone().response()
+
+
 async def _of_any(_: Request, error: Exception) -> Response:
     del error  # logged by the server
     return HttpProblem(500, "error", "the gateway's log says what it was").response()
@@ -115,5 +130,6 @@ _HANDLERS: Final[dict[type[Exception], Callable[[Request, Exception], Any]]] = {
     HTTPException: _of_framework,
     RequestValidationError: _of_parameters,
     OncepoolError: _of_ours,
+    ClientDisconnect: _of_gone,
     Exception: _of_any,
 }

@@ -13,7 +13,7 @@ from consumer.admin.plain_json import to_json
 from consumer.gateway.access import Caller
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.path_names import in_path
-from consumer.gateway.problems import HttpProblem, invalid
+from consumer.gateway.problems import HttpProblem, gone, invalid
 from feedback.contract.headers import check_name
 from feedback.contract.payloads import write_json
 from feedback.contract.states import State
@@ -86,7 +86,7 @@ def location(request: Request, id: str) -> str:
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """What it returns; it is given up when the client goes away."""
-    return await unless(work, _gone(request), HttpProblem(499, "gone", "the client has gone away"))
+    return await unless(work, _gone(request), gone())
 
 
 async def unless(

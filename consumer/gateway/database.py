@@ -72,7 +72,7 @@ class DatabaseThreads:
         self._breaker = Breaker(0.25, _LONGEST_PAUSE)  # guarded by _lock
         self._said = ""  # guarded by _lock: what was wrong at the last try
         self._threads: list[threading.Thread] = []  # guarded by _lock
-        self._idle = 0  # guarded by _lock: threads that wait for work
+        self._open = 0  # guarded by _lock: jobs that wait, or that a thread is at
         self._closed = False  # guarded by _lock
 
     async def run(self, work: Work[T], timeout: float, *, again: bool = False) -> T:
@@ -108,7 +108,8 @@ class DatabaseThreads:
             if self._jobs.qsize() >= MOST_QUEUED:
                 raise JournalUnreachable("too many wait for the database already")
             self._jobs.put(job)
-            if not self._idle and len(self._threads) < self._most:
+            self._open += 1
+            if len(self._threads) < min(self._open, self._most):
                 thread = threading.Thread(target=self._serve, name="database", daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -116,16 +117,14 @@ class DatabaseThreads:
     def _serve(self) -> None:
         connection: Connection | None = None
         while True:
-            with self._lock:
-                self._idle += 1
             job = self._jobs.get()
-            with self._lock:
-                self._idle -= 1
             if job is None:
                 break
             # Who has given up is not worked for.
             if job.answer.set_running_or_notify_cancel():
                 connection = self._do(job, connection)
+            with self._lock:
+                self._open -= 1
         if connection is not None:
             connection.close()
 

@@ -17,6 +17,8 @@ from consumer.gateway.problems import HttpProblem, invalid
 
 MOST_HEADERS: Final = 64 * 1024
 """Bytes of all headers and of the path."""
+_MOST_DIGITS: Final = 18
+"""Of a length."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _PROXIED: Final = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
@@ -150,7 +152,7 @@ def _length(scope: Scope) -> int | None:
     text = _header(scope["headers"], b"content-length")
     if text is None:
         return None if _header(scope["headers"], b"transfer-encoding") else 0
-    if not text.isdecimal() or not text.isascii():
+    if not text.isdecimal() or not text.isascii() or len(text) > _MOST_DIGITS:
         raise invalid("the header Content-Length is no number")
     return int(text)
 

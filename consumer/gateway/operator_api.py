@@ -6,13 +6,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from consumer.gateway.access import Caller
-from consumer.gateway.calls import CallerHere, Id, json_response, named, parts_here
+from consumer.gateway.calls import JSON, CallerHere, Id, json_response, named, parts_here
 from consumer.gateway.models import AskedBody, CancelBody, MoveBody, ResolveBody
 from consumer.gateway.openapi import MOVE
 from consumer.gateway.operators import OperatorAnswer, OperatorMoves
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.problems import HttpProblem, invalid, unknown
-from feedback.contract.payloads import write_json
+from feedback.contract.payloads import encode_payload
 from feedback.operations.request_actions import By, ResultRefused
 
 router = APIRouter(tags=["operators"])
@@ -44,7 +44,10 @@ async def resolve(request: Request, id: Id, caller: CallerHere, body: ResolveBod
     if "result" in body.model_fields_set:
         if body.as_ != "done":
             raise invalid("a result goes with as: done")
-        result = write_json(body.result)
+        try:
+            result = encode_payload(body.result, JSON)
+        except ValueError as error:
+            raise invalid(f"the result: {error}") from None
     operator = await _allowed(parts_here(request), caller, id)
     try:
         answer = await operator.resolve(id, body.as_, by(caller, body), result)

@@ -98,6 +98,11 @@ def unavailable(detail: str, **members: Any) -> HttpProblem:
     return HttpProblem(503, "unavailable", detail, retry_after=RETRY_AFTER, **members)
 
 
+def gone() -> HttpProblem:
+    """Nobody is there to be answered."""
+    return HttpProblem(499, "gone", "the client has gone away")
+
+
 def unknown(id: str) -> HttpProblem:
     """Neither Redis nor the journal knows it, or it is none of the caller's."""
     return HttpProblem(

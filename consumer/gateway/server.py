@@ -10,6 +10,7 @@ from typing import Any, Final
 import h11
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from consumer.config.settings import Settings
@@ -17,6 +18,7 @@ from consumer.errors import ConfigError, ConsumerError
 from consumer.gateway.app import create_app
 from consumer.gateway.guard import is_loopback
 from consumer.gateway.parts import GatewayParts
+from consumer.gateway.problems import RETRY_AFTER, HttpProblem
 from processing.logs import get_logger
 
 MOST_INCOMPLETE: Final = 80 * 1024
@@ -48,7 +50,14 @@ def configured(settings: Settings, app: FastAPI) -> uvicorn.Config:
     """How the server serves it."""
     return uvicorn.Config(
         app,
-        http=type("Http", (DeadlinedHttp,), {"seconds": settings.gateway_client_timeout}),
+        http=type(
+            "Http",
+            (BoundedHttp,),
+            {
+                "seconds": settings.gateway_client_timeout,
+                "most": settings.gateway_max_connections,
+            },
+        ),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -56,7 +65,6 @@ def configured(settings: Settings, app: FastAPI) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         root_path=settings.gateway_root_path,
-        limit_concurrency=settings.gateway_max_connections,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(settings.grace)),
         h11_max_incomplete_event_size=MOST_INCOMPLETE,
@@ -85,15 +93,20 @@ class GatewayServer(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._parts.statuses.stop)
 
 
-class DeadlinedHttp(H11Protocol):
-    """HTTP with deadlines: for a request's headers, and for a client to take what is sent."""
+class BoundedHttp(H11Protocol):
+    """HTTP with deadlines: for a request's headers, and for a client to take what is sent.
+
+    And with at most so many connections, as uvicorn has it, which answers in plain text.
+    """
 
     seconds = 30.0
+    most = 1000
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.app = self._bounded(self.app)
         self._late = self.loop.call_later(self.seconds, self._abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -119,6 +132,16 @@ class DeadlinedHttp(H11Protocol):
             self._stuck.cancel()
             self._stuck = None
 
+    def _bounded(self, app: ASGIApp) -> Any:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if max(len(self.connections), len(self.tasks)) > self.most:
+                app_or_problem: ASGIApp = _too_many().response()
+            else:
+                app_or_problem = app
+            await app_or_problem(scope, receive, send)
+
+        return answer
+
     def _rest(self) -> None:
         if self._late is not None:
             self._late.cancel()
@@ -126,6 +149,14 @@ class DeadlinedHttp(H11Protocol):
 
     def _abort(self) -> None:
         self.transport.abort()
+
+
+def _too_many() -> HttpProblem:
+    log.warning("too many connections", setting="gateway_max_connections")
+    return HttpProblem(
+        503, "unavailable", "too many connections", retry_after=RETRY_AFTER,
+        headers={"Connection": "close"},
+    )  # fmt: skip
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -112,7 +112,7 @@ def _status(
         attempt=1 if settled else 0,
         run=1 if settled else 0,
         at=at,
-        fingerprint=None if settled else fingerprint,
+        fingerprint=fingerprint,
         result=result,
         error=error,
     )

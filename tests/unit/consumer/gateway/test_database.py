@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -14,7 +15,7 @@ from psycopg.pq import TransactionStatus
 
 from consumer.admin.journal import JournalRefused, JournalUnreachable
 from consumer.gateway.database import DatabaseThreads
-from consumer.gateway.sources import SharedSource
+from consumer.gateway.sources import SharedSource, outbox_source
 from feedback.contract.states import State
 from tests.support.gateway import FakeJournal
 
@@ -204,5 +205,39 @@ def test_an_error_is_told_to_all_who_asked() -> None:
             *(source.read([str(n)]) for n in range(3)), return_exceptions=True
         )
         assert [type(one) for one in results] == [JournalUnreachable] * 3
+
+    play(scenario)
+
+
+def test_who_waits_long_holds_up_nobody_while_threads_are_left() -> None:
+    go = threading.Event()
+
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        await database.run(ask, 5)  # its thread is idle, and takes one of the next two
+        waits = asyncio.create_task(database.run(lambda _: go.wait(25), 25))
+        try:
+            async with asyncio.timeout(20):
+                await asyncio.gather(*(database.run(ask, 20) for _ in range(3)))
+        finally:
+            go.set()
+            await waits
+
+    assert len(play(scenario, threads=2).made) == 2
+
+
+def test_an_outbox_knows_the_payload_of_what_has_ended_too() -> None:
+    row = ("a", "t", "done", "ok", {"n": 1}, None, datetime(2030, 1, 1, tzinfo=UTC), "aa")
+
+    class Rows(FakeConnection):
+        def execute(self, *_: Any) -> Any:
+            return [row]
+
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        server.connect = Rows  # type: ignore[method-assign]
+        threads = DatabaseThreads("outbox_database_url", server.connect, 1)
+        [known] = await outbox_source(threads, "s").read(["a"])
+        threads.close()
+        assert known is not None
+        assert (known.state, known.result, known.fingerprint) == (State.DONE, {"n": 1}, "aa")
 
     play(scenario)

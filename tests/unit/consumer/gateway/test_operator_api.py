@@ -158,3 +158,17 @@ def test_a_name_of_two_needs_a_kind() -> None:
 
     bench.run(scenario)
     assert bench.operator.asked == [("drop_dead", DeadLetterRef("request", "3"), WHO)]
+
+
+@pytest.mark.parametrize("result", ['"\\ud800"', "NaN", "[1e999]"])
+def test_a_result_that_is_no_json_settles_nothing(result: str) -> None:
+    bench = GatewayBench()
+
+    async def scenario(http: Http) -> None:
+        body = f'{{"as": "done", "result": {result}}}'
+        headers = {"content-type": "application/json"}
+        answer = await http.post("/requests/r1/resolve", content=body, headers=headers)
+        assert (answer.status_code, "the result" in answer.json()["detail"]) == (400, True)
+
+    bench.run(scenario)
+    assert bench.operator.asked == []

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -58,20 +61,47 @@ def test_without_its_extra_it_says_what_to_install() -> None:
 
 
 def test_clients_that_are_slow_are_let_go() -> None:
-    bench = GatewayBench(gateway_client_timeout=0.3)
+    async def slow(host: str, port: int) -> None:
+        # No byte, half a request line, headers without an end, a second request that stops.
+        live = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+        starts = (b"", b"GET /li", live + b"X: ", live + b"\r\n")
+        answers = await asyncio.gather(*(_all(host, port, start) for start in starts))
+        assert answers[:3] == [b""] * 3
+        assert answers[3].startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"server:" not in answers[3].lower()
+
+    _serving(slow, gateway_client_timeout=0.3)
+
+
+def test_who_connects_when_too_many_are_is_told_when_to_come_again() -> None:
+    async def crowd(host: str, port: int) -> None:
+        ask = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        kept, writer = await asyncio.open_connection(host, port)
+        writer.write(ask)
+        await kept.readuntil(b"ok\n")
+        more, other = await asyncio.open_connection(host, port)
+        other.write(ask)
+        head, _, body = (await more.read()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 5" in head.lower()
+        assert json.loads(body)["type"] == "urn:oncepool:problem:unavailable"
+        other.close()
+        writer.write(ask)
+        await kept.readuntil(b"ok\n")
+        writer.close()
+
+    _serving(crowd, gateway_max_connections=1)
+
+
+def _serving(script: Callable[[str, int], Awaitable[None]], **settings: Any) -> None:
+    bench = GatewayBench(**settings)
 
     async def play() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             server = GatewayServer(configured(bench.settings, bench.app), bench.parts)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             host, port = listener.getsockname()
-            # No byte, half a request line, headers without an end, a second request that stops.
-            live = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
-            starts = (b"", b"GET /li", live + b"X: ", live + b"\r\n")
-            answers = await asyncio.gather(*(_all(host, port, start) for start in starts))
-            assert answers[:3] == [b""] * 3
-            assert answers[3].startswith(b"HTTP/1.1 200 OK\r\n")
-            assert b"server:" not in answers[3].lower()
+            await script(host, port)
             server.handle_exit(15, None)
             await serving
 

@@ -1,0 +1,55 @@
+"""The gateway's application: what becomes of a call that is given up, and what it does unasked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry import trace
+
+from tests.support.gateway import GatewayBench
+
+Http = httpx.AsyncClient
+
+
+def test_a_client_that_goes_in_the_middle_of_its_body_is_no_error_here() -> None:
+    bench = GatewayBench()
+    told: list[Any] = [{"type": "http.request", "body": b"{", "more_body": True}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return told.pop() if told else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def scenario(_: Http) -> None:
+        headers = [(b"host", b"localhost"), (b"content-length", b"9")]
+        scope = {"type": "http", "method": "POST", "path": "/requests/a.b", "query_string": b"",
+                 "raw_path": b"/requests/a.b", "headers": headers, "http_version": "1.1",
+                 "scheme": "http"}  # fmt: skip
+        await bench.app(scope, receive, send)
+
+    bench.run(scenario)
+    assert sent[0]["status"] == 499
+    assert bench.answers == [("/requests/{type}", "POST", 499)]
+
+
+def test_nothing_is_measured_for_others_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Provider(trace.TracerProvider):
+        def get_tracer(self, *given: Any, **more: Any) -> Any:
+            asked.append(repr((given, more)))
+            return trace.NoOpTracer()
+
+    monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
+    monkeypatch.setattr(trace, "get_tracer_provider", Provider)
+    bench = GatewayBench()
+
+    async def scenario(http: Http) -> None:
+        assert (await http.get("/livez")).status_code == 200
+
+    bench.run(scenario)
+    assert asked == []

@@ -35,9 +35,9 @@ class WaitSlots:
         self.taken = 0
 
     @contextmanager
-    def slot(self) -> Iterator[bool]:
-        """Whether there is one; given back at the end."""
-        if self.taken >= self._most:
+    def slot(self, *, wanted: bool) -> Iterator[bool]:
+        """Whether there is one, where one is wanted; given back at the end."""
+        if not wanted or self.taken >= self._most:
             yield False
             return
         self.taken += 1

@@ -61,7 +61,8 @@ async def send(request: Request, type: Type, caller: CallerHere) -> Response:
     preferences = read_preferences(request.headers.getlist("prefer"))
     request_id = key or str(uuid7())
     options["request_id"] = request_id
-    with parts.keys.hold(request_id, payload.fingerprint), parts.slots.slot() as free:
+    waits = preferences.wait is not None
+    with parts.keys.hold(request_id, payload.fingerprint), parts.slots.slot(wanted=waits) as free:
         wait = _bounded(parts, preferences.wait) if free else None
         try:
             status = await unless_gone(
@@ -80,7 +81,7 @@ async def status(request: Request, id: Id, caller: CallerHere, wait: Wait = 0) -
     parts = parts_here(request)
     caller.need("read")
     named("the request id", id)
-    with parts.slots.slot() as free:
+    with parts.slots.slot(wanted=bool(wait)) as free:
         seconds = (_bounded(parts, wait) or 0.0) if free else 0.0
         if seconds:
             found = await unless_gone(request, parts.statuses.wait(id, seconds))

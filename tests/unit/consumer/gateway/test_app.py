@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -53,3 +54,23 @@ def test_nothing_is_measured_for_others_unasked(monkeypatch: pytest.MonkeyPatch)
 
     bench.run(scenario)
     assert asked == []
+
+
+def test_who_waits_for_the_brokers_alone_takes_nobody_s_wait() -> None:
+    bench = GatewayBench(gateway_max_waits=1)
+
+    async def scenario(http: Http) -> None:
+        bench.producer.confirming.clear()
+        first = asyncio.create_task(http.post("/requests/a.b", json=1))
+        while not bench.producer.sent:
+            await asyncio.sleep(0.01)
+        second = asyncio.create_task(
+            http.post("/requests/a.b", json=2, headers={"Prefer": "wait=0"})
+        )
+        while len(bench.producer.sent) < 2:
+            await asyncio.sleep(0.01)
+        bench.producer.confirming.set()
+        assert "Preference-Applied" not in (await first).headers
+        assert (await second).headers["Preference-Applied"] == "wait=0"
+
+    bench.run(scenario)

@@ -118,7 +118,7 @@ def test_a_rate_has_bursts_and_says_when_to_come_again() -> None:
 
 def test_waits_are_counted() -> None:
     slots = WaitSlots(1)
-    with slots.slot() as first, slots.slot() as second:
+    with slots.slot(wanted=True) as first, slots.slot(wanted=True) as second:
         assert (first, second) == (True, False)
     assert slots.taken == 0
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from feedback.client.kafka_log import OutageLog
 from feedback.client.results import Result
 from feedback.errors import StoreUnavailable
 from feedback.status.status import Status
+
+Position: TypeAlias = list[TopicPartition]
 
 AT_ONCE: Final = 500
 PATIENCE: Final = 30.0
@@ -43,12 +45,26 @@ class RecordSource:
         except KafkaException as error:
             raise StoreUnavailable(f"results can't be read: {error.args[0].str()}") from error
 
-    def commit(self) -> None:
-        """All that was polled is done."""
+    def position(self) -> Position:
+        """Up to where it was polled."""
+        if self._consumer is None:
+            return []
         try:
-            self._consumer.commit(asynchronous=True)
+            return list(self._consumer.position(self._consumer.assignment()))
         except KafkaException:
-            return  # nothing to commit, or not now: records that come again find nothing to do
+            return []  # another relay has them now
+
+    def commit(self, position: Position) -> None:
+        """All up to there is done."""
+        if self._consumer is None:
+            return
+        try:
+            mine = {(one.topic, one.partition) for one in self._consumer.assignment()}
+            read = [p for p in position if p.offset >= 0 and (p.topic, p.partition) in mine]
+            if read:
+                self._consumer.commit(offsets=read, asynchronous=True)
+        except KafkaException:
+            return  # not now: records that come again find nothing to do
 
     def close(self) -> None:
         """Leaves the group."""
@@ -78,6 +94,10 @@ class KeptRecords:
     def keep(self, ids: Sequence[str]) -> None:
         """Of the others nothing more is to be expected."""
         self._kept = {id_: self._kept[id_] for id_ in ids if id_ in self._kept}
+
+    def ids(self) -> frozenset[str]:
+        """Of all that is kept."""
+        return frozenset(self._kept)
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -198,6 +198,12 @@ def test_result_records_end_what_no_status_tells_of(
         ("refused", "failed", "handler_error"),
     ]
     assert [row["id"] for row in outbox_.rows()] == ["open"]
+    group = Consumer(
+        {"bootstrap.servers": stack.kafka, "group.id": f"{outbox_.schema}-relay-default"}
+    )
+    both = [TopicPartition(results, n) for n in range(2)]
+    eventually(lambda: sum(max(0, p.offset) for p in group.committed(both, timeout=10)) == 6, 60)
+    group.close()
 
 
 def test_a_relay_without_a_route_is_refused(outbox_: Outbox) -> None:

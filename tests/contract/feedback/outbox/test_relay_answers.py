@@ -42,12 +42,17 @@ class Asked:
             outbox_.schema, "default", self.store, POLICY, inbox=True, settled=self.told.append
         )
         self.connection.execute(f"LISTEN {outbox_.schema}_settled".encode())
-        with psycopg.connect(outbox_.url) as connection:
-            outbox.add_many(connection, [(type_, {}, {"request_id": id_}) for id_ in ids])
+        self.add(*ids, type_=type_)
         self.send()
 
-    def send(self) -> None:
-        rows = [row["seq"] for row in self.outbox.rows() if row["state"] == "unsent"]
+    def add(self, *ids: str, type_: str = "t") -> None:
+        with psycopg.connect(self.outbox.url) as connection:
+            outbox.add_many(connection, [(type_, {}, {"request_id": id_}) for id_ in ids])
+
+    def send(self, *ids: str) -> None:
+        """Of these ids, or all."""
+        unsent = [row for row in self.outbox.rows() if row["state"] == "unsent"]
+        rows = [row["seq"] for row in unsent if not ids or row["id"] in ids]
         database = RelayDatabase(self.connection, self.outbox.schema, "default", POLICY)
         database.mark(BatchMarks(rows, []))
 
@@ -188,8 +193,11 @@ class PlayedSource:
         found, self.results = self.results, []
         return found
 
-    def commit(self) -> None:
-        self.committed += 1
+    def position(self) -> Any:
+        return [self.polled]
+
+    def commit(self, position: Any) -> None:
+        [self.committed] = position
 
     def close(self) -> None: ...
 
@@ -216,6 +224,29 @@ def test_a_record_waits_for_the_mark_of_its_row_and_statuses_know_better(outbox_
         "early": "done",
         "conflict": "undeliverable",
     }
+    loop.stop()
+    assert loop.join(30)
+
+
+def test_what_is_done_is_committed_while_something_is_kept_all_the_time(outbox_: Outbox) -> None:
+    asked = Asked(outbox_)
+    source = PlayedSource()
+    loop = RecordLoop(outbox_.url, "default", source, asked.settling)  # type: ignore[arg-type]
+    at = datetime.now(UTC)
+    loop.start()
+    for id_, next_id in (("a", "b"), ("b", "c"), ("c", "d")):
+        if not outbox_.rows():
+            asked.add(id_)
+            source.results = [Result(id_, "t", State.DONE, "ok", None, at)]
+        asked.add(next_id)
+        committed, polled = source.committed, source.polled
+        eventually(lambda before=polled: source.polled > before + 2, 20)
+        source.results = [Result(next_id, "t", State.DONE, "ok", None, at)]
+        eventually(lambda: not source.results, 20)
+        asked.send(id_)
+        eventually(lambda done=id_: asked.rows()[done]["state"] == "done", 20)
+        assert asked.rows()[next_id]["state"] == "unsent"
+        eventually(lambda before=committed: source.committed > before, 20)
     loop.stop()
     assert loop.join(30)
 

@@ -31,6 +31,8 @@ class _Reading:
 
     next: int | None = None
     """The lowest offset that has not been delivered; None before anything is known."""
+    first: int = NEVER
+    """Where it begins, once that is known: what is in hand below it was read before."""
     floor: int = 0
     """Below it records are read again."""
     begun: int = 0
@@ -68,7 +70,8 @@ class Unfinished:
                 self._left.setdefault(place, {}).update(hand)
             reading = self._read[place] = _Reading()
             if (gap := gaps.get(place)) is not None:
-                reading.next, reading.floor, reading.gap = gap.mark, gap.committed, gap
+                reading.next = reading.first = gap.mark
+                reading.floor, reading.gap = gap.committed, gap
                 reading.begun = gap.begun or 0
 
     def revoked(self, places: Iterable[Place]) -> None:
@@ -95,7 +98,7 @@ class Unfinished:
         for place, records in runs:
             reading, left = self._read[place], self._left.get(place)
             if reading.next is None:
-                reading.next = records[0][OFFSET]
+                reading.next = reading.first = records[0][OFFSET]
             new = records
             if left is not None:
                 new = [r for r in records if left.get(r[OFFSET]) != r[TIMESTAMP]]
@@ -118,9 +121,11 @@ class Unfinished:
         return 0 if reading is None else reading.floor
 
     def worn_to(self, place: Place) -> int:
-        """What lies below it of a partition's gap is told no more: it is this process's alone."""
+        """What lies below it of a partition is told no more: it is this process's alone."""
         reading = self._read.get(place)
-        return 0 if reading is None or reading.gap is None else reading.gap.worn_to
+        if reading is None:
+            return 0
+        return reading.first if reading.gap is None else reading.gap.worn_to
 
     def raise_floor(self, place: Place, offset: int, read_from: int) -> None:
         """What lies below `offset` may have been run, and may yet be read from `read_from` on."""
@@ -128,7 +133,7 @@ class Unfinished:
         reading.floor = max(reading.floor, offset)
         reading.begun = min(reading.begun, read_from)
         if reading.next is None:
-            reading.next = read_from
+            reading.next = reading.first = read_from
 
     def delivered(self, place: Place, records: Sequence[Record]) -> None:
         """Records of the present assignment are in hand, in order."""

@@ -67,8 +67,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def stack() -> Stack:
     """Kafka (one broker), PostgreSQL and Valkey, shared by the run.
 
-    A test may stop, start and pause them: what it leaves broken is made whole after it. Under
-    pytest-xdist other tests run beside it, so one that breaks services rather asks for `own_stack`.
+    Under pytest-xdist other tests run beside it: one that stops, kills or pauses a service asks for
+    `own_stack`.
     """
     return run.stack_of_run()
 

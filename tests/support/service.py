@@ -343,8 +343,11 @@ class Callers:
             time.sleep(0.01)  # a steady flow, not all that goes
 
     def call(self, id: str) -> Status:
-        """Calls; again under the same id as long as no broker confirms the message."""
-        end = time.monotonic() + WAIT
+        """Calls; again under the same id as long as no broker confirms the message.
+
+        For longer than tests wait for a broker to start, which begins later than some calls.
+        """
+        end = time.monotonic() + 3 * WAIT
         while True:
             try:
                 return self._call(id)

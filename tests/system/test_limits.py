@@ -155,7 +155,9 @@ def test_a_paused_type_waits_in_the_journal_and_its_flood_holds_up_nothing(bench
     paused = submit(bench, "few", 1500, 0.0, "paused")
     beside = submit(bench, "other", 40, 0.0, "beside")
     assert settled(bench, beside) == {"done"}
-    eventually(lambda: bench.states().get("waiting") == len(paused), WAIT)
+    eventually(
+        lambda: bench.states().get("waiting") == len(paused), WAIT, lambda: str(bench.states())
+    )
     status = bench.status(paused[0])
     assert (status.state, status.code) == ("waiting", "parked")
     assert "paused" in str(status.reason)

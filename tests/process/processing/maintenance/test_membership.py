@@ -306,7 +306,13 @@ def test_limits_that_redis_has_lost_are_put_back(
             maintenance.child.signal(signal.SIGCONT)
             both = {"a": TypeLimit(total=5), "b": TypeLimit(instance=2)}
             eventually(lambda: store.read().types == both)
+            said: list[str] = []
+
+            def told() -> int:
+                said.append(capfd.readouterr().err)
+                return "".join(said).count("limits were gone from Redis")
+
+            eventually(lambda: told() == 2)
     finally:
         valkey.stop()
     assert maintenance.stop() == 0
-    assert capfd.readouterr().err.count("limits were gone from Redis") == 2

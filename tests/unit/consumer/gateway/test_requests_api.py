@@ -49,6 +49,7 @@ def test_a_request_is_answered_when_the_brokers_have_it() -> None:
         body = first.json()
         assert (body["v"], body["id"], body["state"]) == ("000001", "k/1", "accepted")
         assert next(iter(body)) == "v"
+        await until(lambda: bench.store.read(["k/1"]) != [None])  # written in the background
         seen = await http.get(first.headers["Location"])
         assert (seen.status_code, seen.json()["fingerprint"]) == (200, body["fingerprint"])
 

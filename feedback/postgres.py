@@ -1,9 +1,12 @@
-"""Connections to PostgreSQL: the one place that opens them."""
+"""Connections to PostgreSQL: the one place that opens them, and that cuts them."""
 
 from __future__ import annotations
 
 import math
+import os
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -73,6 +76,16 @@ def open_connection(
         connection.close()
         raise
     return connection
+
+
+def cut(connection: Connection) -> None:
+    """Ends a connection under the statement that it runs, which raises then. From any thread."""
+    # A second descriptor of the same socket: the other thread's read ends, nothing is closed.
+    with (
+        suppress(psycopg.Error, OSError),
+        socket.socket(fileno=os.dup(connection.fileno())) as twin,
+    ):
+        twin.shutdown(socket.SHUT_RDWR)
 
 
 def _milliseconds(seconds: float) -> int:

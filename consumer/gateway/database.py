@@ -7,21 +7,18 @@ connection is cut, so that its thread serves others again.
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
-import socket
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import psycopg
 
 from consumer.admin.journal import JournalUnreachable, explained
 from feedback.backoff import Breaker
-from feedback.journal.connections import Connection
+from feedback.postgres import Connection, cut
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -42,14 +39,8 @@ class _Job:
     def hang_up(self) -> None:
         """Cuts the connection, so that its thread waits no more. From any thread."""
         connection = self.connection
-        if connection is None:
-            return
-        with suppress(OSError, psycopg.Error):
-            cut = socket.socket(fileno=os.dup(connection.fileno()))
-            try:
-                cut.shutdown(socket.SHUT_RDWR)
-            finally:
-                cut.close()
+        if connection is not None:
+            cut(connection)
 
 
 class DatabaseThreads:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from feedback.journal.connections import due_channel, open_connection
+from feedback.postgres import cut
 from processing.ipc.wakeup import Waker
 
 STATEMENT_TIMEOUT = 10.0
@@ -115,10 +114,5 @@ class ListeningConnection:
             since, connection = self._busy_since, self._connection
         if since is None or connection is None or time.monotonic() - since < hung_after:
             return False
-        # A second descriptor of the same socket: the thread's read ends, nothing is closed.
-        with (
-            contextlib.suppress(psycopg.Error, OSError),
-            socket.socket(fileno=os.dup(connection.fileno())) as twin,
-        ):
-            twin.shutdown(socket.SHUT_RDWR)
+        cut(connection)
         return True

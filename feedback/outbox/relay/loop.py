@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from feedback.backoff import Breaker
 from feedback.errors import StoreUnavailable
 from feedback.outbox.relay.answers import AnswerPace, AnswerPolicy
 from feedback.outbox.relay.database import Bounds, RelayDatabase
+from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.settling import Settling
 from feedback.outbox.relay.turns import BatchSender, SendTurns
 from feedback.postgres import Connection, open_connection
@@ -53,8 +53,7 @@ class OutboxLoop(ABC):
         self._name = name
         self._stop = threading.Event()
         self._turned = time.monotonic()
-        self._database: str | None = "not reached yet"
-        self._breaker = Breaker()
+        self._outbox = RelayOutage("not reached yet")
         self._thread = threading.Thread(target=self._run, name=f"relay-{name}", daemon=True)
 
     def start(self) -> None:
@@ -121,18 +120,14 @@ class OutboxLoop(ABC):
 
     def _answered(self) -> None:
         """The outbox has done what was asked."""
-        if self._breaker.open or self._database is not None:
+        if self._outbox.end():
             log.info("%s: the outbox answers", self._name)
-            self._breaker.succeeded()
-            self._database = None
 
     def _lost(self, error: Exception) -> None:
         why = " ".join(str(error).split()) or repr(error)
-        if not self._breaker.open:
+        if self._outbox.begin(why):
             log.warning("%s: the outbox is away: %s", self._name, why)
-        self._database = why
-        self._breaker.failed(time.monotonic())
-        self._pause(self._breaker.pause(time.monotonic()))
+        self._pause(self._outbox.pause)
 
     def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -159,24 +154,24 @@ class SenderLoop(OutboxLoop):
         self._sender = topic
         self._policy = policy
         self._turns = SendTurns(sender, topic, bounds=bounds)
-        self._outbox: RelayDatabase | None = None
+        self._rows: RelayDatabase | None = None
 
     @property
     def state(self) -> LoopState:
         """As it is now."""
         turns = self._turns
-        return LoopState(self._name, self._turned, self._database, turns.away, turns.sent)
+        return LoopState(self._name, self._turned, self._outbox.why, turns.away, turns.sent)
 
     def _begin(self, connection: Connection) -> None:
-        self._outbox = RelayDatabase(connection, self._schema, self._name, self._policy)
-        self._outbox.prepare()
+        self._rows = RelayDatabase(connection, self._schema, self._name, self._policy)
+        self._rows.prepare()
         try:
             connection.execute(f'LISTEN "{self._schema}"'.encode())
         except psycopg.errors.FeatureNotSupported:
             log.info("%s: no notifications through this connection", self._name)
 
     def _step(self, connection: Connection) -> None:
-        if self._outbox is None:
+        if self._rows is None:
             return
         if self._turns.pause > 0:
             self._pause(min(self._turns.pause, LOOK_EVERY))
@@ -184,7 +179,7 @@ class SenderLoop(OutboxLoop):
         # What these tell of is seen by this turn. Kept, each would be a turn of its own later.
         for _ in connection.notifies(timeout=0):
             pass
-        rows = self._turns.turn(self._outbox)
+        rows = self._turns.turn(self._rows)
         self._answered()
         if not rows and self._turns.pause <= 0:
             self._wait(connection)
@@ -204,22 +199,38 @@ class SenderLoop(OutboxLoop):
         self._sender.close()
 
 
-class AnswerLoop(OutboxLoop):
-    """Reads what became of one sender's rows."""
+class ReadingLoop(OutboxLoop):
+    """Reads somewhere else what became of one sender's rows."""
 
-    def __init__(self, url: str, sender: str, store: StatusStore, settling: Settling) -> None:
-        super().__init__(url, f"{sender} answers")
-        self._store = store
+    def __init__(self, url: str, name: str, settling: Settling) -> None:
+        super().__init__(url, name)
         self._settling = settling
-        self._away: str | None = None
-        self._store_breaker = Breaker()
-        self._pace = AnswerPace()
+        self._source = RelayOutage()
 
     @property
     def state(self) -> LoopState:
         """As it is now."""
-        done = self._settling.ended
-        return LoopState(self._name, self._turned, self._database, self._away, done, sends=False)
+        away, done = self._source.why, self._settling.ended
+        return LoopState(self._name, self._turned, self._outbox.why, away, done, sends=False)
+
+    def _unread(self, why: str, said: str) -> None:
+        """Nothing could be read: a pause; `said` in the log where that is news."""
+        if self._source.begin(why):
+            log.warning("%s: %s", self._name, said)
+        self._pause(self._source.pause)
+
+    def _is_read(self, what: str) -> None:
+        if self._source.end():
+            log.info("%s: %s are read again", self._name, what)
+
+
+class AnswerLoop(ReadingLoop):
+    """Reads statuses."""
+
+    def __init__(self, url: str, sender: str, store: StatusStore, settling: Settling) -> None:
+        super().__init__(url, f"{sender} answers", settling)
+        self._store = store
+        self._pace = AnswerPace()
 
     def _begin(self, connection: Connection) -> None:
         del connection
@@ -230,17 +241,10 @@ class AnswerLoop(OutboxLoop):
         try:
             more = self._settling.page(connection, self._pace.young)
         except StoreUnavailable as error:
-            if self._away is None:
-                log.warning("%s: statuses can't be read: %s", self._name, error)
-            self._away = str(error)
-            self._store_breaker.failed(time.monotonic())
-            self._pause(self._store_breaker.pause(time.monotonic()))
+            self._unread(str(error), f"statuses can't be read: {error}")
             return
         self._answered()
-        if self._away is not None:
-            log.info("%s: statuses are read again", self._name)
-            self._away = None
-            self._store_breaker.succeeded()
+        self._is_read("statuses")
         if not more:
             self._pause(self._pace.ended(time.monotonic()))
             self._pace.begin(time.monotonic())

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from feedback.backoff import Breaker
 from feedback.errors import StoreUnavailable
-from feedback.outbox.relay.loop import LoopState, OutboxLoop, log
+from feedback.outbox.relay.loop import ReadingLoop
 from feedback.outbox.relay.records import KeptRecords, Position, RecordSource
 from feedback.outbox.relay.settling import Settling
 from feedback.postgres import Connection
@@ -16,26 +15,17 @@ _POLL: Final = 0.5
 _MOST_KEPT: Final = 5_000
 
 
-class RecordLoop(OutboxLoop):
+class RecordLoop(ReadingLoop):
     """Reads a results topic."""
 
     def __init__(self, url: str, sender: str, source: RecordSource, settling: Settling) -> None:
-        super().__init__(url, f"{sender} results")
-        self._source = source
-        self._settling = settling
+        super().__init__(url, f"{sender} results", settling)
+        self._records = source
         self._kept = KeptRecords()
         self._read = False
         """Whether something was polled since the mark, or the last commit."""
         self._mark: tuple[frozenset[str], Position] | None = None
         """What of the records up to a position was kept there."""
-        self._away: str | None = None
-        self._source_breaker = Breaker()
-
-    @property
-    def state(self) -> LoopState:
-        """As it is now."""
-        done = self._settling.ended
-        return LoopState(self._name, self._turned, self._database, self._away, done, sends=False)
 
     def _begin(self, connection: Connection) -> None:
         connection.execute("SELECT 1")
@@ -44,16 +34,13 @@ class RecordLoop(OutboxLoop):
     def _step(self, connection: Connection) -> None:
         if len(self._kept) < _MOST_KEPT:
             try:
-                polled = self._source.poll(_POLL)
+                polled = self._records.poll(_POLL)
             except StoreUnavailable as error:
                 self._fail(error)
                 return
             self._kept.add(polled, time.monotonic())
             self._read = self._read or bool(polled)
-            if self._away is not None:
-                log.info("%s: results are read again", self._name)
-                self._away = None
-                self._source_breaker.succeeded()
+            self._is_read("results")
         else:
             self._pause(_POLL)
         results = self._kept.look(time.monotonic())
@@ -65,22 +52,18 @@ class RecordLoop(OutboxLoop):
     def _commit(self) -> None:
         """Commits what is done up to a mark, as under load something is kept all the time."""
         if self._mark is None and self._read:
-            self._mark, self._read = (self._kept.ids(), self._source.position()), False
+            self._mark, self._read = (self._kept.ids(), self._records.position()), False
         if self._mark is None:
             return
         ids, position = self._mark
         if ids.isdisjoint(self._kept.ids()):
-            self._source.commit(position)
+            self._records.commit(position)
             self._mark = None
 
     def _fail(self, error: StoreUnavailable) -> None:
-        if self._away is None:
-            log.warning("%s: %s", self._name, error)
-        self._away = str(error)
-        self._source_breaker.failed(time.monotonic())
-        self._source.close()
+        self._records.close()
         self._mark = None
-        self._pause(self._source_breaker.pause(time.monotonic()))
+        self._unread(str(error), str(error))
 
     def _close(self) -> None:
-        self._source.close()
+        self._records.close()

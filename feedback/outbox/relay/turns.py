@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from feedback.backoff import Breaker
 from feedback.outbox.relay.batch import BackingOff, Batch, BatchMarks, ClaimedRow, RowRefusal
 from feedback.outbox.relay.database import Bounds, RelayDatabase
+from feedback.outbox.relay.outage import RelayOutage
 
 log = logging.getLogger("oncepool.relay")
 
@@ -47,17 +47,19 @@ class SendTurns:
         self._name = name
         self._sender = sender
         self._bounds = bounds or Bounds()
-        self._clock = clock
-        self._breaker = Breaker()
-        self.away: str | None = None
-        """Why the brokers count as away."""
+        self._brokers = RelayOutage(clock=clock)
         self.sent = 0
         """Rows that brokers have confirmed."""
 
     @property
+    def away(self) -> str | None:
+        """Why the brokers count as away."""
+        return self._brokers.why
+
+    @property
     def pause(self) -> float:
         """Seconds until the brokers may be asked again."""
-        return self._breaker.pause(self._clock())
+        return self._brokers.pause
 
     def turn(self, database: RelayDatabase) -> int:
         """One batch; how many rows it had. What a crash in here has sent is sent once more.
@@ -70,7 +72,7 @@ class SendTurns:
             self._failed(why)
             return 0
         # After trouble a single row asks whether the brokers take messages again.
-        bounds = self._bounds._replace(rows=1, shards=1) if self._breaker.open else self._bounds
+        bounds = self._bounds._replace(rows=1, shards=1) if self._brokers.failed else self._bounds
         with database.transaction():
             rows = database.claim(bounds)
             if rows:
@@ -92,16 +94,12 @@ class SendTurns:
         return len(rows)
 
     def _failed(self, why: str) -> None:
-        if not self._breaker.open:
+        if self._brokers.begin(why):
             log.warning("sender %s: %s; what is to be sent waits", self._name, why)
-        self.away = why
-        self._breaker.failed(self._clock())
 
     def _succeeded(self) -> None:
-        if self._breaker.open:
+        if self._brokers.end():
             log.info("sender %s: the brokers take messages again", self._name)
-        self.away = None
-        self._breaker.succeeded()
 
     def _tell(self, marks: BatchMarks, rows: Sequence[ClaimedRow]) -> None:
         """A line for each kind of refusal that is new, however many rows it is said of."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import psycopg
 
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
-"""Of whoever migrates, until the transaction ends; of the schema that the text names."""
+"""Takes what the text names, until the transaction ends."""
 
 
 class Migration(NamedTuple):

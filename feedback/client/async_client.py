@@ -107,8 +107,6 @@ class AsyncClient(ClientCore):
         """One status an id, in their order; None where there is none. Raises StoreUnavailable."""
         self._enter()
         check_ids(ids)
-        for id_ in ids:
-            check_wait(id_)
         return await self._reads.read(ids)
 
     async def wait(self, id: str, timeout: float | None = None) -> Status:

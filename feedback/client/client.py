@@ -103,8 +103,6 @@ class Client(ClientCore):
         """One status an id, in their order; None where there is none. Raises StoreUnavailable."""
         self._check_open()
         check_ids(ids)
-        for id_ in ids:
-            check_wait(id_)
         return self._store.read(ids)
 
     def wait(self, id: str, timeout: float | None = None) -> Status:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from numbers import Real
@@ -141,10 +141,12 @@ def _check_types(options: Mapping[str, Any]) -> None:
                 check_text(f"header {name!r}", text)
 
 
-def check_ids(ids: object) -> None:
-    """Raises TypeError for one id in place of several: its characters would be asked for."""
+def check_ids(ids: Iterable[object]) -> None:
+    """Raises TypeError for what are no ids, as one text is, whose characters would be asked for."""
     if isinstance(ids, str | bytes):
         raise TypeError(f"ids is one text, {ids!r}: hand over a list of request ids")
+    for one in ids:
+        check_wait(one)
 
 
 def check_wait(id: object, timeout: float | None = None) -> None:

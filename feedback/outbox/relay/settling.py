@@ -14,6 +14,7 @@ from feedback.outbox.names import in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy, Ended, Findings, SentRow, judge
 from feedback.outbox.relay.records import as_status
 from feedback.postgres import Connection
+from feedback.schema_versions import LOCK
 from feedback.status.status import Status
 from feedback.status.store import StatusStore
 
@@ -21,7 +22,7 @@ log = logging.getLogger("oncepool.relay")
 
 PAGE: Final = 1_000
 
-_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
+_TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 _PAGE: Final = """
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
     coalesce(next_at <= now(), true), sent_at < now() - make_interval(secs => %(window)s),
@@ -36,7 +37,6 @@ SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, fal
     created_at
 FROM :schema.requests WHERE sender = %s AND id = ANY(%s) AND state <> 'undeliverable'
 """
-_WAIT: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _SAID: Final = """
 SELECT * FROM json_to_recordset(%(said)s::json) AS said
     (n bigint, state text, code text, result jsonb, error text)
@@ -121,7 +121,7 @@ class Settling:
         Raises StoreUnavailable, psycopg.Error.
         """
         with connection.transaction():
-            [(mine,)] = connection.execute(_LOCK, [self._lock]).fetchall()
+            [(mine,)] = connection.execute(_TRY_LOCK, [self._lock]).fetchall()
             rows, last = self._rows(connection, young) if mine else ([], None)
             self._place = last
             if not rows or self._store is None:
@@ -140,7 +140,7 @@ class Settling:
         """
         by_id = {result.id: result for result in results}
         with connection.transaction():
-            connection.execute(_WAIT, [self._lock])
+            connection.execute(LOCK, [self._lock])
             found = connection.execute(self._texts[_BY_ID], [self._sender, list(by_id)])
             rows = [SentRow._make(row) for row in found]
             sent = [row for row in rows if row.state != "unsent"]

@@ -162,8 +162,8 @@ def test_only_what_fits_is_polled_and_partitions_are_paused_in_between(bench: Be
     assert bench.pool.most_in_hand <= 100
 
 
-def test_who_was_heard_least_lately_is_resumed_ahead_of_the_others(bench: Bench) -> None:
-    """What is fetched of one partition may be more than the bound, each time."""
+def filled(bench: Bench) -> Place:
+    """Fills the bound of 100 from A; another partition of ours, paused with it."""
     other = ("t", 1)
     bench.kafka.events.append(Assigned((other,)))
     bench.pool.per_step = 0
@@ -171,7 +171,13 @@ def test_who_was_heard_least_lately_is_resumed_ahead_of_the_others(bench: Bench)
     bench.turns()
     bench.now += HOLD
     bench.turns()
-    assert bench.kafka.paused == {A: True, other: True}
+    assert bench.kafka.paused == {A: True, other: True}, "the bound is full, nobody knows of what"
+    return other
+
+
+def test_who_was_heard_least_lately_is_resumed_ahead_of_the_others(bench: Bench) -> None:
+    """What is fetched of one partition may be more than the bound, each time."""
+    other = filled(bench)
     bench.pool.per_step = 60
     bench.loop.turn()
     bench.pool.per_step = 0
@@ -378,14 +384,7 @@ def test_the_bound_holds_while_a_commit_waits_for_its_answer() -> None:
 
 def test_a_partition_whose_requests_fill_the_bound_is_paused_and_the_others_go_on() -> None:
     bench = Bench(100)
-    other = ("t", 1)
-    bench.kafka.events.append(Assigned((other,)))
-    bench.pool.per_step = 0
-    bench.arrive(*range(100))
-    bench.turns()
-    bench.now += HOLD
-    bench.turns()
-    assert bench.kafka.paused == {A: True, other: True}, "the bound is full, nobody knows of what"
+    other = filled(bench)
     bench.pool.waits = {A: Held(100, 1000.0, "slow"), ("t", 7): Held(90, 1000.0, "not ours")}
     bench.pool.per_step = 1
     bench.now += HOLD

@@ -25,7 +25,20 @@ SCHEMA: Final = "oncepool"
 
 # An index finds these whatever their age.
 _INDEXED = frozenset({State.WAITING, State.RUNNING, State.IN_DOUBT, State.DEAD})
-_FILTERS = frozenset({"state", "type", "since", "key", "reference"})
+_CONDITIONS = {
+    "id": "id = %(id)s",
+    "type": "type = %(type)s",
+    "types": "type LIKE ANY (%(types)s)",
+    "code": "code = %(code)s",
+    "key": "key = %(key)s",
+    "reference": "reference = %(reference)s",
+    "since": "(finished_at >= %(since)s OR (finished_at IS NULL AND created_at >= %(since)s))",
+    "until": "created_at < %(until)s",
+    "text": "(position(%(text_bytes)s IN payload) > 0 OR position(%(text)s IN error) > 0)",
+}
+_LIKE = "{0} LIKE %({0})s"
+_PATTERNS = frozenset({"id", "type"})
+_FILTERS = frozenset({"state", *_CONDITIONS})
 _WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None)
 
 
@@ -34,9 +47,7 @@ def list_requests(
 ) -> list[Row]:
     """At most `limit` rows, those that the journal heard of last first.
 
-    Filters, each None or missing where it does not matter: state, type (`*` stands for anything),
-    since (aware datetime: ended since, or made since where it has not ended), key (text or bytes),
-    reference. Payload and headers are left to show_request.
+    Filters are those of conditions_of(). Payload and headers are left to show_request.
     """
     if filters.get("since") is not None or filters.get("state") in _INDEXED:
         return _list(connection, filters, limit, schema)
@@ -53,7 +64,7 @@ def select_ids(
     connection: Connection, filters: Mapping[str, Any], *, schema: str = SCHEMA
 ) -> list[str]:
     """The ids of all rows that list_requests would show, in no order: what a bulk move is about."""
-    conditions, values = _conditions(filters)
+    conditions, values = conditions_of(filters)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     rows = connection.execute(f"{query('select_ids', schema)} {where}", values).fetchall()
     return [name for (name,) in rows]
@@ -106,7 +117,7 @@ def _list(
     *,
     made_since: datetime | None = None,
 ) -> list[Row]:
-    conditions, values = _conditions(filters)
+    conditions, values = conditions_of(filters)
     if made_since is not None:
         # What ended before was made before, and the index is on the end.
         conditions.append("created_at >= %(made_since)s")
@@ -118,25 +129,32 @@ def _list(
         return cursor.execute(text, {**values, "limit": limit}).fetchall()
 
 
-def _conditions(filters: Mapping[str, Any]) -> tuple[list[str], Row]:
+def conditions_of(filters: Mapping[str, Any]) -> tuple[list[str], Row]:
+    """What stands behind WHERE for filters, and its values.
+
+    Filters, each None or missing where it does not matter: id and type (`*` stands for anything),
+    types (several such texts, of which one has to fit), state, code, since (aware datetime: ended
+    since, or made since where it has not ended), until (made before it), key (text or bytes),
+    reference, text (somewhere in payload or error). Raises ValueError for others.
+    """
     unknown = filters.keys() - _FILTERS
     if unknown:
         raise ValueError(f"unknown filters: {', '.join(sorted(unknown))}")
-    conditions: list[str] = []
     values = {name: value for name, value in filters.items() if value is not None}
-    if (state := values.get("state")) is not None:
+    conditions = [
+        _LIKE.format(name) if name in _PATTERNS and "*" in values[name] else text
+        for name, text in _CONDITIONS.items()
+        if name in values
+    ]
+    if "state" in values:
         # As text of the statement: only then the planner knows that a partial index fits.
-        conditions.append(f"state = '{State(state)}'")
+        conditions.append(f"state = '{State(values['state'])}'")
+    for name in _PATTERNS & values.keys():
+        values[name] = pattern(values[name]) if "*" in values[name] else values[name]
+    if "types" in values:
+        values["types"] = [pattern(one) for one in values["types"]]
     if isinstance(values.get("key"), str):
         values["key"] = values["key"].encode()
-    if "*" in values.get("type", ""):
-        values["type"] = pattern(values["type"])
-        conditions.append("type LIKE %(type)s")
-    elif "type" in values:
-        conditions.append("type = %(type)s")
-    conditions += [f"{name} = %({name})s" for name in ("key", "reference") if name in values]
-    if "since" in values:
-        conditions.append(
-            "(finished_at >= %(since)s OR (finished_at IS NULL AND created_at >= %(since)s))"
-        )
+    if "text" in values:
+        values["text_bytes"] = values["text"].encode()
     return conditions, values

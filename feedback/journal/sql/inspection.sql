@@ -1,0 +1,72 @@
+-- What pages for operators show of the journal beside its rows: feedback/operations/inspection.py.
+-- {schema} is the quoted name of the journal's schema. Each is bounded in time where it is used.
+
+-- name: ended_over_time
+SELECT floor(extract(epoch FROM minute) / %(step)s)::bigint * %(step)s AS at, type,
+       sum(n) FILTER (WHERE state = 'done')::bigint AS done,
+       sum(n) FILTER (WHERE state <> 'done')::bigint AS other
+FROM {schema}.counters
+WHERE minute >= %(since)s AND state = ANY (%(ended)s) AND code NOT IN ('duplicate', 'read_again')
+GROUP BY at, type ORDER BY at, type
+
+-- name: times_over_time
+-- Of what ran when it came and at its first start. Its row is made when the transaction of its chunk
+-- begins; so the wait ends with that, and the run begins with it.
+SELECT at, type, count(*)::bigint AS n,
+       percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY wait) AS wait,
+       percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY run) AS run
+FROM (
+    SELECT floor(extract(epoch FROM finished_at) / %(step)s)::bigint * %(step)s AS at, type,
+           greatest(0, extract(epoch FROM created_at - produced_at))::float8 AS wait,
+           greatest(0, extract(epoch FROM finished_at - created_at))::float8 AS run
+    FROM {schema}.requests
+    WHERE finished_at >= %(since)s AND state = ANY (%(states)s) AND requests.run = 1
+      AND not_before IS NULL
+) ends
+GROUP BY at, type ORDER BY at, type
+
+-- name: not_run_counts
+-- What was committed and never run here, and what was read again and had run before.
+SELECT type, state, code, sum(n)::bigint AS n, max(minute) AS last
+FROM {schema}.counters
+WHERE minute >= %(since)s AND (state = 'lost' OR code IN ('read_again', 'parked'))
+GROUP BY type, state, code ORDER BY type, state, code
+
+-- name: most_resent
+SELECT id, type, state, code, resends, resent_from, created_at, finished_at
+FROM {schema}.requests
+WHERE resends > 0 AND (finished_at >= %(since)s OR finished_at IS NULL)
+ORDER BY resends DESC, created_at DESC, id LIMIT %(limit)s
+
+-- name: coalesced_groups
+SELECT superseded_by, type, min(reference) AS reference, count(*)::bigint AS n,
+       min(created_at) AS first, max(created_at) AS last,
+       (array_agg(id ORDER BY created_at DESC))[1:20] AS ids
+FROM {schema}.requests
+WHERE state = 'superseded' AND finished_at >= %(since)s AND superseded_by IS NOT NULL
+GROUP BY superseded_by, type ORDER BY n DESC, last DESC, superseded_by LIMIT %(limit)s
+
+-- name: superseded_by_one
+SELECT id, created_at, finished_at FROM {schema}.requests
+WHERE state = 'superseded' AND superseded_by = %(id)s AND finished_at >= %(since)s
+ORDER BY created_at DESC, id LIMIT %(limit)s
+
+-- name: conflicts
+SELECT d.id AS number, d.request_id, d.detail, d.at, d.topic, d.partition, d.kafka_offset,
+       d.headers AS other_headers, d.payload AS other_payload, d.produced_at AS other_produced_at,
+       r.type, r.state, r.code, r.created_at, r.payload, r.headers, r.fingerprint,
+       r.topic AS stored_topic, r.partition AS stored_partition, r.kafka_offset AS stored_offset
+FROM {schema}.dead_letters d LEFT JOIN {schema}.requests r ON r.id = d.request_id
+WHERE d.reason = 'conflict' AND d.retried_at IS NULL
+ORDER BY d.at DESC, d.id DESC LIMIT %(limit)s
+
+-- name: requests_at_offsets
+SELECT id, type, state, code, kafka_offset, created_at, finished_at FROM {schema}.requests
+WHERE topic = %(topic)s AND partition = %(partition)s AND kafka_offset >= %(first)s
+  AND kafka_offset < %(end)s AND (finished_at >= %(since)s OR finished_at IS NULL)
+ORDER BY kafka_offset LIMIT %(limit)s
+
+-- name: latest_transitions
+SELECT t.id, t.at, t.request_id, t.action, t.from_state, t.to_state, t.run, t.who, t.why, r.type
+FROM {schema}.transitions t LEFT JOIN {schema}.requests r ON r.id = t.request_id
+ORDER BY t.id DESC LIMIT %(limit)s

@@ -1,0 +1,106 @@
+"""What the journal can tell beside its rows: how it went over time, and what is odd in it.
+
+Every question is bounded in time: TookTooLong is raised beyond. Ages are looked back in hours.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from psycopg.rows import dict_row
+
+from feedback.contract.states import SETTLED, State
+from feedback.journal.connections import Connection
+from feedback.journal.queries import query
+from feedback.operations.bounded import bounded
+from feedback.operations.request_reads import SCHEMA, Row
+
+SECONDS: Final = 1.0
+_RUN: Final = (State.DONE, State.REJECTED, State.FAILED, State.DEAD)
+
+
+def ended_over_time(
+    connection: Connection, minutes: int, step: int, *, schema: str = SCHEMA
+) -> list[Row]:
+    """How many ended, by type, in steps of so many seconds: at (Unix time), type, done, other."""
+    since = datetime.now(UTC) - timedelta(minutes=minutes)
+    values = {"since": since, "step": step, "ended": sorted(SETTLED)}
+    return _rows(connection, "ended_over_time", values, schema)
+
+
+def times_over_time(
+    connection: Connection, minutes: int, step: int, *, schema: str = SCHEMA
+) -> list[Row]:
+    """Wait and run in seconds, as [p50, p95], by type and step: at, type, n, wait, run."""
+    since = datetime.now(UTC) - timedelta(minutes=minutes)
+    values = {"since": since, "step": step, "states": [str(state) for state in _RUN]}
+    return _rows(connection, "times_over_time", values, schema)
+
+
+def not_run_counts(connection: Connection, hours: int, *, schema: str = SCHEMA) -> list[Row]:
+    """What was committed and lost, parked, or read again: type, state, code, n, last."""
+    return _rows(connection, "not_run_counts", {"since": _ago(hours)}, schema)
+
+
+def most_resent(
+    connection: Connection, hours: int, limit: int, *, schema: str = SCHEMA
+) -> list[Row]:
+    """Requests whose copies came most often, of those that are open or ended since."""
+    return _rows(connection, "most_resent", {"since": _ago(hours), "limit": limit}, schema)
+
+
+def coalesced_groups(
+    connection: Connection, hours: int, limit: int, *, schema: str = SCHEMA
+) -> list[Row]:
+    """Requests that took the place of others: superseded_by, type, reference, n, first, last, ids.
+
+    `ids` are the latest twenty of those others.
+    """
+    return _rows(connection, "coalesced_groups", {"since": _ago(hours), "limit": limit}, schema)
+
+
+def superseded_by(
+    connection: Connection, id: str, since: datetime, limit: int, *, schema: str = SCHEMA
+) -> list[Row]:
+    """Requests whose place this one took: id, created_at, finished_at."""
+    values = {"id": id, "since": since, "limit": limit}
+    return _rows(connection, "superseded_by_one", values, schema, seconds=0.1)
+
+
+def conflicts(connection: Connection, limit: int, *, schema: str = SCHEMA) -> list[Row]:
+    """Messages with the id of another request, each beside what is stored of that one."""
+    return _rows(connection, "conflicts", {"limit": limit}, schema)
+
+
+def requests_at_offsets(
+    connection: Connection,
+    place: tuple[str, int],
+    offsets: tuple[int, int],
+    hours: int,
+    limit: int,
+    *,
+    schema: str = SCHEMA,
+) -> list[Row]:
+    """Rows of messages of a topic and partition, from the first offset to before the second."""
+    values: dict[str, Any] = {
+        "topic": place[0], "partition": place[1], "first": offsets[0], "end": offsets[1],
+        "since": _ago(hours), "limit": limit,
+    }  # fmt: skip
+    return _rows(connection, "requests_at_offsets", values, schema)
+
+
+def latest_transitions(connection: Connection, limit: int, *, schema: str = SCHEMA) -> list[Row]:
+    """What operators did last, and why."""
+    return _rows(connection, "latest_transitions", {"limit": limit}, schema)
+
+
+def _ago(hours: int) -> datetime:
+    return datetime.now(UTC) - timedelta(hours=hours)
+
+
+def _rows(
+    connection: Connection, name: str, values: Row, schema: str, *, seconds: float = SECONDS
+) -> list[Row]:
+    with bounded(connection, seconds), connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query(name, schema), values, prepare=False).fetchall()

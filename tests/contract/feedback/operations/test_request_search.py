@@ -1,0 +1,144 @@
+"""Requests looked for in a given time, and what is odd in a journal, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from feedback.operations import inspection
+from feedback.operations.bounded import TookTooLong, bounded
+from feedback.operations.request_search import Found, search, select_some
+from tests.support.journal import Journal
+
+LONG = 20.0
+
+
+def ago(**span: float) -> datetime:
+    return datetime.now(UTC) - timedelta(**span)
+
+
+def found(journal: Journal, limit: int = 100, **filters: Any) -> Found:
+    return search(journal.connection, filters, limit, seconds=LONG, schema=journal.schema)
+
+
+def ids(journal: Journal, **filters: Any) -> list[str]:
+    return [row["id"] for row in found(journal, **filters).rows]
+
+
+def test_each_filter_finds_its_own(journal: Journal) -> None:
+    journal.put("a1", "dead", code="timeout", key=b"k", reference="r", payload=b'{"n": "needle"}',
+                finished_at=ago(minutes=5))  # fmt: skip
+    journal.put("a%", "done", type="mail.send", error=None, payload=None, finished_at=ago(days=3))
+    journal.put("b1", "waiting", type="mail.send", due_at=ago(hours=-1), created_at=ago(hours=2))
+
+    assert ids(journal) == ["a1", "b1", "a%"]
+    filters: list[tuple[str, Any, list[str]]] = [
+        ("state", "dead", ["a1"]), ("state", "waiting", ["b1"]), ("id", "a1", ["a1"]),
+        ("id", "a*", ["a1", "a%"]), ("id", "a%", ["a%"]), ("type", "mail.*", ["b1", "a%"]),
+        ("types", ["mail.*", "x"], ["b1", "a%"]), ("types", ["x"], []), ("code", "timeout", ["a1"]),
+        ("key", "k", ["a1"]), ("reference", "r", ["a1"]), ("text", "needle", ["a1"]),
+        ("text", "boom", ["a1", "b1"]), ("since", ago(days=1), ["a1", "b1"]),
+        ("until", ago(hours=1), ["b1", "a%"]),
+    ]  # fmt: skip
+    for name, value, expected in filters:
+        assert ids(journal, **{name: value}) == expected, (name, value)
+    assert found(journal).since is None
+    with pytest.raises(ValueError, match="unknown filters"):
+        found(journal, nonsense=1)
+
+
+def test_pages_follow_each_other_without_a_gap_or_a_double(journal: Journal) -> None:
+    at = ago(minutes=3)
+    for n in range(7):
+        # Rows of one chunk were made at the same time.
+        journal.put(f"r{n}", "done", finished_at=at, created_at=at)
+    journal.put("last", "done", finished_at=ago(days=40))
+    seen: list[str] = []
+    before = None
+    for _ in range(10):
+        page = found(journal, 3, before=before)
+        seen += [row["id"] for row in page.rows]
+        before = page.before
+        if before is None:
+            break
+    assert seen == [*(f"r{n}" for n in range(7)), "last"]
+    for nonsense in ("x", "2026-01-01T00:00:00 r"):
+        with pytest.raises(ValueError):
+            found(journal, before=nonsense)
+
+
+def test_a_search_ends_in_time_and_says_how_far_it_got(journal: Journal) -> None:
+    journal.run(
+        "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
+        " produced_at, created_at, finished_at, payload)"
+        " SELECT 'r' || n, 't', 'dead', 'c', 'none', 't', 0, n, now(), at, at,"
+        " convert_to(repeat('x', 100), 'UTF8')"
+        " FROM (SELECT n, now() - n * interval '1 s' AS at FROM generate_series(1, 30000) n) s"
+    )
+    began = time.monotonic()
+    page = search(
+        journal.connection, {"text": "needle", "type": "*"}, 10, seconds=0.02,
+        schema=journal.schema,
+    )  # fmt: skip
+    assert time.monotonic() - began < LONG
+    assert page.rows == []
+    assert page.since is not None
+    with pytest.raises(TookTooLong), bounded(journal.connection, 0.05):
+        journal.connection.execute("SELECT pg_sleep(30)")
+    assert len(select_some(journal.connection, {"state": "dead"}, 11, seconds=LONG,
+                           schema=journal.schema)) == 11  # fmt: skip
+    # The connection serves on, and is not left reading only.
+    journal.put("next")
+
+
+def test_what_is_odd(journal: Journal) -> None:
+    now = ago(seconds=30)
+    journal.put("often", "done", resends=5, resent_from="requests/0/9", kafka_offset=41,
+                finished_at=now)  # fmt: skip
+    journal.put("winner", "done", reference="r", finished_at=now)
+    for n in range(3):
+        journal.put(f"loser{n}", "superseded", superseded_by="winner", reference="r",
+                    finished_at=now)  # fmt: skip
+    journal.put("first", "dead", payload=b'{"n": 1}', finished_at=now)
+    place = {"produced_at": now, "partition": 0, "topic": "requests", "kafka_offset": 50}
+    journal.insert("dead_letters", reason="conflict", request_id="first", payload=b'{"n": 2}',
+                   detail="d", **place)  # fmt: skip
+    for state, code, n in (("lost", "at_commit", 3), ("done", "read_again", 2), ("done", "ok", 60)):
+        journal.insert("counters", minute=now.replace(second=0, microsecond=0), type="t",
+                       state=state, code=code, n=n)  # fmt: skip
+    journal.insert("transitions", run=2, request_id="first", action="retry", from_state="dead",
+                   to_state="waiting", who="ann", why="because")  # fmt: skip
+    given = {"schema": journal.schema}
+    c = journal.connection
+
+    [often] = inspection.most_resent(c, 24, 10, **given)
+    assert (often["id"], often["resends"]) == ("often", 5)
+    [group] = inspection.coalesced_groups(c, 24, 10, **given)
+    assert (group["superseded_by"], group["n"], len(group["ids"])) == ("winner", 3, 3)
+    assert len(inspection.superseded_by(c, "winner", ago(hours=1), 10, **given)) == 3
+    [clash] = inspection.conflicts(c, 10, **given)
+    assert (clash["payload"], clash["other_payload"]) == (b'{"n": 1}', b'{"n": 2}')
+    counts = {(row["state"], row["n"]) for row in inspection.not_run_counts(c, 24, **given)}
+    assert counts == {("lost", 3), ("done", 2)}
+    rows = inspection.requests_at_offsets(c, ("requests", 0), (40, 42), 24, 10, **given)
+    assert [row["id"] for row in rows] == ["often"]
+    [moved] = inspection.latest_transitions(c, 10, **given)
+    assert (moved["who"], moved["why"], moved["type"]) == ("ann", "because", "payment.create")
+    [ended] = inspection.ended_over_time(c, 60, 60, **given)
+    assert (ended["type"], ended["done"]) == ("t", 60)
+
+
+def test_times_are_of_what_ran_when_it_came(journal: Journal) -> None:
+    end = ago(minutes=2).replace(second=30, microsecond=0)
+    for n in range(1, 101):
+        begin = end - timedelta(seconds=n / 10)
+        journal.put(f"r{n}", "done", run=1, created_at=begin, finished_at=end,
+                    produced_at=begin - timedelta(seconds=n))  # fmt: skip
+    journal.put("again", "done", run=2, created_at=ago(hours=1), finished_at=end)
+    [row] = inspection.times_over_time(journal.connection, 60, 60, schema=journal.schema)
+    assert row["n"] == 100
+    assert row["wait"] == pytest.approx([50, 95])
+    assert row["run"] == pytest.approx([5, 9.5])

@@ -14,6 +14,7 @@ from consumer.config.settings import Settings
 from consumer.errors import ConsumerError, KafkaRefused
 from consumer.intake.kafka_log import librdkafka_logger
 from consumer.intake.kafka_properties import broker_properties
+from consumer.intake.offset_metadata import gap_of
 
 TIMEOUT = 10.0
 PAUSE = 0.2
@@ -38,6 +39,21 @@ class Lag(NamedTuple):
     they are committed before they run."""
 
 
+class UnfinishedOffsets(NamedTuple):
+    """What of a partition was committed and was not known to be finished at that commit."""
+
+    topic: str
+    partition: int
+    mark: int
+    """The first offset of it."""
+    committed: int
+    """The offset behind it."""
+    times: int
+    """How often it was read again without an end."""
+    instance: str
+    """Who committed it."""
+
+
 def group_lag(settings: Settings) -> list[Lag]:
     """One row a topic. Raises ConsumerError where the brokers don't answer."""
     client = admin_client(settings)
@@ -47,7 +63,7 @@ def group_lag(settings: Settings) -> list[Lag]:
     if not places:
         return []
     try:
-        committed = _committed(settings, places)
+        committed = {(p.topic, p.partition): p.offset for p in _committed(settings, places)}
         ends = _offsets(client, places, LATEST)
         starts = _offsets(client, places, EARLIEST)
     except KafkaException as error:
@@ -58,7 +74,40 @@ def group_lag(settings: Settings) -> list[Lag]:
     return [Lag(t, len(cluster.topics[t].partitions), waiting[t]) for t in there]
 
 
-def _committed(settings: Settings, places: list[TopicPartition]) -> dict[tuple[str, int], int]:
+def group_unfinished(settings: Settings) -> list[UnfinishedOffsets]:
+    """What the group's commits say of each partition that has such a gap.
+
+    Of a live instance that is what it has in hand. Raises ConsumerError where the brokers don't
+    answer.
+    """
+    cluster = metadata(admin_client(settings), settings, TIMEOUT)
+    there = [topic for topic in settings.kafka_topics if topic in cluster.topics]
+    places = [TopicPartition(t, p) for t in there for p in cluster.topics[t].partitions]
+    if not places:
+        return []
+    try:
+        found = _committed(settings, places)
+    except KafkaException as error:
+        raise ConsumerError(f"offsets can't be read: {error.args[0].str()}") from None
+    return [row for place in found if (row := _unfinished(place)) is not None]
+
+
+def _unfinished(place: TopicPartition) -> UnfinishedOffsets | None:
+    try:
+        gap = gap_of(place.offset, place.metadata)
+    except ValueError:
+        return None  # another program's
+    if gap is None:
+        return None
+    # A token is 1;<instance>-<number>;
+    instance = gap.token.split(";")[1].rpartition("-")[0]
+    return UnfinishedOffsets(
+        place.topic, place.partition, gap.mark, gap.committed, gap.times, instance
+    )
+
+
+def _committed(settings: Settings, places: list[TopicPartition]) -> list[TopicPartition]:
+    """Those of the places that the group has committed."""
     # Not by the administration client: where a coordinator answers with an error, that one's
     # handler reaches for a group that it does not have, and the process is gone (librdkafka 2.16).
     reader = _reader(settings)
@@ -73,7 +122,7 @@ def _committed(settings: Settings, places: list[TopicPartition]) -> dict[tuple[s
                     raise
                 time.sleep(PAUSE)
             else:
-                return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+                return [p for p in found if p.offset >= 0]
     finally:
         reader.close()
 

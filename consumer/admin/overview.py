@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -76,10 +76,11 @@ class Look:
         }
 
 
-def look(settings: Settings, minutes: int) -> Look:
+def look(settings: Settings, minutes: int, only: Collection[str] | None = None) -> Look:
     """Asks each configured service; outcomes are those of the last `minutes`.
 
-    Raises ConfigError where none is configured.
+    `only` these of instances, topics, requests and outbox. Raises ConfigError where none of all is
+    configured.
     """
     found = Look()
     sources: list[tuple[str, bool, Callable[[], None]]] = [
@@ -101,7 +102,7 @@ def look(settings: Settings, minutes: int) -> Look:
             "nothing to ask: set kafka_topics, database_url, redis_url or outbox_database_url"
         )
     for name, configured, ask in sources:
-        if not configured:
+        if not configured or (only is not None and name not in only):
             continue
         try:
             ask()

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import redis
 import typer
 
+from consumer.admin.limits import described, limit_warnings, who_applies
 from consumer.commands.options import REDIS, JsonOption, with_settings
 from consumer.commands.output import fail, print_json, print_table
 from consumer.config.masking import mask_url
@@ -21,15 +22,12 @@ from processing.cluster.limits import (
     Figure,
     RedisLimitsStore,
     Setting,
-    TypeLimit,
 )
 
 app = typer.Typer(no_args_is_help=True)
 
 NONE = "none"
 TYPES = ("type", "total", "instance", "paused", "at_once")
-WITHIN = 5
-"""Seconds within which live instances apply a change."""
 
 TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="Request type.")]
 
@@ -146,61 +144,10 @@ def _change(settings: Settings, changes: Changes, *, json: bool) -> None:
         print_json(described(found, live))
     else:
         _print(found, live)
-    typer.echo(_who_applies(live), err=True)
+    typer.echo(who_applies(live), err=True)
     for kind in sorted({setting.type for setting in changes if setting.type is not None}):
-        for warning in _warnings(kind, found, live):
+        for warning in limit_warnings(kind, found, live):
             typer.echo(f"oncepool: {warning}", err=True)
-
-
-def _who_applies(live: list[dict[str, Any]]) -> str:
-    if not live:
-        return "no instance is registered: it holds for those that start from now on"
-    names = ", ".join(facts["id"] for facts in live)
-    return f"{len(live)} live instance(s) apply it within {WITHIN} s: {names}"
-
-
-def _warnings(kind: str, found: ClusterLimits, live: list[dict[str, Any]]) -> Iterator[str]:
-    known = [facts for facts in live if kind in facts.get("types", ())]
-    if live and not known and all(facts.get("types") for facts in live):
-        yield f"no live instance has a handler for {kind!r}"
-    total = found.types[kind].total if kind in found.types else None
-    if total is not None and len(known) > total:
-        yield (
-            f"there are more instances ({len(known)}) than may run a {kind!r} at once: while all of"
-            " them have some, what arrives at the others waits in the journal"
-        )
-
-
-def _may_run(kind: str, limit: TypeLimit, live: list[dict[str, Any]]) -> dict[str, int]:
-    """Instance -> how many it may run now, as its limits are; without the handler's own."""
-    may = {}
-    for facts in live:
-        share = facts.get("at_once", {}).get(kind)
-        own = limit.instance if kind in facts.get("types", ()) else None
-        bounds = [n for n in (share, own, 0 if limit.paused else None) if n is not None]
-        if bounds and (share is not None or kind in facts.get("types", ())):
-            may[facts["id"]] = min(bounds)
-    return may
-
-
-def described(found: ClusterLimits, live: list[dict[str, Any]]) -> dict[str, Any]:
-    """The limits as one JSON object; `at_once` is what each instance may run now."""
-    return {
-        "workers": found.workers,
-        "workers_total": found.workers_total,
-        "types": [
-            {
-                "type": kind,
-                "total": limit.total,
-                "instance": limit.instance,
-                "paused": limit.paused,
-                "at_once": _may_run(kind, limit, live),
-            }
-            for kind, limit in found.types.items()
-        ],
-        "instances": [facts["id"] for facts in live],
-        "unread": list(found.unread),
-    }
 
 
 def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:

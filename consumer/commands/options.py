@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 
+from consumer.admin.since import parse_since
 from consumer.config.groups import group_of
 from consumer.config.loader import load_settings
 from consumer.config.settings import Settings, meaning, variable
@@ -42,9 +42,6 @@ KAFKA = ("kafka_bootstrap_servers", "kafka_topics", "kafka_topic", "kafka_proper
 DATABASE = ("database_url", "database_schema")
 REDIS = ("redis_url", "redis_prefix")
 ALL = tuple(Settings.model_fields)
-
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-AGO = re.compile(r"(\d+)([smhdw])")
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
@@ -86,23 +83,6 @@ def moment(text: str | None) -> datetime | None:
         return parse_since(text, datetime.now(UTC))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-
-
-def parse_since(text: str, now: datetime) -> datetime:
-    """A moment: so long before `now` (``30m``, ``2h``, ``7d``), or a date or time.
-
-    A time without an offset is UTC. Raises ValueError for anything else.
-    """
-    if match := AGO.fullmatch(text.strip()):
-        try:
-            return now - timedelta(**{UNITS[match[2]]: int(match[1])})
-        except OverflowError:
-            raise ValueError(f"{text!r} is further back than time goes") from None
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError(f"{text!r} is neither an age, as 30m, 2h or 7d, nor a time") from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _option(name: str) -> inspect.Parameter:

@@ -13,8 +13,9 @@ from rich.progress import Progress
 
 from consumer.admin.journal import connect
 from consumer.admin.kafka_admin import retention_problems
+from consumer.admin.since import parse_since
 from consumer.commands.operator import YesOption, confirm
-from consumer.commands.options import DATABASE, KAFKA, JsonOption, parse_since, with_settings
+from consumer.commands.options import DATABASE, KAFKA, JsonOption, with_settings
 from consumer.commands.output import fail, print_json, print_table
 from consumer.config.settings import Settings
 from feedback.journal.connections import Connection

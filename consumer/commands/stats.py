@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from consumer.admin.limits import described
 from consumer.admin.overview import Look, Row, look
 from consumer.commands.limits import TYPES as LIMIT
-from consumer.commands.limits import described
 from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, with_settings
 from consumer.commands.output import as_cell, print_json
 from consumer.commands.stats_screen import Scroll, keys, window

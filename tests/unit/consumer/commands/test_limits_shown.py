@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from consumer.commands.limits import described
+from consumer.admin.limits import described
 from processing.cluster.limits import ClusterLimits, TypeLimit
 
 TWO = [{"id": name, "types": ["t"], "at_once": {"t": 4}} for name in ("a", "b")]

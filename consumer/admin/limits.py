@@ -1,0 +1,64 @@
+"""What is said of limits that hold while instances run, whoever looks at or changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from processing.cluster.limits import ClusterLimits, TypeLimit
+
+WITHIN: Final = 5
+"""Seconds within which live instances apply a change."""
+
+
+def who_applies(live: list[dict[str, Any]]) -> str:
+    """What is said to whoever has changed a limit."""
+    if not live:
+        return "no instance is registered: it holds for those that start from now on"
+    names = ", ".join(facts["id"] for facts in live)
+    return f"{len(live)} live instance(s) apply it within {WITHIN} s: {names}"
+
+
+def limit_warnings(kind: str, found: ClusterLimits, live: list[dict[str, Any]]) -> Iterator[str]:
+    """What is odd about the limits of a type, as the instances now are."""
+    known = [facts for facts in live if kind in facts.get("types", ())]
+    if live and not known and all(facts.get("types") for facts in live):
+        yield f"no live instance has a handler for {kind!r}"
+    total = found.types[kind].total if kind in found.types else None
+    if total is not None and len(known) > total:
+        yield (
+            f"there are more instances ({len(known)}) than may run a {kind!r} at once: while all of"
+            " them have some, what arrives at the others waits in the journal"
+        )
+
+
+def _may_run(kind: str, limit: TypeLimit, live: list[dict[str, Any]]) -> dict[str, int]:
+    """Instance -> how many it may run now, as its limits are; without the handler's own."""
+    may = {}
+    for facts in live:
+        share = facts.get("at_once", {}).get(kind)
+        own = limit.instance if kind in facts.get("types", ()) else None
+        bounds = [n for n in (share, own, 0 if limit.paused else None) if n is not None]
+        if bounds and (share is not None or kind in facts.get("types", ())):
+            may[facts["id"]] = min(bounds)
+    return may
+
+
+def described(found: ClusterLimits, live: list[dict[str, Any]]) -> dict[str, Any]:
+    """The limits as one JSON object; `at_once` is what each instance may run now."""
+    return {
+        "workers": found.workers,
+        "workers_total": found.workers_total,
+        "types": [
+            {
+                "type": kind,
+                "total": limit.total,
+                "instance": limit.instance,
+                "paused": limit.paused,
+                "at_once": _may_run(kind, limit, live),
+            }
+            for kind, limit in found.types.items()
+        ],
+        "instances": [facts["id"] for facts in live],
+        "unread": list(found.unread),
+    }

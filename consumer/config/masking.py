@@ -16,6 +16,9 @@ PAIR = re.compile(
 )
 
 
+_WHOLE = frozenset({"kafka_properties", "outbox_routes", "gateway_session_secret"})
+
+
 def mask_url(text: str) -> str:
     """A URL or libpq connection string without its passwords."""
     text = USER_INFO.sub(lambda m: f"{m['scheme']}{m['user']}:{HIDDEN}@", text)
@@ -26,8 +29,8 @@ def mask(name: str, value: Any) -> Any:
     """The value of setting `name` as it may be shown."""
     if name == "kafka_properties" and isinstance(value, dict):
         return {key: HIDDEN if is_secret(key) else inner for key, inner in value.items()}
-    if name in ("kafka_properties", "outbox_routes") and isinstance(value, str):
-        return HIDDEN  # JSON that was not taken apart
+    if name in _WHOLE and isinstance(value, str):
+        return HIDDEN if value else value  # the others of them are JSON that was not taken apart
     if name == "outbox_routes" and isinstance(value, dict):
         return {sender: _masked_route(route) for sender, route in value.items()}
     if name == "gateway_keys":

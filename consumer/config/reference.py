@@ -119,6 +119,8 @@ def _default(name: str, field: FieldInfo) -> str:
         return f"`{default.human_readable().replace('.0', '')}`" if default else "`0`"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
+    if isinstance(default, list):
+        return f"`{','.join(default)}`"
     return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
 
 

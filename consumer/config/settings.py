@@ -189,6 +189,23 @@ class Settings(BaseSettings):
     """Seconds in which a client has to send a whole request, and to take its answer."""
     gateway_rate: SecondsOrZero = Field(0.0)
     """Calls a second of one API key, with bursts of twice as many; 0 no limit."""
+    gateway_pages: bool = Field(True)
+    """Pages for people, below /ui; off: the gateway is for programs alone."""
+    gateway_session_secret: str = Field("", pattern="^(.{32,})?$")
+    """What logins to the pages are signed with, 32 characters or more, the same for all gateways of
+    one address; without it each process makes its own, and a login ends with it."""
+    gateway_session_time: Seconds = Field(43200.0)
+    """Seconds after which somebody has to log in to the pages again."""
+    gateway_masked_fields: Types = Field(
+        default_factory=lambda: [
+            *("password", "secret", "token", "authorization", "api_key", "card", "card_number"),
+            *("cvc", "cvv", "iban", "pin", "ssn"),
+        ]
+    )
+    """Fields of payloads, results and headers whose values pages hide, comma separated, in any
+    case, wherever they stand."""
+    gateway_trace_url: str = Field("", pattern="^(https?://.*[{]trace_id[}].*)?$")
+    """Where a request's trace is to be seen, with {trace_id} for its id."""
     log_format: Literal["auto", "console", "json"] = Field("auto")
     """Log lines: auto is console in a terminal and json otherwise."""
     log_level: Literal["debug", "info", "warning", "error"] = Field("info")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["create_app", "lifespan", "serve"]
 
 _HOMES = {"serve": "server"}
-_EXTRA = frozenset({"fastapi", "starlette", "uvicorn", "h11"})
+_EXTRA = frozenset({"fastapi", "starlette", "uvicorn", "h11", "jinja2"})
 
 
 def __getattr__(name: str) -> Any:

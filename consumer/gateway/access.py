@@ -79,7 +79,19 @@ class Access:
 
     def caller(self, authorization: Sequence[str]) -> Caller:
         """Who calls with these headers Authorization. Raises HttpProblem, 401 or 429."""
-        caller = self._identified(authorization)
+        return self._counted(self._identified(authorization))
+
+    def named(self, name: str) -> tuple[Caller, bytes] | None:
+        """Who has the key of this name, and that key's hash; None where there is none any more."""
+        return next(((caller, known) for known, caller in self._known if caller.name == name), None)
+
+    def count(self, name: str) -> None:
+        """Counts a call of somebody who logged in. Raises HttpProblem, 429."""
+        found = self.named(name)
+        if found is not None:
+            self._counted(found[0])
+
+    def _counted(self, caller: Caller) -> Caller:
         wait = self._rates[caller.name].take(self._clock())
         if wait:
             raise HttpProblem(

@@ -18,6 +18,7 @@ from consumer.gateway import dead_letter_api, health_api, operator_api, requests
 from consumer.gateway.events import SILENT, GatewayEvents
 from consumer.gateway.guard import Guard
 from consumer.gateway.openapi import document
+from consumer.gateway.pages.routes import add_pages, answered
 from consumer.gateway.parts import GatewayParts, parts_of
 from consumer.gateway.problems import HttpProblem, gone, invalid, problem_of
 from feedback.errors import OncepoolError
@@ -57,6 +58,8 @@ def create_app(
     app.state.parts = made
     for module in (operator_api, requests_api, dead_letter_api, health_api):
         app.include_router(module.router)
+    if made.pages is not None:
+        add_pages(app)
     app.add_middleware(
         Guard,
         most_bytes=settings.max_payload,
@@ -86,32 +89,34 @@ class _Gateway(FastAPI):
         return self.openapi_schema
 
 
-async def _of_problem(_: Request, error: Exception) -> Response:
+async def _of_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HttpProblem)  # noqa: S101  (registered for it)
-    return error.response()
+    return answered(request, error)
 
 
-async def _of_framework(_: Request, error: Exception) -> Response:
+async def _of_framework(request: Request, error: Exception) -> Response:
     """What the framework says of paths and methods."""
     assert isinstance(error, HTTPException)  # noqa: S101  (registered for it)
     if isinstance(error, HttpProblem):
-        return error.response()
+        return answered(request, error)
     code = _CODES.get(error.status_code, "invalid_request")
-    return HttpProblem(error.status_code, code, str(error.detail), headers=error.headers).response()
+    return answered(
+        request, HttpProblem(error.status_code, code, str(error.detail), headers=error.headers)
+    )
 
 
-async def _of_parameters(_: Request, error: Exception) -> Response:
+async def _of_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101  (registered for it)
     said = [
         f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
         for problem in error.errors()[:10]
     ]
-    return invalid("; ".join(said)).response()
+    return answered(request, invalid("; ".join(said)))
 
 
-async def _of_ours(_: Request, error: Exception) -> Response:
+async def _of_ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, OncepoolError)  # noqa: S101  (registered for it)
-    return problem_of(error).response()
+    return answered(request, problem_of(error))
 
 
 async def _of_gone(_: Request, error: Exception) -> Response:
@@ -120,9 +125,9 @@ async def _of_gone(_: Request, error: Exception) -> Response:
     return gone().response()
 
 
-async def _of_any(_: Request, error: Exception) -> Response:
+async def _of_any(request: Request, error: Exception) -> Response:
     del error  # logged by the server
-    return HttpProblem(500, "error", "the gateway's log says what it was").response()
+    return answered(request, HttpProblem(500, "error", "the gateway's log says what it was"))
 
 
 _HANDLERS: Final[dict[type[Exception], Callable[[Request, Exception], Any]]] = {

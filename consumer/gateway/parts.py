@@ -7,12 +7,18 @@ from dataclasses import dataclass, field
 from consumer.admin.journal import checked
 from consumer.config.settings import Settings
 from consumer.gateway.access import Access
+from consumer.gateway.bulk_moves import BulkMover, JournalBulkMover
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.events import SILENT, GatewayEvents
 from consumer.gateway.idempotency import KeysInFlight
+from consumer.gateway.limits_board import LimitsBoard, RedisLimitsBoard
 from consumer.gateway.operators import JournalOperator, OperatorMoves
+from consumer.gateway.pages.journal_pages import JournalPages, PageJournal
+from consumer.gateway.pages.services import Services, ServicesSeen
+from consumer.gateway.pages.sessions import Sessions
 from consumer.gateway.rate_limit import WaitSlots
 from consumer.gateway.readiness import Probes, Readiness
+from consumer.gateway.schedules import ScheduleSource
 from consumer.gateway.sending import KafkaSender, OutboxSender, Sender
 from consumer.gateway.sources import journal_source, outbox_source
 from consumer.gateway.statuses import Statuses, StatusSource
@@ -25,6 +31,8 @@ from processing.logs import get_logger
 NAME = "oncepool gateway"
 READERS, OPERATORS, WRITERS = 2, 2, 4
 """Connections to the journal for statuses and for operators, and to the outbox."""
+PAGE_READERS, PAGE_MOVERS = 3, 1
+"""To the journal for pages."""
 TIMEOUTS = {
     "statement_timeout": 15.0,
     "lock_timeout": 5.0,
@@ -32,6 +40,18 @@ TIMEOUTS = {
 }
 
 log = get_logger("oncepool.gateway")
+
+
+@dataclass(slots=True)
+class PageParts:
+    """What the pages are made of. None: it is not configured."""
+
+    sessions: Sessions
+    services: ServicesSeen
+    journal: PageJournal | None = None
+    mover: BulkMover | None = None
+    limits: LimitsBoard | None = None
+    schedules: ScheduleSource | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +66,7 @@ class GatewayParts:
     readiness: Readiness
     client: AsyncClient
     events: GatewayEvents = SILENT
+    pages: PageParts | None = None
     databases: list[DatabaseThreads] = field(default_factory=list)
     keys: KeysInFlight = field(default_factory=KeysInFlight)
     slots: WaitSlots = field(init=False)
@@ -85,6 +106,8 @@ def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts
         writers = _outbox(settings)
         outbox = outbox_source(writers, settings.outbox_schema)
         databases.append(writers)
+    access = Access(settings.gateway_keys, settings.gateway_rate)
+    pages = _pages(settings, access, databases) if settings.gateway_pages else None
     client = _client(settings)
     statuses = Statuses(client, journal, outbox)
     sender: Sender
@@ -94,15 +117,29 @@ def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts
         sender = KafkaSender(client, settings.gateway_send_timeout)
     return GatewayParts(
         settings=settings,
-        access=Access(settings.gateway_keys, settings.gateway_rate),
+        access=access,
         statuses=statuses,
         sender=sender,
         operator=operator,
         readiness=Readiness(Probes(settings, client, readers, writers).all),
         client=client,
         events=events,
+        pages=pages,
         databases=databases,
     )
+
+
+def _pages(settings: Settings, access: Access, databases: list[DatabaseThreads]) -> PageParts:
+    """With threads of their own, so that no look at very many rows keeps a status waiting."""
+    sessions = Sessions(access, settings.gateway_session_secret, settings.gateway_session_time)
+    limits = RedisLimitsBoard(settings) if settings.redis_url else None
+    if not settings.database_url:
+        return PageParts(sessions, Services(settings, None), limits=limits)
+    readers, movers = (_journal(settings, n) for n in (PAGE_READERS, PAGE_MOVERS))
+    databases += [readers, movers]
+    journal = JournalPages(readers, settings.database_schema)
+    mover = JournalBulkMover(settings, movers)
+    return PageParts(sessions, Services(settings, journal), journal, mover, limits)
 
 
 def _client(settings: Settings) -> AsyncClient:

@@ -1,0 +1,91 @@
+"""Limits that hold while instances run, looked at and changed over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import redis
+
+from consumer.admin.limits import described, limit_warnings, who_applies
+from consumer.config.masking import mask_url
+from consumer.config.settings import Settings
+from feedback.client.event_loop import in_thread
+from feedback.errors import StoreUnavailable
+from feedback.operations.request_actions import By
+from processing.cluster.instances import connect, instances
+from processing.cluster.limits import Changes, RedisLimitsStore
+from processing.logs import get_logger
+
+log = get_logger("oncepool.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsSeen:
+    """The limits as described() has them, and the types that live instances have handlers for."""
+
+    limits: dict[str, Any]
+    types: list[str]
+    said: tuple[str, ...] = ()
+    """Of a change: who applies it, and what is odd about it."""
+
+
+class LimitsBoard(Protocol):
+    """Looks and changes. Raises StoreUnavailable; InvalidLimit for what may not stand."""
+
+    async def look(self) -> LimitsSeen:
+        """What holds now."""
+
+    async def change(self, changes: Changes, by: By) -> LimitsSeen:
+        """Sets and takes away, all or nothing."""
+
+
+class RedisLimitsBoard:
+    """On the hash in Redis."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def look(self) -> LimitsSeen:
+        """As LimitsBoard has it."""
+        return await in_thread(self._look)
+
+    async def change(self, changes: Changes, by: By) -> LimitsSeen:
+        """As LimitsBoard has it."""
+        seen = await in_thread(self._change, changes)
+        said = {setting.field: figure for setting, figure in changes.items()}
+        log.info("limits changed", changes=said, who=by.who, why=by.why)
+        return seen
+
+    def _look(self) -> LimitsSeen:
+        with self._connected() as client:
+            return self._seen(client, None)
+
+    def _change(self, changes: Changes) -> LimitsSeen:
+        with self._connected() as client:
+            RedisLimitsStore(client, self._settings.redis_prefix).change(changes)
+            return self._seen(client, changes)
+
+    def _seen(self, client: redis.Redis, changes: Changes | None) -> LimitsSeen:
+        found = RedisLimitsStore(client, self._settings.redis_prefix).read()
+        live = instances(client, self._settings.redis_prefix)
+        types = sorted({kind for facts in live for kind in facts.get("types") or ()})
+        said: list[str] = []
+        if changes is not None:
+            said.append(who_applies(live))
+            for kind in sorted({one.type for one in changes if one.type is not None}):
+                said += limit_warnings(kind, found, live)
+        return LimitsSeen(described(found, live), types, tuple(said))
+
+    @contextmanager
+    def _connected(self) -> Iterator[redis.Redis]:
+        try:
+            with connect(self._settings.redis_url) as client:
+                yield client
+        except (redis.RedisError, OSError) as error:
+            raise StoreUnavailable(
+                f"limits are kept in Redis, and it does not answer: {mask_url(str(error))}. The"
+                " last known ones hold meanwhile"
+            ) from None

@@ -1,0 +1,163 @@
+"""What pages read in the journal. No question takes longer than a page may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from consumer.gateway.database import DatabaseThreads
+from feedback.journal.connections import Connection
+from feedback.operations import dead_letters, inspection, request_reads, request_search
+from feedback.operations.bounded import TookTooLong, bounded
+from feedback.operations.dead_letters import DeadLetterRef
+from feedback.operations.request_reads import Row
+from feedback.operations.request_search import Found
+from feedback.operations.statistics import Figures, figures, outcomes
+
+T = TypeVar("T")
+
+SEARCH: Final = 0.15
+"""Seconds for a page of requests, unless somebody asks for more."""
+DEEP_SEARCH: Final = 8.0
+WITHIN: Final = 10.0
+"""Seconds after which a question is given up, whatever it is."""
+AT_ONCE: Final = 100
+"""Rows of a page."""
+MOST_CHOSEN: Final = 10_000
+"""Requests that are moved at once."""
+
+
+class OverTime(NamedTuple):
+    """How it went, in steps of so many seconds."""
+
+    step: int
+    minutes: int
+    ended: list[Row]
+    """at, type, done, other."""
+    outcomes: list[Row]
+    """In all of these minutes: type, state, code, n."""
+    times: list[Row]
+    """at, type, n, wait, run: seconds as [p50, p95]."""
+    times_minutes: int
+    """How many of the minutes `times` are of, as there was time for."""
+
+
+class PageJournal(Protocol):
+    """What pages ask. Each raises OncepoolError; TookTooLong where it had to be given up."""
+
+    async def figures(self) -> Figures:
+        """Of the journal as a whole."""
+
+    async def over_time(self, minutes: int) -> OverTime:
+        """How requests ended, and how long they took."""
+
+    async def search(self, filters: Mapping[str, Any], *, deep: bool) -> Found:
+        """A page of requests, the latest first."""
+
+    async def chosen(self, filters: Mapping[str, Any]) -> list[str]:
+        """The ids of all that match, and one more than MOST_CHOSEN where there are more."""
+
+    async def request(self, id: str) -> Row | None:
+        """All of one, with its timeline, and `took_over`: those whose place it took."""
+
+    async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
+        """Dead letters, the latest first."""
+
+    async def chosen_dead(self, filters: Mapping[str, Any]) -> list[DeadLetterRef]:
+        """All of them that match, the oldest first."""
+
+    async def look(self, name: str, *arguments: Any) -> list[Row]:
+        """What the function of this name in feedback.operations.inspection answers."""
+
+
+class JournalPages:
+    """On the journal."""
+
+    def __init__(self, threads: DatabaseThreads, schema: str) -> None:
+        self._threads = threads
+        self._schema = schema
+
+    async def figures(self) -> Figures:
+        """As PageJournal has it."""
+        return await self._run(lambda c: figures(c, schema=self._schema))
+
+    async def over_time(self, minutes: int) -> OverTime:
+        """As PageJournal has it."""
+
+        def read(connection: Connection) -> OverTime:
+            step = 60
+            ended = inspection.ended_over_time(connection, minutes, step, schema=self._schema)
+            since = datetime.now(UTC) - timedelta(minutes=minutes)
+            states = outcomes(connection, since, schema=self._schema)
+            times: list[Row] = []
+            reached = 0
+            for part in (1, 10, minutes):
+                try:
+                    times = inspection.times_over_time(connection, part, step, schema=self._schema)
+                except TookTooLong:
+                    break
+                reached = part
+            return OverTime(step, minutes, ended, states, times, reached)
+
+        return await self._run(read)
+
+    async def search(self, filters: Mapping[str, Any], *, deep: bool) -> Found:
+        """As PageJournal has it."""
+        seconds = DEEP_SEARCH if deep else SEARCH
+        return await self._run(
+            lambda c: request_search.search(
+                c, filters, AT_ONCE, seconds=seconds, schema=self._schema
+            )
+        )
+
+    async def chosen(self, filters: Mapping[str, Any]) -> list[str]:
+        """As PageJournal has it."""
+        return await self._run(
+            lambda c: request_search.select_some(
+                c, filters, MOST_CHOSEN + 1, seconds=DEEP_SEARCH, schema=self._schema
+            )
+        )
+
+    async def request(self, id: str) -> Row | None:
+        """As PageJournal has it."""
+
+        def read(connection: Connection) -> Row | None:
+            row = request_reads.show_request(connection, id, schema=self._schema)
+            if row is None:
+                return None
+            try:
+                took = inspection.superseded_by(
+                    connection, id, row["created_at"], 50, schema=self._schema
+                )
+            except TookTooLong:
+                took = None
+            return {**row, "took_over": took if row["reference"] is not None else []}
+
+        return await self._run(read)
+
+    async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
+        """As PageJournal has it."""
+
+        def read(connection: Connection) -> list[Row]:
+            with bounded(connection, DEEP_SEARCH):
+                return dead_letters.list_dead(connection, filters, limit, schema=self._schema)
+
+        return await self._run(read)
+
+    async def chosen_dead(self, filters: Mapping[str, Any]) -> list[DeadLetterRef]:
+        """As PageJournal has it."""
+
+        def read(connection: Connection) -> Sequence[DeadLetterRef]:
+            with bounded(connection, DEEP_SEARCH):
+                return dead_letters.select_dead(connection, filters, schema=self._schema)
+
+        return list(await self._run(read))
+
+    async def look(self, name: str, *arguments: Any) -> list[Row]:
+        """As PageJournal has it."""
+        ask: Callable[..., list[Row]] = getattr(inspection, name)
+        return await self._run(lambda c: ask(c, *arguments, schema=self._schema))
+
+    async def _run(self, read: Callable[[Connection], T]) -> T:
+        return await self._threads.run(read, WITHIN, again=True)

@@ -1,0 +1,215 @@
+"""Dead letters: looked for, each with all that is known of it, retried and dropped."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, cast, get_args
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from consumer.admin.since import parse_since
+from consumer.gateway.bulk_moves import BulkOutcome
+from consumer.gateway.calls import named
+from consumer.gateway.operators import OperatorAnswer, OperatorMoves
+from consumer.gateway.pages.frame import page
+from consumer.gateway.pages.journal_pages import AT_ONCE
+from consumer.gateway.pages.payload_view import PayloadView
+from consumer.gateway.pages.request_pages import journal_of
+from consumer.gateway.pages.visitor import UI, Form, FormHere, Visitor, VisitorHere, why_of
+from consumer.gateway.problems import HttpProblem, invalid, unknown
+from feedback.contract.states import DeadLetterReason
+from feedback.journal.rows import stored_headers
+from feedback.operations.bounded import TookTooLong
+from feedback.operations.dead_letters import DeadLetterRef, Kind
+from feedback.operations.request_actions import By
+from feedback.operations.request_reads import Row
+
+router = APIRouter(include_in_schema=False)
+
+FILTERS: Final = ("kind", "type", "reason", "since", "search")
+MOST_MOVED: Final = 1_000
+"""Dead letters that are moved at once, one by one."""
+WORDS: Final = {"retry": "Retry", "drop": "Drop"}
+Number = Annotated[str, Path(pattern="^[0-9]{1,18}$")]
+
+
+@router.get(f"{UI}/dead-letters")
+async def letters(request: Request, who: VisitorHere) -> Response:
+    """The latest of them."""
+    given = _given(dict(request.query_params))
+    rows: list[Row] = []
+    problem = ""
+    try:
+        rows = await journal_of(who).dead(_asked(who, given), AT_ONCE + 1)
+    except TookTooLong as error:
+        problem = str(error)
+    return page(
+        request,
+        who,
+        "letters.html",
+        title="Dead letters",
+        given=given,
+        rows=[_listed(row) for row in rows if who.caller.may_see(row["type"])][:AT_ONCE],
+        more=len(rows) > AT_ONCE,
+        problem=problem,
+        kinds=get_args(Kind),
+        reasons=[str(reason) for reason in DeadLetterReason],
+    )
+
+
+@router.get(f"{UI}/dead-letters/{{number}}")
+async def letter(request: Request, number: Number, who: VisitorHere) -> Response:
+    """A message that could not become a request."""
+    journal_of(who)
+    row = await _found(_operator(who), who, DeadLetterRef("message", number))
+    view = PayloadView(who.parts.settings.gateway_masked_fields)
+    return page(
+        request, who, "letter.html", title=f"Dead letter {number}", row=row,
+        payload=view.payload(row["payload"]),
+        headers=view.headers(stored_headers(row["headers"])),
+    )  # fmt: skip
+
+
+@router.post(f"{UI}/dead-letters/ask")
+async def ask(request: Request, sent: FormHere) -> Response:
+    """Says how many it is about, and asks why."""
+    who, form = sent
+    return await _question(request, who, form, await _places(who, form))
+
+
+@router.post(f"{UI}/dead-letters/do")
+async def do(request: Request, sent: FormHere) -> Response:
+    """Does it, unless there are others by now than were asked about."""
+    who, form = sent
+    action = _action(form)
+    places = await _places(who, form)
+    if form.one("all") == "1" and str(len(places)) != form.one("count"):
+        return await _question(request, who, form, places, changed=True)
+    by = By(f"gateway:{who.caller.name}", why_of(form))
+    new = {name: form.one(f"new_{name}") or None for name in ("id", "type")}
+    for name, text in new.items():
+        if text is not None:
+            if len(places) > 1:
+                raise invalid("a new id or type goes with one message")
+            named(f"the new {name}", text)
+    if new["type"] is not None:
+        who.caller.need_type(new["type"])
+    operator = _operator(who)
+    outcome = BulkOutcome()
+    for place in places[:MOST_MOVED]:
+        await _found(operator, who, place)
+        if action == "drop":
+            answer = await operator.drop_dead(place, by)
+        else:
+            answer = await operator.retry_dead(place, by, new["id"], new["type"])
+        _add(outcome, answer)
+    who.pages.services.forget()
+    return page(request, who, "moved.html", title=WORDS[action], outcome=outcome,
+                back=form.one("back"), shown=100)  # fmt: skip
+
+
+async def _question(
+    request: Request, who: Visitor, form: Form, places: list[DeadLetterRef], *,
+    changed: bool = False,
+) -> Response:  # fmt: skip
+    action = _action(form)
+    everything = form.one("all") == "1"
+    given = _given({name: form.one(name) for name in FILTERS})
+    names = [f"{place.kind}:{place.name}" for place in places]
+    fields = [("all", "1"), *given.items()] if everything else [("ids", one) for one in names]
+    fields += [(name, form.one(name)) for name in ("new_id", "new_type") if form.one(name)]
+    return page(
+        request,
+        who,
+        "ask.html",
+        title=WORDS[action],
+        action=action,
+        where="/dead-letters/do",
+        verb=WORDS[action],
+        n=min(len(places), MOST_MOVED),
+        count=len(places),
+        more=len(places) > MOST_MOVED,
+        names=names[:20],
+        fields=fields,
+        filters=None,
+        back=form.one("back"),
+        changed=changed,
+        result=False,
+    )
+
+
+async def _places(who: Visitor, form: Form) -> list[DeadLetterRef]:
+    """Those that it is about. Raises HttpProblem where there is none."""
+    if form.one("all") == "1":
+        if not who.caller.sees_all:
+            raise HttpProblem(403, "forbidden", "this API key is for some types only: tick them")
+        given = _given({name: form.one(name) for name in FILTERS})
+        if not given:
+            raise invalid("name what is to be moved: without filters it would be all there is")
+        return await journal_of(who).chosen_dead(_asked(who, given))
+    places = []
+    for one in form.all("ids"):
+        kind, _, name = one.partition(":")
+        if kind not in get_args(Kind) or (kind == "message" and not name.isdecimal()):
+            raise invalid("ids: kind:name of dead letters")
+        named("the name", name)
+        places.append(DeadLetterRef(cast("Kind", kind), name))
+    if not places:
+        raise invalid("nothing is chosen: tick dead letters, or take all that match")
+    return places
+
+
+async def _found(operator: OperatorMoves, who: Visitor, place: DeadLetterRef) -> Row:
+    """It, where it is his business. Raises HttpProblem."""
+    rows = await operator.dead_letter(place.name, place.kind)
+    if not rows or not who.caller.may_see(rows[0].get("type")):
+        raise unknown(place.name)
+    return rows[0]
+
+
+def _operator(who: Visitor) -> OperatorMoves:
+    if who.parts.operator is None:
+        raise HttpProblem(501, "not_configured", "this gateway has no journal: set database_url")
+    return who.parts.operator
+
+
+def _action(form: Form) -> str:
+    action = form.one("action")
+    if action not in WORDS:
+        raise invalid(f"action: one of {', '.join(WORDS)}")
+    return action
+
+
+def _given(query: dict[str, str]) -> dict[str, str]:
+    given = {name: text for name in FILTERS if (text := query.get(name, "").strip())}
+    if any(len(text) > 200 or "\0" in text for text in given.values()):
+        raise invalid("a filter has at most 200 characters, none of them zero")
+    if given.get("kind", "message") not in get_args(Kind):
+        raise invalid(f"kind: one of {', '.join(get_args(Kind))}")
+    return given
+
+
+def _asked(who: Visitor, given: dict[str, str]) -> dict[str, Any]:
+    if "search" in given and not who.may_operate:
+        # Else somebody could try out what hidden fields hold.
+        raise HttpProblem(403, "forbidden", "to look for texts needs an API key that may operate")
+    filters: dict[str, Any] = dict(given)
+    if "since" in given:
+        try:
+            filters["since"] = parse_since(given["since"], datetime.now(UTC))
+        except ValueError as error:
+            raise invalid(f"since: {error}") from None
+    return filters
+
+
+def _listed(row: Row) -> Row:
+    name = str(row["id"]) if row["kind"] == "message" else row["request_id"]
+    return {**row, "name": name, "ref": f"{row['kind']}:{name}"}
+
+
+def _add(outcome: BulkOutcome, answer: OperatorAnswer) -> None:
+    if answer.row is not None:
+        outcome.rows.append(answer.row)
+    elif answer.refusal is not None:
+        (outcome.late if answer.late else outcome.refused).append(answer.refusal)

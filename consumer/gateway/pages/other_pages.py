@@ -1,0 +1,100 @@
+"""What no list shows: oddities of the journal and of commits, and what operators did."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from consumer.admin.lag import UnfinishedOffsets
+from consumer.gateway.pages.frame import page
+from consumer.gateway.pages.journal_pages import PageJournal
+from consumer.gateway.pages.payload_view import PayloadView, differing
+from consumer.gateway.pages.request_pages import journal_of
+from consumer.gateway.pages.visitor import UI, Visitor, VisitorHere
+from feedback.errors import OncepoolError
+from feedback.journal.rows import stored_headers
+from feedback.operations.request_reads import Row
+
+router = APIRouter(include_in_schema=False)
+
+HOURS: Final = 24
+MOST: Final = 50
+MOST_GAPS: Final = 10
+"""Partitions of which it is looked up what became of what is committed and not finished."""
+
+
+@router.get(f"{UI}/oddities")
+async def oddities(request: Request, who: VisitorHere) -> Response:
+    """Resends, coalesced groups, what is committed and not finished, conflicts."""
+    journal = journal_of(who)
+    resent, groups, clashes, counts, unfinished = await asyncio.gather(
+        _asked(journal, "most_resent", HOURS, MOST),
+        _asked(journal, "coalesced_groups", HOURS, MOST),
+        _asked(journal, "conflicts", MOST),
+        _asked(journal, "not_run_counts", HOURS),
+        who.pages.services.unfinished(),
+    )
+    gaps = unfinished.value or []
+    return page(
+        request,
+        who,
+        "oddities.html",
+        title="Oddities",
+        hours=HOURS,
+        most=MOST,
+        resent=_own(who, resent),
+        groups=_own(who, groups),
+        conflicts=[_side_by_side(who, row) for row in _own(who, clashes)[0]],
+        conflicts_problem=clashes[1],
+        counts=_own(who, counts),
+        unfinished=unfinished,
+        gaps=[(gap, *await _became(who, journal, gap)) for gap in gaps[:MOST_GAPS]],
+        more_gaps=gaps[MOST_GAPS:],
+    )
+
+
+@router.get(f"{UI}/audit")
+async def audit(request: Request, who: VisitorHere) -> Response:
+    """What operators did last, who and why."""
+    rows, problem = _own(who, await _asked(journal_of(who), "latest_transitions", 200))
+    return page(request, who, "audit.html", title="Audit", rows=rows, problem=problem)
+
+
+Answer = tuple[list[Row], str]
+"""Rows, and why there are none."""
+
+
+async def _asked(journal: PageJournal, name: str, *arguments: Any) -> Answer:
+    """One part of a page that is worth having without it."""
+    try:
+        return await journal.look(name, *arguments), ""
+    except OncepoolError as error:
+        return [], str(error)
+
+
+def _own(who: Visitor, answer: Answer) -> Answer:
+    rows, problem = answer
+    return [row for row in rows if who.caller.may_see(row["type"])], problem
+
+
+async def _became(who: Visitor, journal: PageJournal, gap: UnfinishedOffsets) -> Answer:
+    place, offsets = (gap.topic, gap.partition), (gap.mark, gap.committed)
+    return _own(who, await _asked(journal, "requests_at_offsets", place, offsets, HOURS, MOST))
+
+
+def _side_by_side(who: Visitor, row: Row) -> Row:
+    """Both payloads, with the lines marked in which they differ."""
+    view = PayloadView(who.parts.settings.gateway_masked_fields)
+    stored, other = view.payload(row["payload"]), view.payload(row["other_payload"])
+    left, right = differing(stored.text, other.text)
+    return {
+        **row,
+        "stored": [(line, n in left) for n, line in enumerate(stored.text.splitlines())],
+        "stored_note": stored.note,
+        "other": [(line, n in right) for n, line in enumerate(other.text.splitlines())],
+        "other_note": other.note,
+        "other_type": dict(view.headers(stored_headers(row["other_headers"]))).get("ce_type", ""),
+    }

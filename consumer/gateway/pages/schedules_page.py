@@ -1,0 +1,54 @@
+"""Schedules: looked at, paused and resumed."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from consumer.gateway.calls import named
+from consumer.gateway.pages.frame import page
+from consumer.gateway.pages.visitor import UI, FormHere, Visitor, VisitorHere, why_of
+from consumer.gateway.problems import HttpProblem, invalid, unknown
+from feedback.operations.request_actions import By
+from feedback.operations.request_reads import Row
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(f"{UI}/schedules")
+async def schedules(request: Request, who: VisitorHere) -> Response:
+    """Requests that come by the clock."""
+    return await _shown(request, who, "")
+
+
+@router.post(f"{UI}/schedules")
+async def change(request: Request, sent: FormHere) -> Response:
+    """Pauses or resumes one."""
+    who, form = sent
+    source = who.pages.schedules
+    if source is None:
+        raise HttpProblem(501, "not_configured", "this gateway knows no schedules")
+    name, action = form.one("name"), form.one("action")
+    named("the name", name)
+    by = By(f"gateway:{who.caller.name}", why_of(form))
+    if all(row["name"] != name for row in await _own(who)):
+        raise unknown(name)
+    if action == "pause":
+        moved = await source.pause(name, by)
+    elif action == "resume":
+        moved = await source.resume(name, by)
+    else:
+        raise invalid("action: pause or resume")
+    return await _shown(request, who, f"{name}: {action}d" if moved else f"{name}: as it was")
+
+
+async def _own(who: Visitor) -> list[Row]:
+    source = who.pages.schedules
+    rows = [] if source is None else await source.look()
+    return [row for row in rows if who.caller.may_see(row["type"])]
+
+
+async def _shown(request: Request, who: Visitor, said: str) -> Response:
+    there = who.pages.schedules is not None
+    return page(request, who, "schedules.html", title="Schedules", there=there, said=said,
+                rows=await _own(who))  # fmt: skip

@@ -1,0 +1,176 @@
+"""Who looks at a page, and what he sent with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from fastapi import Depends, Request
+
+from consumer.config.gateway_keys import GatewayRole
+from consumer.gateway.access import Caller
+from consumer.gateway.calls import parts_here
+from consumer.gateway.pages.sessions import COOKIE
+from consumer.gateway.parts import GatewayParts, PageParts
+from consumer.gateway.problems import HttpProblem, invalid
+
+UI: Final = "/ui"
+FRAGMENT: Final = "x-oncepool-fragment"
+"""Header of what the script of a page asks for: a part of the page."""
+MOST_FIELDS: Final = 11_000
+LONGEST_WHY: Final = 1000
+
+
+class LoginNeeded(Exception):
+    """Nobody is known by the cookie of this request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody who may look."""
+
+    caller: Caller
+    parts: GatewayParts
+    pages: PageParts
+    root: str
+    """Before each path of ours: where this is mounted, and what a proxy takes off."""
+    token: str
+    """Of his forms."""
+    logged_in: bool
+
+    @property
+    def may_operate(self) -> bool:
+        """Whether he may change anything."""
+        return "operate" in self.caller.roles
+
+    @property
+    def types(self) -> list[str] | None:
+        """The types that he may see; None: all."""
+        return None if self.caller.sees_all else list(self.caller.types)
+
+    def url(self, path: str) -> str:
+        """Of a page, by its path below /ui."""
+        return f"{self.root}{UI}{path}"
+
+
+class Form:
+    """The fields of a form, some of them more than once."""
+
+    def __init__(self, fields: list[tuple[str, str]]) -> None:
+        self._fields = fields
+
+    def one(self, name: str) -> str:
+        """The field of this name, "" where there is none."""
+        return next((value for key, value in self._fields if key == name), "").strip()
+
+    def all(self, name: str) -> list[str]:
+        """All fields of this name, in their order, each value once."""
+        return list(dict.fromkeys(value for key, value in self._fields if key == name))
+
+
+def why_of(form: Form) -> str | None:
+    """Why somebody does something, where he says it. Raises HttpProblem."""
+    why = form.one("why")
+    if len(why) > LONGEST_WHY:
+        raise invalid(f"why: at most {LONGEST_WHY} characters")
+    return why or None
+
+
+def pages_of(request: Request) -> PageParts:
+    """What the pages are made of. Raises HttpProblem where there are none."""
+    pages = parts_here(request).pages
+    if pages is None:
+        raise HttpProblem(404, "not_found", "this gateway has no pages: see gateway_pages")
+    return pages
+
+
+def visitor(request: Request) -> Visitor:
+    """Who it is. Raises LoginNeeded, and HttpProblem where he may not look."""
+    return _seen(request, "read")
+
+
+async def operating(request: Request) -> tuple[Visitor, Form]:
+    """Who changes something, and his form. Raises as visitor(), and for a form of another page."""
+    return await _sent(request, "operate")
+
+
+async def sending(request: Request) -> tuple[Visitor, Form]:
+    """The same, of what everybody may do."""
+    return await _sent(request, "read")
+
+
+async def _sent(request: Request, role: GatewayRole) -> tuple[Visitor, Form]:
+    who = _seen(request, role)
+    form = await form_of(request)
+    if not pages_of(request).sessions.is_form_token(request.cookies.get(COOKIE), form.one("token")):
+        raise HttpProblem(
+            403, "forbidden", "this form is of another login, or too old: open the page anew"
+        )
+    return who, form
+
+
+async def form_of(request: Request) -> Form:
+    """The fields of an HTML form. Raises HttpProblem."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise HttpProblem(415, "unsupported_media_type", "pages send forms, and take only those")
+    body = await request.body()
+    try:
+        fields = parse_qsl(
+            body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict"
+        )
+    except ValueError:
+        raise invalid("the form can't be read, or has too many fields") from None
+    if any("\0" in text for pair in fields for text in pair):
+        raise invalid("the form holds a zero byte")
+    return Form(fields)
+
+
+def root_of(request: Request) -> str:
+    """Before each path of ours."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def own_path(path: str) -> str:
+    """A path to go on to after a login: one below /ui, "/" where it is anything else."""
+    parts = urlsplit(path)
+    if parts.scheme or parts.netloc or not path.startswith("/") or "\\" in path:
+        return "/"
+    if path.startswith("//") or any(ord(one) < 33 for one in path):
+        return "/"
+    return path
+
+
+def place_of(request: Request) -> str:
+    """The page that was asked for, below /ui, as it stands in the URL."""
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    here = raw.decode("latin-1").removeprefix(root_of(request)).removeprefix(UI) or "/"
+    return f"{here}?{request.url.query}" if request.url.query else here
+
+
+def login_path(request: Request) -> str:
+    """Where to log in, and come back from."""
+    return f"{root_of(request)}{UI}/login?next={quote(place_of(request), safe='')}"
+
+
+def _seen(request: Request, role: GatewayRole) -> Visitor:
+    pages = pages_of(request)
+    cookie = request.cookies.get(COOKIE)
+    caller = pages.sessions.caller(cookie)
+    if caller is None:
+        raise LoginNeeded
+    caller.need(role)
+    return Visitor(
+        caller,
+        parts_here(request),
+        pages,
+        root_of(request),
+        pages.sessions.form_token(cookie),
+        logged_in=pages.sessions.wanted,
+    )
+
+
+VisitorHere = Annotated[Visitor, Depends(visitor)]
+FormHere = Annotated[tuple[Visitor, Form], Depends(operating)]
+PlainFormHere = Annotated[tuple[Visitor, Form], Depends(sending)]

@@ -1,0 +1,486 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from consumer.gateway.bulk_moves import Ending
+from consumer.gateway.pages.journal_pages import MOST_CHOSEN
+from consumer.gateway.pages.sessions import COOKIE
+from consumer.gateway.path_names import in_path
+from feedback.contract.states import State
+from feedback.operations.request_actions import By
+from processing.cluster.limits import Setting
+from tests.support.gateway import AT, KEY, bearer, key
+from tests.support.pages import NASTY, TRACE, PagesBench, fields, request_row, token
+
+READER = "a-reading-key-of-forty-characters-for-te"
+SOME = "a-key-for-some-types-of-forty-characters"
+PAGES = ("/", "/requests", "/requests/r1", "/dead-letters", "/dead-letters/3", "/limits",
+         "/schedules", "/oddities", "/audit")  # fmt: skip
+LETTER = {
+    "kind": "message", "id": 3, "request_id": None, "type": "a.b", "reason": "malformed",
+    "detail": NASTY, "at": AT, "topic": "t", "partition": 0, "kafka_offset": 1, "key": None,
+    "headers": [], "payload": b"\xff\x00", "produced_at": AT, "retried_at": None,
+    "retried_as": None,
+}  # fmt: skip
+
+
+def made(**settings: Any) -> PagesBench:
+    bench = PagesBench(**settings)
+    bench.pages_journal.letters = bench.operator.letters = [LETTER]
+    return bench
+
+
+def keyed(**settings: Any) -> PagesBench:
+    keys = {
+        "ops": key("read", "operate"),
+        "reader": key("read", token=READER),
+        "some": key("read", "operate", token=SOME, types=["a.*"]),
+    }
+    return made(gateway_keys=keys, **settings)
+
+
+async def log_in(http: httpx.AsyncClient, given: str = KEY, place: str = "/") -> httpx.Response:
+    return await http.post("/ui/login", data={"key": given, "next": place})
+
+
+def test_each_page_is_whole_safe_and_has_a_part_that_refreshes() -> None:
+    async def scenario(http: httpx.AsyncClient) -> None:
+        for path in PAGES:
+            answer = await http.get(f"/ui{path}")
+            assert answer.status_code == 200, (path, answer.text)
+            assert NASTY not in answer.text
+            assert "<h1>" in answer.text
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert " style=" not in answer.text
+            assert "<style" not in answer.text
+            assert answer.headers["cache-control"] == "no-store"
+            # Else a browser would not say where a form comes from, and it would be refused.
+            assert answer.headers["referrer-policy"] == "same-origin"
+        for path in ("/", "/requests", "/requests/r1", "/dead-letters", "/audit"):
+            part = await http.get(f"/ui{path}", headers={"X-Oncepool-Fragment": "1"})
+            whole = await http.get(f"/ui{path}")
+            assert "<html" not in part.text
+            assert part.text.strip()[:200] in whole.text
+
+    made().run(scenario)
+
+
+def test_the_overview_counts_each_request_once() -> None:
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/")).text
+        for figure in ("1,234,567", "4,321", "Ended a second", "done</a>", "failed</a>"):
+            assert figure in page, figure
+        assert "4,328" not in page
+        assert "worker" in page
+
+    made().run(scenario)
+
+
+def test_all_leads_to_pages_below_the_prefix() -> None:
+    bench = made()
+    outer = FastAPI()
+    outer.mount("/before/oncepool", bench.app)
+    bench.app = outer
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        start = await http.get("/before/oncepool/")
+        assert start.headers["location"] == "/before/oncepool/ui/"
+        for path in PAGES:
+            answer = await http.get(f"/before/oncepool/ui{path}")
+            assert answer.status_code == 200
+            assert ' href="/ui' not in answer.text
+            assert ' action="/ui' not in answer.text
+            assert ' src="/ui' not in answer.text
+        assert (await http.get("/before/oncepool/ui/static/pages.css")).status_code == 200
+        assert 'aria-current="page">Limits' in (await http.get("/before/oncepool/ui/limits")).text
+
+    bench.run(scenario)
+
+
+def test_nobody_looks_without_a_login() -> None:
+    async def scenario(http: httpx.AsyncClient) -> None:
+        for path in PAGES:
+            answer = await http.get(f"/ui{path}")
+            assert answer.status_code == 303
+            assert answer.headers["location"].startswith("/ui/login?next=")
+        part = await http.get("/ui/", headers={"X-Oncepool-Fragment": "1"})
+        assert part.status_code == 401
+        assert (await http.post("/ui/requests/do", data={})).status_code == 303
+        # An API key in a header is for programs: forms of other sites could not send it, pages do.
+        assert (await http.get("/ui/", headers=bearer())).status_code == 303
+
+        wrong = await log_in(http, KEY[:-1] + "x")
+        assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
+        place = "/requests?state=dead&type=a%2Fb"
+        login = await http.get("/ui/requests?state=dead&type=a%2Fb")
+        assert login.headers["location"] == (
+            "/ui/login?next=%2Frequests%3Fstate%3Ddead%26type%3Da%252Fb"
+        )
+        right = await log_in(http, place=place)
+        assert (right.status_code, right.headers["location"]) == (303, f"/ui{place}")
+        said = right.headers["set-cookie"].lower()
+        assert "httponly" in said
+        assert "samesite=strict" in said
+        assert "path=/ui" in said
+        assert "secure" not in said
+        assert KEY.lower() not in said
+        assert (await http.get("/ui/")).status_code == 200
+
+        # A link of another site does not bring the cookie; a page of ours leads on.
+        http.cookies.clear()
+        linked = await http.get(
+            "/ui/requests/a%2F%22?x=1&y", headers={"sec-fetch-site": "cross-site"}
+        )
+        assert linked.status_code == 200
+        assert 'content="0; url=/ui/requests/a%2F%22?x=1&amp;y"' in linked.text
+
+    keyed().run(scenario)
+
+
+@pytest.mark.parametrize(
+    "place", ["https://a.example/", "//a.example", "/\\a.example", "x", "/ \n"]
+)
+def test_a_login_leads_to_no_other_site(place: str) -> None:
+    async def scenario(http: httpx.AsyncClient) -> None:
+        assert (await log_in(http, place=place)).headers["location"] == "/ui/"
+
+    keyed().run(scenario)
+
+
+def test_a_cookie_ends_with_its_time_its_key_and_its_logout() -> None:
+    bench = keyed(gateway_session_secret="s" * 32)
+    other = made(gateway_keys={"ops": key("read", token=READER)}, gateway_session_secret="s" * 32)
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        assert (await log_in(http)).status_code == 303
+        cookie = http.cookies[COOKIE]
+        http.cookies.clear()
+        ends, mac, name = cookie.split(".", 2)
+        later = f"{int(ends) + 1}.{mac}.{name}"
+        for broken in (later, f"{ends}.{mac}.reader", f"{ends}..{name}", "", "a", f"é.{mac}.ops"):
+            http.headers["cookie"] = f"{COOKIE}={broken}"
+            assert (await http.get("/ui/")).status_code == 303, broken
+        http.headers["cookie"] = f"{COOKIE}={cookie}"
+        page = await http.get("/ui/")
+        assert page.status_code == 200
+        assert bench.parts.pages is not None
+        bench.parts.pages.sessions._clock = lambda: float(ends)
+        assert (await http.get("/ui/")).status_code == 303
+        assert other.parts.pages is not None
+        assert other.parts.pages.sessions.caller(cookie) is None
+        bench.parts.pages.sessions._clock = lambda: float(ends) - 1
+        out = await http.post("/ui/logout", data={"token": token(page.text)})
+        assert (out.status_code, out.headers["location"]) == (303, "/ui/login")
+        assert 'oncepool_session=""' in out.headers["set-cookie"]
+
+    bench.run(scenario)
+
+
+def test_who_may_only_read_changes_nothing() -> None:
+    bench = keyed()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        assert (await log_in(http, READER)).status_code == 303
+        for path in PAGES:
+            page = (await http.get(f"/ui{path}")).text
+            assert 'name="action"' not in page
+            assert "read only" in page
+        sent = {"token": token(page), "action": "retry", "ids": "r1", "type": "a.b"}
+        for path in ("/requests/ask", "/requests/do", "/dead-letters/do", "/limits"):
+            assert (await http.post(f"/ui{path}", data=sent)).status_code == 403
+        # Nor does he find out, search by search, what hidden fields hold.
+        assert (await http.get("/ui/requests?text=4111")).status_code == 403
+        assert (await http.get("/ui/dead-letters?search=4111")).status_code == 403
+
+    bench.run(scenario)
+    assert not bench.mover.asked
+    assert not bench.board.changes
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"},
+     {"origin": "https://a.example"}, {"origin": "null"}],
+)  # fmt: skip
+def test_a_form_of_another_site_is_refused(headers: dict[str, str]) -> None:
+    bench = keyed()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        await log_in(http)
+        page = (await http.get("/ui/requests")).text
+        sent = {"token": token(page), "action": "retry", "ids": "r1"}
+        assert (await http.post("/ui/requests/do", data=sent, headers=headers)).status_code == 403
+        without = sent | {"token": "x"}
+        assert (await http.post("/ui/requests/do", data=without)).status_code == 403
+        plain = await http.post("/ui/requests/do", content=b"x", headers={"content-type": "a/b"})
+        assert plain.status_code == 415
+
+    bench.run(scenario)
+    assert not bench.mover.asked
+
+
+def test_one_who_is_for_some_types_sees_and_moves_those_alone() -> None:
+    bench = keyed()
+    bench.pages_journal.rows.append(request_row("other", type="c.d"))
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        bench.say("r1", State.DEAD, type="a.b")
+        bench.say("other", State.DEAD, type="c.d")
+        await log_in(http, SOME)
+        assert (await http.get("/ui/requests/r1")).status_code == 200
+        assert (await http.get("/ui/requests/other")).status_code == 404
+        page = (await http.get("/ui/requests")).text
+        assert bench.pages_journal.asked[-1] == (
+            "search",
+            {"types": ["a.*"], "before": None},
+            False,
+        )
+        sent = {"token": token(page), "action": "retry", "ids": "other"}
+        assert (await http.post("/ui/requests/do", data=sent)).status_code == 404
+        assert (await http.post("/ui/requests/do", data=sent | {"ids": "r1"})).status_code == 200
+        every = {"token": token(page), "action": "retry", "all": "1", "state": "dead", "count": "2"}
+        assert (await http.post("/ui/requests/do", data=every)).status_code == 200
+        assert bench.pages_journal.asked[-1] == ("chosen", {"types": ["a.*"], "state": "dead"})
+        limit = {"token": token(page), "action": "pause", "type": "c.d"}
+        assert (await http.post("/ui/limits", data=limit)).status_code == 403
+        assert (await http.post("/ui/limits", data=limit | {"action": "all"})).status_code == 403
+        assert "c.d" not in (await http.get("/ui/limits")).text
+
+    bench.run(scenario)
+    assert [asked[1] for asked in bench.mover.asked] == [["r1"], ["r1", "r2"]]
+
+
+def test_a_request_shows_all_that_is_known_and_hides_what_is_secret() -> None:
+    bench = made(gateway_trace_url="https://traces.example/{trace_id}/view")
+    bench.pages_journal.rows[1] |= {"superseded_by": "newer", "took_over": None}
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/requests/r1")).text
+        for text in (
+            "ValueError",
+            "took too long",
+            "by gateway:ops: again",
+            "requests / 0 / 17",
+            "2 copies were answered",
+            "older",
+            f"https://traces.example/{TRACE}/view",
+            "&#34;amount&#34;: 5",
+            "hidden: card",
+        ):
+            assert text in page, text
+        assert "4111" not in page
+        assert "secret" not in page
+        other = (await http.get(f"/ui/requests/{in_path(NASTY)}")).text
+        assert "newer" in other
+        # What runs for the first time is known to its instance alone.
+        at_work = await http.get(
+            f"/ui/requests/at%20work%20{NASTY}".replace("/script", "%2Fscript")
+        )
+        assert "worker 7 of one" in at_work.text
+        bench.say("quick", State.DONE)
+        assert "done" in (await http.get("/ui/requests/quick")).text
+
+    bench.run(scenario)
+
+
+def test_many_are_moved_after_their_number_was_asked_about() -> None:
+    bench = made()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/requests?state=dead&type=a.*")).text
+        sent = fields(page) | {"action": "retry", "all": "1"}
+        assert (sent["state"], sent["type"]) == ("dead", "a.*")
+        asked = (await http.post("/ui/requests/ask", data=sent)).text
+        assert "Run again: 2 entries (state dead, type a.*)?" in asked
+        assert not bench.mover.asked
+        answer = fields(asked) | {"why": "mended"}
+        bench.pages_journal.ids.append("r3")
+        changed = (await http.post("/ui/requests/do", data=answer)).text
+        assert "There are others by now" in changed
+        assert not bench.mover.asked
+        done = (await http.post("/ui/requests/do", data=fields(changed) | {"why": "mended"})).text
+        assert "1 moved, 2 left as they are" in done
+        by = By("gateway:local", "mended")
+        assert bench.mover.asked == [("retry", ["r1", "r2", "r3"], by, None)]
+        assert bench.services.forgotten == 1
+
+        bench.pages_journal.ids = [f"r{n:05}" for n in range(MOST_CHOSEN + 1)]
+        many = (await http.post("/ui/requests/ask", data=sent)).text
+        assert f"{MOST_CHOSEN:,} entries" in many
+        assert "There are more" in many
+        await http.post("/ui/requests/do", data=fields(many))
+        assert len(bench.mover.asked[-1][1]) == MOST_CHOSEN
+
+        # Those that are ticked, the running ones too.
+        ticked = {"token": token(page), "action": "cancel", "ids": ["x", "y"], "back": "/requests"}
+        said = (await http.post("/ui/requests/ask", data=ticked)).text
+        assert "Cancel: 2 entries?" in said
+        await http.post("/ui/requests/do", data=ticked)
+        assert bench.mover.asked[-1] == (
+            "cancel",
+            ["x", "y"],
+            By("gateway:local", None),
+            Ending(20),
+        )
+
+        one = {"token": token(page), "action": "done", "ids": "d1", "result": '{"n": 1}'}
+        await http.post("/ui/requests/do", data=one)
+        assert bench.operator.asked[-1][:2] == ("resolve", "d1")
+        assert bench.operator.asked[-1][-1] == b'{"n":1}'
+
+    bench.run(scenario)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"ids": ""}, {"action": "burn", "ids": "r"}, {"all": "1"}, {"all": "1", "type": "a"},
+     {"all": "1", "state": "done"}, {"all": "1", "state": "nonsense"},
+     {"all": "1", "state": "dead", "since": "yesterday"}, {"ids": "r", "why": "x" * 1001},
+     {"ids": "r\x01"}, {"ids": "r\0"}],
+)  # fmt: skip
+def test_what_makes_no_sense_moves_nothing(changes: dict[str, str]) -> None:
+    bench = made()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/requests")).text
+        sent = {"token": token(page), "action": "retry"} | changes
+        answer = await http.post("/ui/requests/do", data={k: v for k, v in sent.items() if v})
+        assert answer.status_code in (400, 409)
+        assert "<html" in answer.text
+
+    bench.run(scenario)
+    assert not bench.mover.asked
+
+
+@pytest.mark.parametrize(
+    "query", ["state=nonsense", "since=yesterday", "before=nonsense", "text=%00", "id=" + "x" * 201]
+)
+def test_a_filter_that_means_nothing_is_told(query: str) -> None:
+    async def scenario(http: httpx.AsyncClient) -> None:
+        answer = await http.get(f"/ui/requests?{query}")
+        assert answer.status_code == 400
+        assert "<html" in answer.text
+
+    made().run(scenario)
+
+
+def test_a_search_says_how_far_it_got() -> None:
+    bench = made()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/requests?code=timeout")).text
+        assert "at what was made since" in page
+        assert "/ui/requests?code=timeout&amp;deep=1" in page
+        deep = (await http.get("/ui/requests?code=timeout&deep=1")).text
+        assert "look further" not in deep
+        assert bench.pages_journal.asked[-1][2] is True
+        bench.pages_journal.slow = True
+        slow = (await http.get("/ui/requests?code=timeout")).text
+        assert "could not answer this" in slow
+        assert "deep=1" in slow
+
+    bench.run(scenario)
+
+
+def test_dead_letters_are_mended_and_dropped() -> None:
+    bench = made()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/dead-letters/3")).text
+        assert "ff 00" in page
+        sent = fields(page) | {"action": "retry", "new_id": "n1"}
+        asked = (await http.post("/ui/dead-letters/ask", data=sent)).text
+        answer = fields(asked) | {"why": "id was missing"}
+        done = await http.post("/ui/dead-letters/do", data=answer)
+        assert "1 moved" in done.text
+        assert bench.operator.asked[-1][0] == "retry_dead"
+        assert bench.operator.asked[-1][2:] == (By("gateway:local", "id was missing"), "n1", None)
+        two = sent | {"ids": ["message:3", "request:r1"]}
+        assert (await http.post("/ui/dead-letters/do", data=two)).status_code == 400
+        none = sent | {"ids": "message:9", "new_id": ""}
+        assert (await http.post("/ui/dead-letters/do", data=none)).status_code == 404
+        every = {"token": token(page), "action": "drop", "all": "1", "reason": "malformed"}
+        asked = (await http.post("/ui/dead-letters/ask", data=every)).text
+        assert (await http.post("/ui/dead-letters/do", data=fields(asked))).status_code == 200
+        assert bench.operator.asked[-1][0] == "drop_dead"
+        assert (await http.get("/ui/dead-letters/x")).status_code == 400
+
+    bench.run(scenario)
+
+
+def test_limits_are_set_and_types_paused() -> None:
+    bench = made()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/limits")).text
+        sent = {"token": token(page), "type": "a.b", "why": "too much"}
+        forms: list[dict[str, str]] = [
+            {"action": "set", "total": "7"}, {"action": "pause"}, {"action": "resume"},
+            {"action": "all", "workers": "3"},
+        ]  # fmt: skip
+        for form in forms:
+            assert (await http.post("/ui/limits", data=sent | form)).status_code == 200
+        for form in ({"action": "set", "total": "0"}, {"action": "set", "total": "x"},
+                     {"action": "x"}, {"action": "pause", "type": ""}):  # fmt: skip
+            assert (await http.post("/ui/limits", data=sent | form)).status_code == 400
+
+    bench.run(scenario)
+    assert [changes for changes, _ in bench.board.changes] == [
+        {Setting("total", "a.b"): 7, Setting("instance", "a.b"): None},
+        {Setting("paused", "a.b"): 1},
+        {Setting("paused", "a.b"): None},
+        {Setting("workers"): 3, Setting("workers_total"): None},
+    ]
+    assert {by for _, by in bench.board.changes} == {By("gateway:local", "too much")}
+
+
+def test_schedules_are_paused_and_resumed() -> None:
+    bench = keyed()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        await log_in(http)
+        page = (await http.get("/ui/schedules")).text
+        assert "nightly@1" in page
+        assert NASTY not in page
+        sent = {"token": token(page), "action": "pause", "name": "nightly", "why": "holidays"}
+        assert "nightly: paused" in (await http.post("/ui/schedules", data=sent)).text
+        again = sent | {"action": "resume", "name": "weekly"}
+        assert "weekly: as it was" in (await http.post("/ui/schedules", data=again)).text
+        for wrong in ({"action": "drop"}, {"name": ""}):
+            assert (await http.post("/ui/schedules", data=sent | wrong)).status_code == 400
+        assert (await http.post("/ui/schedules", data=sent | {"name": "x"})).status_code == 404
+        http.cookies.clear()
+        await log_in(http, SOME)
+        other = {"token": token((await http.get("/ui/schedules")).text), "name": "weekly"}
+        assert (await http.post("/ui/schedules", data=sent | other)).status_code == 404
+
+    bench.run(scenario)
+    by = By("gateway:ops", "holidays")
+    assert bench.schedules.asked == [("pause", "nightly", by), ("resume", "weekly", by)]
+
+
+def test_a_gateway_without_a_journal_or_without_pages_says_so() -> None:
+    bare = made()
+    assert bare.parts.pages is not None
+    bare.parts.pages.journal = bare.parts.pages.limits = None
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        assert (await http.get("/ui/")).status_code == 200
+        for path in ("/requests", "/requests/r1", "/dead-letters", "/limits", "/oddities"):
+            answer = await http.get(f"/ui{path}")
+            assert (answer.status_code, "set " in answer.text) == (501, True)
+
+    bare.run(scenario)
+    off = made()
+    off.parts.pages = None
+
+    async def nothing(http: httpx.AsyncClient) -> None:
+        assert (await http.get("/ui/")).status_code == 404
+
+    off.run(nothing)

@@ -1,0 +1,221 @@
+"""The gateway's pages in a real browser, with real services and a real consumer behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer.config.gateway_keys import hash_of
+from tests.support import eventually
+from tests.support.gateway import KEY
+from tests.support.gateway_process import WAIT, GatewayProcess
+from tests.support.journal import Journal
+from tests.support.prefix_proxy import PrefixProxy
+from tests.support.service import Bench
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="scripts/setup installs playwright")
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+READER = "a-reading-key-of-forty-characters-for-te"
+PREFIX = "/before/oncepool"
+PAGES = {
+    "overview": "/", "requests": "/requests", "request": "/requests/dead%2F1",
+    "dead-letters": "/dead-letters", "limits": "/limits", "schedules": "/schedules",
+    "oddities": "/oddities", "audit": "/audit",
+}  # fmt: skip
+LOOK = WAIT * 1000
+_AXE = """async () => {
+    const found = await axe.run();
+    return [found.passes.length, found.violations
+        .filter((one) => ["serious", "critical"].includes(one.impact))
+        .map((one) => one.id + ": " + one.nodes.map((node) => node.html).join("; "))];
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("no browser: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        # Its sandbox needs rights that containers seldom have; it sees this test's pages alone.
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+class Reader:
+    """Somebody before a browser, who hears what its console says."""
+
+    def __init__(self, page: Any, root: str) -> None:
+        self.page = page
+        self.root = root
+        self.said: list[str] = []
+        page.set_default_timeout(LOOK)
+        page.on("console", lambda one: self.said.append(f"{one.type}: {one.text}"))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+
+    def open(self, path: str) -> Any:
+        """A page; what was answered."""
+        return self.page.goto(f"{self.root}{path}")
+
+    def log_in(self, key: str) -> None:
+        """With the keyboard alone."""
+        self.open("/")
+        self.page.keyboard.type(key)
+        self.page.keyboard.press("Enter")
+        self.page.wait_for_url(f"{self.root}/")
+
+    def text(self) -> str:
+        return str(self.page.inner_text("main"))
+
+    def complaints(self) -> list[str]:
+        """What axe-core finds serious of the page that is open."""
+        self.page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
+        passes, found = self.page.evaluate(_AXE)
+        assert passes > 5
+        return [f"{self.page.url}: {one}" for one in found]
+
+
+@contextmanager
+def reader(browser: Any, root: str, scheme: str = "light") -> Iterator[Reader]:
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    try:
+        yield Reader(context.new_page(), root)
+    finally:
+        context.close()
+
+
+def test_an_operator_at_work(bench: Bench, browser: Any, tmp_path: Path) -> None:
+    keys = {
+        "ops": {"hash": hash_of(KEY), "roles": ["read", "operate"]},
+        "reader": {"hash": hash_of(READER), "roles": ["read"]},
+    }
+    journal = Journal(bench.database, bench.schema)
+    payload = json.dumps({"table": bench.table, "password": "hunter2"}).encode()
+    journal.put("dead/1", type="effect", payload=payload)
+    journal.put("dead/2", type="effect", payload=payload)
+    journal.put("other", type="raises")
+    place = {"topic": bench.topic, "partition": 0, "kafka_offset": 10**6, "produced_at": "now"}
+    journal.insert("dead_letters", reason="conflict", request_id="other", payload=b"2", **place)
+    journal.close()
+    bench.start(ONCEPOOL_WORKERS="1")
+    with (
+        GatewayProcess(
+            bench.environment,
+            tmp_path / "gateway.log",
+            gateway_keys=json.dumps(keys),
+            gateway_root_path=PREFIX,
+        ) as gateway,
+        PrefixProxy(gateway.address, PREFIX) as proxy,
+    ):
+        root = f"{proxy.origin}{PREFIX}/ui"
+        with reader(browser, root) as ops:
+            ops.log_in(KEY)
+            retries_a_dead_one(ops, bench)
+            retries_all_that_match(ops, bench)
+            cancels_a_running_one(ops, bench)
+            pauses_what_refreshes(ops)
+            assert look_at_all(ops, "light") == []
+            assert ops.said == []
+        with reader(browser, root, "dark") as other:
+            other.log_in(READER)
+            assert look_at_all(other, "dark") == []
+            changes_nothing(other)
+    assert "Traceback" not in gateway.log
+
+
+def retries_a_dead_one(ops: Reader, bench: Bench) -> None:
+    page = ops.page
+    page.click("text=Requests")
+    page.select_option("[name=state]", "dead")
+    page.fill("[name=type]", "eff*")
+    page.press("[name=type]", "Enter")
+    page.wait_for_url("**/requests?state=dead&type=eff*")
+    assert page.locator("tbody tr").count() == 2
+    page.click("text=dead/1")
+    shown = ops.text()
+    assert "ValueError: boom" in shown
+    assert "hunter2" not in shown
+    page.click("button:has-text('Run again')")
+    page.fill("[name=why]", "mended")
+    page.press("[name=why]", "Enter")
+    page.wait_for_selector("text=1 moved")
+    page.click("main >> text=Back")
+    # Without a reload.
+    page.wait_for_selector(".state-done")
+    assert "by gateway:ops: mended" in ops.text()
+    assert bench.query(f"SELECT id FROM {bench.table}") == [("dead/1",)]
+
+
+def retries_all_that_match(ops: Reader, bench: Bench) -> None:
+    page = ops.page
+    ops.open("/requests?state=dead&type=eff*")
+    page.check("[name=all]")
+    page.click("button:has-text('Run again')")
+    assert "Run again: 1 entry (state dead, type eff*)?" in ops.text()
+    page.keyboard.press("Enter")  # in the field that asks why
+    page.wait_for_selector("text=1 moved")
+    eventually(lambda: len(bench.query(f"SELECT id FROM {bench.table}")) == 2, WAIT)
+    ops.open("/audit")
+    assert page.locator("tbody tr").count() == 2
+
+
+def cancels_a_running_one(ops: Reader, bench: Bench) -> None:
+    page = ops.page
+    bench.client.submit("slow", {"seconds": WAIT}, request_id="long")
+    ops.open("/requests?state=running")
+    page.wait_for_selector("td >> text=long")
+    page.click("td >> text=long")
+    page.wait_for_selector("text=Runs right now in worker")
+    page.click("button:has-text('Cancel')")
+    page.fill("[name=why]", "takes too long")
+    page.press("[name=why]", "Enter")
+    page.wait_for_selector("text=1 moved")
+    status = bench.client.wait("long", WAIT)
+    assert (status.state, "takes too long" in status.reason) == ("cancelled", True)
+
+
+def pauses_what_refreshes(ops: Reader) -> None:
+    page = ops.page
+    ops.open("/")
+    page.wait_for_selector("text=as of")
+    page.focus("#pause")
+    page.keyboard.press("Space")
+    page.wait_for_selector("#refreshed:has-text('paused')")
+    ops.open("/requests")
+    page.wait_for_selector("#refreshed:has-text('paused')")
+    page.click("#pause")
+    page.wait_for_selector("text=as of")
+
+
+def look_at_all(who: Reader, scheme: str) -> list[str]:
+    """What axe-core says of all pages. Pictures are kept where a folder for them is named."""
+    found = []
+    pictures = os.environ.get("ONCEPOOL_SCREENSHOTS")
+    for name, path in PAGES.items():
+        assert who.open(path).status == 200, path
+        found += who.complaints()
+        if pictures is not None:
+            who.page.screenshot(path=Path(pictures) / f"{name}-{scheme}.png")
+    return found
+
+
+def changes_nothing(who: Reader) -> None:
+    page = who.page
+    who.open("/requests/other")
+    assert page.locator("button[name=action]").count() == 0
+    token = page.locator("[name=token]").first.get_attribute("value")
+    form = {"token": token, "action": "retry", "ids": "other"}
+    origin = {"origin": who.root.removesuffix(f"{PREFIX}/ui")}
+    refused = page.request.post(f"{who.root}/requests/do", form=form, headers=origin)
+    assert refused.status == 403
+    assert "lacks the role operate" in refused.text()

@@ -31,8 +31,8 @@ from processing.logs import get_logger
 NAME = "oncepool gateway"
 READERS, OPERATORS, WRITERS = 2, 2, 4
 """Connections to the journal for statuses and for operators, and to the outbox."""
-PAGE_READERS, PAGE_MOVERS = 3, 1
-"""To the journal for pages."""
+PAGE_READERS, PATIENT_READERS, PAGE_MOVERS = 3, 2, 4
+"""To the journal for pages. Who has what runs cancelled keeps one for as long as he waits."""
 TIMEOUTS = {
     "statement_timeout": 15.0,
     "lock_timeout": 5.0,
@@ -135,9 +135,10 @@ def _pages(settings: Settings, access: Access, databases: list[DatabaseThreads])
     limits = RedisLimitsBoard(settings) if settings.redis_url else None
     if not settings.database_url:
         return PageParts(sessions, Services(settings, None), limits=limits)
-    readers, movers = (_journal(settings, n) for n in (PAGE_READERS, PAGE_MOVERS))
-    databases += [readers, movers]
-    journal = JournalPages(readers, settings.database_schema)
+    counts = (PAGE_READERS, PATIENT_READERS, PAGE_MOVERS)
+    readers, patient, movers = (_journal(settings, n) for n in counts)
+    databases += [readers, patient, movers]
+    journal = JournalPages(readers, patient, settings.database_schema)
     mover = JournalBulkMover(settings, movers)
     return PageParts(sessions, Services(settings, journal), journal, mover, limits)
 

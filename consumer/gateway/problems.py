@@ -25,6 +25,7 @@ from feedback.errors import (
     RequestIdInUse,
     StoreUnavailable,
 )
+from feedback.operations.bounded import TookTooLong
 
 MEDIA_TYPE: Final = "application/problem+json"
 TITLES: Final = {
@@ -126,7 +127,8 @@ def another_payload(id: str) -> HttpProblem:
 
 
 _AWAY: Final = (StoreUnavailable, QueueFull, DeliveryFailed, DeliveryPending, JournalUnreachable,
-                JournalRefused, JournalError, ClientClosed, OutboxError, ConsumerError)  # fmt: skip
+                JournalRefused, JournalError, ClientClosed, OutboxError, ConsumerError,
+                TookTooLong)  # fmt: skip
 
 
 def problem_of(error: OncepoolError, id: str | None = None) -> HttpProblem:

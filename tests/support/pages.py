@@ -98,6 +98,8 @@ class FakePageJournal:
 
     async def chosen(self, filters: Mapping[str, Any]) -> list[str]:
         self.asked.append(("chosen", dict(filters)))
+        if self.slow:
+            raise TookTooLong("the journal could not answer this")
         return self.ids
 
     async def request(self, id: str) -> dict[str, Any] | None:

@@ -21,7 +21,8 @@ SEARCH: Final = 0.15
 """Seconds for a page of requests, unless somebody asks for more."""
 DEEP_SEARCH: Final = 8.0
 WITHIN: Final = 10.0
-"""Seconds after which a question is given up, whatever it is."""
+PATIENT_WITHIN: Final = 30.0
+"""Seconds after which a question is given up, the time in which it waits for others included."""
 AT_ONCE: Final = 100
 """Rows of a page."""
 MOST_CHOSEN: Final = 10_000
@@ -74,8 +75,10 @@ class PageJournal(Protocol):
 class JournalPages:
     """On the journal."""
 
-    def __init__(self, threads: DatabaseThreads, schema: str) -> None:
+    def __init__(self, threads: DatabaseThreads, patient: DatabaseThreads, schema: str) -> None:
+        """`patient` are for questions that may take long: they keep nobody but each other."""
         self._threads = threads
+        self._patient = patient
         self._schema = schema
 
     async def figures(self) -> Figures:
@@ -108,7 +111,8 @@ class JournalPages:
         return await self._run(
             lambda c: request_search.search(
                 c, filters, AT_ONCE, seconds=seconds, schema=self._schema
-            )
+            ),
+            patient=deep,
         )
 
     async def chosen(self, filters: Mapping[str, Any]) -> list[str]:
@@ -116,7 +120,8 @@ class JournalPages:
         return await self._run(
             lambda c: request_search.select_some(
                 c, filters, MOST_CHOSEN + 1, seconds=DEEP_SEARCH, schema=self._schema
-            )
+            ),
+            patient=True,
         )
 
     async def request(self, id: str) -> Row | None:
@@ -143,7 +148,7 @@ class JournalPages:
             with bounded(connection, DEEP_SEARCH):
                 return dead_letters.list_dead(connection, filters, limit, schema=self._schema)
 
-        return await self._run(read)
+        return await self._run(read, patient=True)
 
     async def chosen_dead(self, filters: Mapping[str, Any]) -> list[DeadLetterRef]:
         """As PageJournal has it."""
@@ -152,12 +157,14 @@ class JournalPages:
             with bounded(connection, DEEP_SEARCH):
                 return dead_letters.select_dead(connection, filters, schema=self._schema)
 
-        return list(await self._run(read))
+        return list(await self._run(read, patient=True))
 
     async def look(self, name: str, *arguments: Any) -> list[Row]:
         """As PageJournal has it."""
         ask: Callable[..., list[Row]] = getattr(inspection, name)
         return await self._run(lambda c: ask(c, *arguments, schema=self._schema))
 
-    async def _run(self, read: Callable[[Connection], T]) -> T:
+    async def _run(self, read: Callable[[Connection], T], *, patient: bool = False) -> T:
+        if patient:
+            return await self._patient.run(read, PATIENT_WITHIN, again=True)
         return await self._threads.run(read, WITHIN, again=True)

@@ -128,7 +128,7 @@ async def _ids(
             known = await who.parts.statuses.read(ids)
             for one, status in zip(ids, known, strict=True):
                 who.caller.need_own(one, "" if status is None else status.type)
-        return ids[:MOST_CHOSEN]
+        return ids
     allowed = MOVES_FROM[action]
     if filters["state"] and filters["state"] not in allowed:
         raise HttpProblem(

@@ -18,7 +18,9 @@ from consumer.gateway.problems import HttpProblem, invalid
 UI: Final = "/ui"
 FRAGMENT: Final = "x-oncepool-fragment"
 """Header of what the script of a page asks for: a part of the page."""
-MOST_FIELDS: Final = 11_000
+MOST_TICKED: Final = 500
+"""Requests, or dead letters, that a form may name one by one."""
+MOST_FIELDS: Final = MOST_TICKED + 50
 LONGEST_WHY: Final = 1000
 
 

@@ -484,3 +484,17 @@ def test_a_gateway_without_a_journal_or_without_pages_says_so() -> None:
         assert (await http.get("/ui/")).status_code == 404
 
     off.run(nothing)
+
+
+def test_a_choice_that_takes_too_long_is_told_and_moves_nothing() -> None:
+    bench = made()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/requests?state=dead")).text
+        bench.pages_journal.slow = True
+        sent = fields(page) | {"action": "retry", "all": "1"}
+        answer = await http.post("/ui/requests/ask", data=sent)
+        assert (answer.status_code, "could not answer" in answer.text) == (503, True)
+
+    bench.run(scenario)
+    assert not bench.mover.asked

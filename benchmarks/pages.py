@@ -20,6 +20,7 @@ from psycopg import sql
 
 from benchmarks.report import print_table, say
 from benchmarks.services import services
+from consumer.config.loader import load_settings
 from consumer.config.settings import Settings
 from consumer.gateway.app import create_app
 from feedback.journal.migrations import migrate
@@ -59,9 +60,10 @@ def main() -> None:
         with psycopg.connect(stack.database, autocommit=True) as connection:
             migrate(stack.database, schema)
             fill(connection, schema, rows)
-        settings = Settings(
-            database_url=stack.database, database_schema=schema, redis_url=stack.redis,
-            kafka_bootstrap_servers=stack.kafka, kafka_topics=["old"],
+        settings = load_settings(
+            {"database_url": stack.database, "database_schema": schema, "redis_url": stack.redis,
+             "kafka_bootstrap_servers": stack.kafka, "kafka_topics": ["old"]},
+            environ={},
         )  # fmt: skip
         times = asyncio.run(measure(settings))
     table = [[page, *(1000 * one for one in found), "yes" if found[1] <= GOAL else "NO"]

@@ -39,6 +39,18 @@ _AXE = """async () => {
         .map((one) => one.id + ": " + one.nodes.map((node) => node.html).join("; "))];
 }"""
 
+_AN_HOUR_OF_ENDS = """INSERT INTO {s}.counters (minute, n, type, state, code)
+    SELECT date_trunc('minute', now()) - m * interval '1 minute', 600 + m * 7 %% 11 * 60, type,
+           'done', 'ok'
+    FROM generate_series(1, 59) m, unnest(ARRAY['effect', 'paced']) type"""
+_AN_HOUR_OF_ROWS = """INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition,
+        kafka_offset, produced_at, created_at, finished_at, run, resends, superseded_by, reference)
+    SELECT 'past-' || n, 'paced', CASE WHEN n %% 5 = 0 THEN 'superseded' ELSE 'done' END, 'ok',
+           'transaction', 'old', 0, n, at - n %% 7 * interval '50 ms', at,
+           at + (20 + n %% 9 * 30) * interval '1 ms', 1, CASE n %% 60 WHEN 1 THEN n / 60 ELSE 0 END,
+           CASE WHEN n %% 5 = 0 THEN 'past-' || n / 30 * 30 + 1 END, 'parcel ' || n / 30
+    FROM (SELECT n, now() - n * interval '12 s' AS at FROM generate_series(10, 290) n) past"""
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
@@ -106,6 +118,8 @@ def test_an_operator_at_work(bench: Bench, browser: Any, tmp_path: Path) -> None
     journal.put("other", type="raises")
     place = {"topic": bench.topic, "partition": 0, "kafka_offset": 10**6, "produced_at": "now"}
     journal.insert("dead_letters", reason="conflict", request_id="other", payload=b"2", **place)
+    journal.run(_AN_HOUR_OF_ENDS)
+    journal.run(_AN_HOUR_OF_ROWS)
     journal.close()
     bench.start(ONCEPOOL_WORKERS="1")
     with (
@@ -200,7 +214,7 @@ def pauses_what_refreshes(ops: Reader) -> None:
 def look_at_all(who: Reader, scheme: str) -> list[str]:
     """What axe-core says of all pages. Pictures are kept where a folder for them is named."""
     found = []
-    pictures = os.environ.get("ONCEPOOL_SCREENSHOTS")
+    pictures = os.environ.get("SCREENSHOTS")
     for name, path in PAGES.items():
         assert who.open(path).status == 200, path
         found += who.complaints()

@@ -13,11 +13,11 @@ OVERDUE: Final = 60.0
 SILENT: Final = 15.0
 """Seconds without news of an instance."""
 _SOURCES: Final = {
-    "instances": ("Redis does not answer", "correct redis_url or start Redis; requests run on"),
-    "topics": ("Lag can't be read", "correct kafka_bootstrap_servers or start the brokers"),
-    "journal": ("The journal can't be read", "correct database_url or start PostgreSQL"),
-    "times": ("Times can't be read", "the plots are old or empty; requests run on"),
-    "outbox": ("The outbox can't be read", "correct outbox_database_url or start PostgreSQL"),
+    "instances": ("Redis does not answer", "Correct redis_url or start Redis; requests run on."),
+    "topics": ("Lag can't be read", "Correct kafka_bootstrap_servers or start the brokers."),
+    "journal": ("The journal can't be read", "Correct database_url or start PostgreSQL."),
+    "times": ("Times can't be read", "The plots are old or empty; requests run on."),
+    "outbox": ("The outbox can't be read", "Correct outbox_database_url or start PostgreSQL."),
 }
 
 
@@ -28,6 +28,7 @@ class Notice(NamedTuple):
     """`wrong`: requests do not run as they should; `look`: somebody has to decide something."""
     what: str
     advice: str
+    """What to do about it, in a sentence."""
     path: str = ""
     """Of the page where it can be done, below /ui."""
 
@@ -48,7 +49,7 @@ def _of_instances(look: Look) -> Iterator[Notice]:
     if look.instances is None:
         return
     if not look.instances:
-        yield Notice("wrong", "No instance is registered: nothing runs", "start `oncepool run`")
+        yield Notice("wrong", "No instance is registered: nothing runs", "Start `oncepool run`.")
     for facts in look.instances:
         yield from _of_instance(facts)
     free = sum(facts.get("workers_free") or 0 for facts in look.instances)
@@ -56,8 +57,8 @@ def _of_instances(look: Look) -> Iterator[Notice]:
     if look.instances and lag and not free:
         yield Notice(
             "look",
-            f"All workers are busy, and {count(lag)} messages wait in Kafka",
-            "more workers or instances take them sooner; see Limits",
+            f"All workers are busy, with {_many(lag, 'message')} in Kafka",
+            "More workers or instances take them sooner.",
             "/limits",
         )
 
@@ -68,22 +69,22 @@ def _of_instance(facts: dict[str, Any]) -> Iterator[Notice]:
         yield Notice(
             "wrong",
             f"{name} was last heard of {age(facts['age'])} ago",
-            "if its process is gone, others take over soon; else look at its log",
+            "If its process is gone, others take over soon; else look at its log.",
         )
     elif facts.get("stopping"):
-        yield Notice("look", f"{name} is stopping", "it finishes what it has in hand")
+        yield Notice("look", f"{name} is stopping", "It finishes what it has in hand.")
     elif not facts.get("joined", True):
         yield Notice(
             "wrong",
             f"{name} is not in the consumer group",
-            "look at its log: brokers, rights, or a rebalance that does not end",
+            "Look at its log: brokers, rights, or a rebalance that does not end.",
         )
     if facts.get("paused"):
         said = ", ".join(str(reason) for reason in facts["paused"])
         yield Notice(
             "wrong",
             f"{name} takes no new requests: {said}",
-            "it goes on by itself when the reason is gone",
+            "It goes on by itself when the reason is gone.",
         )
 
 
@@ -94,22 +95,22 @@ def _of_journal(look: Look) -> Iterator[Notice]:
     if journal.in_doubt:
         yield Notice(
             "look",
-            f"{count(journal.in_doubt)} in doubt: their effect may have happened",
-            "find out whether it did, and resolve them",
+            f"{_many(journal.in_doubt, 'request')} in doubt: effects may have happened",
+            "Find out whether they happened, and resolve them.",
             "/requests?state=in_doubt",
         )
     if journal.dead:
         yield Notice(
             "look",
-            f"{count(journal.dead)} dead requests",
-            "read their errors; retry them, or drop them",
+            _many(journal.dead, "dead request"),
+            "Read the errors; retry, or drop.",
             "/requests?state=dead",
         )
     if journal.messages:
         yield Notice(
             "look",
-            f"{count(journal.messages)} messages could not become requests",
-            "correct and retry them, or drop them",
+            f"{_many(journal.messages, 'message')} that became no request",
+            "Correct and retry, or drop.",
             "/dead-letters?kind=message",
         )
     for row in journal.types:
@@ -117,14 +118,14 @@ def _of_journal(look: Look) -> Iterator[Notice]:
             yield Notice(
                 "wrong",
                 f"{row['type']}: due for {age(row['overdue'])} and not run",
-                "is it paused, limited, or without an instance that knows it?",
+                "Is it paused, limited, or without an instance that knows it?",
                 "/limits",
             )
         if row["lost"]:
             yield Notice(
                 "look",
                 f"{row['type']}: {count(row['lost'])} lost at commit in a day",
-                "their producers send them again; see Oddities",
+                "Their producers send them again.",
                 "/oddities",
             )
 
@@ -133,10 +134,13 @@ def _of_rest(look: Look) -> Iterator[Notice]:
     limits = look.limits
     if limits is not None:
         for kind in sorted(kind for kind, limit in limits.types.items() if limit.paused):
-            yield Notice("look", f"{kind} is paused", "resume it when it may run", "/limits")
+            yield Notice("look", f"{kind} is paused", "Resume it when it may run.", "/limits")
         for field in limits.unread:
             yield Notice(
-                "wrong", f"The limit {field!r} is unreadable and ignored", "set it again", "/limits"
+                "wrong",
+                f"The limit {field!r} is unreadable and ignored",
+                "Set it again.",
+                "/limits",
             )
     for row in look.outbox or ():
         if row["state"] in ("unanswered", "undeliverable"):
@@ -144,5 +148,9 @@ def _of_rest(look: Look) -> Iterator[Notice]:
                 "look",
                 f"{count(row['n'])} of {row['type']} are {row['state']} in the"
                 f" outbox of {row['sender']}",
-                "`oncepool outbox list` says why; retry or drop them there",
+                "`oncepool outbox list` says why; retry or drop them there.",
             )
+
+
+def _many(n: int, what: str) -> str:
+    return f"{count(n)} {what}" if n == 1 else f"{count(n)} {what}s"

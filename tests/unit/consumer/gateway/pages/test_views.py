@@ -94,7 +94,7 @@ def test_what_is_wrong_is_told_with_what_to_do() -> None:
     text = "\n".join(f"{one.grade} {one.what} {one.advice}" for one in said)
     for part in ("late was last heard of 1 min ago", "out is not in the consumer group",
                  "full takes no new requests: max_in_hand", "end is stopping", "3 dead requests",
-                 "2 in doubt", "1 messages", "a.b: due for 1 min 15 s and not run",
+                 "2 requests in doubt", "1 message that", "a.b: due for 1 min 15 s and not run",
                  "1 lost at commit", "a.b is paused", "4 of a.b are unanswered",
                  "no broker answers"):  # fmt: skip
         assert part in text, part

@@ -57,6 +57,8 @@ class ExecutorSettings:
     """Whether there is a results topic."""
     results_duplicates: bool = False
     """Whether resends that were answered go there, too."""
+    metrics: bool = False
+    """Whether somebody shows what requests took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class MaintenanceSettings:
     health_host: str = "127.0.0.1"
     health_port: int | None = None
     """0 takes any free port; None serves nothing."""
+    metrics: bool = False
+    """Whether /metrics is served there."""
     sweep_interval: float = 10.0
     """Seconds between two sweeps of expired claims."""
     register_interval: float = 5.0

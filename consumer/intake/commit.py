@@ -104,6 +104,7 @@ class Commit:
         self, places: Sequence[Place], gaps: Mapping[Place, UnfinishedGap] = NO_GAPS
     ) -> list[Action]:
         """Partitions are ours from now on, in new generations."""
+        self.counts["assigned"] += 1
         self.marks.assigned(places, gaps)
         # What is buffered of one that we had already would be read again.
         actions = self._settlement.drop_buffered(places, "assigned anew")
@@ -116,6 +117,7 @@ class Commit:
 
     def revoked(self, places: Sequence[Place]) -> list[Action]:
         """Partitions are gone. Their share of the open commit stays until that is decided."""
+        self.counts["revoked"] += 1
         self._assignment.revoke(places)
         self._repair.revoked(places)
         self.marks.revoked(places)

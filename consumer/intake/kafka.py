@@ -188,6 +188,16 @@ class Kafka:
         partitions = [TopicPartition(topic, partition) for topic, partition in places]
         (self._consumer.pause if paused else self._consumer.resume)(partitions)
 
+    def lag(self) -> dict[str, int]:
+        behind = dict.fromkeys(self._settings.kafka_topics, 0)
+        with contextlib.suppress(KafkaException):
+            for at in self._consumer.position([TopicPartition(*place) for place in self._owned]):
+                _, end = self._consumer.get_watermark_offsets(at, cached=True)
+                # Negative where nothing was fetched yet.
+                if at.offset >= 0 and end >= 0:
+                    behind[at.topic] = behind.get(at.topic, 0) + max(0, end - at.offset)
+        return behind
+
     def close(self) -> None:
         self._topics.close()
         self._close_client()

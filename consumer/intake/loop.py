@@ -195,8 +195,8 @@ class Loop:
             case Revoked(places, lost):
                 self._log.info("partitions revoked", n=len(places), lost=lost)
                 self._crowding.revoked(places)
-                still_ours = [place for place in places if place in self._assignment]
-                if still_ours:
+                self._counts["partitions lost"] += lost
+                if still_ours := [place for place in places if place in self._assignment]:
                     self._letting_go.lost(still_ours)
                 self._act(self._commit.revoked(places))
             case ConnectionLost(_, late):

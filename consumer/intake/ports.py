@@ -50,6 +50,9 @@ class KafkaClient(Protocol):
     def pause(self, places: Iterable[Place], *, paused: bool) -> None:
         """Stops or resumes fetching of partitions that are ours."""
 
+    def lag(self) -> dict[str, int]:
+        """Topic -> messages of our partitions that are not taken yet. Never waits for a broker."""
+
     def close(self) -> None:
         """Leaves the group and lets go of everything. May hang while brokers are away."""
 

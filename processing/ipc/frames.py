@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 from feedback.contract.record import Record
+from feedback.metrics.durations import DurationKey
 
 MARSHAL_VERSION: Final = 2
 HEADER: Final = struct.Struct("<I")
@@ -161,6 +162,10 @@ class Report(NamedTuple):
     """Seconds until the first request that was written down to wait is due."""
     leaving: str | None = None
     """Why this worker should be replaced now."""
+    durations: dict[DurationKey, float] | None = None
+    """What its requests took, for metrics; None where nobody wants them."""
+    statuses_dropped: int = 0
+    """Statuses that this worker has dropped since its last report."""
 
 
 # To the maintenance process
@@ -177,6 +182,15 @@ class Counts(NamedTuple):
     """Requests that have ended, to be added to the counters."""
 
     counts: dict[CountKey, int]
+
+
+class Measurements(NamedTuple):
+    """For metrics: what workers have reported since the last one."""
+
+    durations: dict[DurationKey, float]
+    chunks: dict[int, int]
+    """Requests of a chunk -> how many such chunks there were."""
+    statuses_dropped: int
 
 
 class ProbeDatabase(NamedTuple):
@@ -326,6 +340,7 @@ ToMaintenance: TypeAlias = (
     Configure
     | Heartbeat
     | Counts
+    | Measurements
     | ProbeDatabase
     | WantRows
     | RowDueIn

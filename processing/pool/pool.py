@@ -5,14 +5,12 @@ Events in, actions out, with the time as an argument. The supervisor does what t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from feedback.contract.record import Record, is_due, kind_of, size_of
 from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
-    CountKey,
     LimitsFound,
     ProbeDatabase,
     Report,
@@ -28,6 +26,7 @@ from processing.pool.demand import Demand
 from processing.pool.departed_records import Departures
 from processing.pool.lanes import Lanes
 from processing.pool.limits import TypeLimits
+from processing.pool.report_totals import ReportTotals
 from processing.pool.waiting_queue import WaitingQueue
 from processing.pool.worker_deaths import culprit_of, suspect_again, suspects_of_death
 from processing.pool.worker_state import Worker
@@ -51,7 +50,7 @@ class Pool:
         self.caps = TypeLimits()
         self.crew = Workers(settings)
         self._queue = WaitingQueue(settings, self.lanes, self.caps, self.crew)
-        self.counts: Counter[CountKey] = Counter()
+        self.totals = ReportTotals()
         self.in_hand = 0
         self.in_hand_bytes = 0
         self.database_up = True
@@ -59,7 +58,6 @@ class Pool:
         """No new chunk is sent any more."""
         self.claiming = True
         """Rows of the waiting queue are wanted."""
-        self.deaths = 0
         self.departures = Departures()
         self._shares: TimeShares[str] = TimeShares()
         self._elsewhere: list[Record] = []
@@ -245,7 +243,7 @@ class Pool:
         done = chunk.records if whole else chunk.take_done(back)
         for kind, count, seconds in done_by_kind(done, report.times):
             self.costs.observe(kind, count, seconds)
-        self.counts.update(report.counts)
+        self.totals.report(report, len(chunk.records))
         self._forget(done, chunk.size if whole else None)
         self.departures.done(done)
         if whole:
@@ -288,14 +286,13 @@ class Pool:
         `running` is the last look at its slot. Its records come back: of the chunk it ran as
         suspects, one by one; of the chunk it had not begun as they were.
         """
-        worker = self.crew.gone(number)
+        worker = self.crew.gone(number, cause)
         if not worker.ready:
             self.crew.respawn.failed(now)
         if not worker.chunks:
             if not worker.leaving and worker.ready:
                 self.crew.respawn.died(now)
             return []
-        self.deaths += 1
         chunk, *unstarted = worker.chunks
         for other in unstarted:
             self.lanes.put_back(other, {})

@@ -15,10 +15,12 @@ def stats_of(pool: Pool) -> PoolStats:
         queued=len(lanes),
         running=sum(len(c.records) - len(c.gone) for w in serving for c in w.chunks),
         in_hand=pool.in_hand,
-        deaths=pool.deaths,
+        deaths=sum(pool.crew.deaths.values()),
         database_up=pool.database_up,
         workers_wanted=pool.crew.wanted,
         at_once=caps.at_once(lanes.in_use),
         needs=caps.needs(lanes.present, pool.costs, pool.crew.wanted),
         limits_number=caps.number,
+        worker_states=pool.crew.states,
+        deaths_by_cause=dict(pool.crew.deaths),
     )

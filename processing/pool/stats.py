@@ -23,3 +23,7 @@ class PoolStats:
     """Type -> how many could be in flight, of what instances share."""
     limits_number: int = 0
     """Of the limits that hold."""
+    worker_states: dict[str, int] = field(default_factory=dict)
+    """State -> workers in it."""
+    deaths_by_cause: dict[str, int] = field(default_factory=dict)
+    """Of workers that were not told to end."""

@@ -21,7 +21,6 @@ from processing.ipc.frames import (
     CancelAsked,
     CannotServe,
     Connected,
-    Counts,
     DatabaseState,
     DueRows,
     Frame,
@@ -345,6 +344,5 @@ class Supervisor:
         self._pool.database(up=up)
 
     def _hand_over_counts(self) -> None:
-        if self._pool.counts:
-            self.maintenance.send(Counts(dict(self._pool.counts)))
-            self._pool.counts.clear()
+        for frame in self._pool.totals.take():
+            self.maintenance.send(frame)

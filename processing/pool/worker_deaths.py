@@ -9,9 +9,23 @@ from feedback.contract.states import MOST_CRASHES, WORKER_DIED
 from processing.ipc.frames import Backend, Loss, Suspect
 from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk
-from processing.pool.worker_state import Terminated
+from processing.pool.worker_state import Terminated, Worker
 
 UNSUSPECTED: Final = Suspect(None, (), ())
+
+
+def death_cause(worker: Worker, cause: str) -> str | None:
+    """Under what a worker's end counts; None where it was told to end, and had nothing in hand.
+
+    `cause` is how the process ended: "signal SIGKILL", "exit code 1".
+    """
+    if worker.leaving and not worker.chunks:
+        return None
+    if not worker.ready:
+        return "start"
+    if worker.terminated is not None:
+        return worker.terminated.why
+    return "exit" if cause.startswith("exit") else cause.removeprefix("signal ")
 
 
 def suspect_again(

@@ -10,6 +10,7 @@ from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk
 
 CHUNKS_IN_FLIGHT: Final = 2
+WORKER_STATES: Final = ("starting", "idle", "busy", "suspended", "leaving")
 
 
 class Terminated(NamedTuple):
@@ -52,6 +53,17 @@ class Worker:
     """The request that it was asked to end last."""
     recalled: int = -1
     """Number of the chunk whose unstarted rest was called back last."""
+
+    @property
+    def state(self) -> str:
+        """One of WORKER_STATES."""
+        if self.leaving:
+            return "leaving"
+        if not self.ready:
+            return "starting"
+        if self.suspended:
+            return "suspended"
+        return "busy" if self.chunks else "idle"
 
     @property
     def takes_chunks(self) -> bool:

@@ -7,6 +7,7 @@ ever taken for its successor's.
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,7 +19,8 @@ from processing.pool.chunk import Chunk
 from processing.pool.deadlines import cancel, note_terminated, overdue, recall
 from processing.pool.restart_backoff import RestartBackoff
 from processing.pool.running import at_work, request_id
-from processing.pool.worker_state import Worker
+from processing.pool.worker_deaths import death_cause
+from processing.pool.worker_state import WORKER_STATES, Worker
 from processing.settings import PoolSettings
 
 TERM_AGAIN: Final = 0.2
@@ -34,6 +36,8 @@ class Workers:
         self.all: dict[int, Worker] = {}
         self.wanted = settings.workers
         self.respawn = RestartBackoff()
+        self.deaths: Counter[str] = Counter()
+        """Workers that were not told to end, by cause."""
         self._next = 0
         self._retiring: dict[int, None] = {}
         """Workers that shall be replaced, the first of them as soon as another is ready."""
@@ -52,6 +56,14 @@ class Workers:
     def serving(self) -> list[Worker]:
         """Workers that are ready and stay."""
         return [w for w in self.all.values() if w.ready and not w.leaving]
+
+    @property
+    def states(self) -> dict[str, int]:
+        """How many are in which state."""
+        found = dict.fromkeys(WORKER_STATES, 0)
+        for worker in self.all.values():
+            found[worker.state] += 1
+        return found
 
     @property
     def idle(self) -> bool:
@@ -120,10 +132,13 @@ class Workers:
         staying = [w for w in self.all.values() if not w.leaving]
         return [action for w in staying[wanted:] for action in self.leave(w.number)]
 
-    def gone(self, number: int) -> Worker:
-        """A worker has ended."""
+    def gone(self, number: int, cause: str) -> Worker:
+        """A worker has ended: "signal SIGKILL", "exit code 1", or why it could not begin."""
         self._retiring.pop(number, None)
-        return self.all.pop(number)
+        worker = self.all.pop(number)
+        if (counted := death_cause(worker, cause)) is not None:
+            self.deaths[counted] += 1
+        return worker
 
     def terminate(self, looks: Mapping[int, Running | None], now: float) -> list[Action]:
         """Asks what still runs to give up; `tick` asks again until it does."""

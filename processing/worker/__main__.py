@@ -72,6 +72,8 @@ class _Worker:
         self._slot = slot
         self._settings = settings
         self._requests = 0
+        self._dropped = 0
+        """Statuses that were dropped, as far as the main process was told."""
         configure(**settings.log, process=settings.name)
         self._log = get_logger("oncepool.worker")
 
@@ -102,7 +104,7 @@ class _Worker:
             if len(chunk.records) == 1:
                 # It may be the one that kills this process: answers of others must be out by then.
                 sender.catch_up(CATCH_UP)
-            self._run(executor, inbox, chunk)
+            self._run(executor, inbox, chunk, sender)
         self._leave(app, executor, sender)
         return 0
 
@@ -116,11 +118,13 @@ class _Worker:
         app.start_worker()
         return app
 
-    def _run(self, executor: Executor, inbox: Inbox, chunk: ChunkRun) -> None:
+    def _run(self, executor: Executor, inbox: Inbox, chunk: ChunkRun, sender: StatusSender) -> None:
         recalled_whole = chunk.recalled_whole
         report = chunk.finish() if recalled_whole else executor.run(chunk)
         self._requests += len(chunk.records) - chunk.recalled - len(report.returned)
-        inbox.report(chunk, report._replace(leaving=self._reason_to_leave()))
+        dropped = sender.dropped
+        news, self._dropped = dropped - self._dropped, dropped
+        inbox.report(chunk, report._replace(leaving=self._reason_to_leave(), statuses_dropped=news))
 
     def _reason_to_leave(self) -> str | None:
         """Why this worker should be replaced now, or None."""

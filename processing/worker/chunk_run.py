@@ -14,6 +14,7 @@ from feedback.contract.counts import Count
 from feedback.contract.record import Record, kind_of
 from feedback.contract.states import OK, State
 from processing.ipc.frames import Report, Suspect
+from processing.worker.chunk_durations import ChunkDurations
 from processing.worker.task import Task
 
 
@@ -82,6 +83,8 @@ class ChunkRun:
         """Those whose handler raised what was neither Reject nor Retry, and those that are dead: to
         be reported."""
         self.counts: Counter[Count] = Counter()
+        self.durations: ChunkDurations | None = None
+        """For metrics; None where nobody wants them."""
         self._gate = gate
         self._reading: int | None = None
         """The index that is read: whoever takes that over would only hang in it as well."""
@@ -194,6 +197,7 @@ class ChunkRun:
             counts={(str(c.type), str(c.state), str(c.code)): n for c, n in self.counts.items()},
             database_up=self.database_up,
             due_in=self.due_in,
+            durations=None if self.durations is None else self.durations.counts,
         )
 
     def settle(self, tasks: Iterable[Task]) -> None:
@@ -208,6 +212,8 @@ class ChunkRun:
                 counts[Count(task.envelope.type, final.state, final.code)] += 1
             if task.started is not None:
                 self._measure(task)
+                if self.durations is not None:
+                    self.durations.ended(task)
             self.settled.add(task.index)
 
     def _measure(self, task: Task) -> None:
@@ -224,6 +230,8 @@ class ChunkRun:
         for kind, seconds in measured.items():
             count, so_far = self.times.get(kind, (0, 0.0))
             self.times[kind] = (count + len(seconds), so_far + sum(seconds))
+        if self.durations is not None and tasks:
+            self.durations.plain(tasks)
         self.settled.update([task.index for task in tasks])
 
     def wait_until(self, due: datetime | None, now: datetime) -> None:

@@ -30,6 +30,7 @@ from processing.logs import BoundLogger
 from processing.settings import ExecutorSettings
 from processing.worker.bisection import Bisection
 from processing.worker.calls import Calls
+from processing.worker.chunk_durations import ChunkDurations
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import CrashRecovery, note_crashes
 from processing.worker.dead_letters import DeadLetters
@@ -116,6 +117,7 @@ class Executor:
     def run(self, chunk: ChunkRun) -> Report:
         """Runs a chunk to its end; never raises for what a request or the database does."""
         chunk.lane_of = self._lane_of
+        chunk.durations = ChunkDurations() if self._settings.metrics else None
         tasks, letters = self._read(chunk)
         rest = tasks
         try:

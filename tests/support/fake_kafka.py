@@ -31,6 +31,7 @@ class FakeKafka:
         self.missing_topics: tuple[str, ...] | None = ()
         self.before_revoke: BeforeRevoke = lambda _places: None
         self.marks: list[dict[Place, LowMark]] = []
+        self.behind: dict[str, int] = {}
         self.close_hangs = threading.Event()
         self.close_hangs.set()
 
@@ -67,6 +68,10 @@ class FakeKafka:
     def pause(self, places: Iterable[Place], *, paused: bool) -> None:
         for place in places:
             self.paused[place] = paused
+
+    def lag(self) -> dict[str, int]:
+        assert "close" not in self.calls, "another thread has the client"
+        return self.behind
 
     def close(self) -> None:
         self.calls.append("close")

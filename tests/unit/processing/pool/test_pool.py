@@ -111,7 +111,7 @@ def test_reports_free_what_was_in_hand_and_teach_the_costs() -> None:
     pool.report(0, report(0, times={"quick": (1, 0.001)}, counts=counts))
     assert pool.in_hand == 1
     assert pool.in_hand_bytes > 0
-    assert dict(pool.counts) == counts
+    assert dict(pool.totals.counts) == counts
     assert pool.costs.of("quick") == pytest.approx(0.001)
     pool.plan(1.1)
     pool.report(0, report(1))

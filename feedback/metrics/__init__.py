@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: the closed list of their names, and how their values become text."""

@@ -1,0 +1,42 @@
+"""What workers report of what they did, added up until it is handed over. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from feedback.metrics.durations import DurationKey
+from processing.ipc.frames import CountKey, Counts, Measurements, Report
+
+
+class ReportTotals:
+    """Adds up reports; `take` hands over."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[CountKey] = Counter()
+        """Requests that have ended."""
+        self._durations: dict[DurationKey, float] = {}
+        self._chunks: Counter[int] = Counter()
+        self._statuses_dropped = 0
+
+    def report(self, report: Report, requests: int) -> None:
+        """A chunk of so many requests is over."""
+        self.counts.update(report.counts)
+        if report.durations is None:  # nobody wants them
+            return
+        durations = self._durations
+        for key, n in report.durations.items():
+            durations[key] = durations.get(key, 0) + n
+        self._chunks[requests] += 1
+        self._statuses_dropped += report.statuses_dropped
+
+    def take(self) -> list[Counts | Measurements]:
+        """What has come since the last call, for the maintenance process."""
+        frames: list[Counts | Measurements] = []
+        if self.counts:
+            frames.append(Counts(dict(self.counts)))
+            self.counts.clear()
+        if self._chunks:
+            frames.append(Measurements(self._durations, dict(self._chunks), self._statuses_dropped))
+            self._durations, self._statuses_dropped = {}, 0
+            self._chunks.clear()
+        return frames

@@ -158,9 +158,9 @@ class Settings(BaseSettings):
     """Data a worker may allocate before MemoryError; 0 no limit."""
 
     health_host: str = Field("127.0.0.1", min_length=1)
-    """Address of /livez and /readyz."""
+    """Address of /livez, /readyz and /metrics."""
     health_port: int | None = Field(None, ge=0, le=65535)
-    """Port of /livez and /readyz; without it they are off."""
+    """Port of /livez, /readyz and /metrics; without it they are off."""
     gateway_host: str = Field("127.0.0.1", min_length=1)
     """Address of the gateway; without gateway_keys only one of this machine."""
     gateway_port: int = Field(8080, ge=0, le=65535)

@@ -16,13 +16,17 @@ from consumer.admin.outbox import connect_outbox
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from consumer.relay.health import RelayHealth
+from consumer.relay.metrics import Depths, RelayMetrics
 from consumer.relay.routes import routes_of
 from consumer.service.signal_pipe import handled
+from feedback.metrics.exposition import shown
+from feedback.metrics.names import COUNTED
 from feedback.outbox.checks import problems
 from feedback.outbox.relay import AnswerPolicy, Relay
+from feedback.outbox.relay.depth import outbox_depth
 from processing.ipc.standard_streams import exit_at_once
 from processing.logs import get_logger
-from processing.maintenance.health_server import HealthServer
+from processing.maintenance.health_server import HealthServer, Scrape
 
 EXIT_CLEAN: Final = 0
 EXIT_LEFT: Final = 3
@@ -47,7 +51,8 @@ def run_relay(settings: Settings) -> int:
         inbox=settings.outbox_inbox,
     )
     health = RelayHealth(relay.states, time.monotonic)
-    server = _serve(settings, health)
+    scrape = _metrics(settings, relay, list(routes)) if shown(settings.health_port) else None
+    server = _serve(settings, health, scrape)
     relay.start()
     log.info("relaying", senders={name: route.topic for name, route in routes.items()})
     stop.wait()
@@ -90,11 +95,22 @@ def _look_at_tables(settings: Settings, senders: list[str]) -> None:
         raise ConsumerError("the outbox can't be used: " + "; ".join(wrong))
 
 
-def _serve(settings: Settings, health: RelayHealth) -> HealthServer | None:
+def _metrics(settings: Settings, relay: Relay, senders: list[str]) -> Scrape:
+    def look() -> Depths:
+        with connect_outbox(settings) as connection:
+            return {
+                sender: outbox_depth(connection, settings.outbox_schema, sender, most=COUNTED)
+                for sender in senders
+            }
+
+    return RelayMetrics(relay.states, look, time.monotonic).text
+
+
+def _serve(settings: Settings, health: RelayHealth, scrape: Scrape | None) -> HealthServer | None:
     if settings.health_port is None:
         return None
     try:
-        server = HealthServer(settings.health_host, settings.health_port, health)
+        server = HealthServer(settings.health_host, settings.health_port, health, scrape)
     except OSError as error:
         where = f"{settings.health_host}:{settings.health_port}"
         raise ConsumerError(f"the health port {where} can't be opened: {error}") from error

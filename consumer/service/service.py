@@ -27,6 +27,7 @@ from consumer.service.shutdown import Phase, Shutdown
 from consumer.service.signal_pipe import Signals
 from consumer.service.watchdog import Watchdog
 from feedback.contract.counts import AT_COMMIT, NotRun
+from feedback.metrics.exposition import shown
 from processing.ipc.frames import Counts, Heartbeat
 from processing.ipc.standard_streams import exit_at_once, say_at_once
 from processing.logs import BoundLogger, get_logger
@@ -60,6 +61,8 @@ class Service:
     ) -> None:
         """`loop`: a test may give one that tells more."""
         self._pool = pool
+        self._kafka = kafka
+        self._metrics = shown(settings.health_port)
         self._signals = signals
         self._log = log
         flow = FlowControl(settings.max_in_hand, int(settings.max_in_hand_bytes))
@@ -201,11 +204,18 @@ class Service:
             "types": self._pool.types,
             "running_requests": self._pool.running_requests(),
             "deaths": pool.deaths,
+            "deaths_by_cause": pool.deaths_by_cause,
+            "worker_states": pool.worker_states,
             "stopping": self._phase is not Phase.RUNNING,
             "counts": loop.counts,
             "lost_at_commit": sum(loop.lost.values()),
             "read_again": loop.counts.get("read again", 0),
+            "lag": self._lag(),
         }
+
+    def _lag(self) -> dict[str, int]:
+        """By topic, for metrics; the client is another thread's once the group is being left."""
+        return self._kafka.lag() if self._metrics and not self._loop.leaving else {}
 
     # End
 

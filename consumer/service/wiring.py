@@ -11,6 +11,7 @@ from pydantic import ByteSize
 
 from consumer.config.settings import Settings
 from consumer.intake.kafka_properties import broker_properties
+from feedback.metrics.exposition import shown
 from processing.logs import get_logger
 from processing.pool.supervisor import Supervisor
 from processing.settings import ExecutorSettings, MaintenanceSettings, PoolSettings, WorkerSettings
@@ -37,6 +38,7 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         migrate=settings.migrate_on_start,
         results_topic=settings.kafka_results_topic,
         results_kafka=broker_properties(settings),
+        metrics=shown(settings.health_port),
     )
     pool = PoolSettings(
         **_same_named(settings, PoolSettings),
@@ -60,6 +62,7 @@ def _worker(settings: Settings, instance: str, log: dict[str, Any]) -> WorkerSet
             "prepare_threshold": PREPARE_AFTER if settings.database_prepare else None,
             "instance": instance,
             "results": bool(settings.kafka_results_topic),
+            "metrics": shown(settings.health_port),
         },
         log=log,
         max_requests=settings.worker_max_requests,

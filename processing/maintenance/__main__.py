@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from typing import Any
 
 from feedback.contract.counts import PlainCount
 from feedback.contract.states import UNKNOWN_TYPE
@@ -34,6 +35,7 @@ from processing.ipc.frames import (
     EndCalls,
     Frame,
     Heartbeat,
+    Measurements,
     Park,
     ProbeDatabase,
     Refuse,
@@ -50,6 +52,7 @@ from processing.logs import configure, get_logger
 from processing.maintenance.database_loop import DatabaseLoop
 from processing.maintenance.health import Health
 from processing.maintenance.health_server import HealthServer
+from processing.maintenance.instance_metrics import InstanceMetrics
 from processing.maintenance.membership_loop import MembershipLoop
 from processing.maintenance.result_relay import result_relay
 from processing.maintenance.unstarted import UnstartedRecords
@@ -112,8 +115,13 @@ class Maintenance:
         )
         self._unknown: set[str] = set()
         """Types without a handler that the log has named."""
+        self._metrics: InstanceMetrics | None = None
+        if settings.metrics:
+            self._metrics = InstanceMetrics(
+                settings.instance, self._health, lambda: self._sender.dropped, time.monotonic
+            )
         self._database = DatabaseLoop(
-            settings, channel.send, self._sender.put, self._health, self._log
+            settings, channel.send, self._sender.put, self._health, self._log, self._metrics
         )
         self._membership = MembershipLoop(
             settings, channel.send, self._database.leave_to_others, self._health, self._log
@@ -121,7 +129,7 @@ class Maintenance:
         self._results = result_relay(settings, self._log)
         self._server: HealthServer | None = None
         if settings.health_port is not None:
-            self._server = _health_server(settings, self._health)
+            self._server = _health_server(settings, self._health, self._metrics)
             self._membership.health_port = self._server.port
             self._log.info("health endpoints", host=settings.health_host, port=self._server.port)
 
@@ -146,13 +154,9 @@ class Maintenance:
         """Acts on a frame; False when it is the last."""
         match frame:
             case Heartbeat(facts):
-                self._health.heartbeat(facts)
-                self._channel.send(Alive())
-                self._membership.heard(facts)
-            case Counts(counts):
-                self._database.count(counts)
-                self._name_unknown(counts)
-                self._results.wake()
+                self._heard(facts)
+            case Counts() | Measurements():
+                self._on_reports(frame)
             case ProbeDatabase():
                 self._database.probe()
             case Refuse():
@@ -168,6 +172,21 @@ class Maintenance:
             case _:
                 raise AssertionError(f"the main process sent {frame!r}")
         return True
+
+    def _heard(self, facts: dict[str, Any]) -> None:
+        self._health.heartbeat(facts)
+        self._channel.send(Alive())
+        self._membership.heard(facts)
+        if self._metrics is not None:
+            self._metrics.heartbeat(facts)
+
+    def _on_reports(self, frame: Counts | Measurements) -> None:
+        if isinstance(frame, Counts):
+            self._database.count(frame.counts)
+            self._name_unknown(frame.counts)
+            self._results.wake()
+        elif self._metrics is not None:
+            self._metrics.measured(frame)
 
     def _name_unknown(self, counts: Mapping[PlainCount, int]) -> None:
         """One line a type, as its requests wait and nothing else says so."""
@@ -195,10 +214,12 @@ class Maintenance:
             self._server.close()
 
 
-def _health_server(settings: MaintenanceSettings, health: Health) -> HealthServer:
+def _health_server(
+    settings: MaintenanceSettings, health: Health, metrics: InstanceMetrics | None
+) -> HealthServer:
     host, port = settings.health_host, settings.health_port or 0
     try:
-        return HealthServer(host, port, health)
+        return HealthServer(host, port, health, None if metrics is None else metrics.text)
     except OSError as error:
         raise OSError(
             f"{host}:{port} can't serve /livez and /readyz ({error.strerror}); set another"

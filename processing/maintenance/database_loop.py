@@ -17,6 +17,8 @@ from feedback.backoff import Breaker
 from feedback.contract.counts import AnyCounts
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.housekeeping import add_counters
+from feedback.journal.open_rows import open_rows
+from feedback.metrics.names import COUNTED
 from feedback.status.status import StatusWrite
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import EndCalls, Frame
@@ -26,6 +28,7 @@ from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.counters import Counters
 from processing.maintenance.database_probe import DatabaseProbe
 from processing.maintenance.health import Health
+from processing.maintenance.instance_metrics import LOOK_EVERY, InstanceMetrics
 from processing.maintenance.lost_calls import LostCalls
 from processing.maintenance.periodic import PeriodicDuties
 from processing.maintenance.reporting import Reporting
@@ -34,7 +37,7 @@ from processing.maintenance.unstarted_handling import UnstartedHandling
 from processing.settings import MaintenanceSettings
 
 WRITE_COUNTERS_EVERY = 2.0
-SWEEP, COUNTERS = "sweep", "counters"
+SWEEP, COUNTERS, METRICS = "sweep", "counters", "metrics"
 SPARED = 15.0
 """Seconds after an outage of the database in which claims that ran out meanwhile are left to those
 who have them: nobody could renew any, and who is back first must not take them for dead."""
@@ -50,12 +53,15 @@ class DatabaseLoop:
         publish: Callable[[Sequence[StatusWrite]], None],
         health: Health,
         log: BoundLogger,
+        metrics: InstanceMetrics | None = None,
     ) -> None:
         self._settings = settings
         self._log = log
-        self._duties = PeriodicDuties(
-            {COUNTERS: WRITE_COUNTERS_EVERY, SWEEP: settings.sweep_interval}, time.monotonic()
-        )
+        self._metrics = metrics
+        intervals = {COUNTERS: WRITE_COUNTERS_EVERY, SWEEP: settings.sweep_interval}
+        if metrics is not None:
+            intervals[METRICS] = LOOK_EVERY
+        self._duties = PeriodicDuties(intervals, time.monotonic())
         # At the start too: an instance that was killed may have left claims.
         self._duties.hasten(SWEEP, time.monotonic())
         self._counters = Counters()
@@ -70,6 +76,9 @@ class DatabaseLoop:
         """By work that failed though the database is there: it is not tried again at once."""
         self._probe = DatabaseProbe(settings, self._connection, self._reporting, health, log)
         self._spared_until = float("-inf")
+        self._work_of = {
+            SWEEP: self._sweep, COUNTERS: self._write_counters, METRICS: self._look_at_journal,
+        }  # fmt: skip
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="database", daemon=True)
 
@@ -87,6 +96,8 @@ class DatabaseLoop:
     def count(self, counts: AnyCounts) -> None:
         """Adds to the counters."""
         self._counters.add(counts, time.time())
+        if self._metrics is not None:
+            self._metrics.count(counts)
 
     def on_queue_frame(self, frame: Frame) -> None:
         """What the main process says of the waiting queue."""
@@ -156,7 +167,7 @@ class DatabaseLoop:
         self._when_up(self._settle_calls, self._lost_calls.pending)
         self._when_up(self._tend_queue, self._claimer.pause(now) == 0.0)
         for duty in self._duties.take(now):
-            self._when_up(self._sweep if duty == SWEEP else self._write_counters)
+            self._when_up(self._work_of[duty])
 
     def _finish(self) -> None:
         """What must not be left at the end, as far as the database can be reached."""
@@ -260,6 +271,13 @@ class DatabaseLoop:
         if time.monotonic() < self._spared_until:
             return
         self._lost_calls.sweep(self._connection.open())
+
+    def _look_at_journal(self) -> None:
+        if self._metrics is None or not self._metrics.wants_journal:
+            return
+        found = open_rows(self._connection.open(), schema=self._settings.schema, most=COUNTED)
+        if found is not None:
+            self._metrics.journal(found)
 
     def _write_counters(self) -> None:
         counts = self._counters.take()

@@ -87,6 +87,12 @@ class Health:
         with self._lock:
             return dict(self._facts)
 
+    @property
+    def age(self) -> float:
+        """Seconds since the main process was heard."""
+        with self._lock:
+            return self._clock() - self._heard
+
     def live(self) -> HealthReport:
         """Whether both loops turn."""
         with self._lock:

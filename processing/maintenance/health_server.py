@@ -1,4 +1,4 @@
-"""GET /livez and /readyz on a port of their own: 200 or 503.
+"""GET /livez and /readyz on a port of their own: 200 or 503. /metrics, where there are any.
 
 `?verbose` lists what was looked at, as JSON where the request accepts that.
 """
@@ -8,13 +8,18 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from feedback.metrics.exposition import CONTENT_TYPE, MISSING
 from processing.maintenance.health import HealthReport
 
+Scrape = Callable[[], bytes]
+"""The text for Prometheus. Asked by many threads."""
+TEXT, JSON = "text/plain; charset=utf-8", "application/json; charset=utf-8"
 READ_TIMEOUT = 5.0
 """Seconds for a request to arrive; a silent connection must not hold a thread for ever."""
 
@@ -32,9 +37,13 @@ class HealthSource(Protocol):
 class HealthServer:
     """Serves from threads of its own until closed."""
 
-    def __init__(self, host: str, port: int, health: HealthSource) -> None:
-        """Raises OSError where the port is taken."""
-        handler = type("Handler", (_Handler,), {"health": health})
+    def __init__(
+        self, host: str, port: int, health: HealthSource, scrape: Scrape | None = None
+    ) -> None:
+        """Raises OSError where the port is taken. Without `scrape` there are no metrics."""
+        # A function of a class would be called with its object.
+        scraped = None if scrape is None else staticmethod(scrape)
+        handler = type("Handler", (_Handler,), {"health": health, "scrape": scraped})
         server = _HealthHttpServer6 if ":" in host else _HealthHttpServer
         self._server = server((host, port), handler)
         self.port: int = self._server.server_address[1]
@@ -64,6 +73,7 @@ class _HealthHttpServer6(_HealthHttpServer):
 
 class _Handler(BaseHTTPRequestHandler):
     health: HealthSource
+    scrape: Scrape | None
     timeout = READ_TIMEOUT
     server_version = "oncepool"
     sys_version = ""
@@ -75,8 +85,11 @@ class _Handler(BaseHTTPRequestHandler):
                 answer = self.health.live()
             case "/readyz":
                 answer = self.health.ready()
+            case "/metrics":
+                self._scraped()
+                return
             case _:
-                self._send(404, "text/plain", "there are /livez and /readyz\n")
+                self._send(404, "there are /livez, /readyz and /metrics\n")
                 return
         self._answer(answer, verbose="verbose" in parse_qs(target.query, keep_blank_values=True))
 
@@ -86,16 +99,22 @@ class _Handler(BaseHTTPRequestHandler):
         status = 200 if answer.ok else 503
         if "application/json" in self.headers.get("accept", ""):
             body = answer.as_json() if verbose else {"ok": answer.ok}
-            self._send(status, "application/json", json.dumps(body) + "\n")
+            self._send(status, json.dumps(body) + "\n", JSON)
         elif verbose:
-            self._send(status, "text/plain", answer.as_text())
+            self._send(status, answer.as_text())
         else:
-            self._send(status, "text/plain", "ok\n" if answer.ok else "failed\n")
+            self._send(status, "ok\n" if answer.ok else "failed\n")
 
-    def _send(self, status: int, kind: str, body: str) -> None:
-        data = body.encode()
+    def _scraped(self) -> None:
+        if self.scrape is None:
+            self._send(404, MISSING)
+        else:
+            self._send(200, self.scrape(), CONTENT_TYPE)
+
+    def _send(self, status: int, body: str | bytes, kind: str = TEXT) -> None:
+        data = body.encode() if isinstance(body, str) else body
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()

@@ -91,8 +91,7 @@ class Instance:
 
         An AssertionError, which `eventually` waits out, where nobody answers.
         """
-        [port] = re.findall(r"health endpoints.* port=(\d+)", self.log)[-1:]
-        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.health_port, timeout=30)
         with contextlib.closing(connection):
             try:
                 connection.request("GET", f"{path}?verbose", headers={"accept": "application/json"})
@@ -101,6 +100,11 @@ class Instance:
             except (OSError, http.client.HTTPException) as error:
                 raise AssertionError(f"no answer of {path}: {error}") from error
         return answer.status, {check["name"]: check["ok"] for check in checks}
+
+    @property
+    def health_port(self) -> int:
+        [port] = re.findall(r"health endpoints.* port=(\d+)", self.log)[-1:]
+        return int(port)
 
     @property
     def alive(self) -> bool:

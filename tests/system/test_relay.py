@@ -18,11 +18,14 @@ import pytest
 import redis
 
 from feedback import outbox
+from feedback.metrics.names import ShownBy
 from feedback.outbox.migrations import migrate
 from feedback.outbox.relay import AnswerPolicy, Ended, Relay, Route
 from stack import Stack
 from tests.support.answering import Answering
+from tests.support.metrics import listed, scrape, shown
 from tests.support.outbox import Outbox
+from tests.support.promql import kinds_of
 from tests.support.proxy import Proxy, Wish, commit_after
 from tests.support.service import ROOT
 from tests.support.topic_reader import messages, request_id
@@ -124,6 +127,10 @@ def test_a_killed_relay_has_sent_nothing_out_of_order_and_nothing_more_than_twic
         one.is_ready()
         sent = "SELECT FROM :schema.requests WHERE state <> 'sent'"
         eventually(lambda: not outbox_.rows(sent), 60)
+        assert kinds_of(scrape(one.port)) == listed(ShownBy.RELAY)
+        assert shown(one.port, "oncepool_outbox_rows", state="sent") == 20 * len(STEPS)
+        assert shown(one.port, "oncepool_outbox_rows", state="unsent") == 0
+        assert shown(one.port, "oncepool_relay_up", service="outbox") == 1
 
         proxy.cut()
         eventually(lambda: one.get("/readyz")[0] == 503, 60)

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from feedback.metrics.names import ShownBy
+from tests.support.metrics import listed, scrape, scraped, shown
+from tests.support.promql import kinds_of
 from tests.support.service import ROOT, WAIT, Bench, Raw
 from tests.support.waiting import eventually
 
@@ -60,7 +63,37 @@ def test_every_end_has_its_name_and_the_neighbours_are_unharmed(bench: Bench) ->
     assert instance.log.count("ValueError: boom") < len(flood)
     assert bench.outcome("pure", {"n": 10}).result == 45
     assert bench.outcome("batch", {"table": bench.table, "n": 7}).result == 7
+    check_metrics(instance.health_port, 1 + len(neighbours))
     assert bench.instances[0].stop() == 0
+
+
+def check_metrics(port: int, effects: int) -> None:
+    """What a scrape says of all that."""
+    ends = {(kind, *ENDS[kind]) for kind in ("raises", "rejects", "retries", "sleeps", "external")}
+    ends |= {("other", "waiting", "unknown_type"), ("dies", "dead", "worker_died")}
+
+    def told() -> bool:
+        counted = {
+            (one.labels["type"], one.labels["state"], one.labels["code"])
+            for one in scraped(port)
+            if one.name == "oncepool_requests_total"
+        }
+        # Of the journal it is told within seconds of the first scrape.
+        return ends <= counted and shown(port, "oncepool_journal_rows", what="dead") >= 2
+
+    eventually(told, WAIT, lambda: scrape(port))
+    assert kinds_of(scrape(port)) == listed(ShownBy.RUN)
+    done = {"type": "effect", "state": "done", "code": "ok"}
+    assert shown(port, "oncepool_requests_total", **done) == effects
+    for name in ("run", "wait", "done"):
+        assert shown(port, f"oncepool_{name}_seconds_count", type="effect") > 0
+    assert shown(port, "oncepool_worker_deaths_total", cause="SIGSEGV") >= 1
+    assert shown(port, "oncepool_chunk_requests_count") > 1
+    assert shown(port, "oncepool_messages_confirmed_total") > effects
+    assert shown(port, "oncepool_consumer_lag") == 0
+    assert shown(port, "oncepool_group_joined") == 1
+    assert shown(port, "oncepool_journal_rows", what="in_doubt") == 1
+    assert shown(port, "oncepool_journal_rows", what="waiting") >= 1
 
 
 def test_resends_and_conflicts(bench: Bench) -> None:

@@ -1,4 +1,5 @@
--- Figures of the journal as a whole, for feedback/operations/statistics.py and `oncepool stats`.
+-- Figures of the journal as a whole, for feedback/operations/statistics.py and `oncepool stats`, and for
+-- feedback/journal/open_rows.py and /metrics.
 -- {schema} is the quoted name of the journal's schema.
 
 -- name: waiting_by_type
@@ -12,6 +13,28 @@ FROM {schema}.requests WHERE state = 'waiting' GROUP BY type ORDER BY type
 SELECT (SELECT count(*) FROM {schema}.requests WHERE state = 'dead')::bigint AS dead,
        (SELECT count(*) FROM {schema}.requests WHERE state = 'in_doubt')::bigint AS in_doubt,
        (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at IS NULL)::bigint AS messages
+
+-- name: open_rows
+-- Each part ends at a bound, so that a look costs the same however many rows there are.
+WITH waiting AS (
+    SELECT due_at FROM {schema}.requests WHERE state = 'waiting' LIMIT %(most)s
+), questions AS (
+    SELECT state, finished_at FROM {schema}.requests WHERE state IN ('in_doubt', 'dead')
+    ORDER BY finished_at LIMIT %(most)s
+), letters AS (
+    SELECT at FROM {schema}.dead_letters WHERE retried_at IS NULL ORDER BY at LIMIT %(most)s
+)
+SELECT 'waiting', count(*)::bigint, NULL::float8 FROM waiting
+UNION ALL
+SELECT what, n, coalesce(greatest(0, extract(epoch FROM now() - since)), 0)::float8 FROM (
+    SELECT 'due', count(*)::bigint, min(due_at) FROM waiting WHERE due_at <= now()
+    UNION ALL
+    SELECT 'in_doubt', count(*)::bigint, min(finished_at) FROM questions WHERE state = 'in_doubt'
+    UNION ALL
+    SELECT 'dead', count(*)::bigint, min(finished_at) FROM questions WHERE state = 'dead'
+    UNION ALL
+    SELECT 'dead_letter', count(*)::bigint, min(at) FROM letters
+) AS found (what, n, since)
 
 -- name: ended_by_type
 -- The rate is that of the minute before this one and of what has passed of this one.

@@ -43,6 +43,9 @@ class LoopState(NamedTuple):
     """Rows that brokers have confirmed, or that have ended."""
     sends: bool = True
     """Whether it sends, or reads answers: without those, rows are sent all the same."""
+    sender: str = ""
+    again: int = 0
+    """Rows that it has put back to be sent once more."""
 
 
 class OutboxLoop(ABC):
@@ -160,7 +163,9 @@ class SenderLoop(OutboxLoop):
     def state(self) -> LoopState:
         """As it is now."""
         turns = self._turns
-        return LoopState(self._name, self._turned, self._outbox.why, turns.away, turns.sent)
+        return LoopState(
+            self._name, self._turned, self._outbox.why, turns.away, turns.sent, sender=self._name
+        )
 
     def _begin(self, connection: Connection) -> None:
         self._rows = RelayDatabase(connection, self._schema, self._name, self._policy)
@@ -202,16 +207,19 @@ class SenderLoop(OutboxLoop):
 class ReadingLoop(OutboxLoop):
     """Reads somewhere else what became of one sender's rows."""
 
-    def __init__(self, url: str, name: str, settling: Settling) -> None:
-        super().__init__(url, name)
+    def __init__(self, url: str, sender: str, what: str, settling: Settling) -> None:
+        super().__init__(url, f"{sender} {what}")
+        self._sender = sender
         self._settling = settling
         self._source = RelayOutage()
 
     @property
     def state(self) -> LoopState:
         """As it is now."""
-        away, done = self._source.why, self._settling.ended
-        return LoopState(self._name, self._turned, self._outbox.why, away, done, sends=False)
+        return LoopState(
+            self._name, self._turned, self._outbox.why, self._source.why, self._settling.ended,
+            sends=False, sender=self._sender, again=self._settling.again,
+        )  # fmt: skip
 
     def _unread(self, why: str, said: str) -> None:
         """Nothing could be read: a pause; `said` in the log where that is news."""
@@ -228,7 +236,7 @@ class AnswerLoop(ReadingLoop):
     """Reads statuses."""
 
     def __init__(self, url: str, sender: str, store: StatusStore, settling: Settling) -> None:
-        super().__init__(url, f"{sender} answers", settling)
+        super().__init__(url, sender, "answers", settling)
         self._store = store
         self._pace = AnswerPace()
 

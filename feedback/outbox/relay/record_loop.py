@@ -19,7 +19,7 @@ class RecordLoop(ReadingLoop):
     """Reads a results topic."""
 
     def __init__(self, url: str, sender: str, source: RecordSource, settling: Settling) -> None:
-        super().__init__(url, f"{sender} results", settling)
+        super().__init__(url, sender, "results", settling)
         self._records = source
         self._kept = KeptRecords()
         self._read = False

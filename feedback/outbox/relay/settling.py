@@ -109,6 +109,8 @@ class Settling:
         """The last row of the pass so far."""
         self.ended = 0
         """Ends that were written here."""
+        self.again = 0
+        """Rows that were put back here to be sent once more."""
 
     def restart(self) -> None:
         """The next page begins a pass."""
@@ -199,7 +201,7 @@ class Settling:
             later = json.dumps([{"n": n, "seconds": s, "seen": v} for n, s, v in found.later])
             connection.execute(self._texts[_LATER], [later])
         if found.again:
-            connection.execute(self._texts[_AGAIN], [found.again])
+            self.again += connection.execute(self._texts[_AGAIN], [found.again]).rowcount
         if found.unanswered:
             connection.execute(self._texts[_UNANSWERED], [found.unanswered, self._channel])
         return gone

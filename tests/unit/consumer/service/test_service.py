@@ -44,8 +44,8 @@ class Bench:
 
         self.pool.step = scripted  # type: ignore[method-assign]
 
-    def run(self, grace: float = GRACE, *, read_again: bool = True) -> int:
-        settings = Settings(grace=grace, read_again=read_again)
+    def run(self, grace: float = GRACE, *, read_again: bool = True, **more: Any) -> int:
+        settings = Settings(grace=grace, read_again=read_again, **more)
         self.service = Service(
             settings, "me", self.pool, self.kafka, self.signals, get_logger("test")
         )
@@ -82,6 +82,15 @@ def test_it_starts_the_maintenance_then_workers_then_joins_and_ends_in_order(ben
     assert bench.kafka.calls == ["subscribe", "close"]
     assert len(bench.pool.submitted) == 2
     assert bench.pool.refused == []
+
+
+@pytest.mark.parametrize("port", [None, 8080])
+def test_what_is_behind_is_asked_where_somebody_shows_it(bench: Bench, port: int | None) -> None:
+    """And not of a client that is being closed."""
+    bench.kafka.behind = {"t": 3}
+    bench.script = {5: lambda: bench.arrive(0), 20: term}
+    assert bench.run(health_port=port) == EXIT_CLEAN
+    assert bench.beats()[0]["lag"] == ({} if port is None else {"t": 3})
 
 
 def test_what_is_in_hand_runs_to_its_end_within_the_grace(bench: Bench) -> None:

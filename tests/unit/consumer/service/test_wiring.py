@@ -34,5 +34,13 @@ def test_settings_reach_the_parts_that_know_them_by_their_names(
     ):
         assert {n: part[n] for n in names.split()} == {n: GIVEN[n] for n in names.split()}
     assert executor["max_payload"] == 7 * 1024
+    assert (executor["metrics"], maintenance["metrics"]) == (True, True)
     assert maintenance["results_kafka"] == {"bootstrap.servers": "k:1"}
     marshal.dumps([pool, worker, maintenance])  # as they cross a channel
+
+
+def test_without_a_health_port_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "Supervisor", lambda *parts: [asdict(p) for p in parts[:3]])
+    made: Any = wiring.make_pool(Settings(**{**GIVEN, "health_port": None}), "i-1")
+    _, worker, maintenance = made
+    assert (worker["executor"]["metrics"], maintenance["metrics"]) == (False, False)

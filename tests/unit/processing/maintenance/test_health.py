@@ -9,6 +9,7 @@ import pytest
 
 from processing.maintenance.health import Health
 from processing.maintenance.health_server import HealthServer
+from tests.support.metrics import busy_instance, scraped
 
 Get = Callable[..., tuple[int, str]]
 
@@ -168,8 +169,21 @@ def test_verbose_lists_as_text_or_json(get: Get, well: Health) -> None:
     assert json.loads(get("/livez", accept="application/json")[1]) == {"ok": True}
 
 
+def test_metrics_are_text_where_there_are_any_and_else_it_says_how_to_get_them(
+    get: Get, well: Health
+) -> None:
+    status, text = get("/metrics")
+    assert (status, "oncepool[metrics]" in text) == (404, True)
+
+    server = HealthServer("127.0.0.1", 0, well, busy_instance().text)
+    try:
+        assert any(one.name == "oncepool_requests_total" for one in scraped(server.port))
+    finally:
+        server.close()
+
+
 def test_other_paths_are_404_and_head_has_no_body(get: Get) -> None:
-    assert get("/metrics")[0] == 404
+    assert get("/other")[0] == 404
     assert get("/livez", method="HEAD") == (200, "")
 
 

@@ -1,0 +1,93 @@
+"""What a relay shows at /metrics: its loops, and what is open in its outbox."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from feedback.errors import OncepoolError
+from feedback.metrics.exposition import exposition
+from feedback.metrics.families import MetricFamily, family, one
+from feedback.metrics.names import (
+    OUTBOX_AGE,
+    OUTBOX_OLDEST,
+    OUTBOX_ROWS,
+    RELAY_ENDED,
+    RELAY_RESENT,
+    RELAY_SENT,
+    RELAY_UP,
+)
+from feedback.outbox.relay.depth import OutboxDepth
+from feedback.outbox.relay.loop import LoopState
+
+LOOK_EVERY: Final = 15.0
+"""Seconds between two looks at the outbox, while somebody scrapes."""
+
+Depths = Mapping[str, Sequence[OutboxDepth]]
+"""By sender."""
+
+
+class RelayMetrics:
+    """Looks at the outbox when it is asked, and not for each scrape. Any thread may ask."""
+
+    def __init__(
+        self,
+        states: Callable[[], Sequence[LoopState]],
+        look: Callable[[], Depths],
+        clock: Callable[[], float],
+    ) -> None:
+        """`look` reads the outbox. Raises OncepoolError where that is away."""
+        self._states = states
+        self._look = look
+        self._clock = clock
+        self._lock = threading.Lock()
+        # All below is guarded by _lock: of many that ask one looks, the others wait for it.
+        self._tried: float | None = None
+        self._read = 0.0
+        self._depths: Depths = {}
+
+    def text(self) -> bytes:
+        """The answer to a scrape."""
+        return exposition(self.families())
+
+    def families(self) -> list[MetricFamily]:
+        """What is shown now. What was seen of the outbox stays, with its age, while it is away."""
+        with self._lock:
+            self._look_if_due()
+            return [*_of_loops(self._states()), *self._of_outbox()]
+
+    def _look_if_due(self) -> None:
+        now = self._clock()
+        if self._tried is not None and now - self._tried < LOOK_EVERY:
+            return
+        self._tried = now
+        # Where it is away relay_up says so, and the age of what is shown.
+        with contextlib.suppress(OncepoolError):
+            self._depths, self._read = self._look(), now
+
+    def _of_outbox(self) -> list[MetricFamily]:
+        if not self._depths:
+            return []
+        rows = [(sender, row) for sender, rows in self._depths.items() for row in rows]
+        return [
+            family(OUTBOX_ROWS, {(sender, row.state): float(row.number) for sender, row in rows}),
+            family(OUTBOX_OLDEST, {(sender, row.state): row.oldest for sender, row in rows}),
+            one(OUTBOX_AGE, self._clock() - self._read),
+        ]
+
+
+def _of_loops(states: Sequence[LoopState]) -> list[MetricFamily]:
+    """Senders are those of the settings."""
+    sending = [state for state in states if state.sends]
+    answers = [state for state in states if not state.sends]
+    up = {(state.sender, "outbox"): state.database is None for state in sending}
+    up |= {(state.sender, "brokers"): state.other is None for state in sending}
+    up |= {(state.sender, "statuses"): state.other is None for state in answers}
+    return [
+        family(RELAY_SENT, {(state.sender,): float(state.done) for state in sending}),
+        family(RELAY_RESENT, {(state.sender,): float(state.again) for state in answers}),
+        family(RELAY_ENDED, {(state.sender,): float(state.done) for state in answers}),
+        family(RELAY_UP, {labels: float(well) for labels, well in up.items()}),
+    ]

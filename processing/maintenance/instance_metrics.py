@@ -1,0 +1,130 @@
+"""All that an instance shows at /metrics: told by the other processes, and put together here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from feedback.contract.counts import AnyCounts
+from feedback.journal.open_rows import OpenRows
+from feedback.metrics.exposition import exposition
+from feedback.metrics.families import MetricFamily, by_label, family, one
+from feedback.metrics.names import (
+    DATABASE_UP,
+    HEARTBEAT_AGE,
+    INFO,
+    JOURNAL_AGE,
+    JOURNAL_OLDEST,
+    JOURNAL_ROWS,
+    READY,
+    REDIS_UP,
+    STATUS_WRITES_DROPPED,
+)
+from processing.ipc.frames import Measurements
+from processing.maintenance.health import Health
+from processing.maintenance.main_metrics import MainMetrics
+from processing.maintenance.request_metrics import RequestMetrics
+
+LOOK_EVERY: Final = 15.0
+"""Seconds between two looks at the journal."""
+ASKED_WITHIN: Final = 120.0
+"""Seconds since somebody has scraped; without anybody the journal is left alone."""
+
+
+class InstanceMetrics:
+    """Adds up what it is told. Any thread may tell and ask.
+
+    What workers count goes on from 0 where the maintenance process was started anew; what the main
+    process says is its own total.
+    """
+
+    def __init__(
+        self,
+        instance: str,
+        health: Health,
+        dropped: Callable[[], int],
+        clock: Callable[[], float],
+    ) -> None:
+        """`dropped`: statuses that this process's own sender has dropped."""
+        self._instance = instance
+        self._version = _version()
+        self._health = health
+        self._dropped_here = dropped
+        self._clock = clock
+        self._lock = threading.Lock()
+        # All below is guarded by _lock.
+        self._requests = RequestMetrics()
+        self._main = MainMetrics()
+        self._dropped_by_workers = 0
+        self._journal: tuple[float, Sequence[OpenRows]] | None = None
+        """When it was looked at, and what stood there."""
+        self._asked: float | None = None
+
+    def count(self, counts: AnyCounts) -> None:
+        """How requests, and messages that are none, ended."""
+        with self._lock:
+            self._requests.count(counts)
+
+    def measured(self, frame: Measurements) -> None:
+        """What workers have reported."""
+        with self._lock:
+            self._requests.measured(frame.durations, frame.chunks)
+            self._dropped_by_workers += frame.statuses_dropped
+
+    def heartbeat(self, facts: Mapping[str, Any]) -> None:
+        """The main process says this of itself."""
+        with self._lock:
+            self._requests.know(facts.get("types", ()))
+
+    @property
+    def wants_journal(self) -> bool:
+        """Somebody scrapes, so the journal is to be looked at every `LOOK_EVERY` seconds."""
+        with self._lock:
+            return self._asked is not None and self._clock() - self._asked <= ASKED_WITHIN
+
+    def journal(self, rows: Sequence[OpenRows]) -> None:
+        """What stands in the journal now."""
+        with self._lock:
+            self._journal = (self._clock(), rows)
+
+    def text(self) -> bytes:
+        """The answer to a scrape."""
+        return exposition(self.families())
+
+    def families(self) -> list[MetricFamily]:
+        """What is shown now."""
+        health, facts = self._health.ready(), self._health.facts
+        up = {check.name: float(check.ok) for check in health.checks}
+        with self._lock:
+            self._asked = self._clock()
+            dropped = {"workers": self._dropped_by_workers, "maintenance": self._dropped_here()}
+            return [
+                family(INFO, {(self._instance, self._version): 1.0}),
+                *self._requests.families(),
+                *self._main.families(facts),
+                by_label(STATUS_WRITES_DROPPED, dropped),
+                one(DATABASE_UP, up["database"]),
+                one(REDIS_UP, up["redis"]),
+                one(READY, float(health.ok)),
+                one(HEARTBEAT_AGE, self._health.age),
+                *self._of_journal(),
+            ]
+
+    def _of_journal(self) -> list[MetricFamily]:
+        if self._journal is None:
+            return []
+        at, rows = self._journal
+        return [
+            by_label(JOURNAL_ROWS, {row.what: float(row.number) for row in rows}),
+            by_label(JOURNAL_OLDEST, {r.what: r.oldest for r in rows if r.oldest is not None}),
+            one(JOURNAL_AGE, self._clock() - at),
+        ]
+
+
+def _version() -> str:
+    try:
+        return version("oncepool")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,71 @@
+"""What a relay shows, and how often it looks at its outbox for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer.relay.metrics import LOOK_EVERY, Depths, RelayMetrics
+from feedback.errors import OncepoolError
+from tests.support.metrics import DEPTHS, STATES, values
+
+
+class Looks:
+    """An outbox that can be away, and a clock."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.number = 0
+        self.away = False
+        self.metrics = RelayMetrics(lambda: STATES, self.look, lambda: self.now)
+
+    def look(self) -> Depths:
+        self.number += 1
+        if self.away:
+            raise OncepoolError("away")
+        return DEPTHS
+
+
+@pytest.fixture
+def looks() -> Looks:
+    return Looks()
+
+
+def test_loops_and_rows_are_shown_by_sender(looks: Looks) -> None:
+    shown = looks.metrics.families()
+    assert values(shown, "oncepool_relay_sent_total") == {("default",): 12}
+    assert values(shown, "oncepool_relay_ended_total") == {("default",): 9}
+    assert values(shown, "oncepool_relay_resent_total") == {("default",): 2}
+    assert values(shown, "oncepool_relay_up") == {
+        ("default", "outbox"): 1, ("default", "brokers"): 0, ("default", "statuses"): 1,
+    }  # fmt: skip
+    assert values(shown, "oncepool_outbox_rows") == {
+        ("default", "unsent"): 3, ("default", "sent"): 2, ("default", "dead"): 1,
+    }  # fmt: skip
+    assert values(shown, "oncepool_outbox_oldest_seconds")["default", "unsent"] == 90.0
+
+
+def test_many_scrapes_look_once(looks: Looks) -> None:
+    for _ in range(5):
+        looks.metrics.families()
+    assert looks.number == 1
+    looks.now += LOOK_EVERY
+    looks.metrics.families()
+    assert looks.number == 2
+
+
+def test_an_outbox_that_is_away_is_not_asked_at_each_scrape_and_its_figures_age(
+    looks: Looks,
+) -> None:
+    looks.away = True
+    assert not any("outbox" in one.metric.name for one in looks.metrics.families())
+    looks.metrics.families()
+    assert looks.number == 1
+    looks.away = False
+    looks.now += LOOK_EVERY
+    looks.metrics.families()
+    looks.away = True
+    looks.now += LOOK_EVERY
+    shown = looks.metrics.families()
+    assert looks.number == 3
+    assert values(shown, "oncepool_outbox_rows")["default", "unsent"] == 3
+    assert values(shown, "oncepool_outbox_read_age_seconds") == {(): LOOK_EVERY}

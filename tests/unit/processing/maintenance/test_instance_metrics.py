@@ -1,0 +1,117 @@
+"""What an instance shows: of its main process, its workers, its services and the journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from processing.maintenance.health import Health
+from processing.maintenance.instance_metrics import ASKED_WITHIN, InstanceMetrics
+from processing.maintenance.main_metrics import CLOSED_BY, MOST_CAUSES, MainMetrics
+from tests.support.metrics import FACTS, JOURNAL, busy_instance, measured, values
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def metrics(clock: Clock) -> InstanceMetrics:
+    return InstanceMetrics("i-1", Health(10.0, clock), lambda: 0, clock)
+
+
+def of_main(**facts: Any) -> Any:
+    return MainMetrics().families({**FACTS, **facts})
+
+
+def test_nothing_is_said_of_a_main_process_that_was_not_heard() -> None:
+    assert MainMetrics().families({}) == []
+
+
+def test_a_heartbeat_is_shown() -> None:
+    shown = of_main()
+    assert values(shown, "oncepool_messages_dropped_total") == {("unowned",): 4, ("stopping",): 6}
+    assert values(shown, "oncepool_commit_errors_total") == {("_TRANSPORT",): 2}
+    assert values(shown, "oncepool_messages_read_again_total") == {(): 3}
+    assert values(shown, "oncepool_consumer_lag") == {("orders",): 70_000}
+    assert values(shown, "oncepool_local_requests") == {
+        ("held",): 4, ("queued",): 5, ("running",): 6,
+    }  # fmt: skip
+    assert values(shown, "oncepool_workers")["busy",] == 1
+
+
+def test_partitions_that_were_lost_are_not_told_as_revoked_too() -> None:
+    assert values(of_main(), "oncepool_rebalances_total") == {
+        ("assigned",): 5, ("revoked",): 3, ("lost",): 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("paused", [[], ["full"], ["database", "workers"], list(CLOSED_BY)])
+def test_each_reason_for_which_intake_is_closed_is_there_all_the_time(paused: list[str]) -> None:
+    assert values(of_main(paused=paused), "oncepool_intake_closed") == {
+        (reason,): float(reason in paused) for reason in CLOSED_BY
+    }
+
+
+def test_deaths_begin_at_0_and_their_causes_have_a_bound() -> None:
+    shown = MainMetrics().families({**FACTS, "deaths_by_cause": {"SIGSEGV": 1, "SIGBUS": 2}})
+    deaths = values(shown, "oncepool_worker_deaths_total")
+    assert (deaths["SIGSEGV",], deaths["SIGBUS",], deaths["timeout",]) == (1, 2, 0)
+    many = {f"error:{n}": 1 for n in range(MOST_CAUSES + 7)}
+    shown = MainMetrics().families({**FACTS, "counts": many})
+    codes = values(shown, "oncepool_commit_errors_total")
+    assert (len(codes), codes["other",]) == (MOST_CAUSES + 1, 7)
+
+
+def test_the_services_and_what_was_dropped_are_shown() -> None:
+    shown = busy_instance().families()
+    assert values(shown, "oncepool_database_up") == {(): 1.0}
+    assert values(shown, "oncepool_redis_up") == {(): 0.0}
+    assert values(shown, "oncepool_ready") == {(): 1.0}  # requests run without it
+    assert values(shown, "oncepool_status_writes_dropped_total") == {
+        ("workers",): 6, ("maintenance",): 2,
+    }  # fmt: skip
+
+
+def test_workers_drops_add_up(metrics: InstanceMetrics) -> None:
+    metrics.measured(measured())
+    metrics.measured(measured())
+    shown = values(metrics.families(), "oncepool_status_writes_dropped_total")
+    assert shown["workers",] == 12
+
+
+def test_the_journal_is_looked_at_while_somebody_asks(
+    metrics: InstanceMetrics, clock: Clock
+) -> None:
+    assert not metrics.wants_journal
+    assert not any("journal" in one.metric.name for one in metrics.families())
+    assert metrics.wants_journal
+    metrics.journal(JOURNAL)
+    clock.now += 7.0
+    shown = metrics.families()
+    assert values(shown, "oncepool_journal_rows")["waiting",] == 3
+    # Of what waits on purpose an age says nothing.
+    assert values(shown, "oncepool_journal_oldest_seconds").keys() == {
+        ("due",), ("in_doubt",), ("dead",), ("dead_letter",),
+    }  # fmt: skip
+    assert values(shown, "oncepool_journal_read_age_seconds") == {(): 7.0}
+    clock.now += ASKED_WITHIN + 1.0
+    assert not metrics.wants_journal
+
+
+def test_a_silent_main_process_shows_by_the_age_of_what_it_said(clock: Clock) -> None:
+    health = Health(10.0, clock)
+    health.heartbeat(FACTS)
+    clock.now += 40.0
+    shown = InstanceMetrics("i-1", health, lambda: 0, clock).families()
+    assert values(shown, "oncepool_heartbeat_age_seconds") == {(): 40.0}
+    assert values(shown, "oncepool_group_joined") == {(): 1.0}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 SOURCES = ("consumer", "processing", "feedback", "stack", "examples", "benchmarks")
 PAGES = ("README.md", "CHANGELOG.md", "docs/*.md", "benchmarks/*.md", "examples/**/*.md")
-TEXTS = (*SOURCES, ".ci", "docs", "scripts", "tests")
+TEXTS = (*SOURCES, ".ci", "deploy", "docs", "scripts", "tests")
 
 MOST_LINES = 350
 MOST_LINES_OF_A_TEST = 500
@@ -28,7 +28,9 @@ IMAGES = {"Dockerfile", "compose.yaml"}
 """Have paths inside containers."""
 
 FILE = re.compile(r"(?<![\w/.:-])(?:\.\./)*(?:[\w-]+/)*[\w-]+\.(?:py|md|sh|sql|sha256)\b")
-FOLDER = re.compile(rf"`((?:{'|'.join((*SOURCES, 'tests', 'scripts', 'docs'))})/[\w/.-]*)`")
+FOLDER = re.compile(
+    rf"`((?:{'|'.join((*SOURCES, 'deploy', 'tests', 'scripts', 'docs'))})/[\w/.-]*)`"
+)
 
 
 def sources(root: Path, *folders: str) -> Iterator[tuple[str, str]]:

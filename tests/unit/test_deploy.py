@@ -1,0 +1,219 @@
+"""Rules and dashboard ask only for what is shown. A metric that is renamed breaks these tests."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from feedback.metrics.exposition import exposition
+from feedback.metrics.names import METRICS
+from tests.support.metrics import of_all_programs
+from tests.support.promql import (
+    OF_THE_TARGET,
+    Query,
+    grouped_by,
+    plain,
+    queries_of_dashboard,
+    queries_of_rules,
+    selectors,
+    selects,
+    series_of,
+    shown_labels,
+)
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+RULES_FILE = DEPLOY / "prometheus" / "oncepool.rules.yml"
+RULES: dict[str, Any] = yaml.safe_load(RULES_FILE.read_text())
+DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "oncepool.json").read_text())
+QUERIES = [*queries_of_rules(RULES), *queries_of_dashboard(DASHBOARD)]
+
+LABELS = {
+    name: {*metric.labels, *(["le"] if name.endswith("_bucket") else [])}
+    for metric in METRICS.values()
+    for name in metric.samples
+}
+
+
+def wrong_in(query: Query) -> list[str]:
+    """What the list does not have."""
+    wrong: list[str] = []
+    labels: set[str] = {"__name__"}
+    for selector in selectors(plain(query.expression)):
+        known = LABELS.get(selector.name)
+        if known is None:
+            wrong.append(f"no metric {selector.name}")
+            continue
+        labels |= known
+        asked = {matcher.label for matcher in selector.matchers}
+        wrong += [f"no label {one} of {selector.name}" for one in asked - known - OF_THE_TARGET]
+    used = grouped_by(query.expression).union(*map(shown_labels, query.texts))
+    return wrong + [f"no label {one}" for one in sorted(used - labels - OF_THE_TARGET)]
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.place)
+def test_each_name_and_label_is_of_the_list(query: Query) -> None:
+    assert wrong_in(query) == []
+
+
+@pytest.mark.parametrize(
+    "expression,texts,wrong",
+    [
+        ("oncepool_requsts_total", (), ["no metric oncepool_requsts_total"]),
+        ("rate(oncepool_run_seconds[5m])", (), ["no metric oncepool_run_seconds"]),
+        ('oncepool_ready{type="a"}', (), ["no label type of oncepool_ready"]),
+        ("sum by (kind) (oncepool_workers)", (), ["no label kind"]),
+        ("sum without (cause) (oncepool_workers)", (), ["no label cause"]),
+        ("oncepool_workers", ("{{ $labels.cause }}",), ["no label cause"]),
+        ("oncepool_workers", ("{{cause}} {{state}}",), ["no label cause"]),
+        ('oncepool_workers{state="idle",job=~"$job"} > 1', ("{{instance}}",), []),
+    ],
+)
+def test_what_the_list_does_not_have_is_found(
+    expression: str, texts: Sequence[str], wrong: list[str]
+) -> None:
+    assert wrong_in(Query("here", expression, tuple(texts))) == wrong
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.place)
+def test_each_selects_something_of_what_busy_programs_show(query: Query) -> None:
+    """Values of labels, too: `reason="databas"` would never alarm anybody."""
+    shown = series_of(exposition(of_all_programs()).decode())
+    for selector in selectors(plain(query.expression)):
+        for one in _each_value(selector):
+            assert selects(one, shown), one
+
+
+def _each_value(selector: Any) -> list[Any]:
+    """A selector for each of the values that stand side by side in its conditions."""
+    found = [selector]
+    for place, matcher in enumerate(selector.matchers):
+        if matcher.operator == "=~" and "|" in matcher.value:
+            found = [
+                one._replace(
+                    matchers=(
+                        *one.matchers[:place],
+                        matcher._replace(value=value),
+                        *one.matchers[place + 1 :],
+                    )
+                )
+                for one in found
+                for value in matcher.value.split("|")
+            ]
+    return found
+
+
+def test_each_alert_says_what_is_wrong_and_what_to_do() -> None:
+    rules = [rule for group in RULES["groups"] for rule in group["rules"]]
+    names = [rule["alert"] for rule in rules]
+    assert len(names) == len(set(names))
+    for rule in rules:
+        assert rule["annotations"].keys() == {"summary", "action"}, rule["alert"]
+        assert len(rule["annotations"]["action"].split()) >= 10, rule["alert"]
+        assert rule["labels"]["severity"] in ("page", "ticket"), rule["alert"]
+
+
+def test_the_dashboard_shows_all_that_there_is() -> None:
+    shown = {one.name for query in QUERIES for one in selectors(plain(query.expression))}
+    shown |= {"oncepool_info"}
+    missing = [m.name for m in METRICS.values() if not shown & set(m.samples)]
+    assert missing == []
+
+
+def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24, panel["title"]
+        taken |= cells
+
+
+@pytest.fixture
+def promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool is not here: install Debian's package prometheus, or put it on PATH")
+    return found
+
+
+def test_promtool_takes_the_rules_and_the_dashboards_queries(promtool: str, tmp_path: Path) -> None:
+    queries = tmp_path / "dashboard.yml"
+    rules = [
+        {"record": f"panel:{number}", "expr": plain(query.expression)}
+        for number, query in enumerate(queries_of_dashboard(DASHBOARD))
+        if not query.place.startswith("$")
+    ]
+    queries.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    done = subprocess.run(
+        [promtool, "check", "rules", str(RULES_FILE), str(queries)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"SUCCESS: {len(rules)} rules found" in done.stdout
+
+
+def test_promtool_finds_nothing_wrong_with_what_is_shown(promtool: str) -> None:
+    done = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=exposition(of_all_programs()),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+FIRING = {
+    "OncepoolCommitErrors", "OncepoolConflicts", "OncepoolDead", "OncepoolDeadLetters",
+    "OncepoolGatewayErrors", "OncepoolInDoubt", "OncepoolLag", "OncepoolLost",
+    "OncepoolOutboxDead", "OncepoolOutboxUnanswered", "OncepoolOutboxWaits", "OncepoolOverdue",
+    "OncepoolPartitionsLost",
+    "OncepoolRebalances", "OncepoolRedisAway", "OncepoolRelayServiceAway", "OncepoolRequestsFail",
+    "OncepoolRequestsTimeOut", "OncepoolStatusesDropped", "OncepoolUnknownType",
+    "OncepoolWorkersDie",
+}  # fmt: skip
+"""What fires where things are as busy programs show them, and each counter rises by 1 a minute."""
+
+
+def test_promtool_fires_the_alerts_of_what_goes_wrong(promtool: str, tmp_path: Path) -> None:
+    """Its own test of rules, with what busy programs show."""
+    shown = exposition(of_all_programs()).decode()
+    lines = [line.rpartition(" ") for line in shown.splitlines() if not line.startswith("#")]
+    series = [
+        {"series": name, "values": f"{float(value):f}+{int('_total' in name)}x60"}
+        for name, _, value in lines
+    ]
+    expected = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(FIRING)]
+    query = 'count by (alertname) (count by (alertname, alertstate) (ALERTS{alertstate="firing"}))'
+    test = {
+        "rule_files": [str(RULES_FILE)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": series,
+                "promql_expr_test": [{"expr": query, "eval_time": "40m", "exp_samples": expected}],
+            }
+        ],
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump(test))
+    done = subprocess.run(
+        [promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

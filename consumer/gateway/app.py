@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from consumer.config.settings import Settings
-from consumer.gateway import dead_letter_api, health_api, operator_api, requests_api
-from consumer.gateway.events import SILENT, GatewayEvents
+from consumer.gateway import dead_letter_api, health_api, metrics_api, operator_api, requests_api
+from consumer.gateway.events import SILENT, EventsTold, GatewayEvents
 from consumer.gateway.guard import Guard
 from consumer.gateway.openapi import document
 from consumer.gateway.pages.routes import add_pages, answered
@@ -56,7 +56,7 @@ def create_app(
         telemetry=_NO_TELEMETRY,
     )
     app.state.parts = made
-    for module in (operator_api, requests_api, dead_letter_api, health_api):
+    for module in (operator_api, requests_api, dead_letter_api, health_api, metrics_api):
         app.include_router(module.router)
     if made.pages is not None:
         add_pages(app)
@@ -65,7 +65,7 @@ def create_app(
         most_bytes=settings.max_payload,
         seconds=settings.gateway_client_timeout,
         local=made.access.open,
-        events=made.events,
+        events=made.events if made.metrics is None else EventsTold(made.metrics, made.events),
     )
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)

@@ -1,4 +1,4 @@
-"""What the gateway tells of itself, for metrics: whoever wants it hands over an object of these."""
+"""What the gateway tells of itself: whoever wants it hands over an object of these."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ class GatewayEvents(Protocol):
         """A call was answered. `route` is as in the OpenAPI document, "" where there is none."""
 
 
-class _Silent:
+class EventsTold:
+    """Tells several of the same."""
+
+    def __init__(self, *listeners: GatewayEvents) -> None:
+        self._listeners = listeners
+
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Nothing."""
+        """A call was answered."""
+        for listener in self._listeners:
+            listener.answered(route, method, status, seconds)
 
 
-SILENT: Final[GatewayEvents] = _Silent()
+SILENT: Final[GatewayEvents] = EventsTold()

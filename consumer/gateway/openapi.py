@@ -37,7 +37,7 @@ _SAID: Final = {
     429: ("too_many_requests", "The rate of the API key is used up: Retry-After says how long."),
     431: ("too_large", "The headers are too long."),
     500: ("error", "Something went wrong in the gateway."),
-    501: ("not_configured", "The gateway has no journal."),
+    501: ("not_configured", "The gateway has no journal, or no package for metrics."),
     503: ("unavailable", "A service does not answer: Retry-After says when to try again."),
     504: ("no_answer", "The instance that runs it did not answer in time."),
 }
@@ -177,6 +177,13 @@ HEALTH: Final[dict[str, Any]] = {
         503: {"description": "No.", "content": {**_TEXT, **_LISTED}},
         **_problems(400, 403, 431),
     },
+}
+METRICS: Final[dict[str, Any]] = {
+    "responses": {
+        200: {"description": "Prometheus's text.", "content": _TEXT},
+        **_problems(*_ALL, 501),
+    },
+    "openapi_extra": {"security": _SECURITY},
 }
 
 

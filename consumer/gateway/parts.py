@@ -26,6 +26,8 @@ from consumer.intake.kafka_properties import broker_properties
 from feedback.client.async_client import AsyncClient
 from feedback.errors import DeliveryFailed
 from feedback.journal.connections import Connection, open_connection
+from feedback.metrics.exposition import available
+from feedback.metrics.http import HttpMetrics
 from processing.logs import get_logger
 
 NAME = "oncepool gateway"
@@ -40,6 +42,10 @@ TIMEOUTS = {
 }
 
 log = get_logger("oncepool.gateway")
+
+
+def _metrics() -> HttpMetrics | None:
+    return HttpMetrics() if available() else None
 
 
 @dataclass(slots=True)
@@ -67,6 +73,8 @@ class GatewayParts:
     client: AsyncClient
     events: GatewayEvents = SILENT
     pages: PageParts | None = None
+    metrics: HttpMetrics | None = field(default_factory=_metrics)
+    """None where prometheus-client is missing."""
     databases: list[DatabaseThreads] = field(default_factory=list)
     keys: KeysInFlight = field(default_factory=KeysInFlight)
     slots: WaitSlots = field(init=False)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from feedback.errors import OncepoolError
 from feedback.metrics.exposition import exposition
-from feedback.metrics.families import MetricFamily, family, one
+from feedback.metrics.families import Labels, MetricFamily, family, one
 from feedback.metrics.names import (
     OUTBOX_AGE,
     OUTBOX_OLDEST,
@@ -80,14 +81,22 @@ class RelayMetrics:
 
 def _of_loops(states: Sequence[LoopState]) -> list[MetricFamily]:
     """Senders are those of the settings."""
-    sending = [state for state in states if state.sends]
-    answers = [state for state in states if not state.sends]
-    up = {(state.sender, "outbox"): state.database is None for state in sending}
-    up |= {(state.sender, "brokers"): state.other is None for state in sending}
-    up |= {(state.sender, "statuses"): state.other is None for state in answers}
+    sent: dict[Labels, float] = {}
+    ended: Counter[Labels] = Counter()
+    again: Counter[Labels] = Counter()
+    up: dict[Labels, float] = {}
+    for state in states:
+        labels = (state.sender,)
+        up[state.sender, state.service] = float(state.other is None)
+        if state.sends:
+            sent[labels] = state.done
+            up[state.sender, "outbox"] = float(state.database is None)
+        else:  # statuses and results tell of the same rows, each end once
+            ended[labels] += state.done
+            again[labels] += state.again
     return [
-        family(RELAY_SENT, {(state.sender,): float(state.done) for state in sending}),
-        family(RELAY_RESENT, {(state.sender,): float(state.again) for state in answers}),
-        family(RELAY_ENDED, {(state.sender,): float(state.done) for state in answers}),
-        family(RELAY_UP, {labels: float(well) for labels, well in up.items()}),
+        family(RELAY_SENT, sent),
+        family(RELAY_RESENT, dict(again)),
+        family(RELAY_ENDED, dict(ended)),
+        family(RELAY_UP, up),
     ]

@@ -15,13 +15,17 @@ INTRODUCTION: Final = """\
 # Metrics
 
 `oncepool run` and `oncepool relay` show metrics to Prometheus at `/metrics` of their health port,
-where `health_port` is set and the package is there: `pip install 'oncepool[metrics]'`. Without the
-package `/metrics` is a 404 that says so; without a health port nothing is measured.
+where `health_port` is set; `oncepool gateway` at its own port, to API keys with the role `read`.
+The package has to be there: `pip install 'oncepool[metrics]'`. Without it `/metrics` is an error
+that says so (404, of the gateway 501); without a health port nothing is measured.
 
 ```yaml
 scrape_configs:
   - job_name: oncepool
     static_configs: [{targets: ["10.0.0.7:8080"]}]
+  - job_name: oncepool-gateway
+    authorization: {credentials_file: /etc/prometheus/oncepool.key}
+    static_configs: [{targets: ["10.0.0.9:8080"]}]
 ```
 
 One process of each program answers: in an instance the maintenance process, which adds up what

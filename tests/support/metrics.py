@@ -48,7 +48,20 @@ DEPTHS = {
 }  # fmt: skip
 STATES = [
     LoopState("default", 0.0, None, "no broker answers", 12, sender="default"),
-    LoopState("default answers", 0.0, None, None, 9, sends=False, sender="default", again=2),
+    LoopState(
+        "default answers",
+        0.0,
+        None,
+        None,
+        9,
+        sends=False,
+        sender="default",
+        service="statuses",
+        again=2,
+    ),
+    LoopState(
+        "default results", 0.0, None, "no", 4, sends=False, sender="default", service="results"
+    ),
 ]
 
 

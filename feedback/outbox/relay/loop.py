@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import psycopg
 
@@ -44,6 +44,8 @@ class LoopState(NamedTuple):
     sends: bool = True
     """Whether it sends, or reads answers: without those, rows are sent all the same."""
     sender: str = ""
+    service: str = "brokers"
+    """What `other` is about: brokers, statuses or results."""
     again: int = 0
     """Rows that it has put back to be sent once more."""
 
@@ -207,6 +209,9 @@ class SenderLoop(OutboxLoop):
 class ReadingLoop(OutboxLoop):
     """Reads somewhere else what became of one sender's rows."""
 
+    _service: ClassVar[str]
+    """What it reads, as the log and the state name it."""
+
     def __init__(self, url: str, sender: str, what: str, settling: Settling) -> None:
         super().__init__(url, f"{sender} {what}")
         self._sender = sender
@@ -218,7 +223,7 @@ class ReadingLoop(OutboxLoop):
         """As it is now."""
         return LoopState(
             self._name, self._turned, self._outbox.why, self._source.why, self._settling.ended,
-            sends=False, sender=self._sender, again=self._settling.again,
+            sends=False, sender=self._sender, service=self._service, again=self._settling.again,
         )  # fmt: skip
 
     def _unread(self, why: str, said: str) -> None:
@@ -227,13 +232,15 @@ class ReadingLoop(OutboxLoop):
             log.warning("%s: %s", self._name, said)
         self._pause(self._source.pause)
 
-    def _is_read(self, what: str) -> None:
+    def _is_read(self) -> None:
         if self._source.end():
-            log.info("%s: %s are read again", self._name, what)
+            log.info("%s: %s are read again", self._name, self._service)
 
 
 class AnswerLoop(ReadingLoop):
     """Reads statuses."""
+
+    _service = "statuses"
 
     def __init__(self, url: str, sender: str, store: StatusStore, settling: Settling) -> None:
         super().__init__(url, sender, "answers", settling)
@@ -252,7 +259,7 @@ class AnswerLoop(ReadingLoop):
             self._unread(str(error), f"statuses can't be read: {error}")
             return
         self._answered()
-        self._is_read("statuses")
+        self._is_read()
         if not more:
             self._pause(self._pace.ended(time.monotonic()))
             self._pace.begin(time.monotonic())

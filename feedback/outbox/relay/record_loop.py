@@ -18,6 +18,8 @@ _MOST_KEPT: Final = 5_000
 class RecordLoop(ReadingLoop):
     """Reads a results topic."""
 
+    _service = "results"
+
     def __init__(self, url: str, sender: str, source: RecordSource, settling: Settling) -> None:
         super().__init__(url, sender, "results", settling)
         self._records = source
@@ -40,7 +42,7 @@ class RecordLoop(ReadingLoop):
                 return
             self._kept.add(polled, time.monotonic())
             self._read = self._read or bool(polled)
-            self._is_read("results")
+            self._is_read()
         else:
             self._pause(_POLL)
         results = self._kept.look(time.monotonic())

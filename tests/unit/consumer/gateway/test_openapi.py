@@ -73,6 +73,7 @@ def test_the_document_has_what_the_contract_names() -> None:
         ("/requests/{id}/resolve", "post"),
         ("/livez", "get"),
         ("/readyz", "get"),
+        ("/metrics", "get"),
     ):
         assert method in made["paths"][path]
     get = made["paths"]["/requests/{id}"]["get"]

@@ -33,10 +33,11 @@ def looks() -> Looks:
 def test_loops_and_rows_are_shown_by_sender(looks: Looks) -> None:
     shown = looks.metrics.families()
     assert values(shown, "oncepool_relay_sent_total") == {("default",): 12}
-    assert values(shown, "oncepool_relay_ended_total") == {("default",): 9}
+    assert values(shown, "oncepool_relay_ended_total") == {("default",): 13}
     assert values(shown, "oncepool_relay_resent_total") == {("default",): 2}
     assert values(shown, "oncepool_relay_up") == {
         ("default", "outbox"): 1, ("default", "brokers"): 0, ("default", "statuses"): 1,
+        ("default", "results"): 0,
     }  # fmt: skip
     assert values(shown, "oncepool_outbox_rows") == {
         ("default", "unsent"): 3, ("default", "sent"): 2, ("default", "dead"): 1,

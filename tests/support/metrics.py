@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import shutil
+import subprocess
 from collections.abc import Iterable
 
 from feedback.journal.open_rows import OpenRows
@@ -135,6 +137,15 @@ def shown(port: int, name: str, **labels: str) -> float:
     return sum(
         one.value for one in scraped(port) if one.name == name and wanted <= one.labels.items()
     )
+
+
+def check_with_promtool(text: str) -> None:
+    """Prometheus's own look at a scrape, where its tool is installed."""
+    if promtool := shutil.which("promtool"):
+        done = subprocess.run(
+            [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def listed(program: ShownBy) -> dict[str, str]:

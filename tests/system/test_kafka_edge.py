@@ -132,8 +132,12 @@ def test_a_poll_takes_what_is_there_without_waiting_for_more(
     for _ in range(10):
         producer.produce(name, b"{}")
     producer.flush(60)
+    assert len(records(kafka.poll(1, 3600.0))) == 1
+    # What is behind is known once it was fetched, polled or not.
+    eventually(lambda: kafka.lag() == {name: 9})
     assert records(kafka.poll(1000, 3600.0))
     assert kafka.poll(3, 0.0) is not None
+    events_until(kafka, lambda _: kafka.lag() == {name: 0})
 
 
 def test_a_commit_is_answered_with_its_token_and_read_back_with_it(

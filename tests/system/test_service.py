@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from feedback.metrics.names import ShownBy
-from tests.support.metrics import listed, scrape, scraped, shown
+from tests.support.metrics import check_with_promtool, listed, scrape, scraped, shown
 from tests.support.promql import kinds_of
 from tests.support.service import ROOT, WAIT, Bench, Raw
 from tests.support.waiting import eventually
@@ -83,6 +83,7 @@ def check_metrics(port: int, effects: int) -> None:
 
     eventually(told, WAIT, lambda: scrape(port))
     assert kinds_of(scrape(port)) == listed(ShownBy.RUN)
+    check_with_promtool(scrape(port))
     done = {"type": "effect", "state": "done", "code": "ok"}
     assert shown(port, "oncepool_requests_total", **done) == effects
     for name in ("run", "wait", "done"):

@@ -85,8 +85,11 @@ def test_it_starts_the_maintenance_then_workers_then_joins_and_ends_in_order(ben
 
 
 @pytest.mark.parametrize("port", [None, 8080])
-def test_what_is_behind_is_asked_where_somebody_shows_it(bench: Bench, port: int | None) -> None:
+def test_what_is_behind_is_asked_where_somebody_shows_it(
+    bench: Bench, port: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And not of a client that is being closed."""
+    monkeypatch.setattr(service_module, "BEAT_EVERY", 0.0)
     bench.kafka.behind = {"t": 3}
     bench.script = {5: lambda: bench.arrive(0), 20: term}
     assert bench.run(health_port=port) == EXIT_CLEAN

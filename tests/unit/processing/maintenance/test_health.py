@@ -175,7 +175,7 @@ def test_metrics_are_text_where_there_are_any_and_else_it_says_how_to_get_them(
     status, text = get("/metrics")
     assert (status, "oncepool[metrics]" in text) == (404, True)
 
-    server = HealthServer("127.0.0.1", 0, well, busy_instance().text)
+    server = HealthServer("127.0.0.1", 0, well, lambda: busy_instance().text())
     try:
         assert any(one.name == "oncepool_requests_total" for one in scraped(server.port))
     finally:

@@ -77,8 +77,7 @@ def test_what_is_not_done_ran_and_waited(state: State) -> None:
 
 def test_what_comes_of_it_in_the_end_decides_whether_it_is_done() -> None:
     one = task()
-    one.end(Outcome(State.FAILED, "handler_error"))
-    one.final = Outcome(State.WAITING, "retry")
+    one.final = Outcome(State.SUPERSEDED, "coalescing")
     durations = ChunkDurations()
     durations.ended(one)
     assert ("pay", DONE) not in number(durations.counts)

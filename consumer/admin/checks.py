@@ -25,6 +25,7 @@ from consumer.intake.kafka import Kafka
 from feedback.errors import OncepoolError, SchemaMissing
 from feedback.journal.connections import open_connection
 from feedback.journal.migrations import check_schema
+from feedback.metrics.exposition import available
 from processing.logs import get_logger
 
 CONNECT_TIMEOUT = 5
@@ -226,7 +227,8 @@ def check_health(settings: Settings) -> list[Finding]:
             detail = f"{place[0]}:{place[1]} can't serve /livez and /readyz: {error.strerror}"
             advice = "set another health_port, unless an instance of this machine runs already"
             return [Finding("health", "warning", detail, advice)]
-    return [Finding("health", "ok", f"{place[0]}:{place[1]} is free")]
+    metrics = "" if available() else "; no /metrics, as prometheus-client is not installed"
+    return [Finding("health", "ok", f"{place[0]}:{place[1]} is free{metrics}")]
 
 
 def _module(settings: Settings) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from consumer.admin.checks import check_app
+from consumer.admin import checks
+from consumer.admin.checks import check_app, check_health
 from consumer.config.loader import load_settings
+from consumer.config.settings import Settings
 
 HANDLER = """
 import atexit, os, sys, threading
@@ -43,3 +46,14 @@ def test_what_an_app_prints_or_ends_misleads_nobody(
 
     assert finding.state == state, finding
     assert detail in finding.detail
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_health_port_without_metrics_is_said_to_be_so(
+    monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    monkeypatch.setattr(checks, "available", lambda: installed)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    (finding,) = check_health(Settings(health_port=port))
+    assert (finding.state, "no /metrics" in finding.detail) == ("ok", not installed)

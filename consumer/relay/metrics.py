@@ -31,21 +31,26 @@ Depths = Mapping[str, Sequence[OutboxDepth]]
 
 
 class RelayMetrics:
-    """Looks at the outbox when it is asked, and not for each scrape. Any thread may ask."""
+    """Looks at the outbox while somebody asks. No scrape waits for it. Any thread may ask."""
 
     def __init__(
         self,
         states: Callable[[], Sequence[LoopState]],
         look: Callable[[], Depths],
         clock: Callable[[], float],
+        start: Callable[[Callable[[], None]], object],
     ) -> None:
-        """`look` reads the outbox. Raises OncepoolError where that is away."""
+        """`look` reads the outbox. Raises OncepoolError where that is away.
+
+        `start` has something done elsewhere: see `in_a_thread`.
+        """
         self._states = states
         self._look = look
         self._clock = clock
+        self._start = start
         self._lock = threading.Lock()
-        # All below is guarded by _lock: of many that ask one looks, the others wait for it.
-        self._tried: float | None = None
+        # All below is guarded by _lock.
+        self._due = float("-inf")
         self._read = 0.0
         self._depths: Depths = {}
 
@@ -56,17 +61,25 @@ class RelayMetrics:
     def families(self) -> list[MetricFamily]:
         """What is shown now. What was seen of the outbox stays, with its age, while it is away."""
         with self._lock:
-            self._look_if_due()
+            if due := self._clock() >= self._due:
+                self._due = float("inf")
+        if due:
+            self._start(self._look_now)
+        with self._lock:
             return [*_of_loops(self._states()), *self._of_outbox()]
 
-    def _look_if_due(self) -> None:
-        now = self._clock()
-        if self._tried is not None and now - self._tried < LOOK_EVERY:
-            return
-        self._tried = now
-        # Where it is away relay_up says so, and the age of what is shown.
-        with contextlib.suppress(OncepoolError):
-            self._depths, self._read = self._look(), now
+    def _look_now(self) -> None:
+        depths: Depths | None = None
+        try:
+            # Where it is away relay_up says so, and the age of what is shown.
+            with contextlib.suppress(OncepoolError):
+                depths = self._look()
+        finally:
+            with self._lock:
+                now = self._clock()
+                self._due = now + LOOK_EVERY
+                if depths is not None:
+                    self._depths, self._read = depths, now
 
     def _of_outbox(self) -> list[MetricFamily]:
         if not self._depths:
@@ -100,3 +113,8 @@ def _of_loops(states: Sequence[LoopState]) -> list[MetricFamily]:
         family(RELAY_ENDED, dict(ended)),
         family(RELAY_UP, up),
     ]
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    """Does it in a thread of its own, which ends with the process."""
+    threading.Thread(target=work, name="metrics", daemon=True).start()

@@ -16,7 +16,7 @@ from consumer.admin.outbox import connect_outbox
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from consumer.relay.health import RelayHealth
-from consumer.relay.metrics import Depths, RelayMetrics
+from consumer.relay.metrics import Depths, RelayMetrics, in_a_thread
 from consumer.relay.routes import routes_of
 from consumer.service.signal_pipe import handled
 from feedback.metrics.exposition import shown
@@ -103,7 +103,7 @@ def _metrics(settings: Settings, relay: Relay, senders: list[str]) -> Scrape:
                 for sender in senders
             }
 
-    return RelayMetrics(relay.states, look, time.monotonic).text
+    return RelayMetrics(relay.states, look, time.monotonic, in_a_thread).text
 
 
 def _serve(settings: Settings, health: RelayHealth, scrape: Scrape | None) -> HealthServer | None:

@@ -103,7 +103,7 @@ def of_all_programs() -> list[MetricFamily]:
     # Not at the top: whoever looks at instances loads no driver.
     from consumer.relay.metrics import RelayMetrics
 
-    relay = RelayMetrics(lambda: STATES, lambda: DEPTHS, lambda: 50.0)
+    relay = RelayMetrics(lambda: STATES, lambda: DEPTHS, lambda: 50.0, lambda work: work())
     return [*busy_instance().families(), *relay.families(), *busy_gateway().families()]
 
 

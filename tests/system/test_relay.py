@@ -127,8 +127,9 @@ def test_a_killed_relay_has_sent_nothing_out_of_order_and_nothing_more_than_twic
         one.is_ready()
         sent = "SELECT FROM :schema.requests WHERE state <> 'sent'"
         eventually(lambda: not outbox_.rows(sent), 60)
+        seen = 20 * len(STEPS)
+        eventually(lambda: shown(one.port, "oncepool_outbox_rows", state="sent") == seen, 60)
         assert kinds_of(scrape(one.port)) == listed(ShownBy.RELAY)
-        assert shown(one.port, "oncepool_outbox_rows", state="sent") == 20 * len(STEPS)
         assert shown(one.port, "oncepool_outbox_rows", state="unsent") == 0
         assert shown(one.port, "oncepool_relay_up", service="outbox") == 1
 

@@ -15,9 +15,11 @@ SELECT (SELECT count(*) FROM {schema}.requests WHERE state = 'dead')::bigint AS 
        (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at IS NULL)::bigint AS messages
 
 -- name: open_rows
--- Each part ends at a bound, so that a look costs the same however many rows there are.
+-- Each part ends at a bound, so that a look costs the same however many rows there are. Each is in the
+-- order of its partial index: without, the table may be read from its old end, where none of them is.
 WITH waiting AS (
-    SELECT due_at FROM {schema}.requests WHERE state = 'waiting' LIMIT %(most)s
+    SELECT due_at FROM {schema}.requests WHERE state = 'waiting'
+    ORDER BY type, due_at, created_at LIMIT %(most)s
 ), questions AS (
     SELECT state, finished_at FROM {schema}.requests WHERE state IN ('in_doubt', 'dead')
     ORDER BY finished_at LIMIT %(most)s

@@ -4,40 +4,45 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from feedback.outbox.names import in_schema
+from feedback.outbox.names import SHARDS, in_schema
 from feedback.postgres import Connection
 
 LONGEST: Final = "2s"
 """What a statement may take: the producer's database has other things to do."""
 
-# Each part ends at a bound, so that a look costs the same however many rows there are.
+# Each part ends at a bound, so that a look costs the same however many rows there are, and is in
+# the order of an index: without, the table may be read from an end where there are none of them.
 _DEPTH: Final = """
 SELECT state, n, coalesce(greatest(0, extract(epoch FROM now() - since)), 0)::float8 FROM (
     SELECT 'unsent', (
         SELECT count(*) FROM (
             SELECT FROM :schema.requests WHERE sender = %(sender)s AND state = 'unsent'
-            LIMIT %(most)s
-        ) AS some
+            ORDER BY shard, seq LIMIT %(most)s
+        ) AS counted
     ), (
-        SELECT created_at FROM :schema.requests WHERE sender = %(sender)s AND state = 'unsent'
-        ORDER BY seq LIMIT 1
+        SELECT min(created_at) FROM generate_series(0, %(shards)s - 1) AS parts (part)
+        CROSS JOIN LATERAL (
+            SELECT created_at FROM :schema.requests
+            WHERE sender = %(sender)s AND shard = part AND state = 'unsent'
+            ORDER BY seq LIMIT 1
+        ) AS first
     )
     UNION ALL
     SELECT 'sent', (
         SELECT count(*) FROM (
             SELECT FROM :schema.requests WHERE sender = %(sender)s AND state = 'sent'
-            LIMIT %(most)s
-        ) AS some
+            ORDER BY sent_at, seq LIMIT %(most)s
+        ) AS counted
     ), (
         SELECT sent_at FROM :schema.requests WHERE sender = %(sender)s AND state = 'sent'
-        ORDER BY sent_at LIMIT 1
+        ORDER BY sent_at, seq LIMIT 1
     )
     UNION ALL
     SELECT 'dead', count(*), min(created_at) FROM (
         SELECT created_at FROM :schema.requests
         WHERE sender = %(sender)s AND state IN ('unanswered', 'undeliverable')
         ORDER BY seq LIMIT %(most)s
-    ) AS some
+    ) AS counted
 ) AS found (state, n, since)
 """
 
@@ -62,6 +67,6 @@ def outbox_depth(
     """
     with connection.transaction():
         connection.execute(f"SET LOCAL statement_timeout = '{LONGEST}'".encode())
-        values = {"sender": sender, "most": most}
+        values = {"sender": sender, "most": most, "shards": SHARDS}
         found = connection.execute(in_schema(_DEPTH, schema).encode(), values).fetchall()
     return [OutboxDepth(*row) for row in found]

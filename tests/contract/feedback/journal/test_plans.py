@@ -32,6 +32,9 @@ def test_a_large_table_is_never_scanned(rows: WaitingRows) -> None:
         if name in BY_REFERENCE:
             # What is looked up by its reference must not be found among all that wait.
             assert "requests_due" not in plan, (name, plan)
+    looked_at = rows.explain(query("open_rows", rows.schema), VALUES)
+    assert "requests_due" in looked_at
+    assert "requests_open_questions" in looked_at
     for order in range(10):
         want = ClaimRequest(order, 500)
         assert len(claim(rows.connection, "a", want, schema=rows.schema).rows) == 500

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from consumer.relay.metrics import LOOK_EVERY, Depths, RelayMetrics
@@ -16,7 +18,15 @@ class Looks:
         self.now = 100.0
         self.number = 0
         self.away = False
-        self.metrics = RelayMetrics(lambda: STATES, self.look, lambda: self.now)
+        self.later: list[Callable[[], None]] | None = None
+        """What is to be done elsewhere, where it does not happen at once."""
+        self.metrics = RelayMetrics(lambda: STATES, self.look, lambda: self.now, self.start)
+
+    def start(self, work: Callable[[], None]) -> None:
+        if self.later is None:
+            work()
+        else:
+            self.later.append(work)
 
     def look(self) -> Depths:
         self.number += 1
@@ -70,3 +80,30 @@ def test_an_outbox_that_is_away_is_not_asked_at_each_scrape_and_its_figures_age(
     assert looks.number == 3
     assert values(shown, "oncepool_outbox_rows")["default", "unsent"] == 3
     assert values(shown, "oncepool_outbox_read_age_seconds") == {(): LOOK_EVERY}
+
+
+def test_no_scrape_waits_for_a_look_and_there_is_one_at_a_time(looks: Looks) -> None:
+    looks.later = []
+    for _ in range(3):
+        assert not any("outbox" in one.metric.name for one in looks.metrics.families())
+        looks.now += 2 * LOOK_EVERY
+    (work,) = looks.later
+    work()
+    looks.later = []
+    assert any("outbox" in one.metric.name for one in looks.metrics.families())
+    assert looks.later == []  # the next one is due LOOK_EVERY after this one's end
+    looks.now += LOOK_EVERY
+    looks.metrics.families()
+    assert len(looks.later) == 1
+
+
+def test_a_look_that_fails_in_an_unknown_way_is_not_the_last(looks: Looks) -> None:
+    def broken() -> Depths:
+        raise RuntimeError("a bug")
+
+    looks.metrics._look = broken
+    with pytest.raises(RuntimeError):
+        looks.metrics.families()
+    looks.metrics._look = looks.look
+    looks.now += LOOK_EVERY
+    assert any("outbox" in one.metric.name for one in looks.metrics.families())

@@ -28,7 +28,7 @@ from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.counters import Counters
 from processing.maintenance.database_probe import DatabaseProbe
 from processing.maintenance.health import Health
-from processing.maintenance.instance_metrics import LOOK_EVERY, InstanceMetrics
+from processing.maintenance.instance_metrics import InstanceMetrics
 from processing.maintenance.lost_calls import LostCalls
 from processing.maintenance.periodic import PeriodicDuties
 from processing.maintenance.reporting import Reporting
@@ -37,6 +37,8 @@ from processing.maintenance.unstarted_handling import UnstartedHandling
 from processing.settings import MaintenanceSettings
 
 WRITE_COUNTERS_EVERY = 2.0
+ASK_METRICS_EVERY = 1.0
+"""Seconds between two questions whether figures of the journal are wanted."""
 SWEEP, COUNTERS, METRICS = "sweep", "counters", "metrics"
 SPARED = 15.0
 """Seconds after an outage of the database in which claims that ran out meanwhile are left to those
@@ -60,7 +62,7 @@ class DatabaseLoop:
         self._metrics = metrics
         intervals = {COUNTERS: WRITE_COUNTERS_EVERY, SWEEP: settings.sweep_interval}
         if metrics is not None:
-            intervals[METRICS] = LOOK_EVERY
+            intervals[METRICS] = ASK_METRICS_EVERY
         self._duties = PeriodicDuties(intervals, time.monotonic())
         # At the start too: an instance that was killed may have left claims.
         self._duties.hasten(SWEEP, time.monotonic())
@@ -275,9 +277,9 @@ class DatabaseLoop:
     def _look_at_journal(self) -> None:
         if self._metrics is None or not self._metrics.wants_journal:
             return
-        found = open_rows(self._connection.open(), schema=self._settings.schema, most=COUNTED)
-        if found is not None:
-            self._metrics.journal(found)
+        self._metrics.journal(
+            open_rows(self._connection.open(), schema=self._settings.schema, most=COUNTED)
+        )
 
     def _write_counters(self) -> None:
         counts = self._counters.take()

@@ -60,7 +60,7 @@ class InstanceMetrics:
         self._dropped_by_workers = 0
         self._journal: tuple[float, Sequence[OpenRows]] | None = None
         """When it was looked at, and what stood there."""
-        self._asked: float | None = None
+        self._asked = self._looked = float("-inf")
 
     def count(self, counts: AnyCounts) -> None:
         """How requests, and messages that are none, ended."""
@@ -80,14 +80,17 @@ class InstanceMetrics:
 
     @property
     def wants_journal(self) -> bool:
-        """Somebody scrapes, so the journal is to be looked at every `LOOK_EVERY` seconds."""
+        """Somebody scrapes, and the last look at the journal is `LOOK_EVERY` seconds ago."""
         with self._lock:
-            return self._asked is not None and self._clock() - self._asked <= ASKED_WITHIN
+            now = self._clock()
+            return now - self._asked <= ASKED_WITHIN and now - self._looked >= LOOK_EVERY
 
-    def journal(self, rows: Sequence[OpenRows]) -> None:
-        """What stands in the journal now."""
+    def journal(self, rows: Sequence[OpenRows] | None) -> None:
+        """What stands in the journal now; None where to look took too long."""
         with self._lock:
-            self._journal = (self._clock(), rows)
+            self._looked = self._clock()
+            if rows is not None:
+                self._journal = (self._looked, rows)
 
     def text(self) -> bytes:
         """The answer to a scrape."""

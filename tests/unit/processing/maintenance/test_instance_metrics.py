@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from processing.maintenance.health import Health
-from processing.maintenance.instance_metrics import ASKED_WITHIN, InstanceMetrics
+from processing.maintenance.instance_metrics import ASKED_WITHIN, LOOK_EVERY, InstanceMetrics
 from processing.maintenance.main_metrics import CLOSED_BY, MOST_CAUSES, MainMetrics
 from tests.support.metrics import FACTS, JOURNAL, busy_instance, measured, values
 
@@ -96,6 +96,7 @@ def test_the_journal_is_looked_at_while_somebody_asks(
     assert not any("journal" in one.metric.name for one in metrics.families())
     assert metrics.wants_journal
     metrics.journal(JOURNAL)
+    assert not metrics.wants_journal
     clock.now += 7.0
     shown = metrics.families()
     assert values(shown, "oncepool_journal_rows")["waiting",] == 3
@@ -104,6 +105,12 @@ def test_the_journal_is_looked_at_while_somebody_asks(
         ("due",), ("in_doubt",), ("dead",), ("dead_letter",),
     }  # fmt: skip
     assert values(shown, "oncepool_journal_read_age_seconds") == {(): 7.0}
+    clock.now += LOOK_EVERY
+    assert metrics.wants_journal
+    metrics.journal(None)  # it took too long: what was seen stays, and grows older
+    assert not metrics.wants_journal
+    shown = metrics.families()
+    assert values(shown, "oncepool_journal_read_age_seconds") == {(): LOOK_EVERY + 7.0}
     clock.now += ASKED_WITHIN + 1.0
     assert not metrics.wants_journal
 

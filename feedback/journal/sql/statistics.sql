@@ -15,13 +15,35 @@ SELECT (SELECT count(*) FROM {schema}.requests WHERE state = 'dead')::bigint AS 
        (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at IS NULL)::bigint AS messages
 
 -- name: open_rows
--- Each part ends at a bound, so that a look costs the same however many rows there are. Each is in the
--- order of its partial index: without, the table may be read from its old end, where none of them is.
-WITH waiting AS (
-    SELECT due_at FROM {schema}.requests WHERE state = 'waiting'
+-- Each part ends at a bound, so that a look costs the same however many rows there are, and none hides
+-- another: what is due is found type by type, and doubts are not looked for among the first of the dead.
+-- Each is in the order of its partial index: without, the table may be read from its old end, where
+-- none of them is.
+WITH RECURSIVE waiting AS (
+    SELECT FROM {schema}.requests WHERE state = 'waiting'
     ORDER BY type, due_at, created_at LIMIT %(most)s
-), questions AS (
-    SELECT state, finished_at FROM {schema}.requests WHERE state IN ('in_doubt', 'dead')
+), types AS (
+    (SELECT 1 AS n, type, due_at FROM {schema}.requests
+     WHERE state = 'waiting' ORDER BY type, due_at LIMIT 1)
+    UNION ALL
+    SELECT types.n + 1, next.type, next.due_at
+    FROM types, LATERAL (
+        SELECT r.type, r.due_at FROM {schema}.requests r
+        WHERE r.state = 'waiting' AND r.type > types.type ORDER BY r.type, r.due_at LIMIT 1
+    ) next
+    WHERE types.n < %(most)s
+), due AS (
+    SELECT FROM types, LATERAL (
+        SELECT FROM {schema}.requests r
+        WHERE r.state = 'waiting' AND r.type = types.type AND r.due_at <= now()
+        ORDER BY r.due_at LIMIT %(most)s
+    ) of_type
+    WHERE types.due_at <= now() LIMIT %(most)s
+), doubts AS (
+    SELECT finished_at FROM {schema}.requests WHERE state = 'in_doubt'
+    ORDER BY finished_at LIMIT %(most)s
+), dead AS (
+    SELECT finished_at FROM {schema}.requests WHERE state = 'dead'
     ORDER BY finished_at LIMIT %(most)s
 ), letters AS (
     SELECT at FROM {schema}.dead_letters WHERE retried_at IS NULL ORDER BY at LIMIT %(most)s
@@ -29,11 +51,11 @@ WITH waiting AS (
 SELECT 'waiting', count(*)::bigint, NULL::float8 FROM waiting
 UNION ALL
 SELECT what, n, coalesce(greatest(0, extract(epoch FROM now() - since)), 0)::float8 FROM (
-    SELECT 'due', count(*)::bigint, min(due_at) FROM waiting WHERE due_at <= now()
+    SELECT 'due', (SELECT count(*) FROM due)::bigint, min(due_at) FROM types
     UNION ALL
-    SELECT 'in_doubt', count(*)::bigint, min(finished_at) FROM questions WHERE state = 'in_doubt'
+    SELECT 'in_doubt', count(*)::bigint, min(finished_at) FROM doubts
     UNION ALL
-    SELECT 'dead', count(*)::bigint, min(finished_at) FROM questions WHERE state = 'dead'
+    SELECT 'dead', count(*)::bigint, min(finished_at) FROM dead
     UNION ALL
     SELECT 'dead_letter', count(*)::bigint, min(at) FROM letters
 ) AS found (what, n, since)

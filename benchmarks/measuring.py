@@ -112,7 +112,7 @@ def once_a_second() -> tuple[float, float]:
     for kind in types:
         for what in range(3):
             durations.add(kind, what, [0.001, 0.03, 0.7])
-    frame = Measurements(durations.counts, {100: 20}, 0)
+    frame = Measurements(types, durations.counts, {100: 20}, 0)
     exposition(metrics.families())  # it loads prometheus-client
     told = seconds_of(lambda: metrics.measured(frame), 20)
     return told * 1e3, seconds_of(metrics.text, 5) * 1e3

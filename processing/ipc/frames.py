@@ -185,8 +185,10 @@ class Counts(NamedTuple):
 
 
 class Measurements(NamedTuple):
-    """For metrics: what workers have reported since the last one."""
+    """For metrics: what workers have reported since the last one. Goes before their `Counts`."""
 
+    types: list[str]
+    """Those of the app: no others are shown by their names."""
     durations: dict[DurationKey, float]
     chunks: dict[int, int]
     """Requests of a chunk -> how many such chunks there were."""

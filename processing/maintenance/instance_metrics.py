@@ -70,6 +70,7 @@ class InstanceMetrics:
     def measured(self, frame: Measurements) -> None:
         """What workers have reported."""
         with self._lock:
+            self._requests.know(frame.types)
             self._requests.measured(frame.durations, frame.chunks)
             self._dropped_by_workers += frame.statuses_dropped
 

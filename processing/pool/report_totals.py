@@ -29,14 +29,15 @@ class ReportTotals:
         self._chunks[requests] += 1
         self._statuses_dropped += report.statuses_dropped
 
-    def take(self) -> list[Counts | Measurements]:
-        """What has come since the last call, for the maintenance process."""
+    def take(self, types: list[str]) -> list[Counts | Measurements]:
+        """What has come since the last call, for the maintenance process. `types`: the app's."""
         frames: list[Counts | Measurements] = []
+        if self._chunks:
+            chunks, dropped = dict(self._chunks), self._statuses_dropped
+            frames.append(Measurements(types, self._durations, chunks, dropped))
+            self._durations, self._statuses_dropped = {}, 0
+            self._chunks.clear()
         if self.counts:
             frames.append(Counts(dict(self.counts)))
             self.counts.clear()
-        if self._chunks:
-            frames.append(Measurements(self._durations, dict(self._chunks), self._statuses_dropped))
-            self._durations, self._statuses_dropped = {}, 0
-            self._chunks.clear()
         return frames

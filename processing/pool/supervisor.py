@@ -344,5 +344,5 @@ class Supervisor:
         self._pool.database(up=up)
 
     def _hand_over_counts(self) -> None:
-        for frame in self._pool.totals.take():
+        for frame in self._pool.totals.take(self.types):
             self.maintenance.send(frame)

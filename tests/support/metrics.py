@@ -73,7 +73,7 @@ def measured() -> Measurements:
     for what in (RUN, WAIT, DONE):
         durations.add("pay", what, [0.002, 0.3, 9000.0])
         durations.add("made up", what, [0.002])
-    return Measurements(durations.counts, {3: 1, 1: 1}, 6)
+    return Measurements(["pay"], durations.counts, {3: 1, 1: 1}, 6)
 
 
 def busy_instance() -> InstanceMetrics:

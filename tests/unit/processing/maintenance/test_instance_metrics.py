@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from feedback.metrics.durations import RUN, Durations
+from processing.ipc.frames import Counts, Report
 from processing.maintenance.health import Health
 from processing.maintenance.instance_metrics import ASKED_WITHIN, LOOK_EVERY, InstanceMetrics
 from processing.maintenance.main_metrics import CLOSED_BY, MOST_CAUSES, MainMetrics
+from processing.pool.report_totals import ReportTotals
 from tests.support.metrics import FACTS, JOURNAL, busy_instance, measured, values
 
 
@@ -53,6 +56,23 @@ def test_partitions_that_were_lost_are_not_told_as_revoked_too() -> None:
     assert values(of_main(), "oncepool_rebalances_total") == {
         ("assigned",): 5, ("revoked",): 3, ("lost",): 1,
     }  # fmt: skip
+
+
+def test_types_are_known_by_what_their_workers_report_first(metrics: InstanceMetrics) -> None:
+    """The main process may say its next heartbeat later."""
+    totals = ReportTotals()
+    durations = Durations()
+    durations.add("pay", RUN, [0.1])
+    counts = {("pay", "done", "ok"): 1}
+    totals.report(Report(1, [], [], {}, counts, database_up=True, durations=durations.counts), 1)
+    for frame in totals.take(["pay"]):
+        if isinstance(frame, Counts):
+            metrics.count(frame.counts)
+        else:
+            metrics.measured(frame)
+    shown = metrics.families()
+    assert values(shown, "oncepool_requests_total") == {("pay", "done", "ok"): 1}
+    assert values(shown, "oncepool_run_seconds").keys() == {("pay",)}
 
 
 @pytest.mark.parametrize("paused", [[], ["full"], ["database", "workers"], list(CLOSED_BY)])

@@ -27,30 +27,30 @@ def test_where_nobody_measures_there_are_counts_alone() -> None:
     totals = ReportTotals()
     totals.report(PLAIN, 3)
     totals.report(PLAIN, 3)
-    assert totals.take() == [Counts({("pay", "done", "ok"): 6})]
-    assert totals.take() == []
+    assert totals.take(["pay"]) == [Counts({("pay", "done", "ok"): 6})]
+    assert totals.take(["pay"]) == []
 
 
 def test_reports_add_up_until_they_are_handed_over() -> None:
     totals = ReportTotals()
     totals.report(with_durations(0.0005, 0.4), 2)
     totals.report(with_durations(0.0005), 2)
-    counts, measured = totals.take()
+    measured, counts = totals.take(["pay"])
     assert counts == Counts({("pay", "done", "ok"): 6})
     assert isinstance(measured, Measurements)
     assert measured.durations[("pay", RUN, 0)] == 2
     assert measured.durations[("pay", RUN, SUM)] == pytest.approx(0.401)
     assert (measured.chunks, measured.statuses_dropped) == ({2: 2}, 4)
-    assert totals.take() == []
+    assert totals.take(["pay"]) == []
     totals.report(with_durations(0.0005), 1)
-    _, measured = totals.take()
+    measured, _ = totals.take(["pay"])
     assert (measured.chunks, measured.durations[("pay", RUN, 0)]) == ({1: 1}, 1)  # type: ignore[union-attr]
 
 
 def test_what_was_handed_over_is_no_longer_changed() -> None:
     totals = ReportTotals()
     totals.report(with_durations(0.1), 1)
-    _, measured = totals.take()
+    measured, _ = totals.take(["pay"])
     before = repr(measured)
     totals.report(with_durations(0.1), 1)
     assert repr(measured) == before
@@ -59,7 +59,7 @@ def test_what_was_handed_over_is_no_longer_changed() -> None:
 def test_frames_cross_the_channel() -> None:
     report = with_durations(0.002, 3.0)
     assert decode(encode(report)[4:]) == report
-    frame = Measurements(dict(report.durations or {}), {3: 1}, 0)
+    frame = Measurements(["pay"], dict(report.durations or {}), {3: 1}, 0)
     assert decode(encode(frame)[4:]) == frame
 
 

@@ -14,15 +14,16 @@ COPY processing ./processing
 COPY feedback ./feedback
 COPY stack ./stack
 RUN /opt/oncepool/bin/pip install --no-cache-dir --constraint constraints.txt \
-        --no-build-isolation '.[example]' \
+        --no-build-isolation '.[example,gateway]' \
     && /opt/oncepool/bin/pip uninstall --yes hatchling
 
 FROM python:3.13-slim
 
-RUN useradd --system --create-home --home-dir /home/oncepool oncepool
+# A number that manifests can name: Kubernetes knows no names of users.
+RUN useradd --uid 10001 --create-home --home-dir /home/oncepool oncepool
 COPY --from=build /opt/oncepool /opt/oncepool
 ENV PATH=/opt/oncepool/bin:$PATH PYTHONUNBUFFERED=1
-USER oncepool
+USER 10001
 WORKDIR /home/oncepool
 COPY examples ./examples
 # The drain begins with SIGTERM; the exit code tells whether it was clean.

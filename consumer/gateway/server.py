@@ -19,6 +19,7 @@ from consumer.gateway.app import create_app
 from consumer.gateway.guard import is_loopback
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.problems import RETRY_AFTER, HttpProblem
+from processing.ipc.service_manager import ServiceManager
 from processing.logs import get_logger
 
 MOST_INCOMPLETE: Final = 80 * 1024
@@ -78,10 +79,21 @@ class GatewayServer(uvicorn.Server):
         super().__init__(config)
         self._parts = parts
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._manager = ServiceManager()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter == 0 and not self.should_exit:
+            self._manager.ready("serving")
+        self._manager.alive()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._manager.stopping("ending what is on its way")
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not the base class's, which ends the process by the signal once all is done.

@@ -24,6 +24,7 @@ from feedback.metrics.names import COUNTED
 from feedback.outbox.checks import problems
 from feedback.outbox.relay import AnswerPolicy, Relay
 from feedback.outbox.relay.depth import outbox_depth
+from processing.ipc.service_manager import LEAST_PAUSE, ServiceManager
 from processing.ipc.standard_streams import exit_at_once
 from processing.logs import get_logger
 from processing.maintenance.health_server import HealthServer, Scrape
@@ -55,8 +56,13 @@ def run_relay(settings: Settings) -> int:
     server = _serve(settings, health, scrape)
     relay.start()
     log.info("relaying", senders={name: route.topic for name, route in routes.items()})
-    stop.wait()
+    manager = ServiceManager()
+    manager.ready("relaying")
+    while not stop.wait(LEAST_PAUSE):
+        if health.live().ok:
+            manager.alive()
     health.stopping = True
+    manager.stopping("ending what is on its way")
     log.info("stopping")
     ended = relay.close()
     if server is not None:

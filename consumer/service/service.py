@@ -29,6 +29,7 @@ from consumer.service.watchdog import Watchdog
 from feedback.contract.counts import AT_COMMIT, NotRun
 from feedback.metrics.exposition import shown
 from processing.ipc.frames import Counts, Heartbeat
+from processing.ipc.service_manager import ServiceManager
 from processing.ipc.standard_streams import exit_at_once, say_at_once
 from processing.logs import BoundLogger, get_logger
 
@@ -72,6 +73,7 @@ class Service:
         )  # fmt: skip
         self._grace = settings.grace
         self._shutdown = Shutdown(settings.grace)
+        self._manager = ServiceManager()
         self._done = Phase.RUNNING
         """The last phase whose work was done."""
         self._workers_told = False
@@ -128,6 +130,9 @@ class Service:
                 "database away: the group is joined once it answers", detail=found.detail
             )
         self._pool.start_workers()
+        if not self._until(lambda: not self._pool.database_up or self._pool.stats().workers > 0):
+            return False
+        self._manager.ready("running" if self._pool.database_up else "waiting for the database")
         # An instance that has never reached its database must not take partitions from others,
         # which may reach theirs.
         if not self._until(lambda: self._pool.database_up and self._pool.stats().workers > 0):
@@ -148,6 +153,7 @@ class Service:
     # Run
 
     def _serve(self) -> None:
+        self._manager.ready("running")
         self._log.info("running")
         while self._phase is Phase.RUNNING and not (self._loop.fatal or self._pool.fatal):
             self._turn()
@@ -173,6 +179,7 @@ class Service:
         if now < self._next_beat:
             return
         self._next_beat = now + BEAT_EVERY
+        self._manager.alive()
         self._pool.maintenance.send(Heartbeat(self._facts()))
         self._count_lost()
 
@@ -229,6 +236,7 @@ class Service:
         if self._pool.fatal:
             # Nobody can run what is in hand.
             self._shutdown.signal(time.monotonic())
+        self._manager.stopping("draining")
         self._loop.stop_intake()
         self._pool.stop_claims()
         self._log.info("draining", in_hand=self._pool.in_hand, seconds=round(self._left(), 1))

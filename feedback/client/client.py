@@ -63,7 +63,8 @@ class Client(ClientCore):
         """A client as the environment says; `options` are the class's and count more.
 
         Reads ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS, ONCEPOOL_KAFKA_TOPIC (or the first of
-        ONCEPOOL_KAFKA_TOPICS), ONCEPOOL_REDIS_URL and, where they are set, ONCEPOOL_REDIS_PREFIX
+        ONCEPOOL_KAFKA_TOPICS), ONCEPOOL_REDIS_URL and, where they are set,
+        ONCEPOOL_KAFKA_PROPERTIES (a JSON object of librdkafka properties), ONCEPOOL_REDIS_PREFIX
         and ONCEPOOL_KAFKA_RESULTS_TOPIC.
         Raises ConfigurationError, which names what is missing.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,6 +12,7 @@ from feedback.status.opening import open_store
 from feedback.status.store import StatusStore
 
 SERVERS: Final = "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS"
+PROPERTIES: Final = "ONCEPOOL_KAFKA_PROPERTIES"
 TOPICS: Final = "ONCEPOOL_KAFKA_TOPICS"
 TOPIC: Final = "ONCEPOOL_KAFKA_TOPIC"
 REDIS: Final = "ONCEPOOL_REDIS_URL"
@@ -35,11 +37,26 @@ def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -
     missing = [names[name] for name, text in settings.items() if not text]
     if missing:
         raise ConfigurationError(f"not set in the environment: {', '.join(missing)}")
+    if "kafka" in settings and (text := values.get(PROPERTIES, "").strip()):
+        settings["kafka"] = _properties(text) | {"bootstrap.servers": settings["kafka"]}
     for name, variable in (("prefix", PREFIX), ("results_topic", RESULTS)):
         text = values.get(variable, "").strip()
         if text and name not in given:
             settings[name] = text
     return settings
+
+
+def _properties(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        # Without the text: it may hold passwords.
+        raise ConfigurationError(
+            f'{PROPERTIES} is no JSON object; write {{"security.protocol": "SASL_SSL", ...}}'
+        )
+    return found
 
 
 def given(name: str, value: str) -> str:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +92,26 @@ def test_who_connects_when_too_many_are_is_told_when_to_come_again() -> None:
         writer.close()
 
     _serving(crowd, gateway_max_connections=1)
+
+
+def test_a_service_manager_hears_of_start_life_and_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "1000000")
+
+    async def listen(host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        assert await loop.sock_recv(manager, 4096) == b"READY=1\nSTATUS=serving"
+        assert await loop.sock_recv(manager, 4096) == b"WATCHDOG=1"
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        _serving(listen)
+        heard = b""
+        while not heard.startswith(b"STOPPING=1"):
+            heard = manager.recv(4096)
 
 
 def _serving(script: Callable[[str, int], Awaitable[None]], **settings: Any) -> None:

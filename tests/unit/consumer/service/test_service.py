@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -309,6 +312,31 @@ def test_the_maintenance_hears_how_it_stands(bench: Bench, monkeypatch: pytest.M
     beats = bench.beats()
     assert {"joined": True, "assigned": 1, "stopping": False}.items() <= beats[20].items()
     assert beats[-1]["stopping"] is True
+
+
+@pytest.mark.parametrize("database", [True, False])
+def test_a_service_manager_hears_of_start_life_and_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database: bool
+) -> None:
+    """Without its database it has started all the same, and waits."""
+    monkeypatch.setattr(service_module, "BEAT_EVERY", 0.0)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "1000000")
+    bench.pool.database_up = database
+    bench.script = {30: term}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        assert bench.run() == EXIT_CLEAN
+        manager.setblocking(False)
+        heard = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                heard.append(manager.recv(4096).decode())
+    started = ["STATUS=running"] if database else []
+    first = "running" if database else "waiting for the database"
+    told = [line for line in heard if line != "WATCHDOG=1"]
+    assert told == [f"READY=1\nSTATUS={first}", *started, "STOPPING=1\nSTATUS=draining"]
+    assert "WATCHDOG=1" in heard
 
 
 def test_a_signal_is_readable_and_counted_once(signals: Signals) -> None:

@@ -9,6 +9,7 @@ import pytest
 from feedback import (
     Client,
 )
+from feedback.client.settings import settings_from
 from feedback.errors import ConfigurationError
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.store import Hints
@@ -34,6 +35,23 @@ def test_a_client_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         assert client._topic == "others"
         assert client._store.prefix == "oncepool"  # type: ignore[attr-defined]
         assert client._channel is None
+
+
+def test_librdkafka_properties_of_the_environment() -> None:
+    given = ENVIRONMENT | {"ONCEPOOL_KAFKA_PROPERTIES": '{"sasl.username": "shop", "no.such": 1}'}
+    with pytest.raises(ConfigurationError, match=r"no\.such"):  # so it is told to librdkafka
+        Client.from_env(given)
+    environ = given | {"ONCEPOOL_KAFKA_PROPERTIES": '{"sasl.username": "shop"}'}
+    assert settings_from(environ, {})["kafka"] == {
+        "sasl.username": "shop",
+        "bootstrap.servers": "localhost:1",
+    }
+    assert "kafka" not in settings_from(environ, {"kafka": "other:1"})
+    for wrong in ('sasl.password="secret"', '["secret"]'):
+        with pytest.raises(ConfigurationError, match="no JSON object") as caught:
+            Client.from_env(given | {"ONCEPOOL_KAFKA_PROPERTIES": wrong})
+        assert "secret" not in str(caught.value)
+        assert caught.value.__cause__ is None
 
 
 def test_what_is_missing_in_the_environment_is_named() -> None:

@@ -11,6 +11,7 @@ had to kill something at the end of the grace; 4 `status` met an unknown id; 5 n
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import logging
 import os
@@ -66,6 +67,9 @@ class Commands(TyperGroup):
             return None
         module, attribute = place.split(":")
         application = getattr(importlib.import_module(module), attribute)
+        if not gc.isenabled():  # the program, whose imports are done now
+            gc.freeze()
+            gc.enable()
         command: TyperCommand | TyperGroup = typer.main.get_command(application)  # type: ignore[assignment]
         command.name = cmd_name
         # Shell completion is the program's, not each command's.

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import typer
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
 
 WORDS: Final = frozenset({"result", "error", "reason", "detail"})
 """Columns that may be shortened."""
@@ -28,6 +26,9 @@ GAP: Final = "  "
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Prints cells under their columns; what the width left out is named on stderr."""
+    # Here and below: each command loads this module, and `run` keeps what it loads.
+    from rich.console import Console
+
     lines = [[" ".join(cell.splitlines()) for cell in row] for row in rows]
     console = Console()
     if not console.is_terminal:
@@ -78,11 +79,15 @@ def _only_id(column: str, columns: Sequence[str], rows: Sequence[Sequence[str]])
 
 
 def _widths(lines: Sequence[Sequence[str]], most: int) -> list[int]:
+    from rich.cells import cell_len
+
     sizes = ([cell_len(cell) for cell in column] for column in zip(*lines, strict=True))
     return [max((size for size in column if size <= most), default=0) for column in sizes]
 
 
 def _joined(lines: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+    from rich.cells import cell_len
+
     return [
         GAP.join(
             cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)
@@ -92,4 +97,6 @@ def _joined(lines: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
 
 
 def _cut(cell: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
     return cell if cell_len(cell) <= width else set_cell_size(cell, width - 1).rstrip() + "…"

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from consumer.admin.moving import StatusPublisher, as_row
 from consumer.commands.output import (
@@ -20,6 +18,7 @@ from consumer.commands.output import (
     fail,
     print_json,
     print_table,
+    with_bar,
 )
 from consumer.config.settings import Settings
 from feedback.operations.explanations import Refusal
@@ -90,7 +89,7 @@ def batches(items: Sequence[T], doing: str) -> Iterator[Sequence[T]]:
     if len(parts) < 2 or not sys.stderr.isatty():
         yield from parts
         return
-    yield from track(parts, description=doing, console=Console(stderr=True), transient=True)
+    yield from with_bar(parts, doing)
 
 
 def publisher_of(settings: Settings) -> StatusPublisher:

@@ -13,7 +13,8 @@ import typer
 from consumer.admin.since import parse_since
 from consumer.config.groups import group_of
 from consumer.config.loader import load_settings
-from consumer.config.settings import Settings, meaning, variable
+from consumer.config.meanings import meaning
+from consumer.config.settings import Settings, variable
 
 Result = TypeVar("Result")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import typer
 
 from consumer.admin.plain_json import plain, to_json
 from consumer.commands.listing import print_rows
+
+Item = TypeVar("Item")
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -62,6 +64,14 @@ def readable_headers(stored: Any) -> list[tuple[str, str]]:
         (name, "" if value is None else base64.b64decode(value).decode(errors="replace"))
         for name, value in stored or ()
     ]
+
+
+def with_bar(items: Sequence[Item], doing: str) -> Iterable[Item]:
+    """The items, with a progress bar on standard error."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, description=doing, console=Console(stderr=True), transient=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

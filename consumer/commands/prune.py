@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from consumer.admin.journal import connect
 from consumer.admin.kafka_admin import retention_problems
@@ -111,6 +109,9 @@ def _moment(option: str, text: str, now: datetime) -> datetime:
 
 
 def _prune(connection: Connection, before: datetime, schema: str) -> dict[str, int]:
+    from rich.console import Console
+    from rich.progress import Progress
+
     deleted = Counter(dict.fromkeys(TABLES, 0))
     total = sum(pages(connection, schema=schema).values())
     with Progress(

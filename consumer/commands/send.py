@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from consumer.admin.moving import REDIS_TIMEOUT
 from consumer.commands.options import KAFKA, REDIS, JsonOption, with_settings
-from consumer.commands.output import EXIT_FAILED, EXIT_NO_ANSWER, EXIT_USAGE, fail, print_json
+from consumer.commands.output import (
+    EXIT_FAILED,
+    EXIT_NO_ANSWER,
+    EXIT_USAGE,
+    fail,
+    print_json,
+    with_bar,
+)
 from consumer.commands.status_output import (
     UNKNOWN,
     all_done,
@@ -180,7 +185,7 @@ def _track(lines: Sequence[RequestToSend]) -> Iterable[RequestToSend]:
     """The lines, with a progress bar on a terminal's standard error."""
     if len(lines) < 2 or not sys.stderr.isatty():
         return lines
-    return track(lines, description="sending", console=Console(stderr=True), transient=True)
+    return with_bar(lines, "sending")
 
 
 def _call(client: Client, type_: str, line: RequestToSend, wait: float) -> dict[str, Any]:
@@ -213,8 +218,7 @@ def _wait_for(client: Client, ids: Sequence[str], wait: float) -> list[dict[str,
     answers: list[dict[str, Any]] = []
     shown: Iterable[str] = ids
     if sys.stderr.isatty():
-        console = Console(stderr=True)
-        shown = track(ids, description="waiting", console=console, transient=True)
+        shown = with_bar(ids, "waiting")
     for id_ in shown:
         try:
             answers.append(as_object(client.wait(id_, max(0.001, end - time.monotonic()))))

@@ -16,7 +16,8 @@ from pydantic.fields import FieldInfo
 from consumer.config.groups import GROUPS, group_of
 from consumer.config.librdkafka import CLASSIC_ONLY, CONSUMER_ONLY, FORBIDDEN
 from consumer.config.loader import OTHER_VARIABLES
-from consumer.config.settings import Settings, meaning, variable
+from consumer.config.meanings import meaning
+from consumer.config.settings import Settings, variable
 
 INTRODUCTION = """\
 # Configuration

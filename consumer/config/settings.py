@@ -49,10 +49,8 @@ class Settings(BaseSettings):
     Their names are those that the environment and the file use too.
     """
 
-    # The docstring below a field is its description in help texts and docs/configuration.md.
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", validate_default=False, use_attribute_docstrings=True
-    )
+    # The docstring below a field is its meaning in help texts and docs/configuration.md.
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=False)
 
     app: str = Field("")
     """The App with the handlers, as module:attribute."""
@@ -317,8 +315,3 @@ class Settings(BaseSettings):
 def variable(name: str) -> str:
     """The environment variable of a setting."""
     return PREFIX + name.upper()
-
-
-def meaning(name: str) -> str:
-    """What a setting means, in one line."""
-    return " ".join((Settings.model_fields[name].description or "").split())

@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedback.contract.counts import PlainCount
 from feedback.contract.states import UNKNOWN_TYPE
@@ -51,12 +51,14 @@ from processing.ipc.standard_streams import exit_at_once
 from processing.logs import configure, get_logger
 from processing.maintenance.database_loop import DatabaseLoop
 from processing.maintenance.health import Health
-from processing.maintenance.health_server import HealthServer
 from processing.maintenance.instance_metrics import InstanceMetrics
 from processing.maintenance.membership_loop import MembershipLoop
 from processing.maintenance.result_relay import result_relay
 from processing.maintenance.unstarted import UnstartedRecords
 from processing.settings import MaintenanceSettings
+
+if TYPE_CHECKING:
+    from processing.maintenance.health_server import HealthServer
 
 TURN = 0.5
 """Seconds that the loop waits for a frame at most."""
@@ -217,6 +219,8 @@ class Maintenance:
 def _health_server(
     settings: MaintenanceSettings, health: Health, metrics: InstanceMetrics | None
 ) -> HealthServer:
+    from processing.maintenance.health_server import HealthServer
+
     host, port = settings.health_host, settings.health_port or 0
     try:
         return HealthServer(host, port, health, None if metrics is None else metrics.text)

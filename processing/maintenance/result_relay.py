@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
@@ -13,8 +13,10 @@ from feedback.backoff import Backoff, Breaker
 from feedback.journal.connections import open_connection
 from feedback.journal.result_outbox import MOST_BYTES, remove_results, take_results
 from processing.logs import BoundLogger
-from processing.maintenance.result_producer import ResultProducer, connect
 from processing.settings import MaintenanceSettings
+
+if TYPE_CHECKING:
+    from processing.maintenance.result_producer import ResultProducer
 
 AT_ONCE: Final = 500
 SHORTEST: Final = 0.5
@@ -71,8 +73,12 @@ def result_relay(settings: MaintenanceSettings, log: BoundLogger) -> ResultRelay
     Raises ConfigurationError where the properties of Kafka are wrong.
     """
     topic, kafka = settings.results_topic, settings.results_kafka
-    producer = ResultProducer(topic, lambda: connect(kafka)) if topic else None
-    return ResultRelay(settings, producer, log)
+    if not topic:
+        return ResultRelay(settings, None, log)
+    # Here, as without a topic nothing in this process needs a Kafka client.
+    from processing.maintenance.result_producer import ResultProducer, connect
+
+    return ResultRelay(settings, ResultProducer(topic, lambda: connect(kafka)), log)
 
 
 class ResultRelay:

@@ -22,6 +22,9 @@ JAVA = ("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 """Brokers of tests live too short to pay back what the second compiler costs: without it a start
 takes half the CPU."""
 
+PYDANTIC = ("PYDANTIC_DISABLE_PLUGINS", "__all__")
+"""Else each process looks for some in the metadata of every package that is installed."""
+
 
 def begin() -> bool:
     """Makes the run's folder; False where another process of the run has made it."""
@@ -30,6 +33,7 @@ def begin() -> bool:
     os.environ[FOLDER] = tempfile.mkdtemp(prefix="oncepool-tests-")
     os.environ[OWNER] = str(os.getpid())
     os.environ.setdefault(*JAVA)
+    os.environ.setdefault(*PYDANTIC)
     # PostgreSQL does not run as root and has to enter it.
     folder().chmod(0o711)
     return True

@@ -94,14 +94,16 @@ def test_reading_commands_take_json() -> None:
 def test_the_program_itself_loads_no_client_and_no_command() -> None:
     code = (
         "import sys, consumer.cli\n"
-        "heavy = {'confluent_kafka', 'psycopg', 'redis', 'pydantic', 'stack.commands'}\n"
-        "print(sorted(heavy & sys.modules.keys()))"
+        "heavy = {'confluent_kafka', 'psycopg', 'redis', 'pydantic', 'rich', 'stack.commands'}\n"
+        "print(sorted(heavy & sys.modules.keys()))\n"
+        "import consumer.commands.run\n"
+        "print('rich' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
 
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.split() == ["[]", "False"]
 
 
 def test_python_m_consumer_is_the_same_program() -> None:

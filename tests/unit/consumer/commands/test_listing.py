@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from rich.console import Console
 
-from consumer.commands import listing, output
+from consumer.commands import output
 from consumer.commands.listing import fitted, whole
 from consumer.commands.requests import COLUMNS, WHERE_ANY
 from consumer.commands.status_output import print_statuses
@@ -71,7 +71,7 @@ def test_what_a_narrow_terminal_leaves_out_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=80)
-    monkeypatch.setattr(listing, "Console", lambda: screen)
+    monkeypatch.setattr("rich.console.Console", lambda: screen)
     output.print_listing([row()], COLUMNS, 10, json=False, where_any=WHERE_ANY)
     printed = capsys.readouterr()
     assert ID in printed.out

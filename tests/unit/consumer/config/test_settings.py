@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from consumer.config.librdkafka import FORBIDDEN
 from consumer.config.loader import load_settings
 from consumer.config.masking import mask_url
+from consumer.config.meanings import meaning
 from consumer.config.reference import reference
 from consumer.config.settings import Settings, variable
 from consumer.errors import ConfigError
@@ -366,4 +367,4 @@ def test_the_reference_page_is_what_the_settings_say() -> None:
 
     assert page == reference(), "run: python -m consumer.config.reference > docs/configuration.md"
     assert all(f"`{variable(name)}`" in page for name in FIELDS)
-    assert all(Settings.model_fields[name].description for name in FIELDS)
+    assert all(meaning(name) for name in FIELDS)

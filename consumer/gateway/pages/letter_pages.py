@@ -96,9 +96,11 @@ async def do(request: Request, sent: FormHere) -> Response:
     if new["type"] is not None:
         who.caller.need_type(new["type"])
     operator = _operator(who)
+    if len(places) == 1 or not who.caller.sees_all:
+        for place in places[:MOST_MOVED]:  # before any is moved
+            await _found(operator, who, place)
     outcome = BulkOutcome()
     for place in places[:MOST_MOVED]:
-        await _found(operator, who, place)
         if action == "drop":
             answer = await operator.drop_dead(place, by)
         else:

@@ -39,6 +39,7 @@ COMMANDS = {
     "prune": "consumer.commands.prune:app",
     "stats": "consumer.commands.stats:app",
     "limits": "consumer.commands.limits:app",
+    "schedules": "consumer.commands.schedules:app",
     "outbox": "consumer.commands.outbox:app",
     "relay": "consumer.commands.relay:app",
     "gateway": "consumer.commands.gateway:app",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         RegistrationError,
     )
     from processing.handlers.outcomes import Done, NotDone, Reject, Retry, Unknown
+    from processing.handlers.periodic import Tick
     from processing.handlers.request import Request
     from processing.handlers.retry_policy import RetryPolicy
 
@@ -33,6 +34,7 @@ _PLACES = {
     "Retry": "handlers.outcomes",
     "RetryPolicy": "handlers.retry_policy",
     "Skip": "handlers.decoder",
+    "Tick": "handlers.periodic",
     "Unknown": "handlers.outcomes",
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "Skip",
+    "Tick",
     "Unknown",
 ]
 

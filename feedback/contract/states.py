@@ -70,6 +70,7 @@ RETRY: Final = "retry"
 DELAYED: Final = "delayed"
 COALESCING: Final = "coalescing"
 FOLLOW_UP: Final = "follow_up"
+SCHEDULED: Final = "scheduled"
 RETRIED: Final = "retried"
 CANCELLED: Final = "cancelled"
 

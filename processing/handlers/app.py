@@ -7,12 +7,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, Unpack
 
+from feedback.contract.schedule import Missed, Schedule
 from processing.handlers.decoder import Decoder
 from processing.handlers.errors import RegistrationError
 from processing.handlers.handler import Handler
 from processing.handlers.hooks import Resources
 from processing.handlers.loading import load_app
 from processing.handlers.options import CheckedOptions, HandlerOptions, validate_type
+from processing.handlers.periodic import read_schedule
 from processing.handlers.request import Request
 from processing.handlers.signature import Signature, caller_locals, describe, read_signature
 
@@ -26,13 +28,14 @@ _log = logging.getLogger("oncepool.app")
 class App:
     """What `oncepool run module:attribute` loads: declare handlers with its decorators.
 
-    `handlers` (by type) and `decoders` (by topic) are what was declared. A worker calls
-    `start_worker` once, before it runs requests, and `stop_worker` at its end.
+    `handlers` (by type), `decoders` (by topic) and `schedules` (by name) are what was declared. A
+    worker calls `start_worker` once, before it runs requests, and `stop_worker` at its end.
     """
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
         self.decoders: dict[str, Decoder] = {}
+        self.schedules: dict[str, Schedule] = {}
         self._start: list[Signature] = []
         self._stop: list[Signature] = []
         self._terminate: list[Signature] = []
@@ -55,6 +58,38 @@ class App:
 
         def register(function: F) -> F:
             self._register(type, function, options, caller_locals(1), batch=True)
+            return function
+
+        return register
+
+    def periodic(
+        self,
+        cron: str,
+        *,
+        tz: str = "UTC",
+        name: str | None = None,
+        missed: Missed = "latest",
+        payload: Any = None,
+    ) -> Callable[[F], F]:
+        """Have a handler come by the clock as well; stands above its `@app.handler(type)`.
+
+        One request per tick over all instances, its id made of `name` (the type, if left out) and
+        the tick's time. `tz` names the time zone whose clocks `cron` goes by. `missed` says what
+        becomes of ticks while no instance was there: the newest runs, "all" do, or none ("skip").
+        `payload` is what the handler gets; None: a `Tick`.
+        """
+        _refuse_bare("periodic", "'0 6 * * mon-fri'", cron)
+
+        def register(function: F) -> F:
+            schedule = read_schedule(
+                function, cron, tz=tz, name=name, missed=missed, payload=payload
+            )
+            if schedule.name in self.schedules:
+                raise RegistrationError(
+                    f"periodic {cron!r}, {describe(function)}: there is a schedule"
+                    f" {schedule.name!r} already; give one of them another name="
+                )
+            self.schedules[schedule.name] = schedule
             return function
 
         return register

@@ -32,6 +32,8 @@ TypeBounds: TypeAlias = tuple[int | None, int | None, int | None, int | None]
 """Most at once: for each instance, in total, of the total here now, and soon; None: not limited."""
 CountKey: TypeAlias = tuple[str, str, str]
 """Request type, state, code."""
+ScheduleFields: TypeAlias = tuple[str, str, str, str, str, bytes | None]
+"""The fields of `feedback.contract.schedule.Schedule`, which needs more than main has to load."""
 
 
 Loss: TypeAlias = tuple[float, float, str]
@@ -134,6 +136,8 @@ class WorkerReady(NamedTuple):
     """Topics whose messages only the app's decoders can read."""
     pure_once: tuple[str, ...]
     """Types of pure computation that must not be run again by themselves."""
+    schedules: tuple[ScheduleFields, ...] = ()
+    """What the app has come by the clock."""
 
 
 class Returned(NamedTuple):
@@ -193,6 +197,12 @@ class Measurements(NamedTuple):
     chunks: dict[int, int]
     """Requests of a chunk -> how many such chunks there were."""
     statuses_dropped: int
+
+
+class DeclareSchedules(NamedTuple):
+    """What the app has come by the clock, in place of what it was said to have before."""
+
+    schedules: tuple[ScheduleFields, ...]
 
 
 class ProbeDatabase(NamedTuple):
@@ -343,6 +353,7 @@ ToMaintenance: TypeAlias = (
     | Heartbeat
     | Counts
     | Measurements
+    | DeclareSchedules
     | ProbeDatabase
     | WantRows
     | RowDueIn

@@ -32,6 +32,7 @@ from processing.ipc.frames import (
     CannotServe,
     Configure,
     Counts,
+    DeclareSchedules,
     EndCalls,
     Frame,
     Heartbeat,
@@ -161,6 +162,8 @@ class Maintenance:
                 self._on_reports(frame)
             case ProbeDatabase():
                 self._database.probe()
+            case DeclareSchedules(schedules):
+                self._database.declare(schedules)
             case Refuse():
                 self._database.refuse(UnstartedRecords(*frame, [], []))
             case Park():

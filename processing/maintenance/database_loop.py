@@ -21,7 +21,7 @@ from feedback.journal.open_rows import open_rows
 from feedback.metrics.names import COUNTED
 from feedback.status.status import StatusWrite
 from processing.ipc.channel import ChannelClosed
-from processing.ipc.frames import EndCalls, Frame
+from processing.ipc.frames import EndCalls, Frame, ScheduleFields
 from processing.logs import BoundLogger
 from processing.maintenance.claimer import Claimer
 from processing.maintenance.connection import ListeningConnection
@@ -32,6 +32,7 @@ from processing.maintenance.instance_metrics import InstanceMetrics
 from processing.maintenance.lost_calls import LostCalls
 from processing.maintenance.periodic import PeriodicDuties
 from processing.maintenance.reporting import Reporting
+from processing.maintenance.ticking import Ticking
 from processing.maintenance.unstarted import UnstartedRecords
 from processing.maintenance.unstarted_handling import UnstartedHandling
 from processing.settings import MaintenanceSettings
@@ -71,6 +72,7 @@ class DatabaseLoop:
         self._claimer = Claimer(settings, self._reporting, log)
         self._unstarted = UnstartedHandling(settings, self._reporting, log)
         self._lost_calls = LostCalls(settings, self._reporting, log)
+        self._ticking = Ticking(settings, self._reporting, log)
         self._connection = ListeningConnection(
             settings.database_url, settings.schema, settings.instance, self._claimer.woken
         )
@@ -125,6 +127,11 @@ class DatabaseLoop:
         self._lost_calls.gone(frame)
         self.wake()
 
+    def declare(self, schedules: Sequence[ScheduleFields]) -> None:
+        """What the app has come by the clock."""
+        self._ticking.declare(schedules)
+        self.wake()
+
     def wake(self) -> None:
         """There is something to do."""
         self._connection.wake()
@@ -167,6 +174,7 @@ class DatabaseLoop:
         self._when_up(self._tend_unstarted, self._unstarted.pending)
         # Last of what main has given up: a dead worker's session that does not end holds it up.
         self._when_up(self._settle_calls, self._lost_calls.pending)
+        self._when_up(self._make_ticks, self._ticking.pause(now) == 0.0)
         self._when_up(self._tend_queue, self._claimer.pause(now) == 0.0)
         for duty in self._duties.take(now):
             self._when_up(self._work_of[duty])
@@ -204,13 +212,7 @@ class DatabaseLoop:
             pauses = [self._probe.pause(now)]
             up = self._probe.up
             if up:
-                pauses += [self._duties.pause(now)]
-                if self._unstarted.pending:
-                    pauses += [self._rest_of(self._tend_unstarted)]
-                if self._lost_calls.pending:
-                    pauses += [self._rest_of(self._settle_calls)]
-                if (due := self._claimer.pause(now)) is not None:
-                    pauses += [max(due, self._rest_of(self._tend_queue))]
+                pauses += self._pauses(now)
             elif (
                 self._probe.said_ready
             ):  # before that nobody has looked whether the database is there
@@ -221,6 +223,21 @@ class DatabaseLoop:
             # An end of the connection is heard, too.
             if self._connection.wait(min(known, default=None), listening=up):
                 self._attempt(self._connection.hear)
+
+    def _pauses(self, now: float) -> list[float]:
+        """Seconds until each work that there is, while the database is there."""
+        pauses = [self._duties.pause(now)]
+        if self._unstarted.pending:
+            pauses.append(self._rest_of(self._tend_unstarted))
+        if self._lost_calls.pending:
+            pauses.append(self._rest_of(self._settle_calls))
+        for due, work in (
+            (self._ticking.pause(now), self._make_ticks),
+            (self._claimer.pause(now), self._tend_queue),
+        ):
+            if due is not None:
+                pauses.append(max(due, self._rest_of(work)))
+        return pauses
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Does one piece of work. Only a try of the database says whether that is away."""
@@ -254,6 +271,9 @@ class DatabaseLoop:
 
     def _settle_calls(self) -> None:
         self._lost_calls.settle(self._connection.open())
+
+    def _make_ticks(self) -> None:
+        self._ticking.make(self._connection.open())
 
     def _tend_queue(self) -> None:
         connection = self._connection.open()

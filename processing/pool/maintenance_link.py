@@ -18,6 +18,7 @@ from processing.ipc.frames import (
     CancelAsked,
     CannotServe,
     DatabaseState,
+    DeclareSchedules,
     DueRows,
     Frame,
     FromMaintenance,
@@ -28,8 +29,10 @@ from processing.ipc.frames import (
     PartAnswered,
     ProbeDatabase,
     Refuse,
+    ScheduleFields,
     Stop,
     ToMaintenance,
+    WorkerReady,
 )
 from processing.logs import BoundLogger
 from processing.pool.restart_backoff import RestartBackoff
@@ -80,6 +83,8 @@ class MaintenanceLink:
         """Topics whose messages only user code can read."""
         self.pure_once: tuple[str, ...] = ()
         """Types that leave no row when they are done, and must not be run again by themselves."""
+        self._schedules: tuple[ScheduleFields, ...] = ()
+        """What the app has come by the clock."""
         self._parts: dict[int, _Part] = {}
         """What it was given to refuse or park and has not answered for yet."""
         self._last_part = 0
@@ -132,6 +137,13 @@ class MaintenanceLink:
         if isinstance(frame, Heartbeat) and self._asked is None:
             self._asked = time.monotonic()
         self._listen()
+
+    def learn(self, app: WorkerReady) -> None:
+        """What the app is like, as its workers say."""
+        self.decoded, self.pure_once = app.decoded, app.pure_once
+        if app.schedules != self._schedules:
+            self._schedules = app.schedules
+            self.send(DeclareSchedules(app.schedules))
 
     # Records that will not start here
 
@@ -251,6 +263,8 @@ class MaintenanceLink:
         self._selector.register(child.channel, selectors.EVENT_READ, self._on_channel)
         if child.sentinel is not None:
             self._selector.register(child.sentinel, selectors.EVENT_READ, self._on_sentinel)
+        if self._schedules:
+            self.send(DeclareSchedules(self._schedules))
         # What the one before it had not answered for: it is the same to answer it twice.
         for part in self._parts.values():
             self._hand_over(part, again=True)

@@ -276,10 +276,10 @@ class Supervisor:
         match frame:
             case Connected(backend):
                 self._pool.crew.connected(number, backend)
-            case WorkerReady(types, at_once, decoded, pure_once):
+            case WorkerReady(types, at_once):
                 self._log.info("worker ready", worker=number, pid=self._processes.pid(number))
                 self.types = types
-                self.maintenance.decoded, self.maintenance.pure_once = decoded, pure_once
+                self.maintenance.learn(frame)
                 self._pool.limit_by_app(at_once)
                 self._act(self._pool.ready(number))
             case Returned():

@@ -28,7 +28,7 @@ from processing.handlers.app import App, load_app
 from processing.handlers.start_failure import explain
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
-from processing.ipc.frames import CannotServe, Configure, WorkerReady
+from processing.ipc.frames import CannotServe, Configure, ScheduleFields, WorkerReady
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.ipc.progress import ProgressSlot
 from processing.ipc.standard_streams import exit_at_once
@@ -168,7 +168,8 @@ def _ready(app: App) -> WorkerReady:
         name for name, handler in app.handlers.items()
         if handler.effect == "none" and not handler.redelivery
     )  # fmt: skip
-    return WorkerReady(list(most), limited, list(app.decoders), pure_once)
+    schedules: tuple[ScheduleFields, ...] = tuple((*one,) for one in app.schedules.values())
+    return WorkerReady(list(most), limited, list(app.decoders), pure_once, schedules)
 
 
 def resident_bytes() -> int:

@@ -24,6 +24,7 @@ PUBLIC = {
     "processing": [
         *("App", "AppLoadError", "Done", "InvalidPayload", "InvalidResult", "Message", "NotDone"),
         *("RawMessage", "RegistrationError", "Reject", "Request", "Retry", "RetryPolicy", "Skip"),
+        "Tick",
         "Unknown",
     ],
     "processing.testing": ["FakeCursor", "Kit", "KitError", "RunOutcome", "run", "run_batch"],

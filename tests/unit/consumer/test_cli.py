@@ -85,6 +85,7 @@ def test_every_command_is_in_the_documentation() -> None:
 def test_reading_commands_take_json() -> None:
     reading = {"check", "status", "requests list", "requests show", "stats", "topics create"}
     reading |= {"dead-letters list", "dead-letters show"}
+    reading |= {"schedules list", "schedules pause", "schedules resume", "schedules drop"}
     reading |= {"limits show", "limits set", "limits pause", "limits resume"}
     with_json = {name for name, c in commands() if any("--json" in p.opts for p in c.params)}
 

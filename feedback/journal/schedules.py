@@ -1,0 +1,162 @@
+"""Ticks of schedules become waiting rows, in the transaction that notes that they have.
+
+Of all instances whose app declares a schedule any one does it: the schedule's row is locked, what
+is due is decided from the row and from the database's clock, and the tick's id keeps it from ever
+being made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from psycopg.errors import LockNotAvailable
+
+from feedback.contract.schedule import (
+    Decision,
+    Schedule,
+    StoredSchedule,
+    TickRequest,
+    decide,
+    tick_of,
+)
+from feedback.contract.states import SCHEDULED, State
+from feedback.journal.connections import Connection, notify_due
+from feedback.journal.queries import execute
+from feedback.journal.releases import LOCK_BRIEFLY
+from feedback.journal.rows import headers_json
+from feedback.status.status import StatusFields
+
+TOPIC: Final = ""
+"""Of a tick's row: it came by no topic."""
+
+
+class TicksMade(NamedTuple):
+    """What a look at schedules brought."""
+
+    ticks: list[TickRequest]
+    """That became requests now."""
+    skipped: dict[str, int]
+    """Schedule -> its ticks that did not, as they were too late."""
+    again_in: float | None
+    """Seconds until something is due, by the database's clock; None: nobody knows of anything."""
+    busy: bool = False
+    """Another instance is just about one of them: what it leaves is to be looked at soon."""
+
+
+def make_ticks(
+    connection: Connection, declared: Sequence[Schedule], *, schema: str, new: bool = False
+) -> TicksMade:
+    """Makes requests of what is due. The connection is in autocommit mode.
+
+    Most looks find that there is nothing to do, and cost one statement that locks nothing. `new`:
+    what this app declares takes the place of what others did. Raises psycopg.Error.
+    """
+    mine = {schedule.name: schedule for schedule in declared}
+    found = _find(connection, "find_schedules", mine, schema)
+    now = _now(connection)
+    decisions = {name: decide(one, found.get(name), now, new=new) for name, one in mine.items()}
+    wanted = {name: mine[name] for name, decision in decisions.items() if decision.writes}
+    if not wanted:
+        return TicksMade([], {}, _seconds(decisions, now))
+    try:
+        with connection.transaction():
+            connection.execute(LOCK_BRIEFLY)
+            ticks, done = _make(connection, wanted, now, schema, new=new)
+    except LockNotAvailable:  # somebody writes a request of a tick's id
+        return TicksMade([], {}, _seconds(decisions, now), busy=True)
+    skipped = {name: decision.skipped for name, decision in done.items() if decision.skipped}
+    busy = len(done) < len(wanted)
+    return TicksMade(ticks, skipped, _seconds(decisions | done, now), busy=busy)
+
+
+def tick_status(tick: TickRequest, now: datetime) -> StatusFields:
+    """The status of a tick that has just become a request."""
+    return StatusFields(
+        tick.id, tick.type, State.WAITING, 0, code=SCHEDULED, attempt=1, at=now, retry_at=now
+    )
+
+
+def _make(
+    connection: Connection, wanted: Mapping[str, Schedule], now: datetime, schema: str, *, new: bool
+) -> tuple[list[TickRequest], dict[str, Decision]]:
+    """In the open transaction; what was decided of those that nobody else has locked."""
+    _declare(connection, wanted, now, schema)
+    locked = _find(connection, "lock_schedules", wanted, schema)
+    # Who had it locked may have done it all.
+    now = _now(connection)
+    done = {name: decide(wanted[name], row, now, new=new) for name, row in locked.items()}
+    ticks: list[TickRequest] = []
+    for name, decision in done.items():
+        made = _insert(connection, [tick_of(wanted[name], at) for at in decision.ticks], schema)
+        ticks += made
+        if decision.writes:
+            _update(connection, wanted[name], decision, len(made), schema)
+    if ticks:
+        notify_due(connection, schema=schema)
+    return ticks, done
+
+
+def _declare(
+    connection: Connection, wanted: Mapping[str, Schedule], now: datetime, schema: str
+) -> None:
+    rows = list(wanted.values())
+    values = {
+        "names": [s.name for s in rows],
+        "types": [s.type for s in rows],
+        "crons": [s.cron for s in rows],
+        "tzs": [s.tz for s in rows],
+        "missed": [s.missed for s in rows],
+        "decided": [now for _ in rows],
+    }
+    execute(connection, "declare_schedules", schema, values)
+
+
+def _insert(connection: Connection, ticks: Sequence[TickRequest], schema: str) -> list[TickRequest]:
+    """Those that no request stood for yet."""
+    if not ticks:
+        return []
+    values = {
+        "code": SCHEDULED,
+        "topic": TOPIC,
+        "ids": [tick.id for tick in ticks],
+        "types": [tick.type for tick in ticks],
+        "at": [tick.at for tick in ticks],
+        "payloads": [tick.payload for tick in ticks],
+        "headers": [headers_json(tick.headers).decode() for tick in ticks],
+    }
+    made = {request_id for (request_id,) in execute(connection, "insert_ticks", schema, values)}
+    return [tick for tick in ticks if tick.id in made]
+
+
+def _update(
+    connection: Connection, mine: Schedule, decision: Decision, made: int, schema: str
+) -> None:
+    values: dict[str, Any] = {
+        "name": mine.name, "type": mine.type, "cron": mine.cron, "tz": mine.tz,
+        "missed": mine.missed, "decided_until": decision.decided_until,
+        "declares": decision.declares, "skipped": decision.skipped, "ticks": made,
+        "last_tick": max(decision.ticks, default=None),
+    }  # fmt: skip
+    execute(connection, "update_schedule", schema, values)
+
+
+def _find(
+    connection: Connection, statement: str, wanted: Mapping[str, Schedule], schema: str
+) -> dict[str, StoredSchedule]:
+    rows = execute(connection, statement, schema, {"names": sorted(wanted)})
+    return {row[0]: StoredSchedule(*row) for row in rows}
+
+
+def _now(connection: Connection) -> datetime:
+    row = connection.execute("SELECT clock_timestamp()").fetchone()
+    if row is None:
+        raise AssertionError("the database does not know the time")
+    now: datetime = row[0]
+    return now.astimezone(UTC)
+
+
+def _seconds(decisions: Mapping[str, Decision], now: datetime) -> float | None:
+    times = [one.again_at for one in decisions.values() if one.again_at is not None]
+    return max(0.0, (min(times) - now).total_seconds()) if times else None

@@ -1,0 +1,71 @@
+-- Schedules and their ticks, for feedback/journal/schedules.py and feedback/operations/schedules.py.
+-- {schema} is the quoted name of the journal's schema. Times are the database's.
+
+-- name: find_schedules
+SELECT s.name, s.type, s.cron, s.tz, s.missed, s.decided_until, s.seen_at, s.paused_at IS NOT NULL
+FROM {schema}.schedules s WHERE s.name = ANY (%(names)s::text[])
+
+-- name: lock_schedules
+-- Whoever has one locked is just doing what is to be done about it.
+SELECT s.name, s.type, s.cron, s.tz, s.missed, s.decided_until, s.seen_at, s.paused_at IS NOT NULL
+FROM {schema}.schedules s WHERE s.name = ANY (%(names)s::text[])
+ORDER BY s.name FOR UPDATE SKIP LOCKED
+
+-- name: declare_schedules
+INSERT INTO {schema}.schedules (name, type, cron, tz, missed, decided_until)
+SELECT name, type, cron, tz, missed, decided_until
+FROM unnest(
+    %(names)s::text[], %(types)s::text[], %(crons)s::text[], %(tzs)s::text[], %(missed)s::text[],
+    %(decided)s::timestamptz[]
+) AS u(name, type, cron, tz, missed, decided_until)
+ORDER BY name
+ON CONFLICT (name) DO NOTHING
+
+-- name: update_schedule
+UPDATE {schema}.schedules
+SET type = %(type)s, cron = %(cron)s, tz = %(tz)s, missed = %(missed)s,
+    decided_until = %(decided_until)s, seen_at = clock_timestamp(),
+    declared_at = CASE WHEN %(declares)s THEN clock_timestamp() ELSE declared_at END,
+    last_tick = greatest(last_tick, %(last_tick)s), ticks = ticks + %(ticks)s,
+    skipped = skipped + %(skipped)s
+WHERE name = %(name)s
+
+-- name: insert_ticks
+-- Requests that wait for nobody but a worker. One that is there already was made before.
+INSERT INTO {schema}.requests (
+    id, type, state, code, effect, topic, partition, kafka_offset, produced_at, not_before, due_at,
+    run, payload, headers
+)
+SELECT id, type, 'waiting', %(code)s, 'transaction', %(topic)s, -1, -1,
+       least(at, statement_timestamp()), statement_timestamp(), statement_timestamp(), 0, payload,
+       headers::jsonb
+FROM unnest(
+    %(ids)s::text[], %(types)s::text[], %(at)s::timestamptz[], %(payloads)s::bytea[],
+    %(headers)s::text[]
+) AS u(id, type, at, payload, headers)
+ORDER BY id
+ON CONFLICT (id) DO NOTHING
+RETURNING id
+
+-- name: list_schedules
+SELECT name, type, cron, tz, missed, declared_at, decided_until, seen_at,
+       clock_timestamp() AS now, last_tick, ticks, skipped, paused_at, paused_by, paused_why
+FROM {schema}.schedules WHERE %(names)s::text[] IS NULL OR name = ANY (%(names)s)
+ORDER BY name
+
+-- name: pause_schedules
+UPDATE {schema}.schedules
+SET paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(who)s, paused_why = %(why)s
+WHERE name = ANY (%(names)s) RETURNING name
+
+-- name: resume_schedules
+-- From now on: what was due during the pause, or what a clock that was ahead has decided, is not
+-- made up for. Its ids keep what was made from being made once more.
+UPDATE {schema}.schedules
+SET decided_until = clock_timestamp(), paused_at = NULL, paused_by = NULL, paused_why = NULL
+WHERE name = ANY (%(names)s) AND (paused_at IS NOT NULL OR decided_until > clock_timestamp())
+RETURNING name
+
+-- name: drop_schedules
+DELETE FROM {schema}.schedules
+WHERE name = ANY (%(names)s) AND seen_at < clock_timestamp() - %(abandoned)s RETURNING name

@@ -11,6 +11,7 @@ something for them, `bisection.py` and `outages.py` where something went wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 import psycopg
 
@@ -49,6 +50,15 @@ IDLE_MARGIN = 60.0
 Publish = Callable[[list[StatusWrite]], None]
 
 
+class JournalAccess(NamedTuple):
+    """All that an executor knows of the journal."""
+
+    session: Session
+    outages: Outages
+    rows: JournalWriter
+    coalescing: Coalescing
+
+
 class Executor:
     """Runs chunks on one database connection."""
 
@@ -61,24 +71,23 @@ class Executor:
         connected: Callable[[Backend], None],
         settings: ExecutorSettings,
         log: BoundLogger,
+        journal: JournalAccess | None = None,
     ) -> None:
-        """`connected` is told of each new connection before anything is done there."""
+        """`connected` is told of each new connection before anything is done there.
+
+        `journal` stands in for the one of `database_url`.
+        """
         self._app = app
         self._publish = publish
         self._settings = settings
         self._log = log
         self._limits = Limits(settings.default_timeout, settings.max_payload, settings.instance)
-        session = self._session = Session(
-            database_url,
-            connected,
-            lock_timeout=settings.lock_timeout,
-            statement_timeout=settings.statement_timeout,
+        if journal is None:
             # A handler that computes keeps its transaction idle, so its deadline comes first.
-            idle_timeout=_longest(app, settings.default_timeout) + IDLE_MARGIN,
-            prepare_threshold=settings.prepare_threshold,
-        )
-        rows = JournalWriter(settings.schema)
-        outages = self._outages = Outages(session, settings.schema, log)
+            idle = _longest(app, settings.default_timeout) + IDLE_MARGIN
+            journal = _access(database_url, connected, settings, idle, log)
+        session, outages, rows, coalescing = journal
+        self._session, self._outages = session, outages
         calls = Calls(session, publish)
         segments = EffectTransaction(session, calls, settings.segment)
         results = ResultLog(
@@ -91,7 +100,6 @@ class Executor:
         self._failures = FailureReport(app, log)
         self._letters = DeadLetters(session, outages, rows, publish, log)
         self._recovery = CrashRecovery(session, rows, self._external, publish, self._read_again)
-        coalescing = Coalescing(settings.schema)
         transaction = self._transaction = Transaction(
             handlers=app.handlers, session=session, rows=rows, segments=segments,
             coalescing=coalescing, results=results, publish=publish,
@@ -233,6 +241,28 @@ class Executor:
             # A call outside that was started is left to its lease: it may have happened.
             tasks = [t for t in tasks if t.effect != "external" or t.started is None]
         chunk.give_back(tasks)
+
+
+def _access(
+    url: str,
+    connected: Callable[[Backend], None],
+    settings: ExecutorSettings,
+    idle_timeout: float,
+    log: BoundLogger,
+) -> JournalAccess:
+    """The journal in a database; `connect` makes the connection."""
+    session = Session(
+        url,
+        connected,
+        lock_timeout=settings.lock_timeout,
+        statement_timeout=settings.statement_timeout,
+        idle_timeout=idle_timeout,
+        prepare_threshold=settings.prepare_threshold,
+    )
+    schema = settings.schema
+    return JournalAccess(
+        session, Outages(session, schema, log), JournalWriter(schema), Coalescing(schema)
+    )
 
 
 def _longest(app: App, default: float) -> float:

@@ -18,7 +18,7 @@ def test_guide() -> None:
     for number, block in enumerate(blocks):
         exec(compile(block, f"{GUIDE.name}[{number}]", "exec"), names)
     tests = [name for name in names if name.startswith("test_")]
-    assert len(tests) == 3
+    assert len(tests) == 4
     for name in tests:
         names[name]()
 

@@ -27,7 +27,10 @@ PUBLIC = {
         "Tick",
         "Unknown",
     ],
-    "processing.testing": ["FakeCursor", "Kit", "KitError", "RunOutcome", "run", "run_batch"],
+    "processing.testing": [
+        *("FakeCursor", "Kit", "KitError", "RunOutcome", "Sandbox", "kill_worker", "run"),
+        "run_batch",
+    ],
     "feedback.outbox": ["add", "add_many"],
     "feedback": [
         *("AsyncClient", "Client", "ClientClosed", "Conflict", "DeliveryFailed", "OncepoolError"),

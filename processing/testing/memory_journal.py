@@ -1,0 +1,169 @@
+"""A journal in memory, for tests: rows as the tables have them, and transactions on them.
+
+Rows are dicts that are replaced and never changed, so that a transaction is undone by putting the
+old ones back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from feedback.contract.record import NOWHERE, Record, claim_token
+from feedback.contract.schedule import Schedule, StoredSchedule, TickRequest, decide, tick_of
+from feedback.contract.states import SCHEDULED, State
+from feedback.journal.claims import LEASE
+from feedback.journal.coalescing import Key, Started
+from feedback.journal.rows import headers_json, headers_of
+
+INSTANCE: Final = "sandbox"
+Row = dict[str, Any]
+NEW_ROW: Final[Mapping[str, Any]] = {
+    "attempt": 1, "run": 1, "crashes": 0, "resends": 0, "used": 0, "lost_claims": 0,
+    "own_fingerprint": False, "effect": "transaction",
+    **dict.fromkeys(
+        ("fingerprint", "result", "error", "reason", "key", "reference", "payload", "headers",
+         "finished_at", "not_before", "due_at", "window_start", "coalesce_key", "superseded_by",
+         "status_ttl", "token", "lease_until", "resent_from")
+    ),
+}  # fmt: skip
+"""What a row says whose writer says nothing else."""
+
+
+class MemoryJournal:
+    """The tables, and what the maintenance process does with them."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        """By request id."""
+        self.attempts: list[Row] = []
+        """Runs that did not succeed."""
+        self.letters: list[Row] = []
+        """Messages that could not become a request, or conflict with a stored one."""
+        self.started: dict[Key, Started] = {}
+        """The newest request of each reference that was started."""
+        self.schedules: dict[str, StoredSchedule] = {}
+        self.dead = False
+        """Whoever writes is dead: nothing of what it does from now on happens."""
+        self._before: tuple[dict[str, Row], list[Row], list[Row]] | None = None
+        self._order = 0
+
+    # Transactions
+
+    def begin(self) -> None:
+        """From here on all may be undone."""
+        if not self.dead:
+            self._before = (dict(self.rows), list(self.attempts), list(self.letters))
+
+    def commit(self) -> None:
+        """What was written since begin() stays."""
+        if not self.dead:
+            self._before = None
+
+    def rollback(self) -> None:
+        """Undoes what was written since begin()."""
+        if self._before is not None and not self.dead:
+            self.rows, self.attempts, self.letters = self._before
+        self._before = None
+
+    def kill(self) -> None:
+        """The worker that writes dies here, and with it its open transaction."""
+        self.rollback()
+        self.dead = True
+
+    # Rows
+
+    def put(self, row: Row, now: datetime) -> None:
+        """Writes a row of a new id, or what of a row changes."""
+        if self.dead:
+            return
+        stands = self.rows.get(row["id"]) or {**NEW_ROW, "created_at": now}
+        self.rows[row["id"]] = {**stands, **row}
+
+    def drop(self, request_id: str) -> None:
+        """Deletes a row."""
+        if not self.dead:
+            self.rows.pop(request_id, None)
+
+    # The waiting queue
+
+    def due_at(self) -> datetime | None:
+        """When the first row that waits is due."""
+        due = [row["due_at"] for row in self.rows.values() if row["state"] == State.WAITING]
+        return min(due, default=None)
+
+    def claim_next(self, now: datetime) -> Record | None:
+        """Claims the row that has been due for longest; None where none is due."""
+        waiting = [r for r in self.rows.values() if r["state"] == State.WAITING]
+        due = [row for row in waiting if row["due_at"] <= now]
+        if not due:
+            return None
+        row = min(due, key=lambda one: (one["due_at"], one["created_at"], one["id"]))
+        self._order += 1
+        until = now + timedelta(seconds=LEASE)
+        self.put(
+            {
+                "id": row["id"], "token": claim_token(INSTANCE, self._order),
+                "run": row["run"] + 1, "lease_until": until, "due_at": until,
+                "lost_claims": row["lost_claims"] + (row["token"] is not None),
+            },
+            now,
+        )  # fmt: skip
+        if row["coalesce_key"] is not None:
+            self._note_started(row)
+        return self._record(row, self._order)
+
+    def release(self, request_id: str, now: datetime) -> None:
+        """Gives a claimed row back."""
+        self.put({"id": request_id, "token": None, "lease_until": None, "due_at": now}, now)
+
+    def _note_started(self, row: Row) -> None:
+        key = (row["type"], row["coalesce_key"])
+        known = self.started.get(key)
+        if known is None or known.produced_at <= row["produced_at"]:
+            self.started[key] = Started(row["id"], row["produced_at"])
+
+    @staticmethod
+    def _record(row: Row, order: int) -> Record:
+        pairs: list[tuple[str, bytes | None]] = [
+            ("ce_id", row["id"].encode()), ("ce_type", row["type"].encode()),
+        ]  # fmt: skip
+        given = ("ce_id", "ce_type", "ce_notbefore")
+        pairs += [pair for pair in headers_of(row["headers"]) if pair[0] not in given]
+        timestamp = int(row["produced_at"].timestamp() * 1000)
+        return (
+            row["topic"], NOWHERE, NOWHERE, timestamp, row["key"], row["payload"], pairs,
+            row["type"], order,
+        )  # fmt: skip
+
+    # What comes by the clock
+
+    def tick(self, schedules: Mapping[str, Schedule], now: datetime) -> list[TickRequest]:
+        """Makes requests of what is due; those that it has made."""
+        made = []
+        for name, schedule in schedules.items():
+            decision = decide(schedule, self.schedules.get(name), now, new=False)
+            self.schedules[name] = StoredSchedule(
+                name, schedule.type, schedule.cron, schedule.tz, schedule.missed,
+                decision.decided_until, now, paused=False,
+            )  # fmt: skip
+            made += [tick_of(schedule, at) for at in decision.ticks]
+        made = [tick for tick in made if tick.id not in self.rows]
+        for tick in made:
+            self.put(
+                {
+                    "id": tick.id, "type": tick.type, "state": State.WAITING, "code": SCHEDULED,
+                    "topic": "", "partition": NOWHERE, "kafka_offset": NOWHERE, "run": 0,
+                    "produced_at": tick.at, "not_before": now, "due_at": now,
+                    "payload": tick.payload, "headers": headers_json(tick.headers).decode(),
+                },
+                now,
+            )  # fmt: skip
+        return made
+
+    def next_tick(self, schedules: Mapping[str, Schedule], now: datetime) -> datetime | None:
+        """When the next one is due."""
+        known = [(one, self.schedules.get(name)) for name, one in schedules.items()]
+        times = [decide(one, found, now, new=False).again_at for one, found in known]
+        return min((at for at in times if at is not None), default=None)

@@ -1,0 +1,44 @@
+"""Time in tests: it stands still until it is moved."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from processing.testing.given import KitError
+
+try:
+    import time_machine
+except ImportError as error:
+    raise KitError("a Sandbox moves the clock: pip install 'oncepool[testing]'") from error
+
+
+class MovableClock:
+    """The time, in a sandbox: it stands still until it is moved. For the whole process."""
+
+    def __init__(self, start: datetime | None) -> None:
+        if start is not None and start.tzinfo is None:
+            raise KitError(f"start={start} has no time zone: give an aware datetime")
+        self._travel = time_machine.travel(start or datetime.now(UTC), tick=False)
+        self._traveller: Any = None
+
+    def start(self) -> None:
+        """From now on time stands still."""
+        self._traveller = self._travel.start()
+
+    def stop(self) -> None:
+        """Time is the real one again."""
+        self._travel.stop()
+
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        return datetime.now(UTC)
+
+    def time(self) -> float:
+        """The same in seconds since the epoch."""
+        return time.time()
+
+    def move(self, seconds: float) -> None:
+        """Moves it, backwards too, and runs nothing."""
+        self._traveller.shift(timedelta(seconds=seconds))

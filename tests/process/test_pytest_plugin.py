@@ -1,0 +1,86 @@
+"""The pytest plugin in a project of somebody else's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from consumer.admin.journal import connect
+from consumer.config.settings import Settings
+from feedback.operations.schedules import list_schedules
+
+APP = """
+from processing import App, Request
+
+app = App()
+
+@app.on_worker_start
+def rate():
+    raise AssertionError("the tests give it")
+
+@app.handler("pay")
+def pay(payload: dict, tx, request: Request, rate: int) -> int:
+    tx.execute("INSERT", (request.id,))
+    return payload["amount"] * rate
+"""
+TESTS = """
+import pytest
+from processing.testing import FakeCursor
+
+@pytest.fixture
+def oncepool_resources():
+    return {"rate": 2}
+
+@pytest.fixture
+def oncepool_tx():
+    return FakeCursor()
+
+def test_it_is_paid(oncepool_sandbox, oncepool_tx):
+    status = oncepool_sandbox.client.call("pay", {"amount": 5}, request_id="p")
+    assert status.result == 10
+    assert oncepool_tx.statements == [("INSERT", ("p",))]
+
+def test_others_know_nothing_of_it(oncepool_sandbox):
+    assert oncepool_sandbox.requests() == []
+"""
+LIGHT = """
+import sys
+
+def test_nothing_is_loaded_that_no_test_asks_for():
+    heavy = {"pydantic", "psycopg", "confluent_kafka", "redis", "structlog"}
+    assert heavy & sys.modules.keys() == set()
+"""
+
+
+def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+         "-p", "no:schemathesis", "-p", "no:hypothesispytest", *arguments],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+
+
+def test_a_project_tests_its_app_with_one_setting(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    (tmp_path / "test_shop.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\noncepool_app = shop:app\n")
+    done = run_in(tmp_path)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_project_without_an_app_is_told_and_pays_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_light.py").write_text(LIGHT)
+    (tmp_path / "test_none.py").write_text("def test_it(oncepool_sandbox): ...")
+    done = run_in(tmp_path)
+    assert "1 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "set oncepool_app = module:attribute" in done.stdout
+
+
+def test_the_local_stack_is_a_fixture(oncepool_environment: dict[str, str]) -> None:
+    settings = Settings(**{
+        name.removeprefix("ONCEPOOL_").lower(): [value] if name.endswith("TOPICS") else value
+        for name, value in oncepool_environment.items()
+    })  # fmt: skip
+    with connect(settings) as connection:
+        assert list_schedules(connection, schema=settings.database_schema) == []

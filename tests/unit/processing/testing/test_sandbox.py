@@ -1,0 +1,240 @@
+"""Producer and handlers together in memory: faults, time, and what comes by the clock."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from feedback import Client, Conflict, Status, StoreUnavailable, WaitTimeout
+from processing import App, Message, RawMessage, Request, Retry, Tick
+from processing.testing import FakeCursor, KitError, Sandbox, kill_worker
+
+app = App()
+entered: list[str] = []
+"""Requests whose handlers were entered, in their order."""
+
+
+class Receipt(BaseModel):
+    number: int
+
+
+@app.handler("pay", retries=2)
+def pay(payload: dict[str, Any], request: Request[Any], tx: Any) -> Receipt:
+    entered.append(request.id)
+    tx.execute("INSERT", (request.id,))
+    if payload.get("kill", 0) >= len(entered):
+        kill_worker()
+    if payload.get("fail", 0) >= request.attempt:
+        raise ValueError("boom")
+    return Receipt(number=7)
+
+
+@app.handler("charge", effect="external")
+def charge(payload: dict[str, Any]) -> str:
+    if payload.get("kill"):
+        kill_worker()
+    return "charged"
+
+
+@app.handler("later")
+def later(payload: dict[str, Any]) -> None:
+    raise Retry(after=1, counts=False)
+
+
+@app.handler("at.once")
+def at_once(payload: dict[str, Any]) -> None:
+    raise Retry(after=0, counts=False)
+
+
+@app.periodic("0 6 * * mon-fri", tz="Europe/Oslo")
+@app.handler("report")
+def report(tick: Tick) -> str:
+    return f"{tick.at:%a %H:%M}"
+
+
+@app.decoder("erp")
+def erp(message: RawMessage) -> Message:
+    return Message("erp-1", "pay", {})
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    entered.clear()
+    with Sandbox(app, start=datetime(2026, 10, 23, 12, tzinfo=UTC)) as made:
+        yield made
+
+
+def states(sandbox: Sandbox) -> dict[str, str]:
+    return {row["id"]: f"{row['state']}/{row['code']}" for row in sandbox.requests()}
+
+
+def test_a_call_is_answered_with_what_its_handler_says(sandbox: Sandbox) -> None:
+    status = sandbox.client.call(pay, {})
+    result: Receipt = status.result
+    assert result == Receipt(number=7)
+    assert sandbox.client.call("pay", {}).result == {"number": 7}
+
+
+def test_a_request_that_is_sent_again_runs_once(sandbox: Sandbox) -> None:
+    for _ in range(3):
+        sandbox.client.submit("pay", {}, request_id="p")
+    assert sandbox.status("p").state == "done"  # type: ignore[union-attr]
+    row = sandbox.request("p") or {}
+    assert (entered, row["resends"]) == (["p"], 2)
+    with pytest.raises(Conflict):
+        sandbox.client.call("pay", {"other": 1}, request_id="p")
+    assert [letter["reason"] for letter in sandbox.dead_letters] == ["conflict"]
+
+
+def test_a_lost_message_is_sent_again_by_its_call(sandbox: Sandbox) -> None:
+    sandbox.lose("pay")
+    began = sandbox.clock.now()
+    assert sandbox.client.call("pay", {}, timeout=60).state == "done"
+    assert sandbox.clock.now() - began == timedelta(seconds=20)
+    sandbox.lose()
+    sandbox.client.submit("pay", {}, request_id="gone")
+    with pytest.raises(WaitTimeout):
+        sandbox.client.wait("gone", 60)
+    assert "gone" not in states(sandbox)
+
+
+def test_a_message_that_is_there_twice_is_answered(sandbox: Sandbox) -> None:
+    sandbox.deliver_twice(pay)
+    sandbox.client.submit("pay", {}, request_id="p")
+    sandbox.run()
+    assert entered == ["p"]
+    assert (sandbox.request("p") or {})["resends"] == 1
+
+
+@pytest.mark.parametrize(
+    "kills, state", [(1, "done/ok"), (2, "dead/worker_died")], ids=["once", "twice"]
+)
+def test_a_worker_that_dies_in_a_handler(sandbox: Sandbox, kills: int, state: str) -> None:
+    sandbox.client.submit("pay", {"kill": kills}, request_id="p")
+    sandbox.run()
+    assert states(sandbox) == {"p": state}
+    assert entered == ["p", "p"]
+    assert (sandbox.request("p") or {})["crashes"] == kills
+    assert [line["code"] for line in sandbox.attempts] == ["worker_died"] * kills
+
+
+@pytest.mark.parametrize("point, times", [("commit", 2), ("committed", 1)])
+def test_a_worker_that_dies_about_its_commit(sandbox: Sandbox, point: Any, times: int) -> None:
+    sandbox.kill_at(point, "p")
+    status = sandbox.client.call("pay", {}, request_id="p")
+    assert (status.state, len(entered)) == ("done", times)
+
+
+def test_a_call_outside_whose_worker_dies_is_in_doubt(sandbox: Sandbox) -> None:
+    assert sandbox.client.call("charge", {"kill": True}).state == "in_doubt"
+    sandbox.kill_at("committed", charge)
+    assert sandbox.client.call("charge", {}).state == "done"
+
+
+def test_what_a_failed_run_did_is_undone() -> None:
+    entered.clear()
+    cursor = FakeCursor()
+    with Sandbox(app, tx=cursor) as sandbox:
+        sandbox.client.submit("pay", {"fail": 1}, request_id="p")
+        sandbox.run()
+        assert cursor.statements == []
+        assert states(sandbox) == {"p": "waiting/handler_error"}
+        assert sandbox.client.wait("p", 60).attempt == 2
+    assert cursor.statements == [("INSERT", ("p",))]
+
+
+def test_time_stands_still_until_it_is_moved(sandbox: Sandbox) -> None:
+    began = sandbox.clock.now()
+    sandbox.client.submit("pay", {}, request_id="p", delay=3600)
+    assert sandbox.run() == 1
+    assert sandbox.advance(3599) == 0
+    assert states(sandbox) == {"p": "waiting/delayed"}
+    assert sandbox.advance(1) == 1
+    assert states(sandbox) == {"p": "done/ok"}
+    assert sandbox.clock.now() == datetime.now(UTC) == began + timedelta(hours=1)
+
+
+def test_a_wait_lets_time_pass_to_what_is_due_and_no_further(sandbox: Sandbox) -> None:
+    began = sandbox.clock.now()
+    sandbox.client.submit("pay", {}, request_id="p", delay=30)
+    with pytest.raises(WaitTimeout):
+        sandbox.client.wait("p", 10)
+    assert sandbox.clock.now() - began == timedelta(seconds=10)
+    assert sandbox.client.wait("p", 3600).state == "done"
+    assert sandbox.clock.now() - began == timedelta(seconds=30)
+
+
+def test_what_comes_by_the_clock_comes_when_it_is_moved(sandbox: Sandbox) -> None:
+    sandbox.advance(4 * 86400 - 6.5 * 3600)  # from a Friday noon on, over a change of clocks
+    ticks = [row["result"] for row in sandbox.requests() if row["type"] == "report"]
+    assert ticks == ['"Mon 05:00"', '"Tue 05:00"']
+    assert sandbox.client.wait("report@2026-10-27T05:00:00Z", 0.1).result == "Tue 05:00"
+
+
+def test_what_asks_for_itself_again_is_tried_when_it_says(sandbox: Sandbox) -> None:
+    sandbox.client.submit("later", {}, request_id="l")
+    with pytest.raises(WaitTimeout):
+        sandbox.client.wait("l", 20)
+    row = sandbox.request("l") or {}
+    assert (row["attempt"], row["run"], row["code"]) == (1, 21, "retry")
+
+
+def test_what_never_comes_to_an_end_is_told(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("processing.testing.sandbox.MOST_RUNS", 50)
+    sandbox.client.submit("at.once", {})
+    with pytest.raises(KitError, match="50 runs"):
+        sandbox.run()
+
+
+def test_statuses_of_an_outage_are_lost_and_the_journal_has_the_answer(sandbox: Sandbox) -> None:
+    with sandbox.redis_away():
+        sandbox.client.submit("pay", {}, request_id="p")
+        sandbox.run()
+        with pytest.raises(StoreUnavailable):
+            sandbox.client.status("p")
+    assert sandbox.client.status("p") is None
+    sandbox.client.submit("pay", {}, request_id="p")
+    assert sandbox.client.wait("p", 1).state == "done"
+    assert entered == ["p"]
+
+
+def test_messages_of_others_are_read_by_their_decoder(sandbox: Sandbox) -> None:
+    sandbox.send_raw(b"<order/>", topic="erp")
+    sandbox.send_raw(b"{}", [("ce_type", b"pay")])
+    sandbox.run()
+    assert states(sandbox) == {"erp-1": "done/ok"}
+    assert [letter["reason"] for letter in sandbox.dead_letters] == ["malformed"]
+
+
+def test_real_time_goes_on_afterwards_and_the_app_can_be_started_again() -> None:
+    with Sandbox(app) as sandbox:
+        sandbox.clock.move(-86400)
+    assert abs(datetime.now(UTC) - sandbox.clock.now()) < timedelta(minutes=1)
+    with Sandbox(app) as sandbox:
+        assert sandbox.client.call("pay", {}).state == "done"
+
+
+def test_wrong_use_is_told() -> None:
+    with pytest.raises(KitError, match="no time zone"):
+        Sandbox(app, start=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
+    with pytest.raises(KitError, match="none is open"):
+        kill_worker()
+    with pytest.raises(KitError, match="with block"):
+        Sandbox(app).client.call("pay", {})
+
+
+def test_its_client_has_the_real_ones_calls() -> None:
+    with Sandbox(app) as sandbox:
+        for name in ("submit", "status", "statuses", "wait", "call", "flush", "close", "results"):
+            ours = inspect.signature(getattr(type(sandbox.client), name))
+            assert ours == inspect.signature(getattr(Client, name))
+        typed: Status[Receipt] = sandbox.client.call(pay, {})
+        assert typed.result.number == 7
+        sandbox.client.close()

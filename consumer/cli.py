@@ -29,6 +29,7 @@ from processing.ipc.standard_streams import open_missing
 
 COMMANDS = {
     "run": "consumer.commands.run:app",
+    "new": "consumer.commands.new:app",
     "check": "consumer.commands.check:app",
     "migrate": "consumer.commands.migrate:app",
     "topics": "consumer.commands.topics:app",

@@ -1,0 +1,93 @@
+"""``oncepool new``: a small project that runs, with its tests."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from consumer.commands.output import print_json
+from consumer.errors import ConsumerError
+
+app = typer.Typer()
+
+PLACES = {
+    "README.md": "README.md",
+    "pyproject.toml": "pyproject.toml",
+    "oncepool.toml": "oncepool.toml",
+    "app.py": "{package}/app.py",
+    "place.py": "{package}/place.py",
+    "schema.sql": "{package}/schema.sql",
+    "test_app.py": "tests/test_app.py",
+}
+"""Template -> its place in the project."""
+OURS = frozenset({"consumer", "processing", "feedback", "stack", "oncepool", "tests", "test"})
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+_LONGEST = 60
+
+
+class ProjectRefused(ConsumerError):
+    """A project can't be made there, or not under that name."""
+
+
+@app.command()
+def new(
+    *,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="Where; its last part is the project's name."),
+    ],
+    json: Annotated[
+        bool, typer.Option("--json", envvar="ONCEPOOL_JSON", help="Print the files as JSON.")
+    ] = False,
+) -> None:
+    """Make a small project that runs: handlers, a producer, settings, and tests of all that.
+
+    The folder must be empty or not there yet.
+    """
+    name = folder.resolve().name
+    package = _package(name)
+    texts = _texts(name, package)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ProjectRefused(f"{folder} is there already, and nothing of it was changed")
+    for place, text in texts.items():
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    if json:
+        print_json({"folder": str(folder), "files": list(texts)})
+        return
+    for place in texts:
+        typer.echo(f"{folder / place}")
+    typer.echo(f"\nNext: cd {folder} and follow README.md", err=True)
+
+
+def _package(name: str) -> str:
+    """The package of a project of that name. Raises ProjectRefused."""
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise ProjectRefused(
+            f"{name!r} is no name for a project: at most {_LONGEST} small letters, digits, and"
+            " single - or _ between them"
+        )
+    package = name.replace("-", "_")
+    taken = keyword.iskeyword(package) or package in sys.stdlib_module_names or package in OURS
+    if taken:
+        raise ProjectRefused(f"{name!r} is the name of a module that it would hide: take another")
+    return package
+
+
+def _texts(name: str, package: str) -> dict[str, str]:
+    """Place in the project -> text."""
+    folder = files("consumer.commands") / "project"
+    texts = {f"{package}/__init__.py": "", ".gitignore": ".venv/\n__pycache__/\n"}
+    for template, place in PLACES.items():
+        text = (folder / f"{template}.tmpl").read_text("utf-8")
+        texts[place.format(package=package)] = text.replace("NAME", name).replace(
+            "PACKAGE", package
+        )
+    return texts

@@ -12,6 +12,8 @@ from consumer.config.packages import hidden_package
 
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended, as shells have it."""
+OF_CONSUMERS = ("typer", "rich", "pydantic", "pydantic_settings", "psycopg", "structlog", "cronsim")
+"""What the extra `consumer` brings, and the client alone does not need."""
 
 
 def main() -> None:
@@ -23,6 +25,13 @@ def main() -> None:
         from consumer.cli import main
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except ModuleNotFoundError as error:
+        if error.name not in OF_CONSUMERS:
+            raise
+        sys.exit(
+            f"oncepool: {error.name} is missing, as where only the client is installed:"
+            " pip install 'oncepool[consumer]'"
+        )
 
     main()
 

@@ -25,6 +25,14 @@ def demo(
         bool,
         typer.Option("--quick", envvar="ONCEPOOL_DEMO_QUICK", help="Less than a minute."),
     ] = False,
+    no_outbox: Annotated[
+        bool,
+        typer.Option(
+            "--no-outbox",
+            envvar="ONCEPOOL_DEMO_NO_OUTBOX",
+            help="Only the counter-example: orders whose payment is asked for without an outbox.",
+        ),
+    ] = False,
     json: Annotated[
         bool,
         typer.Option("--json", envvar="ONCEPOOL_JSON", help="Print the ledger as one JSON object."),
@@ -34,7 +42,8 @@ def demo(
 
     Three consumers, a producer with duplicates, conflicts and malformed messages, a worker and a
     consumer killed and another one told to stop at once, requests that are delayed, retried,
-    coalesced or dead. Exit code 1 when the ledger does not balance.
+    coalesced or dead; beside it a web shop whose orders are charged through its outbox, with shop
+    and relay killed. Exit code 1 when a ledger does not balance, as it won't with --no-outbox.
     """
     from rich.console import Console
 
@@ -46,7 +55,7 @@ def demo(
         console = Console(stderr=json, highlight=False)
         if not console.is_terminal:
             console.width = WIDTH
-        balanced, ledger = part.play(quick=quick, console=console)
+        balanced, ledger = part.play(quick=quick, outbox=not no_outbox, console=console)
     except (OncepoolError, StackError) as error:
         fail(str(error))
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ import psycopg
 
 from examples.demo.book import FailedAttempt, JournalRow, LetterRow
 from examples.shop.card_service import read_ledger
+from examples.shop.storefront import PREFIX
 
 
 class Facts(NamedTuple):
@@ -26,14 +27,19 @@ class Facts(NamedTuple):
 
 
 def read(address: str, charges: Path) -> Facts:
-    """Reads everything; `charges` is the card service's file."""
+    """Reads everything but the storefront's; `charges` is the card service's file."""
     with psycopg.connect(address) as database:
         rows = database.execute(
             "SELECT id, state, code, run, resends, partition, kafka_offset, attempt, finished_at,"
             " superseded_by, result ->> 'reminder' FROM oncepool.requests"
+            " WHERE NOT starts_with(id, %s)",
+            [PREFIX],
         ).fetchall()
         orders = database.execute("SELECT request_id, placed_at FROM shop.orders").fetchall()
-        attempts = database.execute("SELECT request_id, run FROM oncepool.attempts").fetchall()
+        attempts = database.execute(
+            "SELECT request_id, run FROM oncepool.attempts WHERE NOT starts_with(request_id, %s)",
+            [PREFIX],
+        ).fetchall()
         letters = database.execute(
             "SELECT partition, kafka_offset, reason, detail FROM oncepool.dead_letters"
         ).fetchall()
@@ -56,7 +62,11 @@ def read(address: str, charges: Path) -> Facts:
         ).fetchall()
     began: dict[str, datetime] = dict(orders)
     # Every call but a refused one: a second call for a charge would be a second run of it.
-    calls = [call["key"] for call in read_ledger(charges) if call["event"] != "declined"]
+    calls = [
+        call["key"]
+        for call in read_ledger(charges)
+        if call["event"] != "declined" and not call["key"].startswith(PREFIX)
+    ]
     return Facts(
         rows=[JournalRow(*row)._replace(began_at=began.get(row[0])) for row in rows],
         attempts=[FailedAttempt(*row) for row in attempts],

@@ -30,16 +30,12 @@ class GroupOffsets:
 
     def committed_by(self, instance: str) -> dict[int, int]:
         """Partition -> offset, where a token of this instance stands: it is dead by now."""
-        before: dict[int, tuple[int, str]] | None = None
-        found = self._committed()
+        before: dict[int, int] | None = None
+        found = self._standing(instance)
         while found != before:
             time.sleep(SETTLED)
-            before, found = found, self._committed()
-        return {
-            partition: offset
-            for partition, (offset, metadata) in found.items()
-            if metadata.split(";")[1].startswith(f"{instance}-")
-        }
+            before, found = found, self._standing(instance)
+        return found
 
     def behind(self) -> int:
         """Messages that nobody has committed yet."""
@@ -49,6 +45,13 @@ class GroupOffsets:
             _, end = self._consumer.get_watermark_offsets(place, TIMEOUT)
             behind += end - committed.get(place.partition, (0, ""))[0]
         return behind
+
+    def _standing(self, instance: str) -> dict[int, int]:
+        return {
+            partition: offset
+            for partition, (offset, metadata) in self._committed().items()
+            if metadata.split(";")[1].startswith(f"{instance}-")
+        }
 
     def _committed(self) -> dict[int, tuple[int, str]]:
         """Partition -> committed offset and its metadata: version;token;..."""

@@ -9,18 +9,19 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from examples.demo.instances import DemoFailed
-from examples.demo.ledger import Ledger
 from examples.demo.place import DemoPlace, prepared
-from examples.demo.report import show
+from examples.demo.program import DemoFailed
+from examples.demo.report import DemoBooks, show
 from examples.demo.screen import Screen
-from examples.demo.story import FULL, QUICK, Size, Story
+from examples.demo.story import FULL, NO_OUTBOX, QUICK, Size, Story
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def play(*, quick: bool, console: Console) -> tuple[bool, dict[str, Any]]:
+def play(*, quick: bool, outbox: bool, console: Console) -> tuple[bool, dict[str, Any]]:
     """Plays it, and shows it on `console`; whether the books balance, and the ledger as JSON.
+
+    Without `outbox` the storefront sends its requests before it commits its orders.
 
     Raises OncepoolError where it could not be played, KeyboardInterrupt where a signal ended it.
     Nothing that it started is left.
@@ -29,21 +30,30 @@ def play(*, quick: bool, console: Console) -> tuple[bool, dict[str, Any]]:
         for number in SIGNALS:
             signal.signal(number, _interrupt)
     with Screen(console) as screen, prepared(screen.event) as place:
-        ledger, faults = _story(place, QUICK if quick else FULL, screen)
+        size = (QUICK if quick else FULL) if outbox else NO_OUTBOX
+        books = _story(place, size, screen)
         seconds = screen.seconds
-        kept = "" if ledger.balanced else str(place.keep())
-    show(console, ledger, faults)
+        balanced = books.messages.balanced and books.orders.balanced
+        kept = "" if balanced or not outbox else str(place.keep())
+    show(console, books)
     if kept:
-        console.print(f"the consumers' logs and the card service's record: {kept}", soft_wrap=True)
-    return ledger.balanced, {**ledger.as_json(), "faults": faults, "seconds": round(seconds, 1)}
+        console.print(f"the programs' logs and the card service's record: {kept}", soft_wrap=True)
+    return balanced, {
+        **books.messages.as_json(),
+        "balanced": balanced,
+        "orders": books.orders.as_json(),
+        "faults": books.faults,
+        "seconds": round(seconds, 1),
+    }
 
 
-def _story(place: DemoPlace, size: Size, screen: Screen) -> tuple[Ledger, list[str]]:
+def _story(place: DemoPlace, size: Size, screen: Screen) -> DemoBooks:
     try:
         with Story(place, size, screen) as story:
-            return story.play(), story.faults
+            messages, orders = story.play()
+            return DemoBooks(messages, orders, story.faults, outbox=size.outbox)
     except DemoFailed as error:
-        raise DemoFailed(f"{error}\nthe consumers' logs: {place.keep()}") from error
+        raise DemoFailed(f"{error}\nthe programs' logs: {place.keep()}") from error
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

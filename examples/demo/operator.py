@@ -8,9 +8,9 @@ import sys
 import orjson
 import psycopg
 
-from examples.demo.instances import DemoFailed, environment_with
 from examples.demo.place import DemoPlace
 from examples.demo.plan import NO_CARRIER, PARCEL
+from examples.demo.program import DemoFailed, environment_with
 
 TIMEOUT = 60.0
 

@@ -19,8 +19,9 @@ from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
 import stack
-from examples.demo.instances import DemoFailed
+from examples.demo.program import DemoFailed
 from examples.shop.card_service import CardService
+from examples.shop.storefront import create_storefront
 from examples.shop.tables import create_tables
 from feedback.journal.migrations import migrate
 from stack.external import given
@@ -51,6 +52,8 @@ class DemoPlace:
     """Of topic, group, database and prefix in Redis."""
     kafka: str
     database: str
+    storefront: str
+    """Database of the shop's other side, which knows nothing of the consumers'."""
     redis: str
     cards: str
     charges: Path
@@ -58,19 +61,25 @@ class DemoPlace:
     folder: Path
     own_broker: bool
 
+    def clients(self) -> dict[str, str]:
+        """What whoever sends requests has to know."""
+        return {
+            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": self.kafka,
+            "ONCEPOOL_KAFKA_TOPICS": self.name,
+            "ONCEPOOL_REDIS_URL": self.redis,
+            "ONCEPOOL_REDIS_PREFIX": self.name,
+            "ONCEPOOL_LOG_FORMAT": "json",
+        }
+
     def environment(self) -> dict[str, str]:
         """What a consumer has to know."""
         settings = {
-            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": self.kafka,
-            "ONCEPOOL_KAFKA_TOPICS": self.name,
+            **self.clients(),
             "ONCEPOOL_KAFKA_GROUP": self.name,
             "ONCEPOOL_DATABASE_URL": self.database,
-            "ONCEPOOL_REDIS_URL": self.redis,
-            "ONCEPOOL_REDIS_PREFIX": self.name,
             # Claims that a killed consumer leaves are in doubt as soon as may be.
             "ONCEPOOL_LEASE": "5",
             "ONCEPOOL_SWEEP_INTERVAL": "1",
-            "ONCEPOOL_LOG_FORMAT": "json",
             "SHOP_CARDS_URL": self.cards,
         }
         if not self.own_broker:
@@ -111,12 +120,17 @@ def prepared(tell: Tell) -> Iterator[DemoPlace]:
             database = _make_database(services.database, name, cleanup)
             migrate(database, SCHEMA)
             create_tables(database)
+            storefront = _make_database(services.database, f"{name}_storefront", cleanup)
+            with psycopg.connect(storefront, autocommit=True) as connection:
+                create_storefront(connection)
             _make_topic(services.kafka, name, cleanup)
         except (KafkaException, psycopg.Error) as error:
             raise DemoFailed(f"topic and tables could not be made: {error}") from error
         yield DemoPlace(
-            name, services.kafka, database, services.redis, cards.url, charges, folder, own_broker
-        )
+            name=name, kafka=services.kafka, database=database, storefront=storefront,
+            redis=services.redis, cards=cards.url, charges=charges, folder=folder,
+            own_broker=own_broker,
+        )  # fmt: skip
 
 
 def _services(data: Path, tell: Tell, cleanup: ExitStack) -> tuple[stack.Stack, bool]:

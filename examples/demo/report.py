@@ -1,43 +1,111 @@
-"""The ledger for people."""
+"""The ledgers for people."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from examples.demo.ledger import Ledger
+from examples.demo.order_ledger import OrderLedger
 from examples.demo.queue_ledger import QueueLedger
 
 SHOWN = 20
 
 
-def show(console: Console, ledger: Ledger, faults: Sequence[str]) -> None:
-    """Prints the ledger and whether it balances."""
+class DemoBooks(NamedTuple):
+    """What came of a play."""
+
+    messages: Ledger
+    orders: OrderLedger
+    faults: Sequence[str]
+    outbox: bool
+
+
+def show(console: Console, books: DemoBooks) -> None:
+    """Prints the ledgers and whether they balance."""
+    ledger, orders = books.messages, books.orders
     console.print()
-    for fault in faults:
+    for fault in books.faults:
         console.print(Text(f"fault: {fault}"), soft_wrap=True)
-    table = Table(title="Ledger, in messages", box=None, pad_edge=False, title_justify="left")
+    if ledger.sent:
+        _show_messages(console, ledger)
+    _show_orders(console, orders, outbox=books.outbox)
+
+
+def _show_messages(console: Console, ledger: Ledger) -> None:
+    _print_table(console, "Ledger, in messages", _lines(ledger))
+    trouble = [f"run twice: {request}" for request in sorted(ledger.run_twice)]
+    trouble += [f"unexplained: {reason}" for reason in ledger.unexplained]
+    _print_trouble(console, trouble)
+    if ledger.balanced:
+        verdict = f"The books balance: {ledger.sent:,} messages, each accounted for once."
+    else:
+        verdict = f"The books do NOT balance: {ledger.accounted:,} of {ledger.sent:,} accounted for"
+    _print_verdict(console, verdict, good=ledger.balanced)
+
+
+def _show_orders(console: Console, orders: OrderLedger, *, outbox: bool) -> None:
+    how = "" if outbox else ", sent before their commit instead of through an outbox"
+    _print_table(console, f"Ledger of the orders{how}", _order_lines(orders))
+    trouble = [f"charged twice: order {n}" for n in sorted(orders.charged_twice)]
+    trouble += [f"charged, and there is no order {n}" for n in sorted(orders.without_order)]
+    _print_trouble(console, trouble + orders.wrong)
+    if orders.balanced:
+        verdict = (
+            f"The orders balance: {orders.committed:,} were committed, and each is paid once or "
+            f"declined; {orders.rolled_back:,} were rolled back, and none of them was charged."
+        )
+    elif outbox:
+        verdict = "The orders do NOT balance."
+    else:
+        verdict = (
+            f"The orders do NOT balance: {len(orders.without_order):,} customers were charged for "
+            f"orders that were rolled back. With the outbox nobody is: run it without --no-outbox."
+        )
+    _print_verdict(console, verdict, good=orders.balanced)
+
+
+def _print_table(console: Console, title: str, lines: Sequence[tuple[str, int, str]]) -> None:
+    table = Table(title=title, box=None, pad_edge=False, title_justify="left")
     table.add_column("")
     table.add_column("", justify="right")
     table.add_column("", style="dim")
-    for name, count, meaning in _lines(ledger):
+    for name, count, meaning in lines:
         table.add_row(Text(name), f"{count:,}" if name else "", Text(meaning))
     console.print(table)
-    trouble = [f"run twice: {request}" for request in sorted(ledger.run_twice)]
-    trouble += [f"unexplained: {reason}" for reason in ledger.unexplained]
+
+
+def _print_trouble(console: Console, trouble: Sequence[str]) -> None:
     for line in trouble[:SHOWN]:
         console.print(Text(line, style="red"), soft_wrap=True)
     if len(trouble) > SHOWN:
         console.print(Text(f"and {len(trouble) - SHOWN} more; --json has all", style="red"))
-    if ledger.balanced:
-        verdict = f"The books balance: {ledger.sent:,} messages, each accounted for once."
-        console.print(Text(verdict, style="bold green"))
-    else:
-        verdict = f"The books do NOT balance: {ledger.accounted:,} of {ledger.sent:,} accounted for"
-        console.print(Text(verdict, style="bold red"))
+
+
+def _print_verdict(console: Console, verdict: str, *, good: bool) -> None:
+    console.print(Text(verdict, style="bold green" if good else "bold red"), soft_wrap=True)
+
+
+def _order_lines(orders: OrderLedger) -> list[tuple[str, int, str]]:
+    """What is told: name, number, and what it means."""
+    return [
+        ("orders begun", orders.begun, "in a transaction of the storefront's"),
+        ("committed", orders.committed, ""),
+        ("rolled back by customers", orders.taken_back, "who changed their minds"),
+        ("rolled back by kills", orders.cut_off, "open when the storefront was killed"),
+        ("", 0, ""),
+        ("paid once", orders.paid_once, "the card service has one call, of the same amount"),
+        ("declined", orders.declined, "and it has none"),
+        ("sent again by a relay", orders.sent_again, "under the same id"),
+        ("", 0, ""),
+        ("charged without an order", len(orders.without_order), ""),
+        ("charged twice", len(orders.charged_twice), ""),
+        ("otherwise wrong", len(orders.wrong), ""),
+    ]
 
 
 def _lines(ledger: Ledger) -> list[tuple[str, int, str]]:

@@ -40,7 +40,7 @@ class View:
     answered: int
     states: Counter[str]
     """How many requests stand in which state."""
-    consumers: Mapping[str, str]
+    programs: Mapping[str, str]
     """Name -> what it does."""
 
 
@@ -135,10 +135,10 @@ def _picture(view: View, rates: Mapping[str, float]) -> RenderableType:
     for state, count in sorted(view.states.items()):
         style = COLOURS.get(state, "")
         states.add_row(Text(state, style=style), f"{count:,}", f"{rates[state]:+,.0f}")
-    consumers = Table(box=None, pad_edge=False, show_header=False)
-    for name, does in view.consumers.items():
-        consumers.add_row(name, does)
+    programs = Table(box=None, pad_edge=False, show_header=False)
+    for name, does in view.programs.items():
+        programs.add_row(name, does)
     both = Table.grid(padding=(0, 6))
-    both.add_row(states, consumers)
+    both.add_row(states, programs)
     picture = Group(bars, Text(), both)
     return Panel(picture, title="oncepool demo", subtitle=f"next: {view.waits_for}")

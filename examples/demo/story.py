@@ -15,13 +15,16 @@ from typing import NamedTuple, Self
 
 from examples.demo import facts
 from examples.demo.book import Book, Gap
+from examples.demo.circle import Circle
 from examples.demo.group import GroupOffsets
-from examples.demo.instances import DemoFailed, Instance
+from examples.demo.instances import Instance
 from examples.demo.ledger import Ledger, balance
 from examples.demo.operator import Operator
+from examples.demo.order_ledger import OrderLedger
 from examples.demo.place import PARTITIONS, DemoPlace
 from examples.demo.plan import make_plan
 from examples.demo.producer import DemoProducer
+from examples.demo.program import DemoFailed
 from examples.demo.screen import Screen, View
 
 START = 60.0
@@ -47,14 +50,19 @@ class Size:
     direct: float = 0.0
     """Share of the requests before the first one for the waiting queue, which is sent after the
     kill; 0: such ones are sent from the beginning."""
+    consumers: int = 3
     workers: int = 2
     max_in_hand: int = 400
+    outbox: bool = True
+    """Whether the storefront's requests go through one. Where they don't, that is all there is to
+    see: nothing but the storefront is killed."""
 
 
 # In the quick one nothing waits yet when the consumer is killed: what it has claimed by then is
 # free again after a minute.
 QUICK = Size(requests=4_000, window=1_200, limit=120.0, direct=0.8)
 FULL = Size(requests=20_000, window=1_500, limit=600.0)
+NO_OUTBOX = Size(requests=0, window=1, limit=120.0, consumers=1, outbox=False)
 
 
 class Wait(NamedTuple):
@@ -84,23 +92,28 @@ class Story:
                 window=size.window, patience=size.patience,
             )  # fmt: skip
             self._producer.queue_open = not size.direct
-            self._operator = Operator(place)
             opened.callback(self._producer.close)
+            self._operator = Operator(place)
+            self._circle = opened.enter_context(
+                Circle(place, self._screen.event, outbox=size.outbox)
+            )
             self._open = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def play(self) -> Ledger:
+    def play(self) -> tuple[Ledger, OrderLedger]:
         """Plays it to its end, and does the books. Raises DemoFailed."""
-        consumers = [self._start(f"consumer {number}") for number in (1, 2, 3)]
+        numbers = range(1, self._size.consumers + 1)
+        consumers = [self._start(f"consumer {number}") for number in numbers]
         # Before anything is sent: then each partition has one owner until one of them leaves.
         self._until(lambda: all(c.joined for c in consumers), "the consumers to join", START)
-        script = self._script(*consumers)
+        self._circle.start()
+        script = self._script(*consumers) if self._size.outbox else self._short_script()
         wait = next(script, None)
         end = time.monotonic() + self._size.limit
-        while wait is not None or not self._producer.over:
+        while wait is not None or not (self._producer.over and self._circle.over):
             if time.monotonic() > end:
                 self._screen.event(f"not over after {self._size.limit:g} s: the books as it is")
                 break
@@ -108,7 +121,7 @@ class Story:
             if wait is not None and wait.come():
                 wait = next(script, None)
         self._finish()
-        return balance(self._book())
+        return balance(self._book()), self._circle.finish()
 
     # The script
 
@@ -116,6 +129,8 @@ class Story:
         yield Wait("a fifth of the answers", lambda: self._answered(0.2))
         pid = first.kill_worker()
         self._fault(f"a worker of {first.name} was killed with SIGKILL (pid {pid})")
+        yield Wait("the shop to be busy", lambda: self._circle.sells)
+        self._fault(self._circle.kill_relay())
         yield Wait("two fifths of the answers", lambda: self._answered(0.4))
         third.kill()
         # What it had committed and not finished is lost, at most what it may have in hand.
@@ -127,6 +142,8 @@ class Story:
         )
         self._producer.queue_open = True
         fourth = self._start("consumer 4")
+        yield Wait("the shop to be busy", lambda: self._circle.sells)
+        self._fault(self._circle.kill_storefront())
         yield Wait("three fifths of the answers", lambda: self._answered(0.6))
         self._gaps.append(Gap("stopped", self._size.max_in_hand))
         second.stop()
@@ -145,6 +162,17 @@ class Story:
         self._operator.finds_carrier()
         moved = self._operator.retries_parcels()
         self._screen.event(f"an operator found a carrier, and retried {moved} dead parcels")
+        yield from self._close_shop()
+
+    def _short_script(self) -> Iterator[Wait]:
+        yield Wait("the shop to be busy", lambda: self._circle.sells)
+        self._fault(self._circle.kill_storefront())
+        yield from self._close_shop()
+
+    def _close_shop(self) -> Iterator[Wait]:
+        yield Wait("the shop to be busy again", lambda: self._circle.sells)
+        self._circle.close_shop()
+        self._screen.event("the shop is closed; what was ordered is brought to its end")
 
     def _answered(self, share: float) -> bool:
         return len(self._producer.answers) >= share * self._size.requests
@@ -160,6 +188,7 @@ class Story:
         began = time.monotonic()
         for consumer in self._consumers:
             consumer.look()
+        self._circle.look()
         self._producer.send(began)
         self._producer.read(time.monotonic())
         producer = self._producer
@@ -171,7 +200,10 @@ class Story:
                 again=producer.sent_again,
                 answered=len(producer.answers),
                 states=Counter(producer.states),
-                consumers={consumer.name: consumer.does for consumer in self._consumers},
+                programs={
+                    **{consumer.name: consumer.does for consumer in self._consumers},
+                    **self._circle.does,
+                },
             )
         )
         time.sleep(max(0.0, TURN - (time.monotonic() - began)))

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import orjson
 import pytest
 
+from stack import Stack
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -29,12 +30,19 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *arguments: str, services: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ONCEPOOL_")}
     return subprocess.Popen(
         [sys.executable, "-m", "consumer", "demo", *arguments],
         cwd=ROOT,
-        env={**kept, "TMPDIR": str(folder), "ONCEPOOL_STACK_DATA": str(folder / "none")},
+        env={
+            **kept,
+            "TMPDIR": str(folder),
+            "ONCEPOOL_STACK_DATA": str(folder / "none"),
+            **(services or {}),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -56,7 +64,9 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.timeout(LIMIT + 20)
-def test_the_books_balance_after_a_killed_worker_and_a_killed_consumer(folder: Path) -> None:
+def test_the_books_balance_though_worker_consumer_relay_and_storefront_are_killed(
+    folder: Path,
+) -> None:
     demo = start(folder, "--quick", "--json")
     told, shown = demo.communicate(timeout=LIMIT)
 
@@ -67,7 +77,8 @@ def test_the_books_balance_after_a_killed_worker_and_a_killed_consumer(folder: P
     assert (ledger["run_twice"], ledger["unexplained"]) == ([], [])
     assert ledger["done_once"] > 3500
     # Every fault was seen to take effect.
-    assert len(ledger["faults"]) == 3
+    killed = [fault for fault in ledger["faults"] if "SIGKILL" in fault]
+    assert (len(killed), len(ledger["faults"])) == (4, 5)
     # What the killed consumer had committed and not finished was read again by its heirs.
     assert ledger["lost_in_killed_process"] == 0
     assert ledger["resent"] > 0
@@ -80,7 +91,34 @@ def test_the_books_balance_after_a_killed_worker_and_a_killed_consumer(folder: P
     assert min(queue["retried_done_at_attempt"][n] for n in "23") > 10
     assert queue["superseded_winner_done"] == ledger["superseded"] > queue["coalesced_done"] > 0
     assert queue["dead_retried_by_operator_done"] > 5
+    orders = ledger["orders"]
+    assert orders["paid_once"] + orders["declined_and_not_charged"] == orders["committed"] > 90
+    assert min(orders["rolled_back_by_customers"], orders["rolled_back_by_kills"]) > 0
+    assert (orders["charged_without_an_order"], orders["charged_twice"]) == ([], [])
     assert "The books balance" in shown
+    assert "The orders balance" in shown
+    assert left(folder) == []
+
+
+@pytest.mark.timeout(LIMIT)
+def test_without_an_outbox_customers_are_charged_for_orders_that_are_not_there(
+    folder: Path, stack: Stack
+) -> None:
+    services = {
+        "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
+        "ONCEPOOL_DATABASE_URL": stack.database,
+        "ONCEPOOL_REDIS_URL": stack.redis,
+    }
+    demo = start(folder, "--no-outbox", "--json", services=services)
+    told, shown = demo.communicate(timeout=LIMIT)
+
+    assert demo.returncode == 1, shown[-4000:]
+    orders = orjson.loads(told)["orders"]
+    assert 0 < len(orders["charged_without_an_order"]) <= orders["begun"] - orders["committed"]
+    assert f"{len(orders['charged_without_an_order'])} customers were charged" in shown
+    # What was committed is as it should be: it is the rolled back ones that were charged.
+    assert orders["paid_once"] + orders["declined_and_not_charged"] == orders["committed"]
+    assert (orders["charged_twice"], orders["wrong"]) == ([], [])
     assert left(folder) == []
 
 

@@ -17,6 +17,7 @@ from tests.chaos.real.campaign import MATRIX, command_of, options_of, plans
 from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.facts import Effect, Entry, Facts, Row
 from tests.chaos.real.faults import Struck
+from tests.chaos.real.order_facts import OrderFacts
 from tests.chaos.real.orders import Obedience, Orders
 from tests.chaos.real.pooler import Conversation, Packets
 from tests.chaos.real.process_limit import ProcessLimit, can_limit_processes
@@ -87,7 +88,7 @@ def test_an_order_is_taken_once_and_withdrawn_where_nobody_takes_it(tmp_path: Pa
 
 
 def right() -> Facts:
-    """Two requests of one key, one malformed message: all as it has to be."""
+    """Two requests of one key, one malformed message, three orders: all as it has to be."""
     ledger = SendLedger()
     for n, name in enumerate(("a", "b"), 1):
         ledger.items[name] = Item(name, Kind.REQUEST, "move", b"k", b"{}", [], n)
@@ -100,12 +101,23 @@ def right() -> Facts:
         rows={
             "a": Row("a", "move", "done", "ok", 0, 0, 1, 1),
             "b": Row("b", "move", "done", "ok", 0, 0, 2, 1),
+            "o1": Row("o1", "pay", "done", "ok", 0, 0, 4, 1),
+            "o2": Row("o2", "pay", "done", "ok", 0, 0, 5, 1),
         },
         letters=[((0, 3), "malformed")],
         effects=[
             Effect(1, "a", "k", 1, "move", 0, 1, MAIN),
             Effect(2, "b", "k", 2, "move", 0, 2, MAIN),
+            Effect(3, "o1", "o", 1, "pay", 0, 4, MAIN),
+            Effect(4, "o2", "o", 2, "pay", 0, 5, MAIN),
         ],
+        orders=OrderFacts(
+            begun=3,  # the third one was rolled back
+            committed=["o1", "o2"],
+            answers=[("o1", "done/ok"), ("o2", "dead/worker_died")],  # retried by the operator
+            sends={"o1": 2, "o2": 1},
+            open=[],
+        ),
         charges=Counter(),
         entries=[Entry("a", 0, 1, MAIN, 11), Entry("b", 0, 2, MAIN, 11)],
         commits=[Landed(0, 4, "1;me-1;")],
@@ -195,6 +207,39 @@ def copy_without_a_trace(facts: Facts) -> None:
     facts.ledger.copies.append(Copy("a", Kind.REQUEST, 1, 0, 0, 0.0))
 
 
+def orders_of(facts: Facts) -> OrderFacts:
+    assert facts.orders is not None
+    return facts.orders
+
+
+def order_lost(facts: Facts) -> None:
+    orders_of(facts).committed.append("o4")
+
+
+def order_paid_twice(facts: Facts) -> None:
+    facts.effects.append(facts.effects[-1]._replace(seq=9))
+
+
+def order_rolled_back(facts: Facts) -> None:
+    orders_of(facts).committed.remove("o1")
+
+
+def order_answered_twice(facts: Facts) -> None:
+    orders_of(facts).answers *= 2
+
+
+def order_not_answered(facts: Facts) -> None:
+    orders_of(facts).answers.pop()
+
+
+def order_failed(facts: Facts) -> None:
+    orders_of(facts).answers[0] = ("o1", "failed/timeout")
+
+
+def order_open(facts: Facts) -> None:
+    orders_of(facts).open.append("o1: unanswered")
+
+
 WRONG: list[tuple[str, Callable[[Facts], None]]] = [
     ("nothing twice", second_effect),
     ("nothing twice", second_charge),
@@ -213,6 +258,20 @@ WRONG: list[tuple[str, Callable[[Facts], None]]] = [
     ("what may have run is not entered again", entered_after_a_death),
     ("nothing left behind", orphan),
     ("one lost connection refuses nobody", refused_for_one_connection),
+    *(
+        ("committed orders run once, others never", spoil)
+        for spoil in (order_lost, order_paid_twice, order_rolled_back)
+    ),
+    *(
+        ("orders are answered once", spoil)
+        for spoil in (
+            order_answered_twice,
+            order_not_answered,
+            order_rolled_back,
+            order_failed,
+            order_open,
+        )
+    ),
 ]
 
 

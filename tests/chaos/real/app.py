@@ -58,6 +58,7 @@ def plain(
 
 
 app.handler("move", timeout=6, retries=SWIFT)(plain)
+app.handler("pay", timeout=6, retries=SWIFT)(plain)
 app.handler("later", timeout=6, retries=SWIFT)(plain)
 app.handler("recount", timeout=6, retries=SWIFT, coalesce=lambda p: p["key"], window=0.5)(plain)
 app.handler("once", timeout=6, redelivery=False)(plain)

@@ -64,6 +64,8 @@ class Chapter:
     problems: int
     effective: Counter[str]
     """Faults that took effect, by kind."""
+    orders: int = 0
+    """Orders that were committed and went through an outbox."""
 
 
 def plans(options: argparse.Namespace) -> list[EpisodePlan]:
@@ -79,6 +81,7 @@ def plans(options: argparse.Namespace) -> list[EpisodePlan]:
             seed=options.seed * 1000 + number, seconds=total / count, instances=options.instances,
             rate=options.rate, calm=options.calm,
             kinds=tuple(options.faults.split(",")) if options.faults else (),
+            orders=options.orders,
             share=(number, count),
         )
         for number, (protocol, ordering) in enumerate(matrix)
@@ -120,12 +123,25 @@ def tell(outcome: Outcome) -> list[str]:
         "sent again": dict(facts.ledger.resends),
         "retried by the operator": outcome.operator_retries,
         "out of order across instances": kept_order(facts)[1],
+        **order_figures(outcome),
         f"{effective.total()} faults of {len(effective)} kinds": dict(effective),
         "without effect": dict(vain),
     }
     seconds = outcome.ended - outcome.began
     title = f"{plan.name}: {plan.protocol}, ordering {plan.ordering}, {seconds:.0f} s"
     return [title, *(f"  {name}: {figure}" for name, figure in figures.items())]
+
+
+def order_figures(outcome: Outcome) -> dict[str, int]:
+    """Of orders that went through an outbox, where there are any."""
+    orders = outcome.facts.orders
+    if orders is None:
+        return {}
+    return {
+        "orders committed": len(orders.committed),
+        "orders rolled back": orders.begun - len(orders.committed),
+        "orders sent again by a relay": sum(sends > 1 for sends in orders.sends.values()),
+    }
 
 
 def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -149,6 +165,10 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--instances", type=int, default=3)
     parser.add_argument("--rate", type=float, default=250.0, help="requests a second")
+    parser.add_argument(
+        "--orders", type=float, default=0.0,
+        help="orders a second that go through an outbox, with relays and producer struck as well",
+    )  # fmt: skip
     parser.add_argument("--calm", type=float, default=1.0, help="mean seconds between faults")
     parser.add_argument("--faults", default="", help="only these kinds, comma separated")
     parser.add_argument("--report", type=Path, help="the page and its figures go to this folder")
@@ -178,9 +198,11 @@ def main() -> int:
     found = sum(chapter.problems for chapter in chapters)
     kinds = sum((chapter.effective for chapter in chapters), Counter[str]())
     requests = sum(chapter.requests for chapter in chapters)
+    orders = sum(chapter.orders for chapter in chapters)
+    through = f", {orders:,} orders through an outbox" if orders else ""
     sys.stdout.write(
-        f"seed {options.seed}: {requests:,} requests, {kinds.total():,} faults of {len(kinds)} "
-        f"kinds, {seconds:.0f} s: {verdict_of(found)}\n"
+        f"seed {options.seed}: {requests:,} requests{through}, {kinds.total():,} faults of "
+        f"{len(kinds)} kinds, {seconds:.0f} s: {verdict_of(found)}\n"
     )
     return int(found > 0)
 
@@ -209,7 +231,9 @@ def chapter_of(place: Place, plan: EpisodePlan) -> Chapter:
     file.write_bytes(pickle.dumps(outcome))
     struck = Counter(s.kind for s in outcome.facts.struck if s.evidence)
     problems = sum(map(len, outcome.wrong.values()))
-    return Chapter(file, len(outcome.facts.ledger.items), problems, struck)
+    orders = outcome.facts.orders
+    committed = len(orders.committed) if orders is not None else 0
+    return Chapter(file, len(outcome.facts.ledger.items), problems, struck, committed)
 
 
 def verdict_of(found: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tests.chaos.real.books import CAUSES, IN_HAND, balance
 from tests.chaos.real.facts import Facts
+from tests.chaos.real.order_checks import committed_orders_run_once, orders_are_answered_once
 from tests.chaos.real.traffic import EFFECTS, NOT_AGAIN, Item, Kind
 from tests.support.storm import instance_of
 
@@ -227,5 +228,7 @@ CHECKS: dict[str, Callable[[Facts], list[str]]] = {
     "nothing left behind": nothing_left,
     "one lost connection refuses nobody": one_connection_is_no_outage,
     "kills and stops lose nothing": kills_lose_nothing,
+    "committed orders run once, others never": committed_orders_run_once,
+    "orders are answered once": orders_are_answered_once,
     "every copy is accounted for": lambda facts: balance(facts).unexplained,
 }

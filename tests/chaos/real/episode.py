@@ -19,6 +19,7 @@ from tests.chaos.real import (  # noqa: F401 - their faults register themselves
     kafka_faults,
     machine_faults,
     member_faults,
+    outbox_faults,
     redis_faults,
     worker_faults,
 )
@@ -37,6 +38,7 @@ from tests.chaos.real.facts import (
 from tests.chaos.real.faults import FAULTS, Lane, LaneRunner, Scene, Struck
 from tests.chaos.real.members import CODES, ROOT, Members, until
 from tests.chaos.real.orders import Orders
+from tests.chaos.real.outbox_side import OutboxSide
 from tests.chaos.real.outside import Outside
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import ChaosProducer
@@ -81,6 +83,8 @@ class EpisodePlan:
     """Which of how many shares of the kinds comes first, each of them once."""
     requests: int = 0
     """Faults go on until so many were sent, or the seconds and `OVERTIME` of them are over."""
+    orders: float = 0.0
+    """Orders a second that go through an outbox, beside the other requests."""
     workers: int = 2
     partitions: int = 6
     look_every: float = 2.0
@@ -140,6 +144,11 @@ class Episode:
         self._entries = self._folder / "entries.log"
         self._clock = JumpingClock(self._folder / "clock")
         self._operator_retries = 0
+        # A database that forgets orders has had them paid all the same.
+        self._outbox = (
+            OutboxSide(place, plan.name, self._folder, plan.orders)
+            if plan.orders and FORGOTTEN not in plan.kinds else None
+        )  # fmt: skip
 
     def run(self) -> Outcome:
         plan, place = self._plan, self._place
@@ -161,6 +170,8 @@ class Episode:
             try:
                 return self._run(members, producer, watch, outside, witness)
             finally:
+                if self._outbox is not None:
+                    self._outbox.end()
                 beside.end()
                 witness.end()
                 for member in members.alive:
@@ -177,19 +188,23 @@ class Episode:
             members.start(**(plan.own_settings[n] if n < len(plan.own_settings) else {}))
         assert until(lambda: len(members.serving) == plan.instances, 90), "no instance serves"
         producer.start()
+        if self._outbox is not None:
+            self._outbox.start()
         began = time.time()
         assert until(lambda: len(producer.ledger.ends) > 50, 60), "nothing is answered"
         scene = Scene(
             place=place, members=members, orders=Orders(self._folder / "orders"),
             clock=self._clock, entries=self._entries, name=plan.name,
             partitions=plan.partitions, protocol=plan.protocol,
-            pending=lambda: len(producer.pending), producer=producer,
+            pending=lambda: len(producer.pending), producer=producer, outbox=self._outbox,
         )  # fmt: skip
         struck = self._strike(scene)
         place.mend()
         self._clock.set(0.0)
         calm_at = time.time()
         producer.quiet()
+        if self._outbox is not None:
+            self._outbox.close()
         while len(members.serving) < plan.instances and members.start():
             until(lambda: len(members.serving) >= plan.instances, 40)
         until(lambda: self._settled(producer), SETTLING)
@@ -201,6 +216,10 @@ class Episode:
             charges=outside.charges, entries=[], commits=[], statuses={}, names={}, how=how,
             struck=struck, heard=witness.heard, ended_by_itself=by_itself,
         )  # fmt: skip
+        if self._outbox is not None:
+            facts.ended_by_itself += self._outbox.ended_by_itself()
+            self._outbox.end()
+            facts.orders = self._outbox.facts()
         codes = [member.stop() for member in members.alive]
         facts.ended_by_itself += [f"exit code {code}" for code in codes if code not in CODES]
         self._gather(facts, members)
@@ -217,7 +236,9 @@ class Episode:
         fitting = [
             f
             for f in FAULTS.values()
-            if f.needs(scene.place) and (not plan.kinds or f.kind in plan.kinds)
+            if f.needs(scene.place)
+            and (not plan.kinds or f.kind in plan.kinds)
+            and (scene.outbox is not None or not f.of_orders)
         ]
         for lane in Lane:
             weights = {f.kind: f.weight or float(bool(plan.kinds)) for f in fitting
@@ -237,7 +258,7 @@ class Episode:
 
     def _settled(self, producer: ChaosProducer) -> bool:
         """Whether everything has its answer; an operator retries what is dead meanwhile."""
-        if not producer.pending:
+        if not producer.pending and (self._outbox is None or self._outbox.settled()):
             waiting = self._place.query(
                 f"SELECT count(*) FROM {self._plan.name}.requests"
                 " WHERE state IN ('waiting', 'running')"

@@ -12,6 +12,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import OffsetSpec
 
 from tests.chaos.real.faults import Struck
+from tests.chaos.real.order_facts import OrderFacts
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import SendLedger
 from tests.chaos.real.witness import Heard
@@ -78,6 +79,8 @@ class Facts:
     """Partition, first offset and the one behind the last of what was read again, as logs say."""
     heard: Heard = field(default_factory=Heard)
     struck: list[Struck] = field(default_factory=list)
+    orders: OrderFacts | None = None
+    """None: no orders in this episode."""
     left: list[str] = field(default_factory=list)
     """Processes and transactions that were there after the end."""
     ended_by_itself: list[str] = field(default_factory=list)

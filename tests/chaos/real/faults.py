@@ -14,6 +14,7 @@ from typing import Literal
 from tests.chaos.real.clock import JumpingClock
 from tests.chaos.real.members import Members
 from tests.chaos.real.orders import Orders
+from tests.chaos.real.outbox_side import OutboxSide
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import ChaosProducer
 from tests.chaos.real.schedule import Planned
@@ -44,6 +45,7 @@ class Scene:
     pending: Callable[[], int]
     """How many requests have no answer now."""
     producer: ChaosProducer
+    outbox: OutboxSide | None = None
 
 
 Strike = Callable[[Scene, random.Random], str]
@@ -60,6 +62,8 @@ class Fault:
     weight: float = 1.0
     """How often it strikes, against others; 0: only where it is asked for by its name."""
     needs: Callable[[Place], bool] = lambda _: True
+    of_orders: bool = False
+    """Whether it strikes what is there only where orders go through an outbox."""
 
 
 @dataclass
@@ -77,13 +81,17 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(
-    lane: Lane, weight: float = 1.0, needs: Callable[[Place], bool] = lambda _: True
+    lane: Lane,
+    weight: float = 1.0,
+    needs: Callable[[Place], bool] = lambda _: True,
+    *,
+    of_orders: bool = False,
 ) -> Callable[[Strike], Strike]:
     """Registers a function as a kind of fault, under its name."""
 
     def register(strike: Strike) -> Strike:
         kind = getattr(strike, "__name__", "")
-        FAULTS[kind] = Fault(kind, lane, strike, weight, needs)
+        FAULTS[kind] = Fault(kind, lane, strike, weight, needs, of_orders)
         return strike
 
     return register

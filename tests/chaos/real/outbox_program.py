@@ -1,0 +1,94 @@
+"""A producer with an outbox, as a process: orders in transactions of its own, and their answers.
+
+Some orders are taken back before their commit. SIGTERM: nothing new is ordered; answers are worked
+on until the process is killed. A database that is away is asked again: which orders were committed
+says its table alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+
+import psycopg
+
+from feedback import outbox
+from feedback.client.send_clock import SendClock
+from feedback.outbox import rows
+
+SCHEMA = os.environ["CHAOS_SCHEMA"]
+DATABASE = os.environ["CHAOS_DATABASE"]
+RATE = float(os.environ["CHAOS_ORDERS_RATE"])
+BUYERS = 4
+KEYS = 30
+TAKEN_BACK = 0.15
+AT_ONCE = 100
+SKEW = 600
+"""Seconds by which the clock of a producer may be off."""
+PLACE = f"INSERT INTO {SCHEMA}.orders (key) VALUES (%s) RETURNING number"
+ANSWER = f"""
+WITH answers AS (
+    DELETE FROM {SCHEMA}_outbox.inbox WHERE n = ANY(ARRAY(
+        SELECT n FROM {SCHEMA}_outbox.inbox ORDER BY n LIMIT %s FOR UPDATE SKIP LOCKED))
+    RETURNING id, state, code
+) INSERT INTO {SCHEMA}.answers (id, state, code) SELECT id, state, code FROM answers
+"""
+
+
+def connect() -> psycopg.Connection[tuple[object, ...]]:
+    """Its backend may be ended as those of relays are."""
+    return psycopg.connect(
+        DATABASE, autocommit=True, connect_timeout=5, prepare_threshold=None,
+        application_name="oncepool orders",
+    )  # fmt: skip
+
+
+def order(closing: threading.Event, seed: int) -> None:
+    """One buyer: an order and its request in one transaction, again and again."""
+    chance = random.Random(seed)
+    while not closing.is_set():
+        try:
+            with connect() as connection:
+                while not closing.wait(chance.expovariate(RATE / BUYERS)):
+                    place(connection, chance)
+        except psycopg.Error:
+            closing.wait(0.2)
+
+
+def place(connection: psycopg.Connection[tuple[object, ...]], chance: random.Random) -> None:
+    """One order, which its buyer may take back."""
+    key = f"o{chance.randrange(KEYS)}"
+    with connection.transaction():
+        [(number,)] = connection.execute(PLACE.encode(), [key]).fetchall()
+        outbox.add(
+            connection, "pay", {"key": key, "n": number},
+            request_id=f"{SCHEMA}-order-{number}", key=key,
+        )  # fmt: skip
+        time.sleep(chance.uniform(0, 0.02))  # a kill finds some open
+        if chance.random() < TAKEN_BACK:
+            raise psycopg.Rollback
+
+
+def answer() -> None:
+    """Works on answers, each in the transaction that takes it from the inbox."""
+    while True:
+        try:
+            with connect() as connection:
+                while True:
+                    if not connection.execute(ANSWER.encode(), [AT_ONCE]).rowcount:
+                        time.sleep(0.1)
+        except psycopg.Error:
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    skew = random.randint(-SKEW, SKEW) * 10**9
+    rows._CLOCK = SendClock(lambda: time.time_ns() + skew)  # type: ignore[misc]
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: over.set())
+    for _ in range(BUYERS):
+        threading.Thread(target=order, args=(over, random.randrange(2**31)), daemon=True).start()
+    answer()

@@ -91,13 +91,16 @@ class Circle:
         self._closed = True
         self._storefront.stop()
 
-    def finish(self) -> OrderLedger:
-        """Ends the programs and does the books. Raises DemoFailed."""
+    def stop(self) -> None:
+        """Ends the programs. Raises DemoFailed."""
         if self._storefront.alive:
             self._storefront.kill()  # it has had its time
         if self._outbox:
             self._relay.stop()
             self._relay.ended()
+
+    def books(self) -> OrderLedger:
+        """The books, once nobody charges any more."""
         place = self._place
         return balance_orders(order_facts.read(place.storefront, self._notes, place.charges))
 

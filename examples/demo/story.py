@@ -120,8 +120,9 @@ class Story:
             self._turn("the last answers" if wait is None else wait.what)
             if wait is not None and wait.come():
                 wait = next(script, None)
+        self._circle.stop()
         self._finish()
-        return balance(self._book()), self._circle.finish()
+        return balance(self._book()), self._circle.books()
 
     # The script
 

@@ -12,6 +12,8 @@ import random
 import signal
 import threading
 import time
+import traceback
+from pathlib import Path
 
 import psycopg
 
@@ -21,11 +23,13 @@ from feedback.outbox import rows
 
 SCHEMA = os.environ["CHAOS_SCHEMA"]
 DATABASE = os.environ["CHAOS_DATABASE"]
+CLOSED = Path(os.environ["CHAOS_CLOSED"])
+"""Made when nobody orders any more."""
 RATE = float(os.environ["CHAOS_ORDERS_RATE"])
 BUYERS = 4
 KEYS = 30
 TAKEN_BACK = 0.15
-AT_ONCE = 100
+AT_ONCE, TURNS = 100, 20
 SKEW = 600
 """Seconds by which the clock of a producer may be off."""
 PLACE = f"INSERT INTO {SCHEMA}.orders (key) VALUES (%s) RETURNING number"
@@ -72,23 +76,36 @@ def place(connection: psycopg.Connection[tuple[object, ...]], chance: random.Ran
             raise psycopg.Rollback
 
 
-def answer() -> None:
+def answer(buyers: list[threading.Thread]) -> None:
     """Works on answers, each in the transaction that takes it from the inbox."""
     while True:
+        if not any(buyer.is_alive() for buyer in buyers):
+            CLOSED.touch()
         try:
             with connect() as connection:
-                while True:
+                for _ in range(TURNS):
                     if not connection.execute(ANSWER.encode(), [AT_ONCE]).rowcount:
                         time.sleep(0.1)
         except psycopg.Error:
             time.sleep(0.2)
 
 
+def end_at_once(told: threading.ExceptHookArgs) -> None:
+    """A thread that ends for another reason than the database's is a fault of its own: it shows."""
+    traceback.print_exception(told.exc_value)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.excepthook = end_at_once
     skew = random.randint(-SKEW, SKEW) * 10**9
     rows._CLOCK = SendClock(lambda: time.time_ns() + skew)  # type: ignore[misc]
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: over.set())
-    for _ in range(BUYERS):
-        threading.Thread(target=order, args=(over, random.randrange(2**31)), daemon=True).start()
-    answer()
+    threads = [
+        threading.Thread(target=order, args=(over, random.randrange(2**31)), daemon=True)
+        for _ in range(BUYERS)
+    ]
+    for thread in threads:
+        thread.start()
+    answer(threads)

@@ -54,6 +54,7 @@ class OutboxSide:
     def __init__(self, place: Place, name: str, folder: Path, rate: float) -> None:
         """`name`: topic and prefix, and the schema of the orders; `rate`: orders a second."""
         self._place, self._name, self._folder, self._rate = place, name, folder, rate
+        self._closed = folder / "orders-closed"
         self.all: list[OutboxProgram] = []
 
     def start(self) -> None:
@@ -103,6 +104,8 @@ class OutboxSide:
 
         What is dead waits for the operator.
         """
+        if not self._closed.exists():  # an order may be committed yet
+            return False
         [(left,)] = self._place.query(
             f"SELECT (SELECT count(*) FROM {self._name}_outbox.requests)"
             f" + (SELECT count(*) FROM {self._name}_outbox.inbox)"
@@ -171,5 +174,6 @@ class OutboxSide:
             "ONCEPOOL_LOG_FORMAT": "json",
             "CHAOS_SCHEMA": name,
             "CHAOS_DATABASE": place.gated_database,
+            "CHAOS_CLOSED": str(self._closed),
             "CHAOS_ORDERS_RATE": str(self._rate),
         }

@@ -217,7 +217,7 @@ class Episode:
             struck=struck, heard=witness.heard, ended_by_itself=by_itself,
         )  # fmt: skip
         if self._outbox is not None:
-            facts.ended_by_itself += self._outbox.ended_by_itself()
+            facts.ended_by_itself += self._outbox.wrong_ends()
             self._outbox.end()
             facts.orders = self._outbox.facts()
         codes = [member.stop() for member in members.alive]

@@ -32,6 +32,9 @@ TAKEN_BACK = 0.15
 AT_ONCE, TURNS = 100, 20
 SKEW = 600
 """Seconds by which the clock of a producer may be off."""
+GONE = (psycopg.Error, psycopg.Rollback)
+"""What is raised where a connection is gone: what has to be rolled back is so by then, and psycopg
+lets Rollback out."""
 PLACE = f"INSERT INTO {SCHEMA}.orders (key) VALUES (%s) RETURNING number"
 ANSWER = f"""
 WITH answers AS (
@@ -58,7 +61,7 @@ def order(closing: threading.Event, seed: int) -> None:
             with connect() as connection:
                 while not closing.wait(chance.expovariate(RATE / BUYERS)):
                     place(connection, chance)
-        except psycopg.Error:
+        except GONE:
             closing.wait(0.2)
 
 

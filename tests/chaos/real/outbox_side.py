@@ -30,6 +30,8 @@ CREATE TABLE {s}.answers (id text NOT NULL, state text NOT NULL, code text);
 """
 OPEN = frozenset({"unsent", "sent", "unanswered", "undeliverable"})
 """States of rows whose requests have no end."""
+STOPPED = (0, 3)
+"""Exit codes of a relay that was told to stop: nothing on its way, or something."""
 PRODUCER, RELAY = "orders", "relay"
 PROGRAMS = {PRODUCER: ["tests.chaos.real.outbox_program"], RELAY: ["consumer", "relay"]}
 
@@ -40,8 +42,10 @@ class OutboxProgram:
 
     role: str
     process: subprocess.Popen[bytes]
-    how: str = ""
-    """`killed` or `stopped`, once somebody has done it."""
+    told: bool = False
+    """Whether a signal was sent to end it."""
+    ended_well: bool = False
+    """Whether it ended then, with an exit code as it should be."""
 
     @property
     def alive(self) -> bool:
@@ -75,11 +79,10 @@ class OutboxSide:
         """Ends one of them by a signal, and starts another; what was seen of it."""
         victim = chance.choice(self.alive(role))
         open_ = self._open_transactions(role)
-        victim.how = "killed" if number == signal.SIGKILL else "stopped"
+        victim.told = True
         victim.process.send_signal(number)
         code = victim.process.wait(60)
-        if number != signal.SIGKILL:
-            assert code in (0, 3), f"exit code {code}"
+        victim.ended_well = number == signal.SIGKILL or code in STOPPED
         self._start(role)
         return f"{role} {victim.process.pid}, {open_} transactions open"
 
@@ -117,16 +120,15 @@ class OutboxSide:
         """Ends all of them."""
         for program in self.all:
             if program.alive:
-                program.how = program.how or "killed"
                 program.process.kill()
                 program.process.wait(30)
 
-    def ended_by_itself(self) -> list[str]:
-        """Processes that ended without having been told to."""
+    def wrong_ends(self) -> list[str]:
+        """Processes that ended without having been told to, or did not end as they should."""
         return [
-            f"{program.role} ended with {program.process.returncode} by itself"
+            f"{program.role}: exit code {program.process.poll()}, told to end: {program.told}"
             for program in self.all
-            if not program.alive and not program.how
+            if program.told != (not program.alive) or program.told != program.ended_well
         ]
 
     def facts(self) -> OrderFacts:

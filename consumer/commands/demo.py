@@ -16,6 +16,26 @@ app = typer.Typer()
 PART = "examples.demo.main"
 WIDTH = 120
 """Columns of the ledger where there is no terminal."""
+FEWEST = 1000
+"""Requests: of fewer nothing may be left that a kill interrupts, or that becomes a dead letter."""
+
+RequestsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--requests",
+        min=FEWEST,
+        envvar="ONCEPOOL_DEMO_REQUESTS",
+        help="How many, instead of 20,000, or of 4,000 with --quick.",
+    ),
+]
+NoOutboxOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-outbox",
+        envvar="ONCEPOOL_DEMO_NO_OUTBOX",
+        help="Only the counter-example: orders whose payment is asked for without an outbox.",
+    ),
+]
 
 
 @app.command()
@@ -25,14 +45,8 @@ def demo(
         bool,
         typer.Option("--quick", envvar="ONCEPOOL_DEMO_QUICK", help="Less than a minute."),
     ] = False,
-    no_outbox: Annotated[
-        bool,
-        typer.Option(
-            "--no-outbox",
-            envvar="ONCEPOOL_DEMO_NO_OUTBOX",
-            help="Only the counter-example: orders whose payment is asked for without an outbox.",
-        ),
-    ] = False,
+    requests: RequestsOption = None,
+    no_outbox: NoOutboxOption = False,
     json: Annotated[
         bool,
         typer.Option("--json", envvar="ONCEPOOL_JSON", help="Print the ledger as one JSON object."),
@@ -55,7 +69,9 @@ def demo(
         console = Console(stderr=json, highlight=False)
         if not console.is_terminal:
             console.width = WIDTH
-        balanced, ledger = part.play(quick=quick, outbox=not no_outbox, console=console)
+        balanced, ledger = part.play(
+            quick=quick, outbox=not no_outbox, requests=requests, console=console
+        )
     except (OncepoolError, StackError) as error:
         fail(str(error))
     except KeyboardInterrupt:

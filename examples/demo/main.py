@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -18,10 +19,13 @@ from examples.demo.story import FULL, NO_OUTBOX, QUICK, Size, Story
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def play(*, quick: bool, outbox: bool, console: Console) -> tuple[bool, dict[str, Any]]:
+def play(
+    *, quick: bool, outbox: bool, requests: int | None, console: Console
+) -> tuple[bool, dict[str, Any]]:
     """Plays it, and shows it on `console`; whether the books balance, and the ledger as JSON.
 
-    Without `outbox` the storefront sends its requests before it commits its orders.
+    Without `outbox` the storefront sends its requests before it commits its orders, and that is
+    all. `requests`: of the group's other producer; None: as many as it has.
 
     Raises OncepoolError where it could not be played, KeyboardInterrupt where a signal ended it.
     Nothing that it started is left.
@@ -30,8 +34,7 @@ def play(*, quick: bool, outbox: bool, console: Console) -> tuple[bool, dict[str
         for number in SIGNALS:
             signal.signal(number, _interrupt)
     with Screen(console) as screen, prepared(screen.event) as place:
-        size = (QUICK if quick else FULL) if outbox else NO_OUTBOX
-        books = _story(place, size, screen)
+        books = _story(place, _size(requests, quick=quick, outbox=outbox), screen)
         seconds = screen.seconds
         balanced = books.messages.balanced and books.orders.balanced
         kept = "" if balanced or not outbox else str(place.keep())
@@ -45,6 +48,13 @@ def play(*, quick: bool, outbox: bool, console: Console) -> tuple[bool, dict[str
         "faults": books.faults,
         "seconds": round(seconds, 1),
     }
+
+
+def _size(requests: int | None, *, quick: bool, outbox: bool) -> Size:
+    if not outbox:
+        return NO_OUTBOX
+    size = QUICK if quick else FULL
+    return size if requests is None else replace(size, requests=requests)
 
 
 def _story(place: DemoPlace, size: Size, screen: Screen) -> DemoBooks:

@@ -33,7 +33,7 @@ from examples.shop.storefront import (
 from feedback import Client, StoreUnavailable
 
 DATABASE = "STOREFRONT_DATABASE_URL"
-CUSTOMERS = 3
+CUSTOMERS = 2
 PACE = 0.08
 """Seconds between two orders of a customer, in the middle."""
 THOUGHT = 0.05

@@ -130,8 +130,6 @@ class Story:
         yield Wait("a fifth of the answers", lambda: self._answered(0.2))
         pid = first.kill_worker()
         self._fault(f"a worker of {first.name} was killed with SIGKILL (pid {pid})")
-        yield Wait("the shop to be busy", lambda: self._circle.sells)
-        self._fault(self._circle.kill_relay())
         yield Wait("two fifths of the answers", lambda: self._answered(0.4))
         third.kill()
         # What it had committed and not finished is lost, at most what it may have in hand.
@@ -144,6 +142,8 @@ class Story:
         self._producer.queue_open = True
         fourth = self._start("consumer 4")
         yield Wait("the shop to be busy", lambda: self._circle.sells)
+        self._fault(self._circle.kill_relay())
+        yield Wait("the shop to be busy again", lambda: self._circle.sells)
         self._fault(self._circle.kill_storefront())
         yield Wait("three fifths of the answers", lambda: self._answered(0.6))
         self._gaps.append(Gap("stopped", self._size.max_in_hand))

@@ -67,30 +67,30 @@ def left(folder: Path) -> list[str]:
 def test_the_books_balance_though_worker_consumer_relay_and_storefront_are_killed(
     folder: Path,
 ) -> None:
-    demo = start(folder, "--quick", "--json")
+    demo = start(folder, "--quick", "--requests", "1600", "--json")
     told, shown = demo.communicate(timeout=LIMIT)
 
     assert demo.returncode == 0, shown[-4000:]
     ledger = orjson.loads(told)
     assert ledger["balanced"]
-    assert ledger["accounted"] == ledger["sent"] == 4480 + ledger["resent"]
+    assert ledger["accounted"] == ledger["sent"] == 1792 + ledger["resent"]
     assert (ledger["run_twice"], ledger["unexplained"]) == ([], [])
-    assert ledger["done_once"] > 3500
+    assert ledger["done_once"] > 1400
     # Every fault was seen to take effect.
     killed = [fault for fault in ledger["faults"] if "SIGKILL" in fault]
     assert (len(killed), len(ledger["faults"])) == (4, 5)
     # What the killed consumer had committed and not finished was read again by its heirs.
     assert ledger["lost_in_killed_process"] == 0
-    assert ledger["resent"] > 0
+    assert ledger["read_again_and_answered"] + ledger["resent"] > 0
     assert ledger["answered_from_journal"] > 0
     for reason in ("conflict", "expired", "invalid_payload", "card_declined", "unknown_article"):
         assert ledger["rejected"][reason] > 0
     queue = ledger["waiting_queue"]
-    assert queue["delayed_done_when_due"] > 50
-    assert queue["follow_ups_done_when_due"] > 20
-    assert min(queue["retried_done_at_attempt"][n] for n in "23") > 10
+    assert queue["delayed_done_when_due"] > 10
+    assert queue["follow_ups_done_when_due"] > 10
+    assert min(queue["retried_done_at_attempt"][n] for n in "23") > 3
     assert queue["superseded_winner_done"] == ledger["superseded"] > queue["coalesced_done"] > 0
-    assert queue["dead_retried_by_operator_done"] > 5
+    assert queue["dead_retried_by_operator_done"] > 3
     orders = ledger["orders"]
     assert orders["paid_once"] + orders["declined_and_not_charged"] == orders["committed"] > 90
     assert min(orders["rolled_back_by_customers"], orders["rolled_back_by_kills"]) > 0
@@ -124,11 +124,10 @@ def test_without_an_outbox_customers_are_charged_for_orders_that_are_not_there(
 
 @pytest.mark.timeout(LIMIT)
 def test_interrupted_it_leaves_nothing(folder: Path) -> None:
-    demo = start(folder, "--quick")
+    demo = start(folder, "--no-outbox")
     assert demo.stdout is not None
-    for line in demo.stdout:
-        if "answered" in line:
-            break
+    # Then there are services, a consumer and its workers, and a web shop.
+    assert any("storefront 2 starts" in line for line in demo.stdout)
     assert len(left(folder)) > 5
     demo.send_signal(signal.SIGINT)
     demo.send_signal(signal.SIGINT)  # the impatient press it twice

@@ -18,7 +18,7 @@ from consumer.gateway.pages.services import Services, ServicesSeen
 from consumer.gateway.pages.sessions import Sessions
 from consumer.gateway.rate_limit import WaitSlots
 from consumer.gateway.readiness import Probes, Readiness
-from consumer.gateway.schedules import ScheduleSource
+from consumer.gateway.schedules import JournalSchedules, ScheduleSource
 from consumer.gateway.sending import KafkaSender, OutboxSender, Sender
 from consumer.gateway.sources import journal_source, outbox_source
 from consumer.gateway.statuses import Statuses, StatusSource
@@ -147,8 +147,14 @@ def _pages(settings: Settings, access: Access, databases: list[DatabaseThreads])
     readers, patient, movers = (_journal(settings, n) for n in counts)
     databases += [readers, patient, movers]
     journal = JournalPages(readers, patient, settings.database_schema)
-    mover = JournalBulkMover(settings, movers)
-    return PageParts(sessions, Services(settings, journal), journal, mover, limits)
+    return PageParts(
+        sessions,
+        Services(settings, journal),
+        journal,
+        JournalBulkMover(settings, movers),
+        limits,
+        JournalSchedules(readers, settings.database_schema),
+    )
 
 
 def _client(settings: Settings) -> AsyncClient:

@@ -118,6 +118,8 @@ def test_an_operator_at_work(bench: Bench, browser: Any, tmp_path: Path) -> None
     journal.put("other", type="raises")
     place = {"topic": bench.topic, "partition": 0, "kafka_offset": 10**6, "produced_at": "now"}
     journal.insert("dead_letters", reason="conflict", request_id="other", payload=b"2", **place)
+    clock = {"cron": "0 6 * * *", "tz": "Europe/Oslo", "missed": "latest", "decided_until": "now"}
+    journal.insert("schedules", name="nightly", type="effect", **clock)
     journal.run(_AN_HOUR_OF_ENDS)
     journal.run(_AN_HOUR_OF_ROWS)
     journal.close()
@@ -137,6 +139,7 @@ def test_an_operator_at_work(bench: Bench, browser: Any, tmp_path: Path) -> None
             retries_a_dead_one(ops, bench)
             retries_all_that_match(ops, bench)
             cancels_a_running_one(ops, bench)
+            pauses_a_schedule(ops, bench)
             pauses_what_refreshes(ops)
             assert look_at_all(ops, "light") == []
             assert ops.said == []
@@ -196,6 +199,19 @@ def cancels_a_running_one(ops: Reader, bench: Bench) -> None:
     page.wait_for_selector("text=1 moved")
     status = bench.client.wait("long", WAIT)
     assert (status.state, "takes too long" in status.reason) == ("cancelled", True)
+
+
+def pauses_a_schedule(ops: Reader, bench: Bench) -> None:
+    page = ops.page
+    ops.open("/schedules")
+    page.fill("[name=why]", "no paper")
+    page.click("text=Pause nightly")
+    page.wait_for_selector("text=nightly: paused")
+    paused = f"SELECT paused_by, paused_why FROM {bench.schema}.schedules"
+    assert bench.query(paused) == [("gateway:ops", "no paper")]
+    page.click("text=Resume nightly")
+    page.wait_for_selector("text=nightly: resumed")
+    assert bench.query(paused) == [(None, None)]
 
 
 def pauses_what_refreshes(ops: Reader) -> None:

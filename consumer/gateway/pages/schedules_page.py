@@ -9,6 +9,7 @@ from consumer.gateway.calls import named
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.visitor import UI, FormHere, Visitor, VisitorHere, why_of
 from consumer.gateway.problems import HttpProblem, invalid, unknown
+from consumer.gateway.schedules import ScheduleSource
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import Row
 
@@ -25,9 +26,7 @@ async def schedules(request: Request, who: VisitorHere) -> Response:
 async def change(request: Request, sent: FormHere) -> Response:
     """Pauses or resumes one."""
     who, form = sent
-    source = who.pages.schedules
-    if source is None:
-        raise HttpProblem(501, "not_configured", "this gateway knows no schedules")
+    source = _source(who)
     name, action = form.one("name"), form.one("action")
     named("the name", name)
     by = By(f"gateway:{who.caller.name}", why_of(form))
@@ -42,13 +41,16 @@ async def change(request: Request, sent: FormHere) -> Response:
     return await _shown(request, who, f"{name}: {action}d" if moved else f"{name}: as it was")
 
 
+def _source(who: Visitor) -> ScheduleSource:
+    if who.pages.schedules is None:
+        raise HttpProblem(501, "not_configured", "this gateway has no journal: set database_url")
+    return who.pages.schedules
+
+
 async def _own(who: Visitor) -> list[Row]:
-    source = who.pages.schedules
-    rows = [] if source is None else await source.look()
-    return [row for row in rows if who.caller.may_see(row["type"])]
+    return [row for row in await _source(who).look() if who.caller.may_see(row["type"])]
 
 
 async def _shown(request: Request, who: Visitor, said: str) -> Response:
-    there = who.pages.schedules is not None
-    return page(request, who, "schedules.html", title="Schedules", there=there, said=said,
-                rows=await _own(who))  # fmt: skip
+    rows = await _own(who)
+    return page(request, who, "schedules.html", title="Schedules", said=said, rows=rows)

@@ -27,7 +27,9 @@ class TimelineEntry(NamedTuple):
 def timeline(row: dict[str, Any], now: datetime) -> list[TimelineEntry]:
     """All that the journal knows of it, in the order of time; `row` is as show_request has it."""
     lines = [
-        TimelineEntry(row["produced_at"], "sent by its producer"),
+        TimelineEntry(
+            row["produced_at"], "sent by its producer" if row["partition"] >= 0 else "due"
+        ),
         TimelineEntry(row["created_at"], "written into the journal"),
     ]
     for attempt in row["attempts"]:

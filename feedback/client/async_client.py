@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
 
 from feedback.client.answering import Act, Steps
+from feedback.client.async_results import AsyncResults
 from feedback.client.core import ClientCore, Type
 from feedback.client.event_loop import LoopBell, LoopWatch, in_thread
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_ids, check_wait
 from feedback.client.pending import Submission, accepted
+from feedback.client.results import Results
 from feedback.client.settings import settings_from
 from feedback.client.shared_reads import SharedReads
 from feedback.errors import CLOSED, DeliveryFailed, DeliveryPending, QueueFull
@@ -43,10 +45,8 @@ class AsyncClient(ClientCore):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
-        """As Client.from_env(), but for the results topic."""
-        settings = settings_from(environ, given=options)
-        settings.pop("results_topic", None)
-        return cls(**(settings | options))
+        """As Client.from_env()."""
+        return cls(**(settings_from(environ, given=options) | options))
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,6 +135,18 @@ class AsyncClient(ClientCore):
     @overload
     async def call(
         self,
+        type: Callable[..., Coroutine[Any, Any, ResultT]],
+        payload: Any,
+        *,
+        timeout: float | None = ...,
+        resend_after: float | None = ...,
+        run_timeout: float | None = ...,
+        **options: Unpack[CallOptions],
+    ) -> Status[ResultT]: ...  # an `async def` handler
+
+    @overload
+    async def call(
+        self,
         type: Callable[..., ResultT],
         payload: Any,
         *,
@@ -179,6 +191,21 @@ class AsyncClient(ClientCore):
         finally:
             self._waits.unwatch(watch)
 
+    async def results(
+        self, group: str | None = None, from_beginning: bool = False, topic: str | None = None
+    ) -> AsyncResults:
+        """As Client.results(), for `async for`; what is written after this returns will come.
+
+        Raises ResultsFailed, ConfigurationError.
+        """
+        self._enter()
+        opening = in_thread(self._subscriptions.open, group, topic, from_beginning=from_beginning)
+        try:
+            return AsyncResults(await asyncio.shield(opening))
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+
     async def flush(self, timeout: float = 30.0) -> None:
         """As Client.flush(). Raises DeliveryPending, DeliveryFailed."""
         self._enter()
@@ -204,6 +231,7 @@ class AsyncClient(ClientCore):
 
     def _end(self, timeout: float) -> None:
         self._waits.close()
+        self._subscriptions.close()
         self._reads.close()
         self._looks.close()
         super()._end(timeout)
@@ -278,3 +306,9 @@ class AsyncClient(ClientCore):
         except StopIteration as end:
             answer: Status = end.value
             return answer
+
+
+def _close_unwanted(opening: asyncio.Future[Results]) -> None:
+    """Nobody waits for this reader any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        in_thread(opening.result().close)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Self, TypeVar, Unpack, overload
 
 from feedback.client.answering import Act, Steps
 from feedback.client.core import ClientCore, Type
-from feedback.client.delivery import KafkaProducer
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_ids, check_wait
 from feedback.client.pending import Submission
-from feedback.client.results import Results, Subscriptions
+from feedback.client.results import Results
 from feedback.client.settings import settings_from
 from feedback.client.waiter import ThreadWatch
 from feedback.errors import CLOSED, DeliveryFailed, QueueFull
 from feedback.status.status import Status
-from feedback.status.store import StatusStore
 
 ResultT = TypeVar("ResultT")
 
@@ -32,31 +30,6 @@ class Client(ClientCore):
     not confirm fails after `delivery_timeout` seconds. Without `hints`, messages carry one header
     less and waits rely on reading statuses alone. `results_topic` is where results() reads.
     """
-
-    def __init__(
-        self,
-        kafka: str | Mapping[str, Any] | KafkaProducer,
-        redis: str | StatusStore,
-        topic: str,
-        *,
-        prefix: str = "oncepool",
-        answer_timeouts: Mapping[str, float] | None = None,
-        delivery_timeout: float = 30.0,
-        queue_timeout: float = 5.0,
-        hints: bool = True,
-        results_topic: str = "",
-    ) -> None:
-        self._subscriptions = Subscriptions(kafka, results_topic)
-        super().__init__(
-            kafka,
-            redis,
-            topic,
-            prefix=prefix,
-            answer_timeouts=answer_timeouts,
-            delivery_timeout=delivery_timeout,
-            queue_timeout=queue_timeout,
-            hints=hints,
-        )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
@@ -133,6 +106,18 @@ class Client(ClientCore):
         run_timeout: float | None = ...,
         **options: Unpack[CallOptions],
     ) -> Status: ...  # a batch handler returns a list, of which a request has one element
+
+    @overload
+    def call(
+        self,
+        type: Callable[..., Coroutine[Any, Any, ResultT]],
+        payload: Any,
+        *,
+        timeout: float | None = ...,
+        resend_after: float | None = ...,
+        run_timeout: float | None = ...,
+        **options: Unpack[CallOptions],
+    ) -> Status[ResultT]: ...  # an `async def` handler
 
     @overload
     def call(
@@ -219,10 +204,6 @@ class Client(ClientCore):
         self._waits.close()
         self._subscriptions.close()
         self._end(timeout)
-
-    def forked(self) -> None:
-        super().forked()
-        self._subscriptions.forked()
 
     def _drafted(
         self, type: Type, payload: Any, options: SubmitOptions

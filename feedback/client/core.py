@@ -15,6 +15,7 @@ from feedback.client.forks import FORKED, watch
 from feedback.client.kafka_log import OutageLog
 from feedback.client.message import KafkaMessage, SubmitOptions, draft
 from feedback.client.pending import Submission, Submissions, accepted
+from feedback.client.results import Subscriptions
 from feedback.client.send_clock import SendClock
 from feedback.client.settings import given, store_of
 from feedback.client.waiter import CautiousReader, StatusWaiter
@@ -46,7 +47,9 @@ class ClientCore:
         delivery_timeout: float = 30.0,
         queue_timeout: float = 5.0,
         hints: bool = True,
+        results_topic: str = "",
     ) -> None:
+        self._subscriptions = Subscriptions(kafka, results_topic)
         self._topic = given("topic", topic)
         self._answer_timeouts = dict(answer_timeouts or {})
         self._queue_timeout = queue_timeout
@@ -75,6 +78,7 @@ class ClientCore:
         """Called in a process that was forked: it is of no use there, and harms nobody."""
         self._closed = FORKED
         self._deliveries.forked()
+        self._subscriptions.forked()
 
     def _draft(
         self, type: Type, payload: Any, options: SubmitOptions

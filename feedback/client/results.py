@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -74,6 +74,13 @@ class Result:
             raise ValueError(f"not a result record: {error!r}") from None
 
 
+class ReadMessage(NamedTuple):
+    """A message that was read, and what it says; None where it is no result record."""
+
+    message: Any
+    result: Result | None
+
+
 class Results:
     """Result records, one after the other, without an end. A context manager; close it after use.
 
@@ -99,6 +106,7 @@ class Results:
         self._closed = False  # guarded by _lock, as is whatever the consumer is asked
         self._trouble: OncepoolError | None = None
         self._last: Any = None  # the message that is being handled
+        self._late: OncepoolError | None = None  # to be told after what was read before it
         self._starts: dict[int, TopicPartition] = {}
         self._outages = OutageLog()
         self._consumer = _connect(kafka, group, self._outages)
@@ -159,8 +167,46 @@ class Results:
     ) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing comes any more."""
+        return self._closed
+
+    def take(self, timeout: float, most: int) -> list[ReadMessage]:
+        """The next records in their order, for `turn_to`; waits for the first `timeout` seconds.
+
+        Raises ResultsFailed.
+        """
+        with self._lock:
+            taken: list[ReadMessage] = []
+            if self._closed:
+                return taken
+            self._handled()
+            if (late := self._late) is not None:
+                self._late = None
+                raise late
+            try:
+                while len(taken) < most and (read := self._read(timeout)) is not None:
+                    taken.append(read)
+                    timeout = 0.0
+            except OncepoolError as error:
+                if not taken:
+                    raise
+                self._late = error
+            return taken
+
+    def turn_to(self, taken: ReadMessage) -> Result | None:
+        """From now on this record is being handled; the one before it is."""
+        self._handled()
+        self._last = taken.message
+        return taken.result
+
     def _next(self, timeout: float) -> Result | None:
         self._handled()
+        read = self._read(timeout)
+        return None if read is None else self.turn_to(read)
+
+    def _read(self, timeout: float) -> ReadMessage | None:
         message = self._consumer.poll(timeout)
         if self._trouble is not None:
             raise self._trouble
@@ -171,14 +217,13 @@ class Results:
             if error.fatal() or error.code() in _HOPELESS:
                 raise ResultsFailed(self._topic, error.str())
             return None  # the library goes on trying
-        self._last = message
         self._outages.over()
         try:
-            return Result.decode(message.value())
+            return ReadMessage(message, Result.decode(message.value()))
         except ValueError as problem:
             place = f"{message.topic()}/{message.partition()}/{message.offset()}"
             log.warning("message %s left out: %s", place, problem)
-            return None
+            return ReadMessage(message, None)
 
     def _begin(self) -> None:
         """Where it starts is settled here: what is written after this call will come."""
@@ -239,7 +284,8 @@ class Results:
         if message is not None and self._group is not None:
             try:
                 self._consumer.store_offsets(message)
-            except KafkaException:  # its partition is another reader's now, who reads it again
+            # Its partition is another reader's now, who reads it again; or this one was closed.
+            except (KafkaException, RuntimeError):
                 log.debug("offset of %s/%s not kept", message.topic(), message.partition())
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
-from feedback import Client
+from feedback import AsyncClient, Client
+from feedback.client.async_results import AsyncResults
 from feedback.client.results import Result, Results
 from feedback.errors import ConfigurationError, ResultsFailed
 from feedback.journal.migrations import migrate
@@ -315,6 +319,50 @@ def test_the_client_ends_an_iteration_in_another_thread(place: Place) -> None:
 
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_tasks_read_as_threads_do_and_a_wait_that_is_cancelled_loses_nothing(place: Place) -> None:
+    place.process()
+    group = f"group-{uuid.uuid4().hex}"
+
+    async def until(results: AsyncResults, count: int) -> list[str]:
+        """Reads so many records, with waits that are cancelled again and again."""
+        came: list[str] = []
+        end = time.monotonic() + WAIT
+        while len(came) < count:
+            assert time.monotonic() < end, came
+            asking = asyncio.create_task(results.poll(WAIT))
+            await asyncio.wait([asking], timeout=0.02)
+            asking.cancel()
+            with suppress(asyncio.CancelledError):
+                if (result := await asking) is not None:
+                    came.append(result.id)
+        return came
+
+    async def main() -> None:
+        stack, options = place.stack, {"prefix": place.schema, "results_topic": place.topic}
+        client = AsyncClient(stack.kafka, stack.redis, "requests", **options)
+        async with client, await client.results(group, from_beginning=True) as results:
+            await asyncio.to_thread(place.add, range(10))
+            assert sorted(await until(results, 10)) == sorted(f"r-{n}" for n in range(10))
+        client = AsyncClient(stack.kafka, stack.redis, "requests", **options)
+        results = await client.results(group)
+        came: list[str] = []
+
+        async def read_on() -> None:
+            async for result in results:
+                came.append(result.id)  # noqa: PERF401 - looked at meanwhile
+
+        reading = asyncio.create_task(read_on())
+        await asyncio.to_thread(place.add, range(10, 20))
+        async with asyncio.timeout(WAIT):
+            while len(came) < 10:
+                await asyncio.sleep(0.05)
+        await client.close()
+        await asyncio.wait_for(reading, WAIT)
+        assert sorted(came) == [f"r-{n}" for n in range(10, 20)]
+
+    asyncio.run(main())
 
 
 def test_foreign_messages_are_left_out(place: Place) -> None:

@@ -27,18 +27,24 @@ def pay(payment: dict[str, Any], request: Request) -> Receipt:
 def pay_many(payments: list[dict[str, Any]]) -> list[Receipt]:
     return [Receipt(1) for _ in payments]
 
+@app.handler("payment.ask", effect="external")
+async def ask(payment: dict[str, Any]) -> Receipt:
+    return Receipt(1)
+
 def use(client: Client, kept: Status) -> None:
     reveal_type(client.call(pay, {"order": 17}, timeout=60, key="a"))
     reveal_type(client.call(pay_many, {}).result)
     reveal_type(client.call("payment.create", {}))
     reveal_type(kept.result)
     client.call(pay, {}).result.nothing
+    reveal_type(client.call(ask, {}))
 
 async def use_in_loop(client: AsyncClient) -> None:
     reveal_type(await client.call(pay, {"order": 17}, timeout=60, key="a"))
     reveal_type((await client.call(pay_many, {})).result)
     reveal_type(await client.call("payment.create", {}))
     reveal_type(await client.submit(pay, {}))
+    reveal_type(await client.call(ask, {}))
 """
 
 
@@ -61,9 +67,11 @@ def test_a_call_of_a_handler_has_its_result_type(tmp_path: Path) -> None:
         'Revealed type is "feedback.status.status.Status[Any]"',
         'Revealed type is "Any"',
         'Revealed type is "feedback.status.status.Status[program.Receipt]"',
+        'Revealed type is "feedback.status.status.Status[program.Receipt]"',
         'Revealed type is "Any"',
         'Revealed type is "feedback.status.status.Status[Any]"',
         'Revealed type is "str"',
+        'Revealed type is "feedback.status.status.Status[program.Receipt]"',
     ], done.stdout
     (error,) = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert '"Receipt" has no attribute "nothing"' in error

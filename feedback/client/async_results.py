@@ -1,0 +1,86 @@
+"""Reading result records in the tasks of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from types import TracebackType
+from typing import Final, Self
+
+from feedback.client.event_loop import in_thread
+from feedback.client.results import ReadMessage, Result, Results
+
+_SLICE: Final = 0.2
+_MOST: Final = 500  # of one look into what the Kafka client has
+
+
+class AsyncResults:
+    """Results, awaited: for `async for`, by one task. A context manager; close it after use.
+
+    A record counts as handled when the next one is asked for, or with close(), as of Results.
+    Who is cancelled while it waits loses no record: the next to ask gets it.
+    """
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._taken: deque[ReadMessage] = deque()  # read, and not given to anybody yet
+        self._taking: asyncio.Future[list[ReadMessage]] | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Result:
+        while not self._results.closed:
+            result = await self.poll(_SLICE)
+            if result is not None:
+                return result
+        raise StopAsyncIteration
+
+    async def poll(self, timeout: float) -> Result | None:
+        """The next record; None where none comes within `timeout` seconds, or when closed.
+
+        Raises ResultsFailed where waiting does not help.
+        """
+        end = time.monotonic() + timeout
+        while not self._results.closed:
+            while self._taken:
+                if (result := self._results.turn_to(self._taken.popleft())) is not None:
+                    return result
+            left = end - time.monotonic()
+            await self._take(max(0.0, min(_SLICE, left)))
+            if not self._taken and left <= 0:
+                break
+        return None
+
+    async def close(self) -> None:
+        """Ends the iteration, also one in another task."""
+        await in_thread(self._results.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _take(self, timeout: float) -> None:
+        """Waits for records; the wait goes on without a task that is cancelled."""
+        if self._taking is None:
+            self._taking = in_thread(self._results.take, timeout, _MOST)
+            self._taking.add_done_callback(self._took)
+        taking = self._taking
+        try:
+            await asyncio.shield(taking)
+        finally:
+            if taking.done():
+                self._taking = None  # a failure stays until somebody hears of it
+
+    def _took(self, taking: asyncio.Future[list[ReadMessage]]) -> None:
+        if not taking.cancelled() and taking.exception() is None:
+            self._taking = None
+            self._taken += taking.result()

@@ -1,0 +1,108 @@
+"""Result records for tasks: what fails comes after what was read before it, and is heard of."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from confluent_kafka import KafkaError
+
+from feedback.client import results
+from feedback.client.async_results import AsyncResults
+from feedback.client.results import Results
+from feedback.errors import ResultsFailed
+
+WAIT = 60.0
+
+
+class Message:
+    """One of the Kafka client's."""
+
+    def __init__(self, id: str | None = None, error: int | None = None) -> None:
+        record = {
+            "id": id,
+            "type": "t",
+            "state": "done",
+            "code": "ok",
+            "at": "2026-01-01T00:00:00Z",
+        }
+        self._value = orjson.dumps(record)
+        self._error = None if error is None else KafkaError(error)
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def value(self) -> bytes:
+        return self._value
+
+
+class Consumer:
+    """Gives what it was given."""
+
+    def __init__(self, *messages: Message) -> None:
+        self.messages = list(messages)
+        self.gate: threading.Event | None = None
+
+    def poll(self, _timeout: float) -> Message | None:
+        if self.gate is not None:
+            assert self.gate.wait(WAIT)
+        return self.messages.pop(0) if self.messages else None
+
+
+Reader = Callable[[Consumer], AsyncResults]
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
+    def make(consumer: Consumer) -> AsyncResults:
+        monkeypatch.setattr(results, "_connect", lambda *_: consumer)
+        monkeypatch.setattr(Results, "_begin", lambda _: None)
+        return AsyncResults(Results({}, "topic", None, from_beginning=True, closed=lambda _: None))
+
+    return make
+
+
+async def next_id(reading: AsyncResults) -> str:
+    result = await reading.poll(WAIT)
+    assert result is not None
+    return result.id
+
+
+def test_what_was_read_before_a_failure_is_not_lost(reader: Reader) -> None:
+    denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    consumer = Consumer(Message("a"), Message("b"), Message(error=denied), Message("c"))
+
+    async def main() -> list[Any]:
+        reading = reader(consumer)
+        came = [await next_id(reading), await next_id(reading)]
+        with pytest.raises(ResultsFailed):
+            await reading.poll(WAIT)
+        return [*came, await next_id(reading)]
+
+    assert asyncio.run(main()) == ["a", "b", "c"]
+
+
+def test_a_failure_under_a_wait_that_was_cancelled_is_told_to_the_next_one(reader: Reader) -> None:
+    consumer = Consumer(Message(error=KafkaError.TOPIC_AUTHORIZATION_FAILED), Message("a"))
+    consumer.gate = threading.Event()
+
+    async def main() -> str:
+        reading = reader(consumer)
+        asking = asyncio.create_task(reading.poll(WAIT))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        taking = reading._taking
+        assert taking is not None
+        assert consumer.gate is not None
+        consumer.gate.set()
+        await asyncio.wait([taking])
+        with pytest.raises(ResultsFailed):
+            await reading.poll(WAIT)
+        return await next_id(reading)
+
+    assert asyncio.run(main()) == "a"

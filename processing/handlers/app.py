@@ -114,14 +114,17 @@ class App:
         """Run it when a worker starts. What it returns or yields is there for handlers.
 
         A mapping gives each value under its key, another object is given under the function's
-        name; both also by their type. What stands after a `yield` runs when the worker stops.
+        name; both also by their type. What stands after a `yield` runs when the worker stops. An
+        `async def` runs in the event loop in which async handlers run.
         """
-        self._start.append(self._declared(function, "on_worker_start", caller_locals(1)))
+        what = "on_worker_start"
+        self._start.append(self._declared(function, what, caller_locals(1), awaited=True))
         return function
 
     def on_worker_stop(self, function: F) -> F:
         """Run it when a worker stops, before the start hooks close what they opened."""
-        self._stop.append(self._declared(function, "on_worker_stop", caller_locals(1)))
+        what = "on_worker_stop"
+        self._stop.append(self._declared(function, what, caller_locals(1), awaited=True))
         return function
 
     def on_terminate(self, function: F) -> F:
@@ -135,7 +138,7 @@ class App:
         It gets the exception first; by name or annotation `request`, and what the start hooks
         provide. It runs once a run, when that run's end is written. What it raises is logged.
         """
-        signature = self._declared(function, "on_error", caller_locals(1))
+        signature = self._declared(function, "on_error", caller_locals(1), awaited=True)
         if not signature.parameters or signature.parameters[0].keyword_only:
             raise signature.error("it has no parameter for the exception, which is given first")
         self._error.append(signature)
@@ -208,7 +211,7 @@ class App:
         batch: bool,
     ) -> None:
         what = f"{'batch handler' if batch else 'handler'} {type!r}"
-        signature = self._declared(function, what, localns)
+        signature = self._declared(function, what, localns, awaited=not batch)
         validate_type(type, signature.place)
         if type in self.handlers:
             raise signature.error(
@@ -218,7 +221,8 @@ class App:
         options = CheckedOptions.read(given, signature.place)
         check = None
         if options.check is not None:
-            check = read_signature(options.check, f"check of {type!r}", localns)
+            what = f"check of {type!r}"
+            check = read_signature(options.check, what, localns, awaited=True)
         handler = Handler(type, signature, options, check=check, batch=batch)
         self.handlers[type] = handler
         # Producers may pass the function instead of its type. Bound methods take no attributes.
@@ -226,9 +230,14 @@ class App:
             function.__oncepool_handler__ = handler  # type: ignore[attr-defined]
 
     def _declared(
-        self, function: Callable[..., Any], what: str, localns: Mapping[str, Any] | None
+        self,
+        function: Callable[..., Any],
+        what: str,
+        localns: Mapping[str, Any] | None,
+        *,
+        awaited: bool = False,
     ) -> Signature:
-        signature = read_signature(function, what, localns)
+        signature = read_signature(function, what, localns, awaited=awaited)
         if self._resources is not None:
             raise signature.error(
                 "it is registered after the worker has started, and would never be bound; "

@@ -5,6 +5,8 @@ OncepoolError
 ├── AppLoadError        `module:attribute` does not lead to an App
 ├── InvalidPayload      a payload is not what its handler takes (rejected/invalid_payload)
 └── InvalidResult       a handler returned what cannot be stored (failed/handler_error)
+
+Interrupted is no error of anybody's, and no Exception: no handler takes it for one.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from feedback.errors import OncepoolError
 
 __all__ = [
     "AppLoadError",
+    "Interrupted",
     "InvalidPayload",
     "InvalidResult",
     "OncepoolError",
@@ -41,3 +44,11 @@ class InvalidPayload(OncepoolError):
 
 class InvalidResult(OncepoolError):
     """A handler returned what its annotation forbids, or what JSON or the journal cannot hold."""
+
+
+class Interrupted(BaseException):
+    """An `async def` that was waited for was cancelled; `code` is why: `timeout`, `shutdown`."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code

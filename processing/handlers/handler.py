@@ -19,6 +19,7 @@ from processing.handlers.annotations import (
     result_in,
     shape_of,
 )
+from processing.handlers.awaiting import Call, waiting_for, waiting_until_deadline
 from processing.handlers.codec import Encode, Parse, payload_parser, result_encoder
 from processing.handlers.errors import InvalidResult, RegistrationError
 from processing.handlers.injection import RESERVED, Binding, bind, source_of
@@ -28,7 +29,8 @@ from processing.handlers.request import Request
 from processing.handlers.retry_policy import RetryPolicy
 from processing.handlers.signature import Signature
 
-Call = Callable[[Any, Any, Any], Any]
+CONCURRENCY = 10
+"""Calls of one `async def` handler that a worker has open at most, where it does not say."""
 
 
 class Handler:
@@ -62,6 +64,9 @@ class Handler:
         self.redelivery = options.redelivery
         self.max_at_once = options.max_at_once
         self.pipeline = options.pipeline
+        self.asynchronous = signature.asynchronous
+        self.concurrency = options.concurrency
+        """Calls that one worker may have open; None where it is no `async def`."""
         self.custom_fingerprint = options.fingerprint is not None
         self.signature = signature
         self.wants_tx = False
@@ -72,9 +77,12 @@ class Handler:
         self._result: Shape | None = None
         self._parse: Parse = self._not_bound
         self._call: Call = self._not_bound
+        self._awaited: Call = self._not_bound
         self._call_check: Call = self._not_bound
         self._encode: Encode = self._not_bound
         self._refuse_shape()
+        self.wants_tx = "tx" in self._sources()
+        self._read_concurrency()
         self._read_wants()
 
     @property
@@ -104,9 +112,14 @@ class Handler:
     def call(self, payload: Any, request: Request[Any] | None, tx: Any) -> bytes | None:
         """Run the function; its result as JSON bytes, None where it returned None.
 
-        Raises whatever the function raised, or InvalidResult.
+        Raises whatever the function raised, or InvalidResult. An `async def` runs in the event loop
+        of this process and is waited for; it may be interrupted (Interrupted).
         """
         return self._encode(self._call(payload, request, tx))
+
+    async def call_awaited(self, payload: Any, request: Request[Any] | None) -> bytes | None:
+        """The same of an `async def`, to be awaited."""
+        return self._encode(await self._awaited(payload, request, None))
 
     def call_batch(
         self, requests: list[Request[Any]], tx: Any
@@ -168,10 +181,14 @@ class Handler:
         self._encode = result_encoder(self._result_shape(), self.place)
         binding = bind(self.signature, others, resources, ("tx",) if self.batch else RESERVED)
         self._call = caller(self.signature.function, binding)
+        if self.asynchronous:
+            self._awaited, self._call = self._call, waiting_for(self._call)
         if self._check is not None:
             self._check.resolve()
             found = bind(self._check, self._check.parameters[1:], resources, ())
             self._call_check = caller(self._check.function, found)
+            if self._check.asynchronous:
+                self._call_check = waiting_until_deadline(self._call_check)
 
     def _not_bound(self, *_: Any) -> typing.NoReturn:
         raise RegistrationError(
@@ -186,7 +203,9 @@ class Handler:
                 f"it has no parameter for {wanted}, which is given first; "
                 f"add one, as in `def {self.signature.name}({wanted.removeprefix('the ')}, ...)`"
             )
-        if inspect.isgeneratorfunction(self.signature.function):
+        if inspect.isgeneratorfunction(self.signature.function) or inspect.isasyncgenfunction(
+            self.signature.function
+        ):
             raise self.signature.error(
                 "it is a generator: calling it would run nothing; return the result instead of "
                 "yielding it"
@@ -213,9 +232,12 @@ class Handler:
             f"put a parameter for {wanted} before it"
         )
 
+    def _sources(self) -> list[str | None]:
+        return [source_of(p) for p in self.signature.parameters[1:]]
+
     def _read_wants(self) -> None:
         """Which of tx and request it takes, and whether that fits its effect."""
-        sources = [source_of(p) for p in self.signature.parameters[1:]]
+        sources = self._sources()
         self.wants_tx = "tx" in sources
         self.wants_request = "request" in sources
         if self.effect == "none" and self.wants_tx:
@@ -236,6 +258,28 @@ class Handler:
                 'effect="transaction" says that its effects are in the journal\'s transaction, and '
                 "it takes no tx; add `tx: psycopg.Cursor`, or leave effect out if it has none"
             )
+
+    def _read_concurrency(self) -> None:
+        """How many calls may be open, and whether it may have any."""
+        if not self.asynchronous:
+            if self.concurrency is not None:
+                raise self.signature.error(
+                    "concurrency= is for `async def` handlers, as a worker runs others one at a "
+                    "time; leave it out, and give more workers"
+                )
+            return
+        if self.effect == "transaction":
+            raise self.signature.error(
+                "it is async, and its effects are in the journal's transaction, which one request "
+                'at a time can use; write `def`, or give effect="external" where it calls another '
+                'service, effect="none" where it changes nothing'
+            )
+        if self.wants_tx:
+            raise self.signature.error(
+                "it is async, and it takes tx, which one request at a time can use; "
+                "remove the parameter, or write `def`"
+            )
+        self.concurrency = self.concurrency or CONCURRENCY
 
     def _shape(self, what: str, annotation: Any, item_of: Callable[[Any], Any]) -> Shape:
         try:

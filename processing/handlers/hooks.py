@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from processing.handlers.awaiting import Call as HandlerCall
+from processing.handlers.awaiting import waiting_for
 from processing.handlers.errors import RegistrationError
-from processing.handlers.handler import Call as HandlerCall
 from processing.handlers.handler import caller
 from processing.handlers.injection import bind, check_resource_name
 from processing.handlers.request import Request
@@ -31,7 +32,10 @@ class Resources:
     def start(self, hook: Signature) -> None:
         """Run one start hook, which may take what earlier ones gave, and keep what it gives."""
         call = _bound(hook, self.by_name)
-        if inspect.isgeneratorfunction(hook.function):
+        if inspect.isasyncgenfunction(hook.function):
+            with _named(hook):
+                given = self._enter(contextlib.asynccontextmanager(call)())
+        elif inspect.isgeneratorfunction(hook.function):
             with _named(hook):
                 given = self._open.enter_context(contextlib.contextmanager(call)())
         else:
@@ -43,6 +47,13 @@ class Resources:
                 )
             self.by_name[name] = value
 
+    def _enter(self, manager: contextlib.AbstractAsyncContextManager[Any]) -> Any:
+        from processing.handlers.event_loop import LOOP
+
+        given, leave = LOOP.enter(manager)
+        self._open.callback(leave)
+        return given
+
     def bind_ends(self, stop: Iterable[Signature], terminate: Iterable[Signature]) -> None:
         """Bind the hooks of the end: at the start, so that a wrong one is told there."""
         self._at_stop = [_bound(hook, self.by_name) for hook in stop]
@@ -53,7 +64,8 @@ class Resources:
         for hook in hooks:
             hook.resolve()
             found = bind(hook, hook.parameters[1:], self.by_name, ("request",))
-            self._at_error.append(caller(hook.function, found))
+            call = caller(hook.function, found)
+            self._at_error.append(waiting_for(call) if hook.asynchronous else call)
 
     def report(self, error: BaseException, request: Request[Any]) -> list[BaseException]:
         """Run the on_error hooks; what they raised."""
@@ -86,10 +98,15 @@ def _run_all(calls: list[Call]) -> list[BaseException]:
 def _bound(hook: Signature, resources: Mapping[str, Any]) -> Call:
     hook.resolve()
     given = bind(hook, hook.parameters, resources, ()).resources
+    if hook.asynchronous and not inspect.isasyncgenfunction(hook.function):
+        wait = waiting_for(lambda _first, _request, _tx: hook.function(**given))
+        run = partial(wait, None, None, None)
+    else:
+        run = partial(hook.function, **given)
 
     def call() -> Any:
         with _named(hook):
-            return hook.function(**given)
+            return run()
 
     return call
 

@@ -15,6 +15,7 @@ from feedback.status.status import DEFAULT_TTL
 from processing.handlers.errors import RegistrationError
 from processing.handlers.retry_policy import RetryPolicy
 from processing.handlers.validation import STRICT, refusal
+from processing.ipc.progress import SEATS
 
 Effect = Literal["transaction", "external", "none"]
 WINDOWS = 10
@@ -58,7 +59,10 @@ class HandlerOptions(TypedDict, total=False):
     done_status: bool
     """With effect="none": whether a status is written when it is done (default True)."""
     max_at_once: int | None
-    """Most runs of this type at once in one instance; None: as many as there are workers."""
+    """Most runs of this type at once in one instance; None: as many as the workers can run."""
+    concurrency: int | None
+    """Of an `async def` handler: most runs of this type at once in one worker (default 10, at most
+    1000)."""
     pipeline: bool
     """Its statements on `tx` are sent without waiting for their answers, which it does not read
     (default False)."""
@@ -94,6 +98,9 @@ class CheckedOptions:
     )
     done_status: bool = Field(default=True, description="True or False")
     max_at_once: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
+    concurrency: int | None = Field(
+        default=None, ge=1, le=SEATS, description=f"a whole number, at least 1, at most {SEATS}"
+    )
     pipeline: bool = Field(default=False, description="True or False")
     redelivery: bool = Field(default=True, description="True or False")
 

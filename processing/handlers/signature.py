@@ -62,25 +62,36 @@ class Signature:
         """Whether a parameter's annotation could not be resolved yet."""
         return any(isinstance(p.annotation, Unresolved) for p in self.parameters)
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether it is an `async def`, to be awaited, or a generator of that kind."""
+        base = _base_function(self.function)
+        return inspect.iscoroutinefunction(base) or inspect.isasyncgenfunction(base)
+
     def error(self, problem: str) -> RegistrationError:
         """The error that says `problem` about this callable."""
         return RegistrationError(f"{self.place}: {problem}")
 
 
 def read_signature(
-    function: Callable[..., Any], what: str, localns: Mapping[str, Any] | None = None
+    function: Callable[..., Any],
+    what: str,
+    localns: Mapping[str, Any] | None = None,
+    *,
+    awaited: bool = False,
 ) -> Signature:
     """The signature of a function, method, partial or callable object.
 
     `what` says what it is registered as, for messages; `localns` holds the names of the scope in
-    which it is defined. Refuses what can't be called synchronously with named parameters.
+    which it is defined. Refuses what can't be called with named parameters, and, where it is not
+    to be `awaited`, what is async.
     """
     base = _base_function(function)
     name = str(getattr(base, "__name__", type(function).__name__))
     if base is not function and name == "__call__":
         name = type(function).__name__
     place = f"{what}, {name}{_location(base)}"
-    _refuse_kinds(function, base, place)
+    _refuse_kinds(function, base, place, awaited=awaited)
     try:
         declared = _inspect(function)
     except (TypeError, ValueError) as error:
@@ -142,18 +153,17 @@ def _location(base: Any) -> str:
     return f" ({path}:{code.co_firstlineno})"
 
 
-def _refuse_kinds(function: Any, base: Any, place: str) -> None:
+def _refuse_kinds(function: Any, base: Any, place: str, *, awaited: bool) -> None:
     if not callable(function):
         raise RegistrationError(f"{place}: {function!r} cannot be called; register a function")
     if isinstance(function, type):
         raise RegistrationError(
             f"{place}: it is a class; register a function, or an object of it that has __call__"
         )
-    if inspect.iscoroutinefunction(base) or inspect.isasyncgenfunction(base):
+    if not awaited and (inspect.iscoroutinefunction(base) or inspect.isasyncgenfunction(base)):
         raise RegistrationError(
-            f"{place}: it is async; a worker runs one request at a time in one transaction, and "
-            "more at once come from more workers: write `def`, and asyncio.run(...) inside if "
-            "a library needs it"
+            f"{place}: it is async, and nothing awaits it here: write `def`, and asyncio.run(...) "
+            "inside if a library needs it"
         )
 
 

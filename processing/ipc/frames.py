@@ -97,6 +97,8 @@ class RunChunk(NamedTuple):
     """Frames by which this worker has given records back, as far as main has taken them. A chunk
     that was sent before main knew of the last one may hold later records of the same keys: it is
     given back whole."""
+    seat: int | None = None
+    """Where its one record's call is shown, which runs beside others; None: no call."""
 
 
 class Recall(NamedTuple):
@@ -138,6 +140,8 @@ class WorkerReady(NamedTuple):
     """Types of pure computation that must not be run again by themselves."""
     schedules: tuple[ScheduleFields, ...] = ()
     """What the app has come by the clock."""
+    concurrency: dict[str, int] = {}  # noqa: RUF012 - never written to
+    """Type -> how many calls of it one worker may have open, of `async def` handlers."""
 
 
 class Returned(NamedTuple):

@@ -5,6 +5,9 @@ runs are packed into one aligned 8-byte store, so a reader never sees the one wi
 deadline is written before them and cleared after them, so a reader that sees the same word before
 and after it read the deadline has a deadline that belongs to it.
 
+The same memory has a slot for each call of an `async def` handler that may be open, its seat, and
+one for the stage: which of these calls the event loop is in at this moment.
+
 Times are CLOCK_MONOTONIC seconds, which all processes of a machine share.
 """
 
@@ -20,6 +23,10 @@ INDEX_BITS = 20
 """Of the word; the rest is the chunk's number, which an instance never uses up."""
 NOBODY = (1 << INDEX_BITS) - 1
 IDLE = 0xFFFFFFFFFFFFFFFF
+SEATS = 1000
+"""Calls that one worker may have open."""
+_STAGE, _FIRST_SEAT = 1, 2
+_WHOLE = (_FIRST_SEAT + SEATS) * SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +43,41 @@ class Running:
 class ProgressSlot:
     """A view on the shared bytes, from either side."""
 
-    def __init__(self, memory: mmap.mmap) -> None:
+    def __init__(self, memory: mmap.mmap, place: int = 0) -> None:
         self._memory = memory
-        view = memoryview(memory)
+        view = memoryview(memory)[place * SIZE : (place + 1) * SIZE]
         self._word = view[0:8].cast("Q")
         self._times = view[8:SIZE].cast("d")
+        self._others: dict[int, ProgressSlot] = {}
 
     @classmethod
     def create(cls) -> tuple[ProgressSlot, int]:
         """A new idle slot, and the descriptor by which a child opens the same bytes."""
         descriptor = _anonymous_memory()
-        os.ftruncate(descriptor, SIZE)
-        slot = cls.open(descriptor)
-        slot.clear()
-        return slot, descriptor
+        os.ftruncate(descriptor, _WHOLE)
+        memory = mmap.mmap(descriptor, _WHOLE)
+        memory[:] = b"\xff" * _WHOLE  # every one of them idle
+        return cls(memory), descriptor
 
     @classmethod
     def open(cls, descriptor: int) -> ProgressSlot:
         """The slot behind `descriptor`."""
-        return cls(mmap.mmap(descriptor, SIZE))
+        return cls(mmap.mmap(descriptor, _WHOLE))
+
+    @property
+    def stage(self) -> ProgressSlot:
+        """The slot of the call that the event loop is in; idle while it waits."""
+        return self._other(_STAGE)
+
+    def seat(self, number: int) -> ProgressSlot:
+        """The slot of an open call."""
+        return self._other(_FIRST_SEAT + number)
+
+    def _other(self, place: int) -> ProgressSlot:
+        found = self._others.get(place)
+        if found is None:
+            found = self._others[place] = ProgressSlot(self._memory, place)
+        return found
 
     def set(self, chunk: int, index: int | None, now: float, timeout: float | None) -> None:
         """Says that a request (or a batch, index None) of a chunk is about to run."""
@@ -78,9 +101,14 @@ class ProgressSlot:
 
     def close(self) -> None:
         """Unmaps the bytes."""
+        self._release()
+        for slot in self._others.values():
+            slot._release()  # noqa: SLF001 - it is one of ours
+        self._memory.close()
+
+    def _release(self) -> None:
         self._word.release()
         self._times.release()
-        self._memory.close()
 
 
 def _anonymous_memory() -> int:

@@ -36,6 +36,8 @@ class Signal:
     """It was sent before, and the worker has not acted yet."""
     meant: Running | None = field(default=None, compare=False)
     """The request that it is about: not to be sent where another one runs by now."""
+    seat: int | None = field(default=None, compare=False)
+    """Where that one is, if it is a call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ class Chunk:
     """Records in flight to one worker."""
 
     __slots__ = (
-        "alone", "blocked", "due", "first_sent", "gone", "limited", "number", "records", "seconds",
-        "size", "suspect", "worker",
+        "alone", "blocked", "due", "first_sent", "gone", "limited", "number", "records", "seat",
+        "seconds", "size", "suspect", "worker",
     )  # fmt: skip
 
     def __init__(self, number: int, worker: int) -> None:
@@ -60,6 +60,8 @@ class Chunk:
         """Lanes whose held records wait until this chunk is done."""
         self.alone = False
         """Its one record goes alone: nothing may wait behind it."""
+        self.seat: int | None = None
+        """Where its one record runs beside others; None where it does not."""
         self.gone: set[int] = set()
         """Indices of records that are no longer this chunk's: done, or given back."""
         self.limited: Counter[str] = Counter()

@@ -14,7 +14,8 @@ from feedback.contract.states import CANCELLED, SHUTDOWN, TIMEOUT
 from processing.ipc.frames import Cancel, Recall
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, Send, Signal
-from processing.pool.worker_state import Terminated, Worker
+from processing.pool.terminated import Terminated
+from processing.pool.worker_state import Worker
 
 RECALL_AFTER: Final = 0.2
 """Seconds a request may run before what waits behind it in the same worker is called back."""

@@ -38,6 +38,7 @@ class Lanes:
         self._due_first = False
         self._queues = Queues(costs, self._table, self._fresh)
         self._limited = self._queues.limited
+        self._limited_call_first = False
         self._count = 0
 
     def __len__(self) -> int:
@@ -47,6 +48,16 @@ class Lanes:
     def alone_waits(self) -> bool:
         """A record that goes alone is known to wait."""
         return bool(self._queues.alone.waiting)
+
+    @property
+    def calls_wait(self) -> bool:
+        """A call is known to wait that may be opened."""
+        return self._queues.calls_wait
+
+    @property
+    def chunks_wait(self) -> bool:
+        """Anything else may be ready to run."""
+        return self._queues.chunks_wait
 
     @property
     def held_back(self) -> int:
@@ -79,15 +90,28 @@ class Lanes:
 
     def submit(self, records: Sequence[Record]) -> None:
         """Takes records in the order of their partitions, or all of them from the waiting queue."""
-        if records:
-            self._fresh[is_due(records[0])].extend(records)
         self._count += len(records)
+        if records := self._queues.sift(records):
+            self._fresh[is_due(records[0])].extend(records)
 
     def limit(self, most: Mapping[str, int], in_chunk: Mapping[str, int]) -> None:
         """From now on at most so many of a type are in flight, and at most so many in one chunk."""
         places = self._queues.clear()
         self._limited.set(most, in_chunk, self._table.in_flight.values())
         self._queues.sort(places)
+
+    def run_beside(self, at_once: Mapping[str, int]) -> None:
+        """From now on records of these kinds are calls: a worker may have so many open."""
+        queues = self._queues
+        self._costs.run_at_once(at_once)
+        places = queues.clear()
+        queues.beside = frozenset(at_once)
+        unseen = [list(fresh) for fresh in self._fresh]
+        for fresh in self._fresh:
+            fresh.clear()
+        queues.sort(places)
+        for fresh, records in zip(self._fresh, unseen, strict=True):
+            fresh.extend(queues.sift(records))
 
     # Into chunks
 
@@ -121,14 +145,34 @@ class Lanes:
         Records that go alone are found while `take_quick` looks for others, so call that before.
         """
         limited_first, alone = self._queues.limited_in_turn(), self._queues.alone
-        if limited_first and self._take_limited_alone(chunk):
+        if limited_first and self._take_limited_alone(chunk, self._goes_in_chunks):
             return self._taken(chunk)
         for share, place in alone.in_turn():
             if self._take_first(place, chunk):
                 alone.served(share, chunk.seconds)
                 return self._taken(chunk)
             alone.put(share, place)
-        return not limited_first and self._take_limited_alone(chunk) and self._taken(chunk)
+        if not limited_first:
+            self._take_limited_alone(chunk, self._goes_in_chunks)
+        return self._taken(chunk)
+
+    def take_call(self, chunk: Chunk, has_room: Callable[[str], bool]) -> bool:
+        """Puts one call into a chunk, of a kind that has room there; False when there is none."""
+        calls = self._queues.calls
+        self._limited_call_first = not self._limited_call_first
+        if self._limited_call_first and self._take_limited_alone(chunk, has_room):
+            return self._taken(chunk)
+        for share in calls.shares():
+            if has_room(share[0]):
+                self._take_first(calls.take_first(share), chunk)
+                calls.served(share, chunk.seconds)
+                return self._taken(chunk)
+        if not self._limited_call_first:
+            self._take_limited_alone(chunk, has_room)
+        return self._taken(chunk)
+
+    def _goes_in_chunks(self, kind: str) -> bool:
+        return kind not in self._queues.beside
 
     def _taken(self, chunk: Chunk) -> bool:
         if not chunk.records:
@@ -138,9 +182,9 @@ class Lanes:
         self._count -= len(chunk.records)
         return True
 
-    def _take_limited_alone(self, chunk: Chunk) -> bool:
+    def _take_limited_alone(self, chunk: Chunk, may: Callable[[str], bool]) -> bool:
         for kind, queue in self._limited.queues():
-            if self._costs.of(kind) is None:
+            if self._costs.of(kind) is None and may(kind):
                 return self._take_first(queue.popleft(), chunk)
         return False
 

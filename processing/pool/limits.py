@@ -59,7 +59,8 @@ class TypeLimits:
             if total is None:
                 continue
             alone = costs.of(kind) is None
-            bounds = (total, instance or self._by_app.get(kind), workers if alone else None)
+            most = workers * costs.at_once(kind) if alone else None
+            bounds = (total, instance or self._by_app.get(kind), most)
             needs[kind] = min(present.get(kind, 0), *(n for n in bounds if n is not None))
         return needs | dict.fromkeys(self.paused & needs.keys(), 0)
 

@@ -5,10 +5,10 @@ Events in, actions out, with the time as an argument. The supervisor does what t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
 
-from feedback.contract.record import Record, is_due, kind_of, size_of
+from feedback.contract.record import Record, kind_of, size_of
 from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
     LimitsFound,
@@ -16,28 +16,27 @@ from processing.ipc.frames import (
     Report,
     Returned,
     RowDueIn,
-    RunChunk,
     Suspect,
 )
 from processing.ipc.progress import Running
-from processing.pool.actions import Action, Died, Replaced, Send, Tell
-from processing.pool.chunk import CHUNK_REQUESTS, Chunk
+from processing.pool.actions import Action, Died, Replaced, Tell
+from processing.pool.calls import SeatedCalls, SeatLooks
+from processing.pool.chunk import Chunk
 from processing.pool.demand import Demand
 from processing.pool.departed_records import Departures
+from processing.pool.dispatch import Dispatch
 from processing.pool.lanes import Lanes
 from processing.pool.limits import TypeLimits
 from processing.pool.report_totals import ReportTotals
 from processing.pool.waiting_queue import WaitingQueue
-from processing.pool.worker_deaths import culprit_of, suspect_again, suspects_of_death
+from processing.pool.worker_deaths import left_by, suspect_again
 from processing.pool.worker_state import Worker
-from processing.pool.worker_time import Costs, TimeShares, done_by_kind
+from processing.pool.worker_time import Costs, done_by_kind
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
 
-PREFETCH: Final = CHUNK_REQUESTS // 4
-"""A second chunk goes to a busy worker only when at least so many records wait."""
-QUICK, ALONE = "quick", "alone"
-"""Who shares the workers' time."""
+Looks: TypeAlias = Mapping[int, Running | None]
+"""Worker -> what it runs beside calls."""
 
 
 class Pool:
@@ -49,7 +48,11 @@ class Pool:
         self.lanes = Lanes(settings.ordering, self.costs)
         self.caps = TypeLimits()
         self.crew = Workers(settings)
+        self.calls = SeatedCalls(self.lanes, self.crew, settings.kill_gap)
         self._queue = WaitingQueue(settings, self.lanes, self.caps, self.crew)
+        self._dispatch = Dispatch(
+            self.lanes, self.crew, self.calls, self._queue.wants, settings.instance
+        )
         self.totals = ReportTotals()
         self.in_hand = 0
         self.in_hand_bytes = 0
@@ -59,11 +62,9 @@ class Pool:
         self.claiming = True
         """Rows of the waiting queue are wanted."""
         self.departures = Departures()
-        self._shares: TimeShares[str] = TimeShares()
         self._elsewhere: list[Record] = []
         """Records in hand that will not start here, whatever the limits are when they are given
         up: others of their keys may have gone before them."""
-        self._next_chunk = 0
 
     @property
     def wants(self) -> Demand:
@@ -162,52 +163,7 @@ class Pool:
             actions += self.crew.spawn_missing(now)
         if self.stopping or not self.database_up or not len(self.lanes):
             return actions
-        takers = [w for w in self.workers.values() if w.takes_chunks]
-        free = [w for w in takers if not w.chunks]
-        for left, worker in zip(range(len(free), 0, -1), free, strict=True):
-            if not (chunk := self._next_for(worker, -(-len(self.lanes) // left))):
-                break
-            actions.append(self._send(worker, chunk))
-        # One worker runs dry where it is the others' turn: they never go behind another chunk.
-        spare = self.lanes.alone_waits and self._turns()[0] == ALONE
-        for worker in takers:
-            if len(self.lanes) < PREFETCH:
-                break
-            if not worker.may_prefetch:
-                continue
-            if spare:
-                spare = False
-                continue
-            chunk = self._chunk_for(worker)
-            if self.lanes.take_quick(chunk, CHUNK_REQUESTS, worker.chunks):
-                actions.append(self._send(worker, chunk))
-        return actions
-
-    def _turns(self) -> list[str]:
-        return self._shares.in_turn((QUICK, ALONE))
-
-    def _next_for(self, worker: Worker, share: int) -> Chunk | None:
-        """The next chunk of a free worker; those that go alone and the others share the time."""
-        chunk = self._chunk_for(worker)
-        taken = (
-            (self._turns()[0] == ALONE and self.lanes.take_alone(chunk))
-            or self.lanes.take_quick(chunk, share)
-            or self.lanes.take_alone(chunk)
-        )
-        return chunk if taken else None
-
-    def _chunk_for(self, worker: Worker) -> Chunk:
-        return Chunk(self._next_chunk, worker.number)
-
-    def _send(self, worker: Worker, chunk: Chunk) -> Send:
-        self._next_chunk += 1
-        worker.chunks.append(chunk)
-        self._shares.served(ALONE if chunk.alone else QUICK, chunk.seconds)
-        if self.wants.hand:
-            chunk.due = sum(map(is_due, chunk.records))
-        token = self.token(chunk)
-        frame = RunChunk(chunk.number, token, chunk.records, chunk.suspect, worker.returns)
-        return Send(worker.number, frame)
+        return actions + self._dispatch.plan()
 
     def token(self, chunk: Chunk) -> str:
         """The token that a chunk's claims carry: no other chunk of any instance has it."""
@@ -230,15 +186,16 @@ class Pool:
     def report(self, number: int, report: Report) -> list[Action]:
         """A worker is done with its first chunk. Raises WrongFrame where it is another's."""
         worker = self.workers[number]
-        if not worker.chunks or worker.chunks[0].number != report.chunk:
+        chunk = worker.take_first(report.chunk)
+        if chunk is None:
             raise WrongFrame(f"chunk {report.chunk} was reported, which is not its first")
-        chunk = worker.chunks.pop(0)
         # It lives, so nothing is at work on the connection that it has now.
         lost = worker.backends[:-1] if report.database_up else worker.backends
         unclear = {i: suspect_again(chunk.suspect, lost, self.token(chunk)) for i in report.unclear}
         back = {*report.returned, *unclear}
         worker.returns += bool(back)
-        del worker.backends[:-1]  # what the next chunk may have to do with
+        if not worker.seats.taken:
+            del worker.backends[:-1]  # what the next chunk may have to do with
         whole = not back and not chunk.gone  # as nearly always
         done = chunk.records if whole else chunk.take_done(back)
         for kind, count, seconds in done_by_kind(done, report.times):
@@ -249,8 +206,9 @@ class Pool:
         if whole:
             self.lanes.release(chunk)
         else:
-            # Whose connection broke goes alone: it may be what broke it.
-            self.lanes.put_back(chunk, unclear, alone=not report.database_up)
+            # Whose connection broke goes alone: it may be what broke it. So does what is no call.
+            alone = not report.database_up or chunk.seat is not None
+            self.lanes.put_back(chunk, unclear, alone=alone)
         actions: list[Action] = []
         if report.due_in is not None:
             actions.append(Tell(RowDueIn(report.due_in)))
@@ -293,31 +251,39 @@ class Pool:
             if not worker.leaving and worker.ready:
                 self.crew.respawn.died(now)
             return []
-        chunk, *unstarted = worker.chunks
-        for other in unstarted:
-            self.lanes.put_back(other, {})
-        culprit = culprit_of(chunk, running, worker.terminated)
-        self.crew.respawn.died(now, blamed=culprit is not None)
-        begun = now if running is None or running.chunk != chunk.number else running.started
-        suspects = suspects_of_death(
-            chunk, culprit, worker.backends, self.token(chunk), worker.terminated,
-            (begun, now, cause),
-        )  # fmt: skip
-        self.lanes.put_back(chunk, suspects)
-        blamed = None if culprit is None else chunk.records[culprit]
-        return [Died(number, cause, len(suspects), blamed)]
+        left = left_by(worker, running, now, cause, self.token)
+        self.crew.respawn.died(now, blamed=bool(left.blamed))
+        for chunk, suspects in left.chunks:
+            self.lanes.put_back(chunk, suspects)
+        count = sum(len(suspects) for _, suspects in left.chunks)
+        return [Died(number, cause, count, left.blamed[0] if left.blamed else None)]
 
     # Life
 
-    def tick(self, looks: Mapping[int, Running | None], now: float) -> list[Action]:
+    def cancel(
+        self, name: str, reason: str, looks: Looks, seats: SeatLooks, now: float
+    ) -> list[Action]:
+        """Ends the request of this id and no other; nothing where it does not run at this look."""
+        found = self.crew.cancel(name, reason, looks, now)
+        return found or self.calls.cancel(name, reason, seats, now)
+
+    def tick(self, looks: Looks, now: float, seats: SeatLooks | None = None) -> list[Action]:
         """Looks at what runs: overdue requests, workers that don't start, slow neighbours."""
-        return self.crew.tick(looks, now)
+        actions = self.crew.tick(looks, now)
+        return actions + self.calls.tick(seats, now) if seats else actions
 
     def limit(self, found: LimitsFound) -> list[Action]:
         """Other limits hold."""
         if self.caps.limits(found):
             self._limit_lanes()
         return self.resize(self.caps.workers or self.settings.workers)
+
+    def app(
+        self, types: Collection[str], most: Mapping[str, int], at_once: Mapping[str, int]
+    ) -> None:
+        """What the app's handlers say: their limits, and how many calls a worker may have open."""
+        self.limit_by_app(most)
+        self.calls.app(at_once, others=len(types) > len(at_once))
 
     def limit_by_app(self, at_once: Mapping[str, int]) -> None:
         """The handlers' own limits."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from processing.ipc.frames import LimitsFound
 from processing.logs import BoundLogger
-from processing.pool.actions import Action, Died, Send, Signal
+from processing.pool.actions import Action, Died, Replaced, Send, Signal
 from processing.pool.running import facts_of
 
 
@@ -32,6 +32,13 @@ class PoolLog:
             self._log.warning("signalling a worker", signal=name, why=reason, **facts)
         if sent == signal.SIGKILL:
             self._kills[number] = reason
+
+    def leaves(self, action: Died | Replaced) -> None:
+        """A worker died with work in hand, or is to be replaced."""
+        if isinstance(action, Replaced):
+            self._log.info("replacing a worker", worker=action.worker, why=action.reason)
+        else:
+            self.died(action)
 
     def died(self, died: Died) -> None:
         """A worker died with work in hand."""

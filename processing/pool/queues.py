@@ -6,7 +6,7 @@ Lanes whose first record may share a chunk, places that go alone, and places of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from feedback.contract.record import Record, is_due, kind_of
@@ -32,8 +32,14 @@ class Queues:
         """Lanes whose first record may share a chunk."""
         self.alone: AloneQueue[Place] = AloneQueue()
         """Lanes whose first record goes alone, and records without a lane that do."""
+        self.calls: AloneQueue[Place] = AloneQueue()
+        """The same of kinds that run beside others of theirs in one worker."""
+        self.beside: frozenset[str] = frozenset()
+        """Those kinds."""
         self.limited: Concurrency[Place] = Concurrency()
         """The same of limited types, whether they go alone or not; but no suspects."""
+        self._lanes_of_rest: set[int] = set()
+        """Lanes of which something stands in `fresh`; perhaps others, too."""
         self._limited_first = False
         self.sorted_at = costs.version
         """The version of the costs by which `alone` was sorted out."""
@@ -61,6 +67,8 @@ class Queues:
         kind = kind_of(first.record)
         if kind in self.limited.most and not first.apart:
             self.limited.wait(kind, place)
+        elif kind in self.beside and not first.apart:
+            self.calls.put(share_of(first.record), place)
         elif isinstance(place, Held) or self.goes_alone(first):
             self.alone.put(share_of(first.record), place)
         else:
@@ -68,21 +76,54 @@ class Queues:
 
     def put_first(self, held: Held) -> None:
         """A record without a lane that came back goes before its like."""
+        kind = kind_of(held.record)
         if held.apart:
             self.alone.put(share_of(held.record), held, first=True)
+        elif kind in self.beside and kind not in self.limited.most:
+            self.calls.put(share_of(held.record), held, first=True)
+        elif kind in self.beside:
+            self.limited.wait(kind, held)
         else:
             self._fresh[is_due(held.record)].appendleft(held.record)
+
+    def sift(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Queues what runs beside others of its kind; returns the rest, to be looked at later.
+
+        What follows such a rest in its lane is left there, too.
+        """
+        if not self.beside:
+            return records
+        if not any(self._fresh):
+            self._lanes_of_rest.clear()
+        rest, table = [], self._table
+        for record in records:
+            lane = table.lane_of(record)
+            if kind_of(record) not in self.beside or lane in self._lanes_of_rest:
+                rest.append(record)
+                if lane is not None:
+                    self._lanes_of_rest.add(lane)
+            elif lane is None:
+                self.put_loose(Held(record))
+            elif lane in table.held:
+                table.held[lane].append(Held(record))
+            else:
+                chunk = table.chunk_of(lane)
+                table.hold(lane, Held(record), chunk)
+                if chunk is None:
+                    self.put_lane(lane)
+        return rest
 
     def remove(self, lane: int) -> None:
         """Takes a lane out of whichever queue it is in."""
         if lane in self.quick:
             self.quick.remove(lane)
         self.alone.remove(lane)
+        self.calls.remove(lane)
         self.limited.remove(lane)
 
     def apart(self) -> Iterator[Record]:
         """Records without a lane that were looked at."""
-        for place in (*self.alone.places(), *self.limited.places()):
+        for place in (*self.alone.places(), *self.calls.places(), *self.limited.places()):
             if isinstance(place, Held):
                 yield place.record
 
@@ -105,8 +146,24 @@ class Queues:
         for record in reversed(shared):
             self._fresh[is_due(record)].appendleft(record)
 
+    @property
+    def calls_wait(self) -> bool:
+        """Whether a call waits that may be opened."""
+        if not self.beside:
+            return False
+        limited = any(kind in self.beside for kind, _ in self.limited.queues())
+        return bool(self.calls.waiting) or limited
+
+    @property
+    def chunks_wait(self) -> bool:
+        """Whether anything may be ready to run that is no call."""
+        limited = any(kind not in self.beside for kind, _ in self.limited.queues())
+        return bool(self.quick or self.alone.waiting or any(self._fresh)) or limited
+
     def clear(self) -> list[Place]:
         """Takes everything out."""
-        places = [*self.quick, *self.alone.clear(), *self.limited.clear()]
+        places = [
+            *self.quick, *self.alone.clear(), *self.calls.clear(), *self.limited.clear(),
+        ]  # fmt: skip
         self.quick.clear()
         return places

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from heapq import nsmallest
+from typing import Any, Final, Protocol
 
 from feedback.contract.record import HEADERS, OFFSET, PARTITION, TOPIC, TYPE, Record
 from processing.ipc.progress import Running
+
+MOST_SHOWN: Final = 1000
+"""Each heartbeat has all of them."""
 
 
 class ChunkInHand(Protocol):
@@ -22,12 +26,19 @@ def running_requests(
     looks: Mapping[int, Running | None],
     now: float,
     at: datetime,
+    seats: Mapping[int, Mapping[int, Running | None]] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row for each worker that runs a single request: request_id, type, record, worker, since.
+    """One row for each request that a worker runs: request_id, type, record, worker, since.
 
     `chunks` are those in each worker's hand, `looks` what the workers' slots say, `now` the slots'
     clock at the time `at`; `since` is RFC 3339. The id of a structured event is not known: None.
+    What runs in workers' seats comes besides; a batch is left out, as it is no single request. Of
+    more than MOST_SHOWN those that have run longest.
     """
+    calls = [(n, running) for n, found in (seats or {}).items() for running in found.values()]
+    found = list(at_work(chunks, [*looks.items(), *calls]))
+    if len(found) > MOST_SHOWN:
+        found = nsmallest(MOST_SHOWN, found, key=lambda row: row[1].started)
     return [
         {
             "request_id": request_id(record),
@@ -36,20 +47,21 @@ def running_requests(
             "worker": worker,
             "since": _text(at - timedelta(seconds=now - running.started)),
         }
-        for worker, running, record in at_work(chunks, looks)
+        for worker, running, record in found
     ]
 
 
 def at_work(
-    chunks: Mapping[int, Iterable[ChunkInHand]], looks: Mapping[int, Running | None]
+    chunks: Mapping[int, Iterable[ChunkInHand]], looks: Iterable[tuple[int, Running | None]]
 ) -> Iterator[tuple[int, Running, Record]]:
     """Each worker that runs a single request, what its slot says, and the record that it runs."""
-    for worker, running in looks.items():
+    numbered = {n: {chunk.number: chunk for chunk in mine} for n, mine in chunks.items()}
+    for worker, running in looks:
         if running is None or running.index is None:
             continue
-        for chunk in chunks.get(worker, ()):
-            if chunk.number == running.chunk and running.index < len(chunk.records):
-                yield worker, running, chunk.records[running.index]
+        chunk = numbered.get(worker, {}).get(running.chunk)
+        if chunk is not None and running.index < len(chunk.records):
+            yield worker, running, chunk.records[running.index]
 
 
 def request_id(record: Record) -> str | None:

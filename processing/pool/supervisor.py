@@ -141,9 +141,11 @@ class Supervisor:
     def running_requests(self) -> list[dict[str, Any]]:
         """What each worker runs right now."""
         chunks = {worker.number: worker.chunks for worker in self._pool.workers.values()}
-        return running_requests(
-            chunks, self._processes.looks(), time.monotonic(), datetime.now(UTC)
-        )
+        looks, at = self._processes.looks(), datetime.now(UTC)
+        return running_requests(chunks, looks, time.monotonic(), at, self._seats())
+
+    def _seats(self) -> dict[int, dict[int, Running | None]]:
+        return self._processes.look_at_seats(self._pool.calls.seats)
 
     def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Calls `callback` from `step` whenever a descriptor is readable."""
@@ -188,7 +190,7 @@ class Supervisor:
         if now >= self._next_tick:
             self._next_tick = now + TICK
             self._processes.reap()
-            self._act(self._pool.tick(self._processes.looks(), now))
+            self._act(self._pool.tick(self._processes.looks(), now, self._seats()))
         if self._refusing is not None:
             self._handover.refuse_unstarted(self._refusing)
         elif self._pool.database_up and self._pool.may_exceed(now):
@@ -250,16 +252,14 @@ class Supervisor:
                     self.fatal = self.fatal or message
                 case Tell(frame):
                     self.maintenance.send(frame)
-                case Replaced(number, reason):
-                    self._log.info("replacing a worker", worker=number, why=reason)
-                case Died():
-                    self._pool_log.died(action)
+                case Replaced() | Died():
+                    self._pool_log.leaves(action)
 
     def _signal(self, action: Signal) -> None:
-        if action.meant is not None and not self._processes.runs(action.worker, action.meant):
+        if not self._processes.still(action):
             return  # it has ended since the look
         mine = (row for row in self.running_requests() if row["worker"] == action.worker)
-        self._pool_log.signalled(action, next(mine, {}))
+        self._pool_log.signalled(action, self._pool.calls.facts_of(action) or next(mine, {}))
         self._processes.signal(action.worker, action.number)
 
     def _spawn(self, number: int) -> None:
@@ -276,11 +276,11 @@ class Supervisor:
         match frame:
             case Connected(backend):
                 self._pool.crew.connected(number, backend)
-            case WorkerReady(types, at_once):
+            case WorkerReady(types, at_once, concurrency=calls):
                 self._log.info("worker ready", worker=number, pid=self._processes.pid(number))
                 self.types = types
                 self.maintenance.learn(frame)
-                self._pool.limit_by_app(at_once)
+                self._pool.app(types, at_once, calls)
                 self._act(self._pool.ready(number))
             case Returned():
                 self._pool.returned(number, frame)
@@ -332,7 +332,7 @@ class Supervisor:
                 self._act(self._pool.limit(event))
 
     def _cancel(self, name: str, reason: str, now: float) -> None:
-        actions = self._pool.crew.cancel(name, reason, self._processes.looks(), now)
+        actions = self._pool.cancel(name, reason, self._processes.looks(), self._seats(), now)
         self._pool_log.cancelling(name, reason, actions)
         self._act(actions)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
+from feedback.contract.record import Record
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED
 from processing.ipc.frames import Backend, Loss, Suspect
 from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk
-from processing.pool.worker_state import Terminated, Worker
+from processing.pool.terminated import Terminated
+from processing.pool.worker_state import Worker
 
 UNSUSPECTED: Final = Suspect(None, (), ())
 
@@ -46,6 +48,49 @@ def suspect_again(
         known.reason if known.verdict else reason,
         known.losses if loss is None else (*known.losses, loss),
     )
+
+
+class Left(NamedTuple):
+    """What a dead worker left."""
+
+    chunks: list[tuple[Chunk, dict[int, Suspect]]]
+    """Those it had, the one that it ran last, with the suspects among their records."""
+    blamed: list[Record]
+
+
+def left_by(
+    worker: Worker,
+    running: Running | None,
+    now: float,
+    cause: str,
+    token_of: Callable[[Chunk], str],
+) -> Left:
+    """What becomes of the chunks of a dead worker, which had some.
+
+    It ran the first of them, or all where they are calls. Of calls those are to blame that were
+    told to end and did not, and the one that the event loop was in.
+    """
+    calls = bool(worker.seats.taken)
+    left = Left([], [])
+    for place, chunk in enumerate(worker.chunks):
+        if place and not calls:
+            left.chunks.insert(0, (chunk, {}))
+            continue
+        told, culprit = worker.terminated, None
+        if chunk.seat is not None:
+            told = worker.seats.told.get(chunk.seat)
+        on_stage = running is not None and running.chunk == chunk.number
+        if not calls or len(worker.chunks) == 1 or on_stage:
+            culprit = culprit_of(chunk, running, None if calls else told)
+        elif told is not None:
+            culprit = 0
+        seen = running if on_stage else None if told is None or not calls else told.running
+        loss = (now if seen is None else seen.started, now, cause)
+        suspects = suspects_of_death(chunk, culprit, worker.backends, token_of(chunk), told, loss)
+        left.chunks.append((chunk, suspects))
+        if culprit is not None:
+            left.blamed.append(chunk.records[culprit])
+    return left
 
 
 def suspects_of_death(

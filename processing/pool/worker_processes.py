@@ -6,7 +6,7 @@ import contextlib
 import os
 import selectors
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from processing.ipc.channel import ChannelClosed, WrongFrame
@@ -14,6 +14,7 @@ from processing.ipc.child import Child, reap_orphans
 from processing.ipc.frames import Frame, ToWorker
 from processing.ipc.progress import Running
 from processing.logs import BoundLogger
+from processing.pool.actions import Signal
 
 OnFrame: TypeAlias = Callable[[int, Frame], None]
 """Takes a worker's number and what it sent."""
@@ -59,10 +60,23 @@ class WorkerProcesses:
         """What each runs right now, as its slot says."""
         return {n: c.slot.read() for n, c in self._children.items() if c.slot is not None}
 
-    def runs(self, number: int, running: Running) -> bool:
-        """Whether one runs this request still, as far as can be told."""
-        slot = self._children[number].slot
-        return slot is None or slot.read() == running
+    def look_at_seats(
+        self, seats: Mapping[int, Iterable[int]]
+    ) -> dict[int, dict[int, Running | None]]:
+        """What runs in these seats right now, by worker and seat."""
+        found: dict[int, dict[int, Running | None]] = {}
+        for number, taken in seats.items():
+            child = self._children.get(number)
+            if child is not None and child.slot is not None:
+                found[number] = {seat: child.slot.seat(seat).read() for seat in taken}
+        return found
+
+    def still(self, signal: Signal) -> bool:
+        """Whether what a signal is about still runs, as far as can be told."""
+        slot = self._children[signal.worker].slot
+        if signal.meant is None or slot is None:
+            return True
+        return (slot if signal.seat is None else slot.seat(signal.seat)).read() == signal.meant
 
     def spawn(self, number: int) -> None:
         """Starts a process. Raises OSError where the system can't."""
@@ -144,7 +158,9 @@ class WorkerProcesses:
         for registered in (child.channel, child.sentinel):
             if registered is not None and registered in self._selector.get_map():
                 self._selector.unregister(registered)
-        running = child.slot.read() if child.slot is not None else None
+        # Of calls the one that the event loop was in: it has calls, or it has chunks.
+        slot = child.slot
+        running = None if slot is None else slot.read() or slot.stage.read()
         child.close()
         self._log.info("worker ended", worker=number, cause=child.cause)
         self._on_end(number, child.cause, running)

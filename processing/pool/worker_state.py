@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from processing.ipc.frames import Backend
-from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk
+from processing.pool.seats import Seats
+from processing.pool.terminated import Terminated
 
 CHUNKS_IN_FLIGHT: Final = 2
 WORKER_STATES: Final = ("starting", "idle", "busy", "suspended", "leaving")
-
-
-class Terminated(NamedTuple):
-    """A worker was asked to end the request that it runs."""
-
-    running: Running
-    at: float
-    why: str
-    """The verdict on the request where its worker has to be killed for it."""
-    reason: str | None = None
-    """What the producer is told of it; None: what the verdict says by itself."""
-    killed: bool = False
-    """It did not end, so its worker was sent SIGKILL."""
-
-    def is_about(self, chunk: int, index: int | None) -> bool:
-        """Whether this is the request; it may have been shown with another deadline since."""
-        return self.running.chunk == chunk and self.running.index in (index, None)
 
 
 @dataclass(slots=True)
@@ -51,8 +35,20 @@ class Worker:
     """Frames by which it has given records back."""
     terminated: Terminated | None = None
     """The request that it was asked to end last."""
+    seats: Seats = field(default_factory=Seats)
+    """Where its calls are. While it has any, all its chunks are calls."""
     recalled: int = -1
     """Number of the chunk whose unstarted rest was called back last."""
+
+    def take_first(self, number: int) -> Chunk | None:
+        """Takes its first chunk, or whichever call this is; None where it is another's number."""
+        for place, chunk in enumerate(self.chunks):
+            if chunk.number == number:
+                self.seats.leave(chunk)
+                return self.chunks.pop(place)
+            if chunk.seat is None:
+                break
+        return None
 
     @property
     def state(self) -> str:

@@ -54,11 +54,17 @@ class Costs:
 
     def __init__(self) -> None:
         self._means: dict[str, float] = {}
+        self._calls: dict[str, float] = {}
+        """The same of kinds of which a worker runs several at once: `of` knows nothing of them."""
+        self._at_once: Mapping[str, int] = {}
         self.version = 0
         """Raised whenever a kind that went alone may share chunks from now on."""
 
     def observe(self, kind: str, count: int, seconds: float) -> None:
         """Takes a measurement: `count` requests of a kind took `seconds` together; 0: none ran."""
+        if kind in self._at_once:
+            self._observe_calls(kind, count, seconds)
+            return
         known = self._means.get(kind)
         if count <= 0 and known is not None:
             return
@@ -74,6 +80,22 @@ class Costs:
         if alone and mean <= CHUNK_SECONDS:
             self.version += 1
 
+    def run_at_once(self, at_once: Mapping[str, int]) -> None:
+        """From now on a worker runs so many of these kinds at once, and no others."""
+        self._at_once = at_once
+        for kind in at_once:
+            self._means.pop(kind, None)
+
+    def _observe_calls(self, kind: str, count: int, seconds: float) -> None:
+        if count > 0:
+            mean = seconds / count
+            known = self._calls.get(kind, mean)
+            self._calls[kind] = known + (1.0 - (1.0 - WEIGHT) ** count) * (mean - known)
+
+    def at_once(self, kind: str) -> int:
+        """How many requests of a kind that goes alone one worker runs."""
+        return self._at_once.get(kind, 1)
+
     def of(self, kind: str) -> float | None:
         """Mean seconds of one request, or None where it has to go alone.
 
@@ -83,7 +105,12 @@ class Costs:
         return None if mean is None or mean > CHUNK_SECONDS else mean
 
     def expected(self, kind: str) -> float:
-        """Seconds that a request is expected to keep its worker, measured or not."""
+        """Seconds that a request is expected to keep its worker, measured or not.
+
+        Its part of them, where others run beside it.
+        """
+        if (at_once := self._at_once.get(kind)) is not None:
+            return OVERHEAD + self._calls.get(kind, CHUNK_SECONDS) / at_once
         return OVERHEAD + self._means.get(kind, CHUNK_SECONDS)
 
 
@@ -150,6 +177,18 @@ class AloneQueue(Generic[Place]):
                     self.waiting.pop(share, None)
                 yield share, place
                 queue = self.waiting.get(share, deque())
+
+    def shares(self) -> list[Share]:
+        """Those that wait, the one that had least first."""
+        return self._shares.in_turn(self.waiting)
+
+    def take_first(self, share: Share) -> Place:
+        """Takes out the first place of a share that waits."""
+        queue = self.waiting[share]
+        place = queue.popleft()
+        if not queue:
+            del self.waiting[share]
+        return place
 
     def served(self, share: Share, seconds: float) -> None:
         """A place that was taken out keeps a worker so long."""

@@ -154,7 +154,7 @@ class Workers:
         if self.terminating:
             return []
         chunks = {worker.number: worker.chunks for worker in self.all.values()}
-        for number, running, record in at_work(chunks, looks):
+        for number, running, record in at_work(chunks, looks.items()):
             if request_id(record) == name:
                 return cancel(self.all[number], running, reason, now)
         return []

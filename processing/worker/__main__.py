@@ -20,15 +20,17 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from feedback.contract.states import SHUTDOWN, TIMEOUT
 from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
 from processing.handlers.app import App, load_app
+from processing.handlers.awaiting import interrupt_waiting
 from processing.handlers.start_failure import explain
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
-from processing.ipc.frames import CannotServe, Configure, ScheduleFields, WorkerReady
+from processing.ipc.frames import CannotServe, Configure, Report, ScheduleFields, WorkerReady
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.ipc.progress import ProgressSlot
 from processing.ipc.standard_streams import exit_at_once
@@ -38,6 +40,10 @@ from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor
 from processing.worker.forks import FORK_GUARD
 from processing.worker.inbox import Inbox
+from processing.worker.seated_run import SeatedRun
+
+if TYPE_CHECKING:
+    from processing.worker.open_calls import OpenCalls
 
 STATM = Path("/proc/self/statm")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -87,6 +93,7 @@ class _Worker:
         settings = self._settings
         sender = StatusSender(open_store(settings.redis_url, settings.redis_prefix))
         inbox = Inbox(self._channel, self._slot)
+        inbox.calls = self._open_calls(app, sender, inbox)
         executor = Executor(
             app=app,
             database_url=self._settings.database_url,
@@ -101,7 +108,7 @@ class _Worker:
         self._channel.send(_ready(app))
         gc.freeze()  # what its hooks made stays, too: the collector need not visit it again
         while (chunk := inbox.next()) is not None:
-            if len(chunk.records) == 1:
+            if len(chunk.records) == 1 and not chunk.seated:
                 # It may be the one that kills this process: answers of others must be out by then.
                 sender.catch_up(CATCH_UP)
             self._run(executor, inbox, chunk, sender)
@@ -118,9 +125,22 @@ class _Worker:
         app.start_worker()
         return app
 
+    def _open_calls(self, app: App, sender: StatusSender, inbox: Inbox) -> OpenCalls | None:
+        """Where calls that go on by themselves are open; None where there are none."""
+        if not any(handler.asynchronous for handler in app.handlers.values()):
+            return None
+        from processing.worker.open_calls import OpenCalls
+
+        return OpenCalls(self._slot.stage, sender.put, inbox.ended)
+
     def _run(self, executor: Executor, inbox: Inbox, chunk: ChunkRun, sender: StatusSender) -> None:
-        recalled_whole = chunk.recalled_whole
-        report = chunk.finish() if recalled_whole else executor.run(chunk)
+        report: Report | None
+        if isinstance(chunk, SeatedRun) and chunk.under_way:
+            report = executor.resume(chunk)
+        else:
+            report = chunk.finish() if chunk.recalled_whole else executor.begin(chunk)
+        if report is None:
+            return
         self._requests += len(chunk.records) - chunk.recalled - len(report.returned)
         dropped = sender.dropped
         news, self._dropped = dropped - self._dropped, dropped
@@ -141,6 +161,8 @@ class _Worker:
             running = self._slot.read()
             deadline = None if running is None else running.deadline
             overdue = deadline is not None and time.monotonic() >= deadline
+            if inbox.leaving and inbox.calls is not None:
+                inbox.calls.stop()
             if STOPPING.is_set():
                 return  # it was told already: whoever sent the signal says so again and again
             cancelled = inbox.cancelled(running)
@@ -148,6 +170,7 @@ class _Worker:
                 STOPPING.cancelled = cancelled
                 STOPPING.set()
                 app.terminate()
+                interrupt_waiting(TIMEOUT if overdue else SHUTDOWN)
 
         return handle
 
@@ -169,7 +192,8 @@ def _ready(app: App) -> WorkerReady:
         if handler.effect == "none" and not handler.redelivery
     )  # fmt: skip
     schedules: tuple[ScheduleFields, ...] = tuple((*one,) for one in app.schedules.values())
-    return WorkerReady(list(most), limited, list(app.decoders), pure_once, schedules)
+    calls = {name: h.concurrency for name, h in app.handlers.items() if h.concurrency is not None}
+    return WorkerReady(list(most), limited, list(app.decoders), pure_once, schedules, calls)
 
 
 def resident_bytes() -> int:

@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 
 from feedback.contract.states import CANCELLED, OK, State
 from feedback.status.status import StatusWrite
+from processing.handlers.errors import Interrupted
 from processing.handlers.handler import Handler
 from processing.handlers.options import Effect
 from processing.handlers.outcomes import Outcome, outcome_of
 from processing.handlers.stopping import STOPPING
 from processing.logs import RUNNING
 from processing.worker.forks import FORK_GUARD
+from processing.worker.interruption import cancelled, interrupted
 from processing.worker.records import running_status
 from processing.worker.session import Session
 from processing.worker.task import Task
@@ -95,15 +97,12 @@ class Calls:
             task.started = now + took - task.seconds  # it ended for all of them at once
 
 
-def cancelled(reason: str, error: str | None = None) -> Outcome:
-    """How a run ends that an operator cancelled and that left nothing behind."""
-    return Outcome(State.CANCELLED, CANCELLED, reason=reason, error=error)
-
-
 def _ended_by(error: BaseException, effect: Effect) -> Outcome:
     """The end of a run that raised. One that was cancelled and gives up is not to run again."""
-    outcome = outcome_of(error, effect)
     reason = STOPPING.cancelled
+    if isinstance(error, Interrupted):
+        return interrupted(error.code if reason is None else CANCELLED, effect, reason)
+    outcome = outcome_of(error, effect)
     if reason is None or outcome.state is State.REJECTED:
         return outcome
     if outcome.state is State.IN_DOUBT:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from feedback.contract.counts import Count
 from feedback.contract.record import Record, kind_of
 from feedback.contract.states import OK, State
+from processing.handlers.handler import Handler
 from processing.ipc.frames import Report, Suspect
 from processing.worker.chunk_durations import ChunkDurations
 from processing.worker.task import Task
@@ -45,6 +46,9 @@ class ChunkRun:
     Whether a request was started or recalled is decided under the gate's lock, so exactly one side
     gets it. All else belongs to the thread that runs the chunk.
     """
+
+    seated: ClassVar[bool] = False
+    """Its one request runs in a seat, beside others."""
 
     def __init__(
         self,
@@ -129,6 +133,10 @@ class ChunkRun:
         """What was started waits for the database: none of them alone is to blame for that."""
         self._gate.show(self.number, None, timeout)
 
+    def call_beside(self, task: Task, handler: Handler) -> bool:  # noqa: ARG002 - of a seat's
+        """Begins a call that goes on by itself; False where it is to be waited for."""
+        return False
+
     def keep(self, indices: Sequence[int]) -> list[int]:
         """Requests end without a start; returns those that were not recalled before."""
         with self._gate.lock:
@@ -152,6 +160,16 @@ class ChunkRun:
         for index in unstarted:
             self._marks[index] = _Mark.RECALLED
         return unstarted
+
+    @property
+    def waited(self) -> float:
+        """Seconds since its call has ended, where that went on by itself."""
+        return 0.0
+
+    @property
+    def under_way(self) -> bool:
+        """What was begun goes on by itself: nothing is to be done before it has ended."""
+        return False
 
     @property
     def recalled(self) -> int:

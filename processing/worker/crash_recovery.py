@@ -11,9 +11,7 @@ from feedback.contract.lost_starts import lost_reason
 from feedback.contract.record import Record
 from feedback.contract.states import (
     CANCELLED,
-    INSTANCE_DIED,
     MOST_CRASHES,
-    PARKED,
     SHUTDOWN,
     TIMEOUT,
     WORKER_DIED,
@@ -29,13 +27,13 @@ from processing.ipc.frames import Suspect
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import has_expired
 from processing.worker.effect_external import EffectExternal
+from processing.worker.interruption import lost
 from processing.worker.records import stored_status
 from processing.worker.session import Session
 from processing.worker.task import LostStart, Task
 
 _KILLED = frozenset({TIMEOUT, SHUTDOWN, CANCELLED})
 """Verdicts on a worker that was killed on purpose: no crash."""
-_STATES = {WORKER_DIED: State.DEAD, INSTANCE_DIED: State.DEAD, CANCELLED: State.CANCELLED}
 
 
 def note_crashes(task: Task, suspect: Suspect) -> None:
@@ -49,15 +47,6 @@ def note_crashes(task: Task, suspect: Suspect) -> None:
         LostStart(moment(begun + shift), moment(ended + shift), cause, code)
         for (begun, ended, cause), code in zip(suspect.losses, codes, strict=False)
     ]
-
-
-def lost(verdict: str, reason: str | None = None) -> Outcome:
-    """How a run ends whose worker had to be given up; `reason` in place of what is said else."""
-    reason = reason or lost_reason(verdict)
-    if verdict == SHUTDOWN:
-        return Outcome(State.WAITING, PARKED, reason=reason)
-    state = _STATES.get(verdict, State.FAILED)
-    return Outcome(state, verdict, reason=reason)
 
 
 def end_of_suspect(suspect: Suspect, task: Task) -> Outcome | None:

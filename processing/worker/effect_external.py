@@ -100,12 +100,28 @@ class EffectExternal:
             chunk.clear()
         return again
 
+    def end_call(self, task: Task, chunk: ChunkRun) -> list[Task]:
+        """A call that went on by itself has ended; returns it where it is to be looked up again.
+
+        Raises DatabaseAway.
+        """
+        try:
+            self._write(task, chunk.token, chunk)
+        except DatabaseAway:
+            raise
+        except BaseException as bug:  # noqa: BLE001 - as in `run`
+            return self._end_unforeseen(task, bug, chunk)
+        chunk.settle([task])
+        return []
+
     def _run_one(self, task: Task, handler: Handler, chunk: ChunkRun) -> list[Task]:
         """Runs a task; returns it where it is to be looked up again."""
         if self._settle_doubt(task, handler, chunk):
             chunk.start(task.index, None)  # what waits for a lock has no deadline of the call's
             if not self._claim(task, chunk):
                 return [task]
+            if chunk.call_beside(task, handler):
+                return []
             chunk.start(task.index, task.timeout)  # what came before it is not the call's time
             self._call(task, handler, chunk)
         chunk.settle([task])
@@ -249,9 +265,10 @@ class EffectExternal:
 
     def _write(self, task: Task, token: str, chunk: ChunkRun) -> None:
         """Writes what a call came to, as long as anybody may wait for it. Raises DatabaseAway."""
+        patience = self._lease - chunk.waited
         for _ in range(2):
             try:
-                self._outages.outlast(lambda: self._write_once(task, token, chunk), self._lease)
+                self._outages.outlast(lambda: self._write_once(task, token, chunk), patience)
                 return
             except psycopg.Error as error:
                 # The journal does not take it: then that is what there is to say.

@@ -45,7 +45,7 @@ class EffectNone:
             mine = self._end_suspects(chunk.suspect, mine, chunk)
         if mine:
             self.run(mine, chunk)
-        return chunk.open(tasks)
+        return [] if chunk.under_way else chunk.open(tasks)
 
     def _end_suspects(self, suspect: Suspect, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Ends what is not to be entered again; returns the others."""
@@ -59,11 +59,20 @@ class EffectNone:
         """Runs tasks; returns those whose end has to be written to the journal."""
         for group in _groups(chunk.in_order(tasks)):
             self._run(group, chunk)
+        if chunk.under_way:
+            return []
         ran = chunk.open(tasks)
         self._tell(ran, chunk)
         return chunk.open(ran)
 
+    def end_call(self, task: Task, chunk: ChunkRun) -> list[Task]:
+        """A call that went on by itself has ended; returns it where that has to be written."""
+        self._tell([task], chunk)
+        return chunk.open([task])
+
     def _run(self, group: Sequence[Task], chunk: ChunkRun) -> None:
+        if chunk.seated and self._begun(group[0], chunk):
+            return
         try:
             _, recalled, _ = self._segments.run(group, chunk)
         except BaseException as error:  # noqa: BLE001 - of user code: it ends these, not the worker
@@ -72,6 +81,17 @@ class EffectNone:
                 if task.outcome is None:
                     task.end(outcome_of(error))
         chunk.give_back(recalled)
+
+    @staticmethod
+    def _begun(task: Task, chunk: ChunkRun) -> bool:
+        """Whether its call goes on by itself."""
+        handler = task.handler
+        if handler is None or not handler.asynchronous:
+            return False
+        if not chunk.start(task.index, None):
+            chunk.give_back([task])
+            return True
+        return chunk.call_beside(task, handler)
 
     def _tell(self, ran: Sequence[Task], chunk: ChunkRun) -> None:
         plain: list[Task] = []

@@ -42,6 +42,7 @@ from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.failure_report import FailureReport
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import ResultLog
+from processing.worker.seated_run import SeatedRun
 from processing.worker.session import Session
 from processing.worker.task import Limits, Task, read_task
 from processing.worker.transaction import Transaction
@@ -124,9 +125,36 @@ class Executor:
 
     def run(self, chunk: ChunkRun) -> Report:
         """Runs a chunk to its end; never raises for what a request or the database does."""
+        self._enter(chunk)
+        return self._leave(chunk)
+
+    def begin(self, chunk: ChunkRun) -> Report | None:
+        """The same; None where its call goes on by itself, until `resume`."""
+        self._enter(chunk)
+        return None if chunk.under_way else self._leave(chunk)
+
+    def resume(self, chunk: SeatedRun) -> Report:
+        """A call that went on by itself has ended: takes its request to the end."""
+        task, chunk.call = chunk.call, None
+        if task is None:
+            raise AssertionError(f"no call of chunk {chunk.number} has ended")
+        kind = self._external if task.effect == "external" else self._none
+        try:
+            self._run(kind.end_call(task, chunk), {}, chunk)
+        except DatabaseAway as away:
+            self._database_away(away, chunk.open([task]), chunk)
+        except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
+            self._give_up(error, chunk.open([task]), chunk)
+        return self._leave(chunk)
+
+    def _enter(self, chunk: ChunkRun) -> None:
         chunk.lane_of = self._lane_of
         chunk.durations = ChunkDurations() if self._settings.metrics else None
         tasks, letters = self._read(chunk)
+        if chunk.seated:
+            # What a decoder made of it may be of another type, whose handler is no `async def`.
+            chunk.give_back([t for t in tasks if t.handler and not t.handler.asynchronous])
+            tasks = chunk.open(tasks)
         rest = tasks
         try:
             if self._pure:
@@ -138,6 +166,8 @@ class Executor:
             self._database_away(away, chunk.open(rest), chunk)
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
             self._give_up(error, chunk.open(rest), chunk)
+
+    def _leave(self, chunk: ChunkRun) -> Report:
         chunk.clear()
         if chunk.failed:
             self._failures.tell(chunk)

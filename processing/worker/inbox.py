@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
@@ -35,6 +36,10 @@ from processing.ipc.frames import (
 from processing.ipc.parent_watch import EXIT_ORPHANED
 from processing.ipc.progress import ProgressSlot, Running
 from processing.worker.chunk_run import ChunkRun
+from processing.worker.seated_run import SeatedRun
+
+if TYPE_CHECKING:
+    from processing.worker.open_calls import OpenCalls
 
 
 class Inbox:
@@ -60,6 +65,10 @@ class Inbox:
         self.lock = threading.Lock()
         self.leaving = False
         """The main process wants this worker to end after the request that it runs."""
+        self.calls: OpenCalls | None = None
+        """Where the app has handlers whose calls go on by themselves."""
+        self._last_words = False
+        """The worker shall leave, once the calls have ended that go on by themselves."""
         self._queue: SimpleQueue[ChunkRun | None] = SimpleQueue()
         # All below is guarded by the lock; so is sending, or a report might overtake a return.
         self._chunks: deque[ChunkRun] = deque()
@@ -68,13 +77,29 @@ class Inbox:
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
     def next(self) -> ChunkRun | None:
-        """Waits for the next chunk; None once the worker shall leave."""
-        return self._queue.get()
+        """Waits for the next chunk, or a call that has ended; None once the worker shall leave."""
+        if self._last_words and not self._calls_open():
+            return None
+        chunk = self._queue.get()
+        if chunk is None and self._calls_open():
+            self._last_words = True
+            return self._queue.get()
+        return chunk
+
+    def _calls_open(self) -> bool:
+        with self.lock:
+            return any(chunk.under_way for chunk in self._chunks)
+
+    def ended(self, chunk: ChunkRun) -> None:
+        """The call of a chunk has ended: it comes once more. In any thread."""
+        self._queue.put(chunk)
 
     def report(self, chunk: ChunkRun, report: Report) -> None:
         """A chunk was run: says what became of it. There is nothing to recall of it any more."""
         with self.lock:
             self._chunks.remove(chunk)
+            if chunk.seated and self.calls is not None:
+                self.calls.forget(chunk.number)
             if self._cancel is not None and self._cancel.chunk <= chunk.number:
                 self._cancel = None
             if report.returned or report.unclear:
@@ -91,13 +116,13 @@ class Inbox:
         """Shows the main process which request runs, and until when it may."""
         self.slot.set(chunk, index, time.monotonic(), timeout)
         if self._cancel is not None or STOPPING.told:
-            self._turn_to(chunk, index)
+            self.turn_to(chunk, index)
 
     def clear(self) -> None:
         """Shows that none runs."""
         self.slot.clear()
 
-    def _turn_to(self, chunk: int, index: int | None) -> None:
+    def turn_to(self, chunk: int, index: int | None) -> None:
         """What was meant for one request means nothing to another, but stays with the one.
 
         That may be begun more than once: a segment that failed is run again, one by one.
@@ -127,8 +152,12 @@ class Inbox:
 
     def _take(self, frame: Frame) -> None:
         match frame:
-            case RunChunk(number, token, records, suspect, returns):
+            case RunChunk(number, token, records, suspect, returns, seat):
                 chunk = ChunkRun(number, token, records, suspect, gate=self)
+                # Without: another worker's app has such handlers, this one's is of another version.
+                if seat is not None and self.calls is not None:
+                    gate = _Seat(self, self.slot.seat(seat))
+                    chunk = SeatedRun(number, token, records, gate, self.calls)
                 with self.lock:
                     self._chunks.append(chunk)
                     if returns != self._returns:
@@ -137,8 +166,11 @@ class Inbox:
             case Recall():
                 with self.lock:
                     self._recall()
-            case Cancel():
+            case Cancel(chunk=number, reason=reason):
                 with self.lock:
+                    if self.calls is not None and self._is_seated(number):
+                        self.calls.cancel(number, reason)
+                        return
                     self._cancel = frame
                 self._on_cancel()
             case Stop():
@@ -149,6 +181,9 @@ class Inbox:
             case _:
                 raise AssertionError(f"the main process sent a worker {frame!r}")
 
+    def _is_seated(self, number: int) -> bool:
+        return any(chunk.number == number and chunk.seated for chunk in self._chunks)
+
     def _recall(self) -> None:
         for chunk in self._chunks:
             self._give_back(chunk)
@@ -157,6 +192,23 @@ class Inbox:
         if indices := chunk.recall():
             self._returns += 1
             self.channel.send(Returned(chunk.number, indices))
+
+
+class _Seat:
+    """What a chunk in a seat shares with the rest of its worker."""
+
+    def __init__(self, inbox: Inbox, slot: ProgressSlot) -> None:
+        self.lock = inbox.lock
+        self._inbox = inbox
+        self._slot = slot
+
+    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
+        self._slot.set(chunk, index, time.monotonic(), timeout)
+        if STOPPING.told:
+            self._inbox.turn_to(chunk, index)
+
+    def clear(self) -> None:
+        self._slot.clear()
 
 
 def _interrupt() -> None:

@@ -7,9 +7,11 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, Channel, ChannelClosed, socket_pair
 from processing.ipc.frames import Configure, Frame, Recall, Report, Returned, RunChunk, Stop, encode
 from processing.ipc.progress import ProgressSlot
@@ -136,6 +138,34 @@ def test_what_is_on_its_way_behind_something_given_back_is_given_back_too(pair: 
     fourth = inbox.next()
     assert fourth is not None
     assert fourth.start(0, None)
+
+
+def test_a_chunk_with_a_seat_is_shown_there_and_is_not_told_what_another_one_was(
+    pair: Pair,
+) -> None:
+    main, child = pair
+    slot, descriptor = ProgressSlot.create()
+    os.close(descriptor)
+    inbox = Inbox(child, slot, lambda: None)
+    main.send(chunk(1)._replace(seat=3))
+    plain = inbox.next()
+    assert plain is not None
+    assert not plain.seated, "this one's app has nothing that could be called in a seat"
+    inbox.calls = Mock()
+    main.send(chunk(2)._replace(seat=3))
+    seated = inbox.next()
+    assert seated is not None
+    STOPPING.set()  # a request that was cancelled, and has ended
+    try:
+        assert seated.start(0, 5.0)
+        assert not STOPPING.is_set()
+    finally:
+        STOPPING.clear()
+    shown = slot.seat(3).read()
+    assert shown is not None
+    assert (shown.chunk, slot.read()) == (2, None)
+    seated.clear()
+    assert slot.seat(3).read() is None
 
 
 def test_recall_takes_what_was_not_started(pair: Pair) -> None:

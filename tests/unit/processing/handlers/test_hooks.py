@@ -210,8 +210,8 @@ def test_unknown_parameters_of_hooks_are_told_at_the_start(app: App, when: str) 
         app.start_worker()
 
 
-def test_async_hooks_are_refused(app: App) -> None:
+def test_a_hook_that_runs_in_a_signal_handler_cannot_be_async(app: App) -> None:
     async def hook() -> None: ...
 
-    with pytest.raises(RegistrationError, match=r"on_worker_start, hook .*it is async"):
-        app.on_worker_start(hook)
+    with pytest.raises(RegistrationError, match=r"on_terminate, hook .*it is async"):
+        app.on_terminate(hook)

@@ -182,6 +182,10 @@ def test_the_executors_attributes() -> None:
 
 
 async def is_async(payload: Any) -> None: ...
+async def async_generator(payload: Any) -> Any:
+    yield
+
+
 def no_parameter() -> None: ...
 def only_keyword(*, payload: Any) -> None: ...
 def tx_first(tx: Any, payload: Any) -> None: ...
@@ -213,7 +217,8 @@ def self_first(self: Any, payload: Any) -> None: ...
 @pytest.mark.parametrize(
     "function, message",
     [
-        (is_async, "it is async; .* write `def`"),
+        (is_async, "it is async, and its effects are in the journal's transaction.*`def`"),
+        (async_generator, "it is a generator"),
         (generator, "it is a generator"),
         (no_parameter, "no parameter for the payload.*`def no_parameter\\(payload, ...\\)`"),
         (only_keyword, "no parameter for the payload"),

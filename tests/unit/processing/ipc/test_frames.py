@@ -12,7 +12,7 @@ from processing.ipc.frames import HEADER, Frame, Report, RunChunk, Suspect, deco
 RECORD = ("topic", 0, 1, 2, b"key", b"value", [("name", None)], "type", None)
 SUSPECT = Suspect("timeout", ((4711, "then"),), ("token",), 2)
 SAMPLES: dict[Any, Any] = {
-    "RunChunk": RunChunk(3, "token", [RECORD], SUSPECT, 1),
+    "RunChunk": RunChunk(3, "token", [RECORD], SUSPECT, 1, 4),
     "Report": Report(3, [1], [2], {"k": (1, 0.5)}, {("t", "s", "c"): 1}, True),
 }
 
@@ -33,6 +33,6 @@ def test_a_suspect_is_one_again() -> None:
 
 def test_the_wire_has_plain_tuples_only() -> None:
     body = marshal.loads(encode(SAMPLES["RunChunk"])[HEADER.size :])
-    assert body[1:] == (3, "token", [RECORD], tuple(SUSPECT), 1)
+    assert body[1:] == (3, "token", [RECORD], tuple(SUSPECT), 1, 4)
     with pytest.raises(ValueError, match="unmarshallable"):
         encode(RunChunk(3, "token", [object()], None, 0))  # type: ignore[list-item]

@@ -18,6 +18,7 @@ from tests.support.lanes import known_costs, record
 # Many steps of pure code, three times slower where its branches are measured.
 pytestmark = pytest.mark.no_cover
 
+KINDS = ["quick", "slow", "new", "call"]
 SUSPICION = Suspect(None, ((4711, "then"),), ("token",), 1)
 
 
@@ -39,6 +40,7 @@ class LanesModel(RuleBasedStateMachine):
         super().__init__()
         self.costs = known_costs()
         self.lanes = Lanes("key", self.costs)
+        self.lanes.run_beside({"call": 3})
         self.next_offset = 0
         self.next_chunk = 0
         self.next_worker = 3
@@ -57,14 +59,14 @@ class LanesModel(RuleBasedStateMachine):
     def in_flight(self, kind: str) -> int:
         return sum(r[TYPE] == kind for c in self.chunks for _, r in c.remaining())
 
-    @rule(kind=st.sampled_from(["quick", "slow", "new"]), most=st.none() | st.integers(0, 3))
+    @rule(kind=st.sampled_from(KINDS), most=st.none() | st.integers(0, 3))
     def limit(self, kind: str, most: int | None) -> None:
         self.most.pop(kind, None)
         if most is not None:
             self.most[kind] = most
         self.lanes.limit(dict(self.most), {k: max(1, n // 2) for k, n in self.most.items()})
 
-    @rule(kind=st.sampled_from(["quick", "slow", "new"]), allowed=st.integers(0, 2))
+    @rule(kind=st.sampled_from(KINDS), allowed=st.integers(0, 2))
     def give_up_excess(self, kind: str, allowed: int) -> None:
         excess = self.lanes.take_excess({kind: allowed})
         assert {r[TYPE] for r in excess} <= {kind} & self.most.keys()
@@ -73,7 +75,7 @@ class LanesModel(RuleBasedStateMachine):
 
     @rule(
         keys=st.lists(st.sampled_from([None, b"a", b"b", b"c"]), max_size=12),
-        kinds=st.lists(st.sampled_from(["quick", "slow", "new"]), min_size=12, max_size=12),
+        kinds=st.lists(st.sampled_from(KINDS), min_size=12, max_size=12),
     )
     def submit(self, keys: list[bytes | None], kinds: list[str]) -> None:
         records = []
@@ -87,6 +89,8 @@ class LanesModel(RuleBasedStateMachine):
     def take(self, index: int, limit: int, alone_first: bool) -> None:
         worker = sorted(self.workers)[index]
         in_flight = self.workers[worker]
+        if in_flight and in_flight[0].seat is not None:
+            return
         before = {kind: self.in_flight(kind) for kind in self.most}
         chunk = Chunk(self.next_chunk, worker)
         self.next_chunk += 1
@@ -107,6 +111,26 @@ class LanesModel(RuleBasedStateMachine):
         for kind, most in self.most.items():
             least = 1 if chunk.suspect is not None else 0
             assert self.in_flight(kind) <= max(most, least, before[kind])
+        self.check_order()
+
+    @rule(index=st.integers(0, 2), most=st.integers(1, 3))
+    def take_calls(self, index: int, most: int) -> None:
+        """A worker has calls or chunks."""
+        worker = sorted(self.workers)[index]
+        open_calls = self.workers[worker]
+        if open_calls and open_calls[0].seat is None:
+            return
+        before = self.in_flight("call")
+        while len(open_calls) < most:
+            chunk = Chunk(self.next_chunk, worker)
+            if not self.lanes.take_call(chunk, lambda kind: kind == "call"):
+                break
+            self.next_chunk += 1
+            chunk.seat = len(open_calls)
+            assert [r[TYPE] for r in chunk.records] == ["call"]
+            assert chunk.suspect is None, "a suspect runs by itself"
+            open_calls.append(chunk)
+        assert self.in_flight("call") <= max(self.most.get("call", 99), before)
         self.check_order()
 
     @invariant()
@@ -137,7 +161,9 @@ class LanesModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
-        chunk = self.workers[worker].pop(0)
+        chunks = self.workers[worker]
+        calls = chunks[0].seat is not None  # which end in any order
+        chunk = chunks.pop(data.draw(st.integers(0, len(chunks) - 1)) if calls else 0)
         self.done(chunk)
         self.lanes.release(chunk)
 
@@ -223,7 +249,7 @@ class LanesModel(RuleBasedStateMachine):
         self.workers[worker] = others
         self.lanes.put_back(first, {}, alone=True)
 
-    @rule(kind=st.sampled_from(["quick", "slow", "new"]))
+    @rule(kind=st.sampled_from(KINDS))
     def give_up_apart(self, kind: str) -> None:
         gone = self.lanes.take_apart({kind})
         assert {r[TYPE] for r in gone} <= {kind}
@@ -261,6 +287,7 @@ class LanesModel(RuleBasedStateMachine):
         """Everything comes to its end, without a deadlock between lanes."""
         self.lanes.limit({}, {})
         self.limit("slow", 1)
+        self.limit("call", 1)
         self.limit("quick", None)
         self.limit("new", 2)
         for _ in range(4 * self.next_offset + 10):
@@ -272,6 +299,7 @@ class LanesModel(RuleBasedStateMachine):
             if not len(self.lanes):
                 break
             for index in range(3):
+                self.take_calls(index, 3)
                 self.take(index, 4, alone_first=False)
         assert not len(self.lanes)
         for key in (b"a", b"b", b"c"):

@@ -170,7 +170,7 @@ def test_an_overdue_request_is_asked_to_stop_then_killed_and_its_verdict_is_time
         pool.crew.connected(spawned.worker, (1, "new"))
         pool.ready(spawned.worker)
         while frames := [a.frame for a in pool.plan(5.0) if isinstance(a, Send)]:
-            number, _, records, suspect, _ = frames[0]
+            number, _, records, suspect, *_ = frames[0]
             assert len(records) == 1
             verdicts[records[0][OFFSET]] = suspect._replace(losses=())
             pool.report(spawned.worker, report(number))

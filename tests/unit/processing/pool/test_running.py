@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from feedback.contract.record import Record
 from processing.ipc.progress import Running
-from processing.pool.running import request_id, running_requests
+from processing.pool.running import MOST_SHOWN, request_id, running_requests
 
 
 def record(offset: int) -> Record:
@@ -37,3 +37,19 @@ def test_a_chunk_that_is_gone_by_now_is_left_out() -> None:
     chunk = SimpleNamespace(number=6, records=[record(0)])
 
     assert running_requests({0: [chunk]}, {0: Running(7, 0, None, 90.0)}, 100.0, AT) == []
+
+
+def test_calls_stand_beside_what_runs_alone_and_the_oldest_of_too_many_are_named() -> None:
+    chunks = [SimpleNamespace(number=n, records=[record(n)]) for n in range(MOST_SHOWN + 5)]
+    seats = {1: {n: Running(n, 0, None, float(n)) for n in range(MOST_SHOWN + 5)}}
+    alone = SimpleNamespace(number=9, records=[record(9000)])
+    looks = {0: Running(9, 0, None, 2.5), 1: None}
+
+    rows = running_requests({0: [alone], 1: chunks}, looks, 9000.0, AT, seats)
+
+    names = [row["request_id"] for row in rows]
+    assert names[:5] == ["r0", "r1", "r2", "r9000", "r3"]
+    assert len(names) == MOST_SHOWN
+    few = {1: {0: seats[1][0], 7: None}}
+    rows = running_requests({0: [alone], 1: chunks}, looks, 9000.0, AT, few)
+    assert {(row["worker"], row["request_id"]) for row in rows} == {(0, "r9000"), (1, "r0")}

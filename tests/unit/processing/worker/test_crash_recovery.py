@@ -14,9 +14,10 @@ from processing import App
 from processing.ipc.frames import Suspect
 from processing.worker.calls import Calls
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.crash_recovery import CrashRecovery, lost, note_crashes
+from processing.worker.crash_recovery import CrashRecovery, note_crashes
 from processing.worker.effect_none import EffectNone
 from processing.worker.effect_transaction import EffectTransaction
+from processing.worker.interruption import lost
 from processing.worker.task import Limits, Task, read_task
 from tests.support.executor import chunk_run
 

@@ -1,0 +1,157 @@
+"""The event loop of a process: a thread of its own in which `async def` code of the app runs.
+
+Handlers, their checks and hooks share it, so what a start hook opened there, such as a session of
+an HTTP client, is of use in every call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
+
+from feedback.contract.states import TIMEOUT
+from processing.handlers.errors import Interrupted
+
+T = TypeVar("T")
+
+_log = logging.getLogger("oncepool.app")
+
+
+class EventLoop:
+    """Started when it is first used; it ends with its process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None  # written under the lock
+        self._thread: threading.Thread | None = None
+        self._waited: asyncio.Task[Any] | None = None
+        """What `run` waits for, in the main thread."""
+        self._interrupted: str | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs."""
+        with self._lock:  # not for signal handlers
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._turn, args=(self._loop,), name="event loop", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Runs a coroutine there and waits for its end. Raises what it raises, and Interrupted.
+
+        It is interrupted after `timeout` seconds, or by `interrupt`. For one thread; not to be
+        called in the loop's own.
+        """
+        loop = self.loop
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("this would wait in the event loop for itself: await it instead")
+        ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._interrupted = None
+
+        def begin() -> None:
+            self._waited = _watched(loop, coroutine, ended.put)
+            if timeout is not None:
+                alarm = loop.call_later(timeout, self._cancel, TIMEOUT)
+                self._waited.add_done_callback(lambda _: alarm.cancel())
+
+        loop.call_soon_threadsafe(begin)
+        result, error = ended.get()
+        self._waited = None
+        if error is None:
+            return result  # type: ignore[no-any-return]
+        raise self._why(error)
+
+    def interrupt(self, code: str) -> None:
+        """Cancels what `run` waits for, if anything; for signal handlers. `code`: why."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, code)
+
+    def _cancel(self, code: str) -> None:
+        if self._waited is not None and self._interrupted is None:
+            self._interrupted = code
+            self._waited.cancel()
+
+    def _why(self, error: BaseException) -> BaseException:
+        code = self._interrupted
+        if code is None or not isinstance(error, asyncio.CancelledError):
+            return error
+        return Interrupted(code)
+
+    def enter(self, manager: AbstractAsyncContextManager[Any]) -> tuple[Any, Callable[[], None]]:
+        """Enters a context manager there: what it gives, and what leaves it again.
+
+        One task enters and leaves it, as task groups and the like need it.
+        """
+        loop, closing = self.loop, asyncio.Event()
+        said: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+        async def live() -> None:
+            async with manager as given:
+                said.put((given, None))
+                await closing.wait()
+
+        def leave() -> None:
+            loop.call_soon_threadsafe(closing.set)
+            _, error = said.get()
+            if error is not None:
+                raise error
+
+        loop.call_soon_threadsafe(lambda: _watched(loop, live(), said.put))
+        given, error = said.get()
+        if error is not None:
+            raise error
+        return given, leave
+
+    @staticmethod
+    def _turn(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        while not loop.is_closed():
+            try:
+                loop.run_forever()
+            except BaseException:  # noqa: BLE001 - a task of the app's own that raised SystemExit or its like
+                _log.exception("a task of the app left the event loop, which goes on")
+
+
+_tasks: Final[set[asyncio.Task[Any]]] = set()
+"""The loop itself holds its tasks weakly."""
+
+
+def _watched(
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Coroutine[Any, Any, Any],
+    on_end: Callable[[tuple[Any, BaseException | None]], None],
+) -> asyncio.Task[Any]:
+    """Starts a task whose end is told, whatever that is."""
+
+    async def caught() -> tuple[Any, BaseException | None]:
+        try:
+            return await coroutine, None
+        except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop
+            return None, error
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        _tasks.discard(task)
+        if task.cancelled():  # before it began
+            coroutine.close()
+            on_end((None, asyncio.CancelledError()))
+        else:
+            on_end(task.result())
+
+    task = loop.create_task(caught())
+    _tasks.add(task)
+    task.add_done_callback(ended)
+    return task
+
+
+LOOP: Final = EventLoop()
+"""That of this process."""

@@ -1,0 +1,189 @@
+"""Calls of `async def` handlers that are open at once, in the event loop's thread.
+
+What comes before a call and after it, on the database, is done by the worker's main thread, for one
+request after the other. Each call has its own deadline; what ends it early is told to its coroutine
+as a cancellation, once. A coroutine that does not end then, or keeps the loop to itself, is the
+main process's to deal with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Generator
+from datetime import UTC, datetime
+from types import coroutine
+from typing import Any
+
+from feedback.contract.states import CANCELLED, SHUTDOWN, TIMEOUT
+from feedback.status.status import StatusWrite
+from processing.handlers.event_loop import LOOP
+from processing.handlers.handler import Handler
+from processing.handlers.outcomes import Outcome, describe, outcome_of
+from processing.ipc.progress import ProgressSlot
+from processing.logs import RUNNING
+from processing.worker.calls import DONE, LONG_RUN
+from processing.worker.forks import FORK_GUARD
+from processing.worker.interruption import cancelled, interrupted, lost
+from processing.worker.records import running_status
+from processing.worker.seated_run import SeatedRun
+from processing.worker.task import Task
+
+
+class OpenCalls:
+    """Those of one worker. Nothing that user code raises comes out."""
+
+    def __init__(
+        self,
+        stage: ProgressSlot,
+        publish: Callable[[list[StatusWrite]], None],
+        ended: Callable[[SeatedRun], None],
+    ) -> None:
+        """`stage` shows which call the loop is in; `ended` is called in the loop's thread."""
+        self.stage = stage
+        self._loop = LOOP.loop
+        self._publish = publish
+        self._ended = ended
+        # The main thread adds to it, the loop's takes out, others look: one step of a dict each.
+        self._open: dict[int, _Call] = {}
+        self._asked: dict[int, str] = {}
+        """Chunk -> who cancelled its request, and why, until that has ended."""
+        self._stopping = False
+        self._long: set[str] = set()
+        """Types whose last run was a long one."""
+
+    def open(self, chunk: SeatedRun, task: Task, handler: Handler) -> None:
+        """Begins a call. In the main thread."""
+        task.started = time.time()
+        if handler.effect == "external" or handler.type in self._long:
+            self._publish([running_status(task, datetime.now(UTC))])
+        call = self._open[chunk.number] = _Call(chunk, task, handler, self)
+        # Whoever asks notes it first and looks for the call then: one of the two finds the other.
+        if (reason := self._asked.get(chunk.number)) is not None:
+            call.code, call.reason = CANCELLED, reason
+        elif self._stopping:
+            call.code = SHUTDOWN
+        self._loop.call_soon_threadsafe(call.begin)
+
+    def cancel(self, chunk: int, reason: str) -> None:
+        """An operator wants the request of a chunk ended. In any thread."""
+        self._asked[chunk] = reason
+        if (call := self._open.get(chunk)) is not None:
+            self._loop.call_soon_threadsafe(call.interrupt, CANCELLED, reason)
+
+    def stop(self) -> None:
+        """All shall come to an end, as the service does. For signal handlers."""
+        self._stopping = True
+        for call in list(self._open.values()):
+            self._loop.call_soon_threadsafe(call.interrupt, SHUTDOWN)
+
+    def forget(self, chunk: int) -> None:
+        """A chunk is done with: nobody can cancel it any more. In the main thread."""
+        self._asked.pop(chunk, None)
+
+    def over(self, call: _Call) -> None:
+        """A call has ended. In the loop's thread."""
+        kind, number = call.handler.type, call.chunk.number
+        if (kind in self._long) != (call.task.seconds > LONG_RUN):
+            self._long ^= {kind}
+        del self._open[number]
+        call.chunk.call_ended()
+        self._ended(call.chunk)
+
+
+class _Call:
+    """One call; its methods run in the loop's thread."""
+
+    def __init__(self, chunk: SeatedRun, task: Task, handler: Handler, calls: OpenCalls) -> None:
+        self.chunk = chunk
+        self.task = task
+        self.handler = handler
+        self.code: str | None = None
+        """Why it was told to end, once it was."""
+        self.reason: str | None = None
+        self._calls = calls
+        self._job: asyncio.Task[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Enters the handler, unless it was told to end before."""
+        if self.code is not None:
+            self._end(_never_begun(self.code, self.reason))
+            return
+        task, loop = self.task, asyncio.get_running_loop()
+        task.started = time.time()
+        self.chunk.start(task.index, task.timeout)
+        self._alarm = loop.call_later(task.timeout, self.interrupt, TIMEOUT)
+        self._job = loop.create_task(self._live())
+        self._job.add_done_callback(self._over)
+
+    def interrupt(self, code: str, reason: str | None = None) -> None:
+        """Tells it to end; the first to say so says why."""
+        if self.code is None:
+            self.code, self.reason = code, reason
+            if self._job is not None:
+                self._job.cancel()
+
+    async def _live(self) -> None:
+        task, handler = self.task, self.handler
+        RUNNING.set((task.envelope.id, handler.type))
+        request = task.request() if handler.wants_request else None
+        begun = time.perf_counter()
+        entered = handler.call_awaited(task.payload, request)
+        try:
+            result = await _shown(entered, self._calls.stage, self.chunk.number)
+            FORK_GUARD.check()
+            task.end(DONE, result)
+        except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
+            FORK_GUARD.check(error)
+            task.end(self._outcome_of(error))
+        task.seconds = time.perf_counter() - begun
+
+    def _outcome_of(self, error: BaseException) -> Outcome:
+        """The end of a run that raised; what it says itself counts also where it was told to."""
+        outcome = outcome_of(error, self.handler.effect)
+        if self.code is None or outcome.meant:
+            return outcome
+        told = isinstance(error, asyncio.CancelledError)
+        error_text = None if told else describe(error)
+        return interrupted(self.code, self.handler.effect, self.reason, error_text)
+
+    def _over(self, job: asyncio.Task[None]) -> None:
+        if job.cancelled():  # before its first step
+            self._end(_never_begun(self.code or SHUTDOWN, self.reason))
+        else:
+            self._end()
+
+    def _end(self, outcome: Outcome | None = None) -> None:
+        if outcome is not None:
+            self.task.end(outcome)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._calls.over(self)
+
+
+def _never_begun(code: str, reason: str | None) -> Outcome:
+    """The end of a call whose handler was not entered: nothing happened."""
+    return cancelled(reason or "") if code == CANCELLED else lost(code, reason)
+
+
+@coroutine
+def _shown(
+    entered: Coroutine[Any, Any, bytes | None], stage: ProgressSlot, chunk: int
+) -> Generator[Any, Any, bytes | None]:
+    """Awaits, and shows on the stage when the loop is in there: who dies or hangs is known."""
+    began, sent, thrown = time.monotonic(), None, None
+    while True:
+        stage.set(chunk, 0, began, None)
+        try:
+            awaited = entered.send(sent) if thrown is None else entered.throw(thrown)
+        except StopIteration as end:
+            result: bytes | None = end.value
+            return result
+        finally:
+            stage.clear()
+        sent = thrown = None
+        try:
+            sent = yield awaited
+        except BaseException as error:  # noqa: BLE001 - it is the handler's to catch
+            thrown = error

@@ -1,0 +1,296 @@
+"""Calls in the pool's decisions: who gets them, in which order, and what their ends mean."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+
+from feedback.contract.record import KEY, OFFSET, TYPE, Record
+from processing.ipc.channel import WrongFrame
+from processing.ipc.frames import Cancel, LimitsFound, Report, Returned, RunChunk
+from processing.ipc.progress import Running
+from processing.pool.actions import Died, Send, Signal
+from processing.pool.calls import SeatLooks
+from processing.pool.pool import Pool
+from processing.settings import PoolSettings
+
+BACKEND = (4711, "2026-01-01 00:00:00+00")
+
+
+def call(offset: int, key: bytes | None = None, kind: str = "call") -> Record:
+    headers: list[tuple[str, bytes | None]] = [("ce_id", b"id-%d" % offset)]
+    return ("topic", 0, offset, 0, key, b"{}", headers, kind, None)
+
+
+def report(chunk: int, **fields: Any) -> Report:
+    return Report(chunk, [], [], {}, {}, database_up=True)._replace(**fields)
+
+
+def pool_with(
+    workers: int, most: int = 3, others: tuple[str, ...] = (), kill_gap: float = 2.0
+) -> Pool:
+    pool = Pool(PoolSettings(workers=workers, instance="i", kill_gap=kill_gap))
+    pool.costs.observe("quick", 1, 0.0001)
+    for action in pool.plan(0.0):
+        pool.crew.connected(action.worker, BACKEND)  # type: ignore[union-attr]
+        pool.app(["call", *others], {}, {"call": most})
+        pool.ready(action.worker)  # type: ignore[union-attr]
+    return pool
+
+
+def frames(actions: list[Any]) -> list[tuple[int, RunChunk]]:
+    return [
+        (a.worker, a.frame)
+        for a in actions
+        if isinstance(a, Send) and isinstance(a.frame, RunChunk)
+    ]
+
+
+def offsets(actions: list[Any]) -> list[int]:
+    return [r[OFFSET] for _, frame in frames(actions) for r in frame.records]
+
+
+def looks_of(pool: Pool, deadline: float | None = 10.0, started: float = 0.0) -> SeatLooks:
+    """Every open call runs."""
+    return {
+        n: {s: Running(c.number, 0, deadline, started) for s, c in w.seats.taken.items()}
+        for n, w in pool.workers.items()
+    }
+
+
+def test_a_worker_gets_calls_up_to_its_bound_and_one_more_for_each_end_in_any_order() -> None:
+    pool = pool_with(1)
+    pool.submit([call(n) for n in range(5)])
+    opened = frames(pool.plan(0.0))
+    assert [frame.seat for _, frame in opened] == [0, 1, 2]
+    assert pool.plan(0.0) == []
+    pool.report(0, report(opened[1][1].number, times={"call": (1, 3.0)}))
+    ((_, fourth),) = frames(pool.plan(0.0))
+    assert (fourth.seat, fourth.records[0][OFFSET]) == (1, 3)
+    with pytest.raises(WrongFrame):
+        pool.report(0, report(opened[1][1].number))
+
+
+def test_calls_fill_one_worker_before_the_next() -> None:
+    pool = pool_with(3)
+    pool.submit([call(n) for n in range(7)])
+    assert Counter(worker for worker, _ in frames(pool.plan(0.0))) == {0: 3, 1: 3, 2: 1}
+
+
+def test_of_one_key_one_call_is_open_at_a_time_in_its_order() -> None:
+    pool = pool_with(2)
+    pool.submit([call(n, b"k") for n in range(3)])
+    for n in range(3):
+        ((worker, frame),) = frames(pool.plan(0.0))
+        assert frame.records[0][OFFSET] == n
+        pool.report(worker, report(frame.number))
+
+
+def test_a_worker_has_calls_or_chunks_and_one_of_several_is_kept_for_chunks() -> None:
+    pool = pool_with(2, others=("quick",))
+    pool.submit([call(n) for n in range(9)])
+    assert {worker for worker, _ in frames(pool.plan(0.0))} == {0}
+    pool.submit([call(20, None, "quick")])
+    ((worker, frame),) = frames(pool.plan(0.0))
+    assert (worker, frame.seat) == (1, None)
+
+
+def test_with_one_worker_chunks_and_calls_take_turns() -> None:
+    pool = pool_with(1, others=("quick",))
+    pool.submit([call(n) for n in range(2000)])
+    pool.submit([call(n, None, "quick") for n in range(5000, 80000)])
+    seen: Counter[bool] = Counter()
+    switches, last, most = 0, None, 0
+    for _ in range(300):
+        pool.plan(0.0)
+        worker = pool.workers[0]
+        kinds = {chunk.seat is not None for chunk in worker.chunks}
+        assert len(kinds) == 1
+        (calls,) = kinds
+        switches += calls is not last
+        last = calls
+        chunk = worker.chunks[0]
+        seen[calls] += 1
+        most = max(most, len(worker.seats.taken))
+        pool.report(0, report(chunk.number, times={"call": (1, 0.3)} if calls else {}))
+    assert switches > 10
+    assert most == 3, "its calls are open together"
+    assert min(seen.values()) > 60
+
+
+def test_limits_count_each_call() -> None:
+    pool = pool_with(2)
+    pool.limit(LimitsFound(1, None, {"call": (2, None, None, None)}, []))
+    pool.submit([call(n) for n in range(5)])
+    opened = frames(pool.plan(0.0))
+    assert len(opened) == 2
+    pool.report(opened[0][0], report(opened[0][1].number))
+    assert len(frames(pool.plan(0.0))) == 1
+    pool.limit(LimitsFound(2, None, {}, ["call"]))
+    pool.report(opened[1][0], report(opened[1][1].number))
+    assert frames(pool.plan(0.0)) == []
+
+
+def test_what_comes_back_from_a_seat_is_no_call() -> None:
+    """A decoder made a request of another type of it: it goes alone, in a chunk."""
+    pool = pool_with(1)
+    pool.submit([call(0)])
+    ((_, frame),) = frames(pool.plan(0.0))
+    pool.report(0, report(frame.number, returned=[0]))
+    ((_, again),) = frames(pool.plan(0.0))
+    assert (again.seat, again.suspect) == (None, None)
+
+
+def test_a_worker_that_does_not_end_an_overdue_call_is_killed_and_only_that_call_is_to_blame() -> (
+    None
+):
+    pool = pool_with(1)
+    pool.submit([call(n) for n in range(3)])
+    pool.plan(0.0)
+    seats = {0: {0: Running(0, 0, 5.0, 0.0), 1: Running(1, 0, 99.0, 0.0), 2: None}}
+    assert pool.tick({0: None}, 4.9, seats) == []
+    assert pool.tick({0: None}, 5.0, seats) == []  # the worker ends it itself
+    assert pool.tick({0: None}, 6.9, seats) == []
+    kill = Signal(0, signal.SIGKILL, "timeout")
+    assert pool.tick({0: None}, 7.0, seats) == [kill]
+    died = pool.died(0, "SIGKILL", None, 7.1)
+    assert died == [Died(0, "SIGKILL", 3, call(0))]
+    verdicts = suspects(pool)
+    assert {o: (s.verdict, s.crashes) for o, s in verdicts.items()} == {
+        0: ("timeout", 1), 1: (None, 0), 2: (None, 0),
+    }  # fmt: skip
+
+
+def suspects(pool: Pool) -> dict[int, Any]:
+    """What a new worker is given, one after the other."""
+    found = {}
+    (spawned,) = pool.plan(100.0)
+    number = spawned.worker  # type: ignore[union-attr]
+    pool.ready(number)
+    while opened := frames(pool.plan(100.0)):
+        ((_, frame),) = opened
+        assert frame.seat is None, "a suspect runs by itself"
+        found[frame.records[0][OFFSET]] = frame.suspect
+        pool.report(number, report(frame.number))
+    return found
+
+
+def test_of_a_death_the_call_that_the_loop_was_in_is_to_blame() -> None:
+    pool = pool_with(1)
+    pool.submit([call(n) for n in range(3)])
+    pool.plan(0.0)
+    pool.died(0, "SIGSEGV", Running(1, 0, None, 3.0), 4.0)
+    found = suspects(pool)
+    assert {o: s.crashes for o, s in found.items()} == {0: 0, 1: 1, 2: 0}
+    assert found[1].losses == ((3.0, 4.0, "SIGSEGV"),)
+    assert {s.tokens for s in found.values()} == {("i-0",), ("i-1",), ("i-2",)}
+
+
+def test_nobody_is_to_blame_where_none_was_seen_unless_it_was_the_only_one() -> None:
+    for count, crashes in ((2, 0), (1, 1)):
+        pool = pool_with(1)
+        pool.submit([call(n) for n in range(count)])
+        pool.plan(0.0)
+        pool.died(0, "SIGKILL", None, 4.0)
+        assert {s.crashes for s in suspects(pool).values()} == {crashes}
+
+
+def test_an_operator_cancels_one_call_and_its_worker_is_killed_where_it_goes_on() -> None:
+    pool = pool_with(1)
+    pool.submit([call(n) for n in range(3)])
+    pool.plan(0.0)
+    before = looks_of(pool, deadline=None)  # it waits for its claim: no reason to kill the others
+    assert pool.cancel("id-1", "ann: typo", {0: None}, before, 0.0) == [
+        Send(0, Cancel(1, 0, "ann: typo"))
+    ]
+    assert pool.tick({0: None}, 9.0, before) == []
+    seats = looks_of(pool, deadline=99.0)
+    assert pool.cancel("id-1", "ann: typo", {0: None}, seats, 1.0) == [
+        Send(0, Cancel(1, 0, "ann: typo"))
+    ]
+    assert pool.cancel("id-1", "ann: typo", {0: None}, seats, 1.1) == []
+    assert pool.cancel("id-7", "ann: typo", {0: None}, seats, 1.1) == []
+    assert pool.tick({0: None}, 2.9, seats) == []
+    assert pool.tick({0: None}, 3.0, seats) == [Signal(0, signal.SIGKILL, "cancelled")]
+    pool.died(0, "SIGKILL", None, 3.1)
+    assert suspects(pool)[1][:1] == ("cancelled",)
+
+
+def test_at_the_end_of_the_service_all_calls_get_its_verdict() -> None:
+    pool = pool_with(1)
+    pool.submit([call(n) for n in range(2)])
+    pool.plan(0.0)
+    pool.stop()
+    pool.terminate({0: None}, 1.0)
+    assert [a for a in pool.tick({0: None}, 1.0, looks_of(pool)) if isinstance(a, Signal)
+            and a.number == signal.SIGKILL] == []  # fmt: skip
+    pool.died(0, "SIGKILL", None, 3.1)
+    held = pool.take_suspects()
+    assert [s.verdict for _, s in held if s is not None] == ["shutdown", "shutdown"]
+
+
+class World:
+    """Random work; of every key what is submitted and what has ended, in order."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.pool = pool_with(2, most=3, others=("quick", "slow"))
+        self.pool.costs.observe("slow", 1, 1.0)
+        self.submitted: defaultdict[bytes, list[int]] = defaultdict(list)
+        self.finished: defaultdict[bytes, list[int]] = defaultdict(list)
+        self.offset = 0
+
+    def submit(self, count: int) -> None:
+        batch = []
+        for _ in range(count):
+            key = self.draw.choice([None, b"a", b"b", b"c"])
+            kind = self.draw.choice(["call", "call", "quick", "slow"])
+            batch.append(call(self.offset, key, kind))
+            if key is not None:
+                self.submitted[key].append(self.offset)
+            self.offset += 1
+        self.pool.submit(batch)
+
+    def finish_one(self) -> None:
+        """Ends the first chunk of some worker, or any of its calls; gives some back unstarted."""
+        if not (busy := [w for w in self.pool.workers.values() if w.chunks]):
+            return
+        worker = self.draw.choice(busy)
+        chunk = self.draw.choice(worker.chunks) if worker.seats.taken else worker.chunks[0]
+        if chunk.seat is not None and self.draw.random() < 0.2:
+            self.pool.returned(worker.number, Returned(chunk.number, [0]))
+        done = [r for _, r in chunk.remaining()]
+        for r in done:
+            if r[KEY] is not None:
+                self.finished[r[KEY]].append(r[OFFSET])
+        times = {r[TYPE]: (1, 1.0) for r in done if r[TYPE] in ("slow", "call")}
+        self.pool.report(worker.number, report(chunk.number, times=times))
+
+    def check(self) -> None:
+        open_keys = []
+        for worker in self.pool.workers.values():
+            assert len({chunk.seat is not None for chunk in worker.chunks}) <= 1
+            assert len(worker.seats.taken) <= 3
+            open_keys += [c.records[0][KEY] for c in worker.seats.taken.values()]
+        keys = [key for key in open_keys if key is not None]
+        assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_order_and_bounds_hold_whatever_happens(seed: int) -> None:
+    world = World(seed)
+    for step in range(3000):
+        if step < 100:
+            world.submit(world.draw.randrange(8))
+        world.pool.plan(0.0)
+        world.check()
+        for _ in range(world.draw.randrange(1, 5)):
+            world.finish_one()
+        if step >= 100 and not world.pool.in_hand:
+            break
+    assert not world.pool.in_hand
+    assert world.finished == world.submitted

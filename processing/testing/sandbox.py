@@ -157,7 +157,7 @@ class Sandbox:
         return self.client.status(request_id)
 
     def request(self, request_id: str) -> Row | None:
-        """Its row of the journal, by column, as docs/contract.md names them; None without one."""
+        """Its row of the journal, by column, as docs/waiting.md names them; None without one."""
         row = self.journal.rows.get(request_id)
         return None if row is None else dict(row)
 

@@ -16,7 +16,7 @@ import orjson
 import psycopg
 import redis
 
-from consumer.admin.kafka_admin import admin_client, metadata
+from consumer.admin.kafka_admin import KafkaUnreachable, admin_client, metadata
 from consumer.config.masking import mask_url
 from consumer.config.packages import hidden_package
 from consumer.config.settings import Settings, variable
@@ -78,10 +78,16 @@ def run_checks(settings: Settings) -> list[Finding]:
 
 def check_kafka(settings: Settings) -> list[Finding]:
     """Brokers answer, and the topics are there."""
+    advice = "correct kafka_properties"
     try:
-        cluster = metadata(admin_client(settings), settings)
+        client = admin_client(settings)
+        cluster = metadata(client, settings)
+    except KafkaUnreachable as error:
+        if not client.refusal:
+            advice = "correct the address or start the broker"
+        return [Finding("kafka", "wrong", str(error), advice)]
     except OncepoolError as error:
-        return [Finding("kafka", "wrong", str(error), "correct the address or start the broker")]
+        return [Finding("kafka", "wrong", str(error), advice)]
     findings = [Finding("kafka", "ok", f"{len(cluster.brokers)} broker(s) answer")]
     for topic in settings.all_topics:
         if topic in cluster.topics:

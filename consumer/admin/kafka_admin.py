@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -30,8 +30,11 @@ _LONGEST = 1000 * 366 * 86_400_000
 ERRORS_ONLY = 3  # syslog level: consumer properties draw a warning from an administration client
 
 
+REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001
+
+
 class KafkaUnreachable(ConsumerError):
-    """The brokers did not answer."""
+    """The brokers did not answer, or let nobody in who comes like that."""
 
 
 class TopicMissing(ConsumerError):
@@ -47,20 +50,39 @@ class TopicResult(NamedTuple):
     partitions: int
 
 
-def admin_client(settings: Settings) -> AdminClient:
+class BrokerAdmin(AdminClient):
+    """Keeps why a connection was refused: who waits for an answer hears of no answer alone."""
+
+    refusal = ""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        callback: Any = self._told
+        super().__init__({**properties, "error_cb": callback}, logger=librdkafka_logger())
+
+    def _told(self, error: KafkaError) -> None:
+        if error.code() in REFUSALS:
+            self.refusal = error.str()
+
+
+def admin_client(settings: Settings) -> BrokerAdmin:
     """A client for the configured brokers. Raises KafkaRefused where a property is wrong."""
-    properties = {**broker_properties(settings), "log_level": ERRORS_ONLY}
     try:
-        return AdminClient(properties, logger=librdkafka_logger())
+        return BrokerAdmin({**broker_properties(settings), "log_level": ERRORS_ONLY})
     except KafkaException as error:
         raise KafkaRefused(error.args[0].str()) from None
 
 
-def metadata(client: AdminClient, settings: Settings, timeout: float = 5.0) -> ClusterMetadata:
+def metadata(client: BrokerAdmin, settings: Settings, timeout: float = 5.0) -> ClusterMetadata:
     """Brokers and topics. Raises KafkaUnreachable after `timeout` seconds."""
     try:
         return client.list_topics(timeout=timeout)
     except KafkaException as error:
+        client.poll(0)  # it is here that the client tells why
+        if client.refusal:
+            raise KafkaUnreachable(
+                f"{settings.kafka_bootstrap_servers} does not let us in: {client.refusal}; correct"
+                " security.protocol, sasl.* and ssl.* in kafka_properties"
+            ) from None
         raise KafkaUnreachable(
             f"no answer from {settings.kafka_bootstrap_servers} in {timeout:g} s"
             f" ({error.args[0].str()}); is the broker up and its advertised address right?"

@@ -7,9 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka.admin import AdminClient
-
-from consumer.admin.kafka_admin import KafkaUnreachable, admin_client, metadata
+from consumer.admin.kafka_admin import BrokerAdmin, KafkaUnreachable, admin_client, metadata
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
@@ -52,7 +50,7 @@ class Probes:
     ) -> None:
         self._settings = settings
         self._client = client
-        self._admin: AdminClient | None = None
+        self._admin: BrokerAdmin | None = None
         self.all: list[Prober] = []
         if outbox is None:
             self.all.append(Prober("kafka", needed=True, ask=self._ask_kafka))

@@ -182,13 +182,14 @@ class Way:
         said = ended.stdout + ended.stderr
         assert SECRET not in said, f"{self.name}: a password is shown"
         assert (ended.returncode != 0) is wrong, f"{self.name}: {arguments}: {said}"
-        return said
+        return ended.stdout
 
     def wrong(self, service: str, **other: str) -> str:
         """What `oncepool check` says of the service that is wrong."""
         checks = json.loads(self.told("check", "--json", wrong=True, **other))["checks"]
-        (found,) = (one for one in checks if one["status"] == "wrong")
-        assert found["name"] == service, found
+        (found,) = (one for one in checks if one["state"] == "wrong")
+        assert found["check"] == service, found
+        assert "no answer" not in found["detail"], found
         return f"{service}: {found['detail']}"
 
     @contextmanager

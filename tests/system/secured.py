@@ -281,7 +281,6 @@ def refused(way: Way) -> None:
     changes = {
         "wrong password": {"sasl.password": "wrong"},
         "unknown CA": {"ssl.ca.location": other},
-        "no login": {"security.protocol": "SSL"},
     }
     for name, changed in changes.items():
         given = json.dumps(properties | changed)

@@ -21,7 +21,13 @@ from consumer.commands.output import (
 )
 from consumer.config.settings import Settings
 from feedback.operations.request_reads import pattern
-from feedback.outbox.dead_letters import COLUMNS, DEAD, OutboxFilter, OutboxOperator
+from feedback.outbox.dead_letters import (
+    COLUMNS,
+    DEAD,
+    OutboxFilter,
+    OutboxOperator,
+    Standing,
+)
 
 PLACE = ("outbox_database_url", "outbox_schema")
 WHERE_ANY = ("code", "sent_at", "next_at", "reference", "error")
@@ -177,13 +183,19 @@ def _move(
         operator = OutboxOperator(connection, settings.outbox_schema)
         moved = move(operator, wanted)
         left = [id_ for id_ in dict.fromkeys(wanted.ids or ()) if id_ not in set(moved)]
-        states = operator.states(left)
-    refused = [{"id": id_, "state": states.get(id_, "unknown")} for id_ in left]
+        standing = operator.standing(left)
+    refused = [_refusal(id_, standing.get(id_)) for id_ in left]
     if json:
         print_json({"moved": moved, "refused": refused})
     else:
         typer.echo(f"{len(moved)} moved")
         for row in refused:
-            typer.echo(f"oncepool: {row['id']} is {row['state']}, no dead letter", err=True)
+            typer.echo(f"oncepool: {row['id']} {row['why']}", err=True)
     if left:
-        raise typer.Exit(EXIT_REFUSED if states else EXIT_UNKNOWN)
+        raise typer.Exit(EXIT_REFUSED if standing else EXIT_UNKNOWN)
+
+
+def _refusal(id_: str, standing: Standing | None) -> dict[str, str]:
+    if standing is None:
+        return {"id": id_, "state": "unknown", "why": "is unknown to the outbox"}
+    return {"id": id_, "state": standing.state, "why": standing.why}

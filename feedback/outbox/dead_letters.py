@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 DEAD: Final = ("unanswered", "undeliverable")
 """States in which a row waits for somebody."""
 AT_ONCE: Final = 1_000
+_RUNS_AGAIN: Final = "where it ran, `oncepool requests retry` runs it again"
+_INSTEAD: Final = {
+    **dict.fromkeys(("dead", "failed", "cancelled"), _RUNS_AGAIN),
+    "in_doubt": "where it ran, `oncepool requests resolve` says what it came to",
+}
+"""What may be done with a request that has ended, which the consumers keep."""
 COLUMNS: Final = (
     *("id", "type", "sender", "state", "code", "sends", "created_at", "sent_at", "next_at"),
     *("reference", "error"),
@@ -57,7 +63,9 @@ DELETE FROM :schema.finished WHERE id IN (
     SELECT id FROM :schema.finished WHERE settled_at < %s ORDER BY settled_at LIMIT %s
 )
 """
-_STATES: Final = "SELECT id, state FROM :schema.all_requests WHERE id = ANY(%s)"
+_STANDING: Final = """
+SELECT id, state, settled_at IS NOT NULL FROM :schema.all_requests WHERE id = ANY(%s)
+"""
 _STATS: Final = """
 SELECT type, sender, state, count(*) AS n,
     round(greatest(extract(epoch FROM now() - min(created_at)), 0), 1)::float8 AS oldest
@@ -73,6 +81,22 @@ class OutboxFilter(NamedTuple):
     type: str | None = None
     """As LIKE takes it."""
     sender: str | None = None
+
+
+class Standing(NamedTuple):
+    """Where a row is that can't be moved."""
+
+    state: str
+    finished: bool
+
+    @property
+    def why(self) -> str:
+        """Why, and what can be done instead."""
+        if not self.finished:
+            return f"is {self.state}, no dead letter: the relay goes on with it"
+        if self.state in DEAD:
+            return f"has ended as {self.state}, and its payload is gone: add it under another id"
+        return f"has ended as {self.state}: {_INSTEAD.get(self.state, 'its answer stands')}"
 
 
 class OutboxOperator:
@@ -102,10 +126,10 @@ class OutboxOperator:
             deleted += some
         return deleted
 
-    def states(self, ids: Sequence[str]) -> dict[str, str]:
-        """The states of these, open or finished, as far as they are there."""
-        found = self._connection.execute(self._text(_STATES), [list(ids)]).fetchall()
-        return {id_: state for id_, state in found}  # noqa: C416 - typed
+    def standing(self, ids: Sequence[str]) -> dict[str, Standing]:
+        """How these stand, as far as they are there."""
+        found = self._connection.execute(self._text(_STANDING), [list(ids)]).fetchall()
+        return {id_: Standing(state, finished) for id_, state, finished in found}
 
     def figures(self) -> list[dict[str, Any]]:
         """Open rows by type, sender and state: how many (`n`), age of the `oldest` in seconds."""

@@ -102,6 +102,36 @@ def test_ends_are_written_once_and_told_in_every_way(outbox_: Outbox) -> None:
     assert asked.notified() == ["a", "b", "other"]
 
 
+def test_only_dead_letters_are_moved_and_of_others_it_is_said_why_not(
+    stack: Stack, outbox_: Outbox
+) -> None:
+    asked = Asked(outbox_, "open", "done", "doubt", "died", "other")
+    for id_, state in (("done", State.DONE), ("doubt", State.IN_DOUBT), ("died", State.DEAD)):
+        asked.status(id_, state)
+    asked.status("other", State.DONE, fingerprint=b"x" * 16)
+    asked.settle()
+    before = asked.rows()
+    place = {"ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url, "ONCEPOOL_OUTBOX_SCHEMA": outbox_.schema}
+    oncepool = Commands(stack, "", "")
+    reasons = {
+        "open": "is sent, no dead letter: the relay goes on with it",
+        "done": "has ended as done: its answer stands",
+        "doubt": "has ended as in_doubt: where it ran, `oncepool requests resolve`",
+        "died": "has ended as dead: where it ran, `oncepool requests retry`",
+        "other": "has ended as undeliverable, and its payload is gone",
+        "nobody": "is unknown to the outbox",
+    }
+    for doing in ("retry", "drop"):
+        refused = oncepool("outbox", doing, *reasons, **place)
+        assert (refused.exit_code, refused.stdout) == (6, "0 moved\n")
+        lines = refused.stderr.splitlines()
+        for line, (id_, why) in zip(lines, reasons.items(), strict=True):
+            assert line.startswith(f"oncepool: {id_} {why}")
+    by_state = oncepool("outbox", "retry", "--state", "in_doubt", "--yes", **place)
+    assert (by_state.exit_code, "in_doubt" in by_state.stderr) == (2, True)
+    assert asked.rows() == before
+
+
 def test_silence_sends_again_until_it_is_unanswered_and_a_late_answer_still_counts(
     stack: Stack, outbox_: Outbox
 ) -> None:

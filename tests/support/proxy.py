@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
+PRODUCE = 0
+"""The key of Kafka's Produce."""
 OFFSET_COMMIT = 8
 """The key of Kafka's OffsetCommit."""
 CONNECT_TIMEOUT = 5.0
@@ -179,6 +181,10 @@ class Proxy:
         """Whether the service answers that request so, on the same connection."""
         return True
 
+    def _as_passed_on(self, data: bytes) -> bytes:
+        """What a client gets of an answer."""
+        return data
+
     def _look_at_requests(self, link: Link, data: bytes) -> None:
         units = self._units(link, data, up=True)
         with self._lock:
@@ -217,6 +223,8 @@ class Proxy:
                     self._look_at_requests(link, data)
                 elif self._is_lost(link, data):
                     break
+                else:
+                    data = self._as_passed_on(data)
                 sink.sendall(data)
         link.cut()
         with self._lock:
@@ -283,9 +291,34 @@ class KafkaProxy(Proxy):
         return unit[4:8] == request[8:12]
 
 
+class LoneBrokerProxy(KafkaProxy):
+    """One before the only broker of a cluster, which tells clients its own address: they get that
+    of the proxy instead, and stay with it."""
+
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """One that stands before the broker at this address, `127.0.0.1:PORT`."""
+        host, _, port = url.rpartition(":")
+        return cls(host, int(port))
+
+    def _as_passed_on(self, data: bytes) -> bytes:
+        host, port = self._target
+        theirs, ours = (host.encode() + struct.pack(">i", one) for one in (port, self.port))
+        return data.replace(theirs, ours)
+
+
 def is_offset_commit(frame: bytes) -> bool:
     """Whether a request's frame commits offsets."""
-    return len(frame) > 12 and struct.unpack_from(">h", frame, 4)[0] == OFFSET_COMMIT
+    return _key(frame) == OFFSET_COMMIT
+
+
+def is_produce(frame: bytes) -> bool:
+    """Whether a request's frame brings messages."""
+    return _key(frame) == PRODUCE
+
+
+def _key(frame: bytes) -> int | None:
+    return struct.unpack_from(">h", frame, 4)[0] if len(frame) > 12 else None
 
 
 def says_commit(data: bytes) -> bool:

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.proxy import KafkaFrames, KafkaProxy, Proxy, commit_after, is_offset_commit
+from tests.support.proxy import (
+    KafkaFrames,
+    KafkaProxy,
+    LoneBrokerProxy,
+    Proxy,
+    commit_after,
+    is_offset_commit,
+    is_produce,
+)
 from tests.support.waiting import eventually
 
 
@@ -47,6 +55,9 @@ def test_frames_are_whole_however_they_arrive() -> None:
     found = [frame for at in range(len(data)) for frame in frames.feed(data[at : at + 1])]
     assert found == [kafka_request(8, 1), kafka_request(3, 2)]
     assert [is_offset_commit(frame) for frame in found] == [True, False]
+    assert [is_produce(frame) for frame in (kafka_request(0, 1), *found, b"")] == [
+        True, False, False, False,
+    ]  # fmt: skip
 
 
 def test_a_proxy_loses_one_answer_is_cut_and_mended(echo: socket.socket) -> None:
@@ -85,6 +96,16 @@ def test_of_a_broker_the_answer_with_the_request_s_number_is_lost(echo: socket.s
         client.sendall(struct.pack(">ii", 4, 7))
         assert client.recv(100) == b""
         assert wish.fulfilled.is_set()
+
+
+def test_a_broker_s_own_address_is_replaced_in_what_it_says(echo: socket.socket) -> None:
+    host, port = echo.getsockname()
+    with (
+        LoneBrokerProxy.of(f"{host}:{port}") as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port), 5) as client,
+    ):
+        client.sendall(b"at 127.0.0.1" + struct.pack(">i", port))
+        assert client.recv(100) == b"at 127.0.0.1" + struct.pack(">i", proxy.port)
 
 
 def test_a_commit_fits_once_its_statement_was_said() -> None:

@@ -81,13 +81,24 @@ def _lost_claims(task: Task) -> int:
     return int(before > 0 or may_have_begun(task.record))
 
 
+_TRACE: Final = ("traceparent", "tracestate")
+
+
 def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> RequestRow:
     """The row of a request that this one asked for."""
     return RequestRow(
         asked.id, asked.type, State.WAITING, FOLLOW_UP, 1, 0, 0, None, None, None, None,
-        asked.key, None, asked.payload, headers_json([]), task.envelope.topic, -1, -1, now,
-        "transaction", None, not_before=asked.due or now,
+        asked.key, None, asked.payload, headers_json(_trace(task)), task.envelope.topic, -1, -1,
+        now, "transaction", None, not_before=asked.due or now,
     )  # fmt: skip
+
+
+def _trace(task: Task) -> Headers:
+    """What a follow-up is told of the trace that asked for it: W3C trace context, as it came."""
+    headers = task.envelope.headers
+    return [
+        (name, value.encode()) for name in _TRACE if isinstance(value := headers.get(name), str)
+    ]
 
 
 def attempts_of(task: Task, now: datetime) -> list[FailedRun]:

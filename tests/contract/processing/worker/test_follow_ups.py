@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from feedback.journal.rows import headers_of
 from tests.support.queue import Queue
 
 
@@ -27,6 +28,16 @@ def test_follow_ups_stand_and_fall_with_their_request(
     assert len(queue.rows()) == 6, "one that is there already is not asked for twice"
     queue.again(first)
     assert (queue.row(first)["state"], queue.row(first)["run"]) == ("done", 1)
+
+
+def test_a_follow_up_belongs_to_the_trace_that_asked_for_it(
+    queue: Queue, answers: dict[str, Any], ran: list[Any]
+) -> None:
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+             "tracestate": "vendor=\u00e9"}  # fmt: skip
+    queue.run(queue.record("a", "order", {}, **trace, other="not of it"))
+    (stored,) = queue.query(f"SELECT headers::text FROM {queue.schema}.requests WHERE id = 'named'")
+    assert headers_of(stored[0]) == [(name, value.encode()) for name, value in trace.items()]
 
 
 def test_a_follow_up_waits_for_its_own_time_or_coalesces(queue: Queue, ran: list[Any]) -> None:

@@ -19,13 +19,13 @@ from tests.chaos.real.facts import Effect, Entry, Facts, Row
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.order_facts import OrderFacts
 from tests.chaos.real.orders import Obedience, Orders
-from tests.chaos.real.pooler import Conversation, Packets
 from tests.chaos.real.process_limit import ProcessLimit, can_limit_processes
 from tests.chaos.real.producer import Copy, SendLedger
 from tests.chaos.real.resources import Held, Sample, grown
 from tests.chaos.real.schedule import schedule
 from tests.chaos.real.traffic import Item, Kind, Traffic
 from tests.support.committed_offsets import Landed
+from tests.support.pooler import Conversation, Packets
 
 MAIN, OTHER = 10, 20
 

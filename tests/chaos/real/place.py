@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from feedback.journal.migrations import migrate
 from stack.places import port_is_free
 from stack.postgres import enterable
-from tests.chaos.real.pooler import Pooler
 from tests.support import run
+from tests.support.pooler import Pooler
 from tests.support.proxy import KafkaProxy, Proxy
 
 TABLES = """

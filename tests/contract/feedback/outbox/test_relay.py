@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import psycopg
@@ -21,6 +22,7 @@ from feedback.outbox.relay import Relay, Route, loop
 from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.outbox import Outbox
+from tests.support.pooler import Pooler
 from tests.support.proxy import Proxy
 from tests.support.topic_reader import ids, messages, request_id
 from tests.support.waiting import eventually
@@ -163,6 +165,30 @@ def test_an_outbox_that_is_away_is_named_and_found_again(
     eventually(lambda: states(outbox_) == {"sent"}, 60)
     assert ids(stack, name) == ["twice", "twice", "once", "later"]
     assert made.states()[0].database is None
+
+
+def test_through_a_proxy_that_pools_transactions_relays_look_by_themselves(
+    stack: Stack, outbox_: Outbox, topic: Callable[..., str], opened: ExitStack
+) -> None:
+    name = topic()
+    pooler = opened.enter_context(closing(Pooler(outbox_.url, 2)))
+    user, at, _ = urlsplit(outbox_.url).netloc.rpartition("@")
+    netloc = f"{user}{at}127.0.0.1:{pooler.port}"
+    url = urlsplit(outbox_.url)._replace(netloc=netloc).geturl()
+    relays = [opened.enter_context(relay(stack, outbox_, url, default=name)) for _ in range(3)]
+    wanted: dict[bytes, list[str]] = {}
+    for part in range(3):
+        some = [(f"{part}-{n}", f"k{n % 4}") for n in range(20)]
+        add(outbox_, *({"request_id": id_, "key": key} for id_, key in some))
+        for id_, key in some:
+            wanted.setdefault(key.encode(), []).append(id_)
+        eventually(lambda: states(outbox_) == {"sent"}, 60)
+    found = messages(stack, name)
+    for key, in_order in wanted.items():
+        assert [request_id(m) for m in found if m.key() == key] == in_order
+    assert len(found) == 60
+    assert pooler.switched
+    assert {state.database for one in relays for state in one.states()} == {None}
 
 
 def test_result_records_end_what_no_status_tells_of(

@@ -14,7 +14,7 @@ COPY processing ./processing
 COPY feedback ./feedback
 COPY stack ./stack
 RUN /opt/oncepool/bin/pip install --no-cache-dir --constraint constraints.txt \
-        --no-build-isolation '.[example,gateway]' \
+        --no-build-isolation '.[example,gateway,metrics]' \
     && /opt/oncepool/bin/pip uninstall --yes hatchling
 
 FROM python:3.13-slim

@@ -221,4 +221,4 @@ def test_who_is_meant_is_there(role: str) -> None:
 
 
 def test_the_image_has_what_the_commands_need() -> None:
-    assert ".[example,gateway]" in (ROOT / "Dockerfile").read_text()
+    assert ".[example,gateway,metrics]" in (ROOT / "Dockerfile").read_text()

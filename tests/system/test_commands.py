@@ -31,6 +31,11 @@ Oncepool = Callable[..., Done]
 
 
 @pytest.fixture
+def schema(pooled_schema: str) -> str:
+    return pooled_schema
+
+
+@pytest.fixture
 def environ(
     stack: Stack, topic: Callable[..., str], schema: str, prefix: str, group: str
 ) -> dict[str, str]:

@@ -29,6 +29,11 @@ MakeLetter = Callable[..., str]
 
 
 @pytest.fixture
+def schema(pooled_schema: str) -> str:
+    return pooled_schema
+
+
+@pytest.fixture
 def letter(journal: Journal) -> MakeLetter:
     offsets = iter(range(1000))
 

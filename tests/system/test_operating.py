@@ -17,6 +17,11 @@ from tests.support.journal import Journal
 
 
 @pytest.fixture
+def schema(pooled_schema: str) -> str:
+    return pooled_schema
+
+
+@pytest.fixture
 def status(stack: Stack, prefix: str) -> Iterator[Callable[[str], Status | None]]:
     store = RedisStatusStore(stack.redis, prefix, timeout=30.0)
     yield lambda name: store.read([name])[0]

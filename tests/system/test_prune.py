@@ -16,6 +16,11 @@ DAY = 86_400_000
 
 
 @pytest.fixture
+def schema(pooled_schema: str) -> str:
+    return pooled_schema
+
+
+@pytest.fixture
 def journal(journal: Journal) -> Journal:
     for name, state, ended in (("a", "done", OLD), ("b", "done", "now"), ("c", "dead", OLD)):
         journal.put(name, state, finished_at=ended)

@@ -16,6 +16,12 @@ MANY = 30_000
 
 
 @pytest.fixture
+def schema(new_schema: str) -> str:
+    """Its tables have not been analysed yet, and are of no size."""
+    return new_schema
+
+
+@pytest.fixture
 def bench(stack: Stack, schema: str) -> Iterator[Bench]:
     app = App()
 

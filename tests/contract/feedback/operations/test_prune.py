@@ -19,6 +19,12 @@ GONE = ["done", "rejected", "superseded", "cancelled", "failed"]
 KEPT = ["waiting", "running", "in_doubt", "dead"]
 
 
+@pytest.fixture
+def schema(new_schema: str) -> str:
+    """It goes by pages: there are none yet."""
+    return new_schema
+
+
 def pruned(journal: Journal) -> dict[str, int]:
     deleted: Counter[str] = Counter()
     for step in prune(journal.connection, BEFORE, schema=journal.schema, sleep=lambda _: None):

@@ -18,26 +18,31 @@ class Queries:
         self._url = url
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
-    def __call__(self, statement: str) -> list[tuple[Any, ...]]:
+    def __call__(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows, where there are any."""
         known = self._connection
         if known is not None:
             try:
-                return _ask(known, statement)
+                return _ask(known, statement, values)
             except psycopg.OperationalError:
                 if not known.closed:
                     raise
         # Plans are not kept: tests change tables.
         self._connection = None
         self._connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=None)
-        return _ask(self._connection, statement)
+        return _ask(self._connection, statement, values)
 
     def close(self) -> None:
         """Ends the connection."""
         if self._connection is not None:
             self._connection.close()
 
+    def __del__(self) -> None:
+        self.close()
 
-def _ask(connection: psycopg.Connection[tuple[Any, ...]], statement: str) -> list[tuple[Any, ...]]:
-    cursor = connection.execute(statement.encode())
+
+def _ask(
+    connection: psycopg.Connection[tuple[Any, ...]], statement: str, values: tuple[Any, ...]
+) -> list[tuple[Any, ...]]:
+    cursor = connection.execute(statement.encode(), values or None)
     return cursor.fetchall() if cursor.description else []

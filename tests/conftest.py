@@ -33,8 +33,10 @@ TopicFactory = Callable[..., str]
 _started_here = pytest.StashKey[bool]()
 
 
-# Other processes share the machine: how long an example takes says nothing.
-settings.register_profile("oncepool", deadline=None)
+# Other processes share the machine: how long an example takes says nothing. For more of them:
+# scripts/test --hypothesis-profile=thorough tests/unit tests/model
+settings.register_profile("oncepool", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("oncepool")
 
 
@@ -45,6 +47,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if config.stash.get(_started_here, False):
         run.end()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[None]:
+    """What is made meanwhile stays to the end: looking for garbage in it is in vain."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

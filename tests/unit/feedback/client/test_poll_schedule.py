@@ -89,7 +89,7 @@ class AgendaMachine(RuleBasedStateMachine):
         assert (pause is None) == (not self.waiting)
 
 
-AgendaMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+AgendaMachine.TestCase.settings = settings(stateful_step_count=30)
 
 # Many steps of pure code: several times slower where its branches are measured.
 TestAgenda = pytest.mark.no_cover(AgendaMachine.TestCase)

@@ -212,7 +212,9 @@ class Claiming(RuleBasedStateMachine):
             assert self.now + pause <= max(self.told, self.now) + 1e-9
 
 
-Claiming.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+Claiming.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=60
+)
 # Many steps of pure code: several times slower where its branches are measured.
 TestClaiming = pytest.mark.no_cover(Claiming.TestCase)
 

@@ -269,7 +269,7 @@ class Hand(RuleBasedStateMachine):
             assert self.wanted is not None
 
 
-Hand.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+Hand.TestCase.settings = settings(stateful_step_count=50)
 # Many steps of pure code: several times slower where its branches are measured.
 TestHand = pytest.mark.no_cover(Hand.TestCase)
 

@@ -307,5 +307,7 @@ class LanesModel(RuleBasedStateMachine):
             assert self.finished[key] == expected
 
 
-LanesModel.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+LanesModel.TestCase.settings = settings(
+    max_examples=2 * settings().max_examples, stateful_step_count=40
+)
 TestLanesModel = LanesModel.TestCase

@@ -74,7 +74,7 @@ def done(chunk: int, **times: tuple[int, float]) -> Report:
     return Report(chunk, [], [], dict(times), {}, database_up=True)
 
 
-def worked(*kinds: str, until: float = 400.0) -> dict[str, float]:
+def worked(*kinds: str, until: float = 100.0) -> dict[str, float]:
     """Worker seconds that each kind got, where four workers always have some of each to do."""
     pool = pool_with(4, *kinds)
     seconds = dict.fromkeys(kinds, 0.0)

@@ -52,8 +52,11 @@ NO_CONSUMER_PROTOCOL = (
 does not know it, has it turned off, or may not convert the group of members that use the other."""
 
 
-GROUP_GONE = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
-"""What the fatal error of a member's heartbeat says where a broker that crashed lost its group."""
+HEARTBEAT = "ConsumerGroupHeartbeat"
+"""What is in the fatal error of a member's heartbeat; its cause, too, is there in words only."""
+JOIN_ANEW = (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_REQUEST)
+"""Such causes that a member who joins anew is rid of: a broker that crashed has lost the group, or
+the client told half of what a join takes, as it does in a race (librdkafka issue 5541)."""
 METADATA_TIMEOUT = 5.0
 ERRORS_ONLY = 3
 """A syslog level: a consumer's properties draw warnings from a client that is none."""
@@ -234,7 +237,7 @@ class Kafka:
         if fatal and self._fallback and _no_consumer_protocol(error):
             self._fall_back(error)
             return
-        if fatal and self._was_member and GROUP_GONE in error.str():
+        if fatal and self._was_member and _ends_with_membership(error):
             self._begin_anew(error)
             return
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -254,8 +257,8 @@ class Kafka:
         self.subscribe()
 
     def _begin_anew(self, error: KafkaError) -> None:
-        """The broker has lost the group, as after a crash: the client has given up, we have not."""
-        self._log.warning("the group is gone from the broker: joining anew", error=error.str())
+        """The client has given up its membership, we have not."""
+        self._log.warning("the group has to be joined anew", error=error.str())
         self._close_client()
         # Whatever the old client did not say any more.
         if self._owned:
@@ -335,4 +338,12 @@ def _is_member(membership: bytes) -> bool:
 
 def _no_consumer_protocol(error: KafkaError) -> bool:
     # The fatal error that comes with a message names its cause in words only.
-    return any(KafkaError(code).str() in error.str() for code in NO_CONSUMER_PROTOCOL)
+    return _names(error, NO_CONSUMER_PROTOCOL)
+
+
+def _ends_with_membership(error: KafkaError) -> bool:
+    return HEARTBEAT in error.str() and _names(error, JOIN_ANEW)
+
+
+def _names(error: KafkaError, causes: Iterable[int]) -> bool:
+    return any(KafkaError(code).str() in error.str() for code in causes)

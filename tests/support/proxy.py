@@ -18,6 +18,8 @@ PRODUCE = 0
 """The key of Kafka's Produce."""
 OFFSET_COMMIT = 8
 """The key of Kafka's OffsetCommit."""
+CONSUMER_GROUP_HEARTBEAT = 68
+"""The key of the heartbeat of KIP-848."""
 CONNECT_TIMEOUT = 5.0
 AT_ONCE = 131072
 """Bytes that are read at once, at most."""
@@ -181,8 +183,8 @@ class Proxy:
         """Whether the service answers that request so, on the same connection."""
         return True
 
-    def _as_passed_on(self, data: bytes) -> bytes:
-        """What a client gets of an answer."""
+    def _as_passed_on(self, data: bytes, *, up: bool) -> bytes:
+        """What becomes of what a client (`up`) or the service has sent now."""
         return data
 
     def _look_at_requests(self, link: Link, data: bytes) -> None:
@@ -223,9 +225,7 @@ class Proxy:
                     self._look_at_requests(link, data)
                 elif self._is_lost(link, data):
                     break
-                else:
-                    data = self._as_passed_on(data)
-                sink.sendall(data)
+                sink.sendall(self._as_passed_on(data, up=up))
         link.cut()
         with self._lock:
             here = link in self._links
@@ -301,10 +301,43 @@ class LoneBrokerProxy(KafkaProxy):
         host, _, port = url.rpartition(":")
         return cls(host, int(port))
 
-    def _as_passed_on(self, data: bytes) -> bytes:
+    def _as_passed_on(self, data: bytes, *, up: bool) -> bytes:
+        if up:
+            return data
         host, port = self._target
         theirs, ours = (host.encode() + struct.pack(">i", one) for one in (port, self.port))
         return data.replace(theirs, ours)
+
+
+class HeartbeatProxy(LoneBrokerProxy):
+    """One that can make a member's next heartbeat such that no broker takes it."""
+
+    spoil = 0
+    """So many heartbeats that come next say epoch 0, as who joins does, and not the rest of it."""
+
+    def _as_passed_on(self, data: bytes, *, up: bool) -> bytes:
+        frames = KafkaFrames().feed(data) if up and self.spoil else []
+        if not frames or sum(map(len, frames)) != len(data):
+            return super()._as_passed_on(data, up=up)
+        return b"".join(map(self._spoiled, frames))
+
+    def _spoiled(self, frame: bytes) -> bytes:
+        if not self.spoil or _key(frame) != CONSUMER_GROUP_HEARTBEAT:
+            return frame
+        epoch = _epoch_at(frame)
+        if struct.unpack_from(">i", frame, epoch)[0] <= 0:
+            return frame
+        self.spoil -= 1
+        return frame[:epoch] + struct.pack(">i", 0) + frame[epoch + 4 :]
+
+
+def _epoch_at(frame: bytes) -> int:
+    """Where a heartbeat has its member's epoch: after the header, the group and the member."""
+    (client,) = struct.unpack_from(">h", frame, 12)
+    at = 14 + max(client, 0) + 1  # no tagged fields
+    for _ in ("group", "member"):
+        at += frame[at]  # a compact string: first its length and one, below 128 here
+    return at
 
 
 def is_offset_commit(frame: bytes) -> bool:

@@ -31,6 +31,7 @@ from stack import Stack
 from stack.kafka import Broker
 from tests.support import run
 from tests.support.fake_pool import FakePool
+from tests.support.proxy import HeartbeatProxy
 from tests.support.storm import Member, Storm, check
 from tests.support.topic_reader import ids
 from tests.support.waiting import eventually
@@ -228,6 +229,22 @@ def test_a_group_that_a_crashed_broker_has_lost_is_joined_anew(
     turn_until(loop, lambda: len(pool.submitted) == 1 + committing)
     loop.leave()
     turn_until(loop, lambda: loop.left)
+
+
+def test_a_member_whose_heartbeat_is_refused_joins_anew(stack: Stack, tmp_path: Path) -> None:
+    """As after a race in the client, which then tells half of what a join takes."""
+    topic = make_topic(stack, 2)
+    with HeartbeatProxy.of(stack.kafka) as gate:
+        kafka = f"127.0.0.1:{gate.port}"
+        storm = Storm(kafka, topic, f"g-{topic}", tmp_path, PROTOCOLS["consumer"])
+        try:
+            members = under_load(storm)
+            for _ in range(3):
+                gate.spoil = 1
+                eventually(lambda: not gate.spoil, 60, storm.errors)
+            finish(storm, members)
+        finally:
+            storm.end()
 
 
 class PausedAtCommit(Kafka):

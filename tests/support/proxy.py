@@ -333,7 +333,7 @@ class HeartbeatProxy(LoneBrokerProxy):
 
 def _epoch_at(frame: bytes) -> int:
     """Where a heartbeat has its member's epoch: after the header, the group and the member."""
-    (client,) = struct.unpack_from(">h", frame, 12)
+    client: int = struct.unpack_from(">h", frame, 12)[0]
     at = 14 + max(client, 0) + 1  # no tagged fields
     for _ in ("group", "member"):
         at += frame[at]  # a compact string: first its length and one, below 128 here

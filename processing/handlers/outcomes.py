@@ -112,7 +112,8 @@ class Outcome:
     `reason` is for the producer, `error` for whoever looks after the handler. `retry` is the
     handler's own Retry and `cause` the exception that it raised instead, for the policy that
     decides whether it runs again; `due` is when it may, where it waits; `superseded_by` is the id
-    of the request that took its place.
+    of the request that took its place; `begun` says of what is given back that its handler may have
+    been entered.
     """
 
     state: State
@@ -123,6 +124,7 @@ class Outcome:
     cause: BaseException | None = None
     due: datetime | None = None
     superseded_by: str | None = None
+    begun: bool = False
 
     @property
     def meant(self) -> bool:

@@ -17,11 +17,14 @@ from processing.handlers.outcomes import Outcome
 _STATES = {WORKER_DIED: State.DEAD, INSTANCE_DIED: State.DEAD, CANCELLED: State.CANCELLED}
 
 
-def lost(verdict: str, reason: str | None = None) -> Outcome:
-    """How a run ends whose worker had to be given up; `reason` in place of what is said else."""
+def lost(verdict: str, reason: str | None = None, *, begun: bool = True) -> Outcome:
+    """How a run ends whose worker had to be given up; `reason` in place of what is said else.
+
+    `begun`: its handler may have been entered.
+    """
     reason = reason or lost_reason(verdict)
     if verdict == SHUTDOWN:
-        return Outcome(State.WAITING, PARKED, reason=reason)
+        return Outcome(State.WAITING, PARKED, reason=reason, begun=begun)
     state = _STATES.get(verdict, State.FAILED)
     return Outcome(state, verdict, reason=reason)
 

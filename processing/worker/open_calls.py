@@ -164,7 +164,7 @@ class _Call:
 
 def _never_begun(code: str, reason: str | None) -> Outcome:
     """The end of a call whose handler was not entered: nothing happened."""
-    return cancelled(reason or "") if code == CANCELLED else lost(code, reason)
+    return cancelled(reason or "") if code == CANCELLED else lost(code, reason, begun=False)
 
 
 @coroutine

@@ -66,17 +66,17 @@ def row_of(task: Task, now: datetime) -> RequestRow:
         row.status_ttl = None if task.handler is None else task.handler.status_ttl
         row.own_fingerprint = not task.tells_fingerprint
         row.keeps_payload = task.keeps_payload
-        row.lost_claims = _lost_claims(task)
+        row.lost_claims = _lost_claims(task, final)
     return row
 
 
-def _lost_claims(task: Task) -> int:
-    """What whoever knows its type has to know: it may have been begun, and not here.
+def _lost_claims(task: Task, final: Outcome) -> int:
+    """What whoever runs it next has to know: it may have been begun, here or by who had it before.
 
-    Many who do not know it may have been lost with it, and it was not to blame: one is told.
+    Many who do not know its type may have been lost with it, and it was not to blame: one is told.
     """
     if task.handler is not None:
-        return 0
+        return int(final.begun and not task.handler.redelivery)
     before = 0 if task.stored is None else task.stored.lost_claims
     return int(before > 0 or may_have_begun(task.record))
 

@@ -74,6 +74,10 @@ class World:
         async def look_again(payload: Any, request: Request[Any]) -> Any:
             return await act(payload, request)
 
+        @app.handler("look.once", effect="none", redelivery=False)
+        async def look_once(payload: Any, request: Request[Any]) -> Any:
+            return await act(payload, request)
+
         @app.handler("sync", effect="none")
         def sync(payload: Any, request: Request[Any]) -> None:
             self.entered.append(request.id)
@@ -170,9 +174,10 @@ def test_a_deadline_a_cancellation_and_a_stop_end_one_call_each(world: World) ->
         world.finish()
     world.open("stopped", "call", "fine")
     world.open("stopped-look", "look", "fine")
+    world.open("stopped-once", "look.once", "fine")
     world.calls.stop()
     world.calls.stop()
-    for _ in range(2):
+    for _ in range(3):
         world.finish()
     ends = {
         "late": ("in_doubt", "timeout"),
@@ -184,14 +189,21 @@ def test_a_deadline_a_cancellation_and_a_stop_end_one_call_each(world: World) ->
         "ben": ("cancelled", "cancelled"),
         "stopped": ("in_doubt", "shutdown"),
         "stopped-look": ("waiting", "parked"),
+        "stopped-once": ("waiting", "parked"),
     }
     assert {name: world.shown(name) for name in ends} == ends
     # From now on no handler is entered: nothing happened, so nothing is in doubt.
     world.entered.clear()
     world.start("too-late", "call", "fine")
-    world.finish()
-    assert world.shown("too-late") == ("waiting", "parked")
+    world.start("late-once", "look.once", "fine")
+    for _ in range(2):
+        world.finish()
+    parked = ("waiting", "parked")
+    assert (world.shown("too-late"), world.shown("late-once")) == (parked, parked)
     assert world.entered == []
+    # Whoever has the row next is told of those that must not be entered twice, and only of them.
+    begun = f"SELECT id FROM {world.bench.schema}.requests WHERE lost_claims > 0"
+    assert world.bench.query(begun) == [("stopped-once",)]
 
 
 def test_a_cancellation_before_the_handler_is_entered_takes_the_request_back(world: World) -> None:

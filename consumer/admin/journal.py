@@ -19,6 +19,10 @@ class JournalUnreachable(ConsumerError):
     """PostgreSQL did not answer, or refused."""
 
 
+class JournalBusy(JournalUnreachable):
+    """PostgreSQL was not asked: others kept all connections that there are for it."""
+
+
 class JournalRefused(ConsumerError):
     """PostgreSQL refused a statement."""
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 
-from consumer.admin.journal import JournalUnreachable, explained
+from consumer.admin.journal import JournalBusy, JournalUnreachable, explained
 from feedback.backoff import Breaker
 from feedback.postgres import Connection, cut
 
@@ -35,9 +35,21 @@ class _Job:
         self.again = again
         self.answer: Future[Any] = Future()
         self.connection: Connection | None = None  # set by its thread while it is at it
+        self.given_up = False  # nobody waits for the answer any more
+
+    def run(self, connection: Connection) -> Any:
+        """What the work returns, unless nobody waits for it by now."""
+        if self.given_up:
+            raise JournalUnreachable("nobody waits for it any more")
+        return self.work(connection)
+
+    def withdraw(self) -> bool:
+        """Takes it back where no thread has begun it; whether that is so. From any thread."""
+        return self.answer.cancel()
 
     def hang_up(self) -> None:
         """Cuts the connection, so that its thread waits no more. From any thread."""
+        self.given_up = True
         connection = self.connection
         if connection is not None:
             cut(connection)
@@ -70,7 +82,8 @@ class DatabaseThreads:
         """What `work` returns, within `timeout` seconds.
 
         `again`: it does no harm twice, and is tried once more where a connection that was kept
-        turns out to be gone. Raises JournalUnreachable, JournalRefused and what `work` raises.
+        turns out to be gone; whoever is cancelled takes it along. Raises JournalUnreachable,
+        JournalBusy where no thread came to it in time, JournalRefused and what `work` raises.
         """
         job = _Job(work, again=again)
         self._take(job)
@@ -78,9 +91,19 @@ class DatabaseThreads:
             async with asyncio.timeout(timeout):
                 return await asyncio.wrap_future(job.answer)
         except TimeoutError:
+            if job.withdraw():
+                # That others take long says nothing of the database.
+                raise JournalBusy(
+                    f"others kept all connections to the database for {timeout:g} s, and nothing"
+                    " was asked or changed: try again"
+                ) from None
             job.hang_up()
             self._failed(f"no answer within {timeout:g} s")
             raise self._away() from None
+        except asyncio.CancelledError:
+            if again and not job.withdraw():
+                job.hang_up()
+            raise
 
     def close(self) -> None:
         """Ends the threads when they have done what they are at; waits for none."""
@@ -97,7 +120,7 @@ class DatabaseThreads:
             if self._breaker.pause(self._clock()):
                 raise self._away()
             if self._jobs.qsize() >= MOST_QUEUED:
-                raise JournalUnreachable("too many wait for the database already")
+                raise JournalBusy("too many wait for the database already")
             self._jobs.put(job)
             self._open += 1
             if len(self._threads) < min(self._open, self._most):
@@ -130,17 +153,19 @@ class DatabaseThreads:
                 connection = connection or self._opened()
                 job.connection = connection
                 with explained(self._setting):
-                    result = job.work(connection)
+                    result = job.run(connection)
             except JournalUnreachable:
-                if kept is None or not job.again or not _lost(kept):
+                if kept is None or not job.again or job.given_up or not _lost(kept):
                     raise
                 kept.close()
                 connection = job.connection = self._opened()
                 with explained(self._setting):
-                    result = job.work(connection)
+                    result = job.run(connection)
         except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
             job.connection = None
-            if isinstance(error, JournalUnreachable) and (connection is None or _lost(connection)):
+            # Of one that was given up the waiter has said what there is to say.
+            away = isinstance(error, JournalUnreachable) and not job.given_up
+            if away and (connection is None or _lost(connection)):
                 self._failed(str(error))
             job.answer.set_exception(error)
         else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from consumer.admin.cancelling import Withdraw
+from consumer.admin.journal import JournalUnreachable
 from consumer.admin.moving import (
     StatusPublisher,
     as_row,
@@ -14,6 +17,7 @@ from consumer.admin.moving import (
 )
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
+from feedback.client.event_loop import in_thread
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.journal.connections import Connection
@@ -28,6 +32,7 @@ from processing.logs import get_logger
 MOVE_WITHIN: Final = 10.0
 """Seconds in which the journal has to take a move, or to give a list."""
 MOST_LETTERS: Final = 500
+_MARGIN: Final = 1.0
 
 log = get_logger("oncepool.gateway")
 
@@ -84,14 +89,30 @@ class JournalOperator:
 
     async def cancel(self, id: str, by: By, wait: float) -> OperatorAnswer:
         """As OperatorMoves has it."""
+        answer = await self._withdrawn(id, by)
+        if answer.refusal is None:
+            return answer
+        loop = asyncio.get_running_loop()
 
-        def work(connection: Connection) -> OperatorAnswer:
-            answer = self._moved(connection, self._cancelling(id, by))
-            if answer.refusal is None:
-                return answer
-            return self._ended(connection, answer.refusal, by, wait) or self._explained(answer)
+        def withdraw(ids: Sequence[str]) -> list[Row]:
+            answers = [
+                asyncio.run_coroutine_threadsafe(self._withdrawn(one, by), loop) for one in ids
+            ]
+            rows = [one.result(MOVE_WITHIN + _MARGIN).row for one in answers]
+            return [row for row in rows if row is not None]
 
-        return await self._threads.run(work, MOVE_WITHIN + wait)
+        # The wait keeps no connection from others: each look takes one, and gives it back.
+        try:
+            async with asyncio.timeout(MOVE_WITHIN + wait):
+                ended = await in_thread(self._ended, answer.refusal, withdraw, by, wait)
+                if ended is None:
+                    ended = await in_thread(self._explained, answer)
+                return ended
+        except TimeoutError:
+            raise JournalUnreachable(
+                f"nothing was heard within {MOVE_WITHIN + wait:g} s of what was to be cancelled;"
+                " look at it again"
+            ) from None
 
     async def resolve(
         self, id: str, resolution: Resolution, by: By, result: bytes | None
@@ -190,15 +211,16 @@ class JournalOperator:
     def _cancelling(self, id: str, by: By) -> Callable[[Connection], TransitionOutcome]:
         return lambda c: actions.cancel(c, [id], by, schema=self._schema, results=self._results)
 
+    async def _withdrawn(self, id: str, by: By) -> OperatorAnswer:
+        """Cancelled where it waits."""
+        return await self._threads.run(
+            lambda connection: self._moved(connection, self._cancelling(id, by)), MOVE_WITHIN
+        )
+
     def _ended(
-        self, connection: Connection, refusal: Refusal, by: By, wait: float
+        self, refusal: Refusal, withdraw: Withdraw, by: By, wait: float
     ) -> OperatorAnswer | None:
         """What became of it where it ran; None where it does not run."""
-
-        def withdraw(ids: Sequence[str]) -> list[Row]:
-            rows = [self._moved(connection, self._cancelling(one, by)).row for one in ids]
-            return [row for row in rows if row is not None]
-
         try:
             ended = end_running(
                 self._settings, [refusal], withdraw, reason=by.said("cancelled"), wait=wait

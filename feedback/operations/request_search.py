@@ -72,8 +72,7 @@ def search(
             if found is None:
                 raise
             break
-        asked = filters.get("since")
-        if found.more or (since is not None and asked is not None and since <= asked):
+        if found.more:
             return found._replace(since=None)
     assert found is not None  # noqa: S101  (the first window was looked at, or raised)
     return found

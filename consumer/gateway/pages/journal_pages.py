@@ -20,6 +20,8 @@ T = TypeVar("T")
 SEARCH: Final = 0.15
 """Seconds for a page of requests, unless somebody asks for more."""
 DEEP_SEARCH: Final = 8.0
+FIGURES: Final = 3.0
+"""For each part of the figures of the journal as a whole."""
 WITHIN: Final = 10.0
 PATIENT_WITHIN: Final = 30.0
 """Seconds after which a question is given up, the time in which it waits for others included."""
@@ -83,7 +85,12 @@ class JournalPages:
 
     async def figures(self) -> Figures:
         """As PageJournal has it."""
-        return await self._run(lambda c: figures(c, schema=self._schema))
+
+        def read(connection: Connection) -> Figures:
+            with bounded(connection, FIGURES):
+                return figures(connection, schema=self._schema)
+
+        return await self._run(read)
 
     async def over_time(self, minutes: int) -> OverTime:
         """As PageJournal has it."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from consumer.gateway.calls import named
+from consumer.gateway.calls import named, unless_gone
 from consumer.gateway.pages.filters import IN_JOURNAL, FilterRefused, RequestFilters
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import DEEP_SEARCH, SEARCH, PageJournal
@@ -31,11 +32,11 @@ async def requests(request: Request, who: VisitorHere) -> Response:
     filters = filters_of(who, dict(request.query_params))
     deep = request.query_params.get("deep") == "1"
     before = request.query_params.get("before", "")
-    journal = journal_of(who)
+    asked = {**filters.asked(who.types), "before": before or None}
+    search = partial(journal_of(who).search, asked, deep=deep)
     found, problem = None, ""
     try:
-        found = await journal.search({**filters.asked(who.types), "before": before or None},
-                                     deep=deep)  # fmt: skip
+        found = await (unless_gone(request, search()) if deep else search())
     except TookTooLong as error:
         problem = str(error)
     except ValueError:

@@ -50,6 +50,15 @@ def test_each_filter_finds_its_own(journal: Journal) -> None:
         found(journal, nonsense=1)
 
 
+def test_what_was_made_before_and_ended_since_is_among_all(journal: Journal) -> None:
+    journal.put("new", "done", finished_at=ago(seconds=2))
+    journal.put("old", "done", created_at=ago(days=2), finished_at=ago(seconds=3))
+    page = found(journal, since=ago(minutes=5))
+    assert ([row["id"] for row in page.rows], page.since) == (["new", "old"], None)
+    assert len(select_some(journal.connection, {"since": ago(minutes=5)}, 9, seconds=LONG,
+                           schema=journal.schema)) == 2  # fmt: skip
+
+
 def test_pages_follow_each_other_without_a_gap_or_a_double(journal: Journal) -> None:
     at = ago(minutes=3)
     for n in range(7):

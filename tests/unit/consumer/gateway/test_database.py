@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from consumer.admin.journal import JournalRefused, JournalUnreachable
+from consumer.admin.journal import JournalBusy, JournalRefused, JournalUnreachable
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.sources import SharedSource, outbox_source
 from feedback.contract.states import State
@@ -223,6 +223,49 @@ def test_who_waits_long_holds_up_nobody_while_threads_are_left() -> None:
             await waits
 
     assert len(play(scenario, threads=2).made) == 2
+
+
+def test_to_wait_for_others_says_nothing_of_the_database() -> None:
+    go, inside = threading.Event(), threading.Event()
+
+    def block(_: Any) -> None:
+        inside.set()
+        go.wait(25)
+
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        first = asyncio.create_task(database.run(block, 25))
+        while not inside.is_set():
+            await asyncio.sleep(0.01)
+        done: list[Any] = []
+        with pytest.raises(JournalBusy, match="nothing was asked or changed"):
+            await database.run(done.append, 0.05)
+        go.set()
+        await first
+        assert await database.run(ask, 20) == "SELECT 2"
+        assert done == []
+
+    play(scenario)
+
+
+def test_a_look_of_somebody_who_left_ends_and_is_not_begun_again() -> None:
+    inside: list[Any] = []
+
+    def look(connection: Any) -> None:
+        inside.append(connection)
+        connection.wait()
+
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        await database.run(ask, 20, again=True)
+        left = asyncio.create_task(database.run(look, 25, again=True))
+        while not inside:
+            await asyncio.sleep(0.01)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        assert await database.run(ask, 20) == "SELECT 2"
+        assert len(inside) == 1
+
+    play(scenario)
 
 
 def test_an_outbox_knows_the_payload_of_what_has_ended_too() -> None:

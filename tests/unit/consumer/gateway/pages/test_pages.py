@@ -191,8 +191,10 @@ def test_a_search_says_how_far_it_got() -> None:
         page = (await http.get("/ui/requests?code=timeout")).text
         assert "at what was made since" in page
         assert "/ui/requests?code=timeout&amp;deep=1" in page
+        assert "data-every" in page
         deep = (await http.get("/ui/requests?code=timeout&deep=1")).text
         assert "look further" not in deep
+        assert "data-every" not in deep
         assert bench.pages_journal.asked[-1][2] is True
         bench.pages_journal.slow = True
         slow = (await http.get("/ui/requests?code=timeout")).text

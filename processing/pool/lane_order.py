@@ -74,9 +74,9 @@ class LaneOrder:
         """Whether a lane holds records that no chunk in flight blocks."""
         return self.tags[lane] == WAITING
 
-    def records(self) -> Iterator[Record]:
-        """Everything that lanes hold."""
-        return (held.record for queue in self.held.values() for held in queue)
+    def everything(self) -> Iterator[Held]:
+        """All that lanes hold."""
+        return (held for queue in self.held.values() for held in queue)
 
     def bind(self, lane: int, chunk: Chunk) -> None:
         """A chunk took from a lane: what the lane still holds waits for it."""
@@ -141,7 +141,7 @@ class LaneOrder:
 
     def clear(self) -> list[Held]:
         """Empties every lane, where nothing is in flight."""
-        held = [h for queue in self.held.values() for h in queue]
+        held = list(self.everything())
         for lane in self.held:
             self.tags[lane] = FREE
         self.held.clear()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain
 
 from feedback.contract.record import Record, is_due, kind_of, record_size
 from processing.ipc.frames import Suspect
@@ -66,8 +67,14 @@ class Lanes:
 
     def held_back_records(self) -> Iterator[Record]:
         """Those records."""
-        yield from self._table.records()
-        yield from self._queues.apart()
+        return (held.record for held in self._held_back())
+
+    def suspicions(self) -> Iterator[Suspect]:
+        """What is suspected of records that have to be looked up first."""
+        return (held.suspect for held in self._held_back() if held.suspect is not None)
+
+    def _held_back(self) -> Iterator[Held]:
+        return chain(self._table.everything(), self._queues.apart())
 
     @property
     def in_use(self) -> Mapping[str, int]:

@@ -1,12 +1,14 @@
-"""Whose leases have to be renewed: claimed rows in hand, and calls outside that may run. Pure."""
+"""Whose leases have to be renewed: claimed rows, calls outside that may run, suspects. Pure."""
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from processing.ipc.frames import RenewCalls, RenewClaims
 from processing.pool.actions import Action, Tell
 from processing.pool.demand import Demand
+from processing.pool.lanes import Lanes
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
 
@@ -19,11 +21,12 @@ PART_OF_LEASE: Final = 1 / 3
 class Leases:
     """The main process has them renewed, as it knows what is in hand."""
 
-    def __init__(self, settings: PoolSettings, wants: Demand, crew: Workers) -> None:
+    def __init__(self, settings: PoolSettings, wants: Demand, crew: Workers, lanes: Lanes) -> None:
         self._instance = settings.instance
         self._calls_every = min(RENEW_EVERY, settings.lease * PART_OF_LEASE)
         self._wants = wants
         self._crew = crew
+        self._lanes = lanes
         self._rows_at = self._calls_at = 0.0
 
     def due(self, now: float) -> list[Action]:
@@ -47,6 +50,13 @@ class Leases:
         return [Tell(RenewClaims(self._wants.pairs, all_to))]
 
     def _calls(self) -> list[Action]:
-        """Every chunk that workers have may have made some."""
-        tokens = [chunk.token(self._instance) for chunk in self._crew.chunks]
-        return [Tell(RenewCalls(tokens))] if tokens else []
+        """Every chunk that workers have may have made some, and so may one that is suspected.
+
+        A suspect's claim is its dead worker's, and it may have to wait for many others.
+        """
+        chunks = self._crew.chunks
+        tokens = dict.fromkeys(chunk.token(self._instance) for chunk in chunks)
+        suspects = (chunk.suspect for chunk in chunks if chunk.suspect is not None)
+        for suspect in chain(suspects, self._lanes.suspicions()):
+            tokens.update(dict.fromkeys(suspect.tokens))
+        return [Tell(RenewCalls(list(tokens)))] if tokens else []

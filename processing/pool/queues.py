@@ -121,11 +121,11 @@ class Queues:
         self.calls.remove(lane)
         self.limited.remove(lane)
 
-    def apart(self) -> Iterator[Record]:
+    def apart(self) -> Iterator[Held]:
         """Records without a lane that were looked at."""
         for place in (*self.alone.places(), *self.calls.places(), *self.limited.places()):
             if isinstance(place, Held):
-                yield place.record
+                yield place
 
     def sort_alone(self) -> None:
         """A kind that went alone may share chunks now: nothing of it needs to wait its turn."""

@@ -31,7 +31,7 @@ class WaitingQueue:
         self._caps = caps
         self._crew = crew
         self.wants = Demand(settings.max_due, settings.max_due_bytes, settings.workers)
-        self._leases = Leases(settings, self.wants, crew)
+        self._leases = Leases(settings, self.wants, crew, lanes)
 
     def ask(self, now: float, *, claiming: bool) -> list[Action]:
         """What to tell the maintenance process."""

@@ -90,7 +90,7 @@ class CrashRecovery:
         name = task.envelope.id
         stored = self._rows.find(self._session.cursor(), [name]).get(name)
         if stored is not None and _settled(stored, suspect, task):
-            if stored.state == State.RUNNING:
+            if stored.state == State.RUNNING or _asks_late(task, stored, suspect):
                 self._end_claim(task, stored, suspect, chunk)
             else:
                 self._answer(task, stored, chunk)
@@ -112,10 +112,11 @@ class CrashRecovery:
 
         The check is asked while it may be believed not to be what killed the worker.
         """
-        handler = task.handler
         task.deaths = 0 if suspect.verdict in _KILLED else 1
+        if stored.state == State.IN_DOUBT:
+            task.deaths -= 1  # who found its lease run out has counted a crash
         not_done = None
-        if handler is not None and handler.check is not None and suspect.crashes <= 1:
+        if _has_check(task, suspect):
             if not chunk.start(task.index, task.timeout):
                 chunk.give_back([task])
                 return
@@ -141,6 +142,16 @@ class CrashRecovery:
         self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
         chunk.counts[Count(task.envelope.type, State(stored.state), stored.code)] += 1
         chunk.settled.add(task.index)
+
+
+def _has_check(task: Task, suspect: Suspect) -> bool:
+    return task.handler is not None and task.handler.check is not None and suspect.crashes <= 1
+
+
+def _asks_late(task: Task, stored: StoredRequest, suspect: Suspect) -> bool:
+    """The dead worker's claim ran out before anybody looked: its check is asked all the same."""
+    doubted = stored.state == State.IN_DOUBT and stored.code == WORKER_DIED
+    return doubted and stored.token in suspect.tokens and _has_check(task, suspect)
 
 
 def _not_done(task: Task, stored: StoredRequest, suspect: Suspect) -> Outcome:

@@ -21,7 +21,9 @@ from processing.pool.demand import (
     STUCK_AFTER,
     Demand,
 )
+from processing.pool.lanes import Lanes
 from processing.pool.leases import RENEW_EVERY, Leases
+from processing.pool.worker_time import Costs
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
 
@@ -209,7 +211,7 @@ def test_closing_and_a_new_maintenance() -> None:
 
 def test_leases_are_renewed_every_fifteen_seconds() -> None:
     wants, pool = Demand(100, MIB, 2), PoolSettings(workers=2)
-    leases = Leases(pool, wants, Workers(pool))
+    leases = Leases(pool, wants, Workers(pool), Lanes("none", Costs()))
     assert leases.due(0.0) == []
     wants.came(1, [due("a"), due("b")], 0.0)
     assert leases.due(RENEW_EVERY - 1) == []

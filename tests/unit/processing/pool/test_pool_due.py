@@ -257,3 +257,22 @@ def test_leases_of_calls_outside_are_renewed_while_their_chunk_is_in_hand() -> N
     assert frames(pool.new_maintenance(), RenewCalls) == [RenewCalls(tokens)]
     pool.report(0, report(0))
     assert frames(pool.ask(31.0), RenewCalls) == []
+
+
+def test_the_claims_of_suspects_are_renewed_until_the_last_was_looked_up() -> None:
+    """They go one by one: a lease that nobody renews would run out before the last one's turn."""
+    pool = pool_with()
+    pool.submit([fresh(1), fresh(2), fresh(3, b"k")])
+    pool.plan(0.0)
+    pool.ask(0.0)
+    pool.died(0, "signal SIGKILL", None, 1.0)
+    assert frames(pool.ask(20.0), RenewCalls) == [RenewCalls(["i-0"])]
+    for action in pool.plan(100.0):
+        assert isinstance(action, Spawn)
+        pool.crew.connected(action.worker, BACKEND)
+        pool.ready(action.worker)
+    for number, now in ((1, 120.0), (2, 140.0), (3, 160.0)):
+        pool.plan(now)
+        assert frames(pool.ask(now), RenewCalls) == [RenewCalls([f"i-{number}", "i-0"])]
+        pool.report(1, report(number))
+    assert frames(pool.ask(180.0), RenewCalls) == []

@@ -1,0 +1,69 @@
+"""Suspects that are looked up after the claims of their dead worker have run out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from feedback.journal.housekeeping import sweep_expired_claims
+from processing import App, Done, NotDone, Request, Unknown
+from processing.ipc.frames import Suspect
+from stack import Stack
+from tests.support.executor import Bench
+
+ANSWERS = {"done": Done("found"), "nothing": NotDone(), "resolved": Done("found")}
+
+
+def make_app() -> App:
+    app = App()
+
+    def check(request: Request[Any]) -> Any:
+        return ANSWERS.get(request.id, Unknown())
+
+    @app.handler("charge", effect="external", check=check)
+    def charge(payload: Any) -> Any:
+        raise ValueError("half way")
+
+    return app
+
+
+@pytest.mark.parametrize(
+    "verdict, not_done",
+    [(None, ("failed", "worker_died")), ("timeout", ("failed", "timeout"))],
+)
+def test_the_check_is_asked_though_the_claim_ran_out_before(
+    stack: Stack, schema: str, verdict: str | None, not_done: tuple[str, str]
+) -> None:
+    """With many calls open in the worker that died, the last of them waits long for its turn."""
+    bench = Bench(make_app(), stack.database, schema)
+    code = verdict or "worker_died"
+    ends = {
+        "done": ("done", "ok"), "nothing": not_done, "unknown": ("in_doubt", code),
+        "resolved": ("done", "resolved"), "again": ("in_doubt", "worker_died"),
+    }  # fmt: skip
+    for name, end in ends.items():
+        call = bench.record(name, "charge", {})
+        bench.run(call)
+        bench.query(
+            f"UPDATE {schema}.requests SET state = 'running', token = 't', finished_at = NULL,"
+            f" lease_until = now() WHERE id = '{name}'"
+        )
+        with psycopg.connect(bench.url, autocommit=True) as connection:
+            (swept,) = sweep_expired_claims(connection, schema=schema)
+        assert (swept.id, swept.state, swept.code) == (name, "in_doubt", "worker_died")
+        if name == "resolved":
+            bench.query(
+                f"UPDATE {schema}.requests SET state = 'done', code = 'resolved'"
+                f" WHERE id = '{name}'"
+            )
+        # Where it may be the check that killed the second worker, it is not asked.
+        deaths = 2 if name == "again" else 1
+        report = bench.run(call, suspect=Suspect(verdict, (), ("t",), deaths))
+        assert bench.rows()[name] == end, name
+        assert sum(report.counts.values()) == 1
+    crashes = dict(bench.query(f"SELECT id, crashes FROM {schema}.requests"))
+    once = 0 if verdict else 1  # the sweep takes it for a crash, which a time-out is not
+    assert crashes == {**dict.fromkeys(ends, once), "resolved": 1, "again": 1}
+    bench.executor.close()

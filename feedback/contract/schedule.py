@@ -7,7 +7,7 @@ however often it is made, it is one request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 from zoneinfo import ZoneInfo
@@ -24,7 +24,7 @@ MISSED: Final[tuple[str, ...]] = get_args(Missed)
 ON_TIME: Final = timedelta(seconds=60)
 """A tick that is made so late at most is not missed."""
 ABANDONED: Final = timedelta(seconds=60)
-"""After so long without a look by who declared it so, another declaration of a schedule holds."""
+"""After so long without a look by who declared it so, an older declaration of a schedule holds."""
 SEEN_EVERY: Final = timedelta(seconds=20)
 """How often who looks after a schedule says so."""
 MOST_TICKS: Final = 100
@@ -66,6 +66,8 @@ class StoredSchedule(NamedTuple):
     seen_at: datetime
     """When an instance that declares it so has last looked."""
     paused: bool
+    known: Sequence[str] = ()
+    """What it was ever declared as (`declaration`), in the order in which each came first."""
 
 
 class TickRequest(NamedTuple):
@@ -133,27 +135,35 @@ def ticks_after(cron: str, tz: str, start: datetime) -> Iterator[datetime]:
             last = at
 
 
-def decide(mine: Schedule, found: StoredSchedule | None, now: datetime, *, new: bool) -> Decision:
+def decide(
+    mine: Schedule, found: StoredSchedule | None, now: datetime, *, watched: timedelta
+) -> Decision:
     """What to do about a schedule that this app declares, and the journal has as `found`.
 
-    `new`: the app was started just now, so that what it declares takes the place of what others
-    did. Ticks before a changed declaration are not its own and never due.
+    Of several declarations the one that came last for the first time holds, until nobody who
+    declares it so has looked for `ABANDONED`. That is for who has looked so long himself to say:
+    `watched` is for how long he has, without a break. Ticks before the first instance with a
+    changed declaration are not its own and never due.
     """
     if found is None:
         return _coming(mine, Decision(now, [], declares=True))
-    until = found.decided_until
-    if _declared(mine) != (found.type, found.cron, found.tz, found.missed):
-        if not new and now - found.seen_at < ABANDONED:
-            return Decision(until, [])  # instances of another version look after it
+    until, on_time = found.decided_until, ON_TIME
+    declares = declaration(mine) != declaration(found)
+    if declares:
+        if not _newer(mine, found):
+            if min(watched, now - found.seen_at) < ABANDONED:
+                return Decision(until, [])  # instances of a newer version look after it
+            on_time += ABANDONED  # so long it was left to others, though somebody was there
         if (mine.cron, mine.tz) != (found.cron, found.tz):
-            until = max(until, now if new else found.seen_at)
-        declares = True
-    else:
-        declares = False
-    seen = now - found.seen_at >= SEEN_EVERY
-    if found.paused:
-        return Decision(until, [], declares=declares, seen=seen)
-    return _due(mine, now, Decision(until, [], declares=declares, seen=seen))
+            first = declaration(mine) not in found.known
+            until = max(until, now if first else found.seen_at)
+    plain = Decision(until, [], declares=declares, seen=now - found.seen_at >= SEEN_EVERY)
+    return plain if found.paused else _due(mine, now, plain, on_time)
+
+
+def declaration(schedule: Schedule | StoredSchedule) -> str:
+    """What tells a version's declaration of a schedule from another's."""
+    return write_json([schedule.type, schedule.cron, schedule.tz, schedule.missed]).decode()
 
 
 def tick_id(name: str, at: datetime) -> str:
@@ -173,12 +183,15 @@ def tick_of(schedule: Schedule, at: datetime) -> TickRequest:
     return TickRequest(tick_id(schedule.name, at), schedule.type, at, payload, headers)
 
 
-def _declared(schedule: Schedule) -> tuple[str, str, str, str]:
-    return schedule.type, schedule.cron, schedule.tz, schedule.missed
+def _newer(mine: Schedule, found: StoredSchedule) -> bool:
+    """Whether nobody has declared it so before it was first declared as it is found."""
+    known = list(found.known)
+    ours, theirs = declaration(mine), declaration(found)
+    return ours not in known or (theirs in known and known.index(ours) > known.index(theirs))
 
 
-def _due(schedule: Schedule, now: datetime, plain: Decision) -> Decision:
-    """What is due after `plain.decided_until`.
+def _due(schedule: Schedule, now: datetime, plain: Decision, on_time_for: timedelta) -> Decision:
+    """What is due after `plain.decided_until`; in time is what is so late at most.
 
     Where that is still to come, a clock was set back: nothing is due before it comes again, since
     what was due until then has been made.
@@ -194,7 +207,7 @@ def _due(schedule: Schedule, now: datetime, plain: Decision) -> Decision:
         if steps == MOST_STEPS or kept == MOST_TICKS:
             again, more = now, True
             break
-        (on_time if now - at <= ON_TIME else late).append(at)
+        (on_time if now - at <= on_time_for else late).append(at)
         until = at
     made = on_time
     if schedule.missed == "all":

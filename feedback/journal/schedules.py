@@ -8,7 +8,7 @@ being made twice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from psycopg.errors import LockNotAvailable
@@ -19,6 +19,7 @@ from feedback.contract.schedule import (
     StoredSchedule,
     TickRequest,
     decide,
+    declaration,
     tick_of,
 )
 from feedback.contract.states import SCHEDULED, State
@@ -46,24 +47,27 @@ class TicksMade(NamedTuple):
 
 
 def make_ticks(
-    connection: Connection, declared: Sequence[Schedule], *, schema: str, new: bool = False
+    connection: Connection, declared: Sequence[Schedule], *, schema: str, watched: float = 0.0
 ) -> TicksMade:
     """Makes requests of what is due. The connection is in autocommit mode.
 
-    Most looks find that there is nothing to do, and cost one statement that locks nothing. `new`:
-    what this app declares takes the place of what others did. Raises psycopg.Error.
+    Most looks find that there is nothing to do, and cost one statement that locks nothing.
+    `watched`: seconds for which this process has looked without a break. Raises psycopg.Error.
     """
+    since = timedelta(seconds=watched)
     mine = {schedule.name: schedule for schedule in declared}
     found = _find(connection, "find_schedules", mine, schema)
     now = _now(connection)
-    decisions = {name: decide(one, found.get(name), now, new=new) for name, one in mine.items()}
+    decisions = {
+        name: decide(one, found.get(name), now, watched=since) for name, one in mine.items()
+    }
     wanted = {name: mine[name] for name, decision in decisions.items() if decision.writes}
     if not wanted:
         return TicksMade([], {}, _seconds(decisions, now))
     try:
         with connection.transaction():
             connection.execute(LOCK_BRIEFLY)
-            ticks, done = _make(connection, wanted, now, schema, new=new)
+            ticks, done = _make(connection, wanted, now, schema, since)
     except LockNotAvailable:  # somebody writes a request of a tick's id
         return TicksMade([], {}, _seconds(decisions, now), busy=True)
     skipped = {name: decision.skipped for name, decision in done.items() if decision.skipped}
@@ -79,14 +83,18 @@ def tick_status(tick: TickRequest, now: datetime) -> StatusFields:
 
 
 def _make(
-    connection: Connection, wanted: Mapping[str, Schedule], now: datetime, schema: str, *, new: bool
+    connection: Connection,
+    wanted: Mapping[str, Schedule],
+    now: datetime,
+    schema: str,
+    watched: timedelta,
 ) -> tuple[list[TickRequest], dict[str, Decision]]:
     """In the open transaction; what was decided of those that nobody else has locked."""
     _declare(connection, wanted, now, schema)
     locked = _find(connection, "lock_schedules", wanted, schema)
     # Who had it locked may have done it all.
     now = _now(connection)
-    done = {name: decide(wanted[name], row, now, new=new) for name, row in locked.items()}
+    done = {name: decide(wanted[name], row, now, watched=watched) for name, row in locked.items()}
     ticks: list[TickRequest] = []
     for name, decision in done.items():
         made = _insert(connection, [tick_of(wanted[name], at) for at in decision.ticks], schema)
@@ -109,6 +117,7 @@ def _declare(
         "tzs": [s.tz for s in rows],
         "missed": [s.missed for s in rows],
         "decided": [now for _ in rows],
+        "known": [declaration(s) for s in rows],
     }
     execute(connection, "declare_schedules", schema, values)
 
@@ -136,7 +145,8 @@ def _update(
     values: dict[str, Any] = {
         "name": mine.name, "type": mine.type, "cron": mine.cron, "tz": mine.tz,
         "missed": mine.missed, "decided_until": decision.decided_until,
-        "declares": decision.declares, "skipped": decision.skipped, "ticks": made,
+        "declares": decision.declares, "known": declaration(mine),
+        "skipped": decision.skipped, "ticks": made,
         "last_tick": max(decision.ticks, default=None),
     }  # fmt: skip
     execute(connection, "update_schedule", schema, values)

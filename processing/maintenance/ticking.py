@@ -27,6 +27,9 @@ LOOK_EVERY: Final = 10.0
 """Seconds between two looks at most: operators resume, clocks are set, other versions go."""
 SOON: Final = 0.5
 """Seconds until what another instance is just about is looked at again."""
+BREAK: Final = 2 * LOOK_EVERY
+"""Seconds between two looks that are a break: the database was away, or this process stood still,
+and so may those who look after a schedule."""
 
 
 class TickTiming:
@@ -34,13 +37,22 @@ class TickTiming:
 
     def __init__(self) -> None:
         self._next: float | None = None
+        self._looked: float | None = None
+        self._since = 0.0
 
     def declared(self, now: float, *, any_: bool) -> None:
         """There are other schedules than before; `any_`: there are some."""
         self._next = now if any_ else None
 
+    def watched(self, now: float) -> float:
+        """A look begins: seconds for which there have been some without a break."""
+        if self._looked is None or now - self._looked > BREAK:
+            self._since = now
+        return now - self._since
+
     def looked(self, made: TicksMade, now: float) -> None:
-        """A look is over."""
+        """A look is over, and nothing has hindered it."""
+        self._looked = now
         pause = LOOK_EVERY if made.again_in is None else min(made.again_in, LOOK_EVERY)
         self._next = now + (SOON if made.busy else pause)
 
@@ -61,14 +73,12 @@ class Ticking:
         self._lock = threading.Lock()
         # All below is guarded by _lock.
         self._schedules: list[Schedule] = []
-        self._new = False
         self._timing = TickTiming()
 
     def declare(self, schedules: Sequence[ScheduleFields]) -> None:
         """What the app has come by the clock, in place of what it was said to have before."""
         with self._lock:
             self._schedules = [Schedule(*fields) for fields in schedules]
-            self._new = True
             self._timing.declared(time.monotonic(), any_=bool(schedules))
 
     def pause(self, now: float) -> float | None:
@@ -79,11 +89,11 @@ class Ticking:
     def make(self, connection: Connection) -> None:
         """Makes what is due. Raises psycopg.Error; then it is tried again as if nothing was."""
         with self._lock:
-            schedules, new = self._schedules, self._new
-        made = make_ticks(connection, schedules, schema=self._schema, new=new)
+            schedules = self._schedules
+            watched = self._timing.watched(time.monotonic())
+        made = make_ticks(connection, schedules, schema=self._schema, watched=watched)
         with self._lock:
             if schedules is self._schedules:
-                self._new = new and made.busy
                 self._timing.looked(made, time.monotonic())
         now, ttl = datetime.now(UTC), self._reporting.status_ttl
         self._reporting.publish(

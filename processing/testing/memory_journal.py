@@ -143,7 +143,7 @@ class MemoryJournal:
         """Makes requests of what is due; those that it has made."""
         made = []
         for name, schedule in schedules.items():
-            decision = decide(schedule, self.schedules.get(name), now, new=False)
+            decision = decide(schedule, self.schedules.get(name), now, watched=timedelta())
             self.schedules[name] = StoredSchedule(
                 name, schedule.type, schedule.cron, schedule.tz, schedule.missed,
                 decision.decided_until, now, paused=False,
@@ -165,5 +165,5 @@ class MemoryJournal:
     def next_tick(self, schedules: Mapping[str, Schedule], now: datetime) -> datetime | None:
         """When the next one is due."""
         known = [(one, self.schedules.get(name)) for name, one in schedules.items()]
-        times = [decide(one, found, now, new=False).again_at for one, found in known]
+        times = [decide(one, found, now, watched=timedelta()).again_at for one, found in known]
         return min((at for at in times if at is not None), default=None)

@@ -2,30 +2,35 @@
 -- {schema} is the quoted name of the journal's schema. Times are the database's.
 
 -- name: find_schedules
-SELECT s.name, s.type, s.cron, s.tz, s.missed, s.decided_until, s.seen_at, s.paused_at IS NOT NULL
+SELECT s.name, s.type, s.cron, s.tz, s.missed, s.decided_until, s.seen_at, s.paused_at IS NOT NULL,
+       s.known
 FROM {schema}.schedules s WHERE s.name = ANY (%(names)s::text[])
 
 -- name: lock_schedules
 -- Whoever has one locked is just doing what is to be done about it.
-SELECT s.name, s.type, s.cron, s.tz, s.missed, s.decided_until, s.seen_at, s.paused_at IS NOT NULL
+SELECT s.name, s.type, s.cron, s.tz, s.missed, s.decided_until, s.seen_at, s.paused_at IS NOT NULL,
+       s.known
 FROM {schema}.schedules s WHERE s.name = ANY (%(names)s::text[])
 ORDER BY s.name FOR UPDATE SKIP LOCKED
 
 -- name: declare_schedules
-INSERT INTO {schema}.schedules (name, type, cron, tz, missed, decided_until)
-SELECT name, type, cron, tz, missed, decided_until
+INSERT INTO {schema}.schedules (name, type, cron, tz, missed, decided_until, known)
+SELECT name, type, cron, tz, missed, decided_until, ARRAY[known]
 FROM unnest(
     %(names)s::text[], %(types)s::text[], %(crons)s::text[], %(tzs)s::text[], %(missed)s::text[],
-    %(decided)s::timestamptz[]
-) AS u(name, type, cron, tz, missed, decided_until)
+    %(decided)s::timestamptz[], %(known)s::text[]
+) AS u(name, type, cron, tz, missed, decided_until, known)
 ORDER BY name
 ON CONFLICT (name) DO NOTHING
 
 -- name: update_schedule
+-- Of what it was declared as the latest are kept: instances of all others are long gone.
 UPDATE {schema}.schedules
 SET type = %(type)s, cron = %(cron)s, tz = %(tz)s, missed = %(missed)s,
     decided_until = %(decided_until)s, seen_at = clock_timestamp(),
     declared_at = CASE WHEN %(declares)s THEN clock_timestamp() ELSE declared_at END,
+    known = CASE WHEN %(known)s::text = ANY (known) THEN known
+                 ELSE (known || %(known)s::text)[greatest(1, cardinality(known) - 48):] END,
     last_tick = greatest(last_tick, %(last_tick)s), ticks = ticks + %(ticks)s,
     skipped = skipped + %(skipped)s
 WHERE name = %(name)s

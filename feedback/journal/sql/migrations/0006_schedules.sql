@@ -16,5 +16,6 @@ CREATE TABLE schedules (
     missed        text        NOT NULL,                -- latest, all or skip
     paused_by     text,
     paused_why    text,
+    known         text[]      NOT NULL DEFAULT '{}',   -- what it was declared as, the oldest first
     CONSTRAINT schedules_pkey PRIMARY KEY (name)
 );

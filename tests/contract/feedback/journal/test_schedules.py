@@ -24,9 +24,7 @@ HOURLY = Schedule("m", "report", f"{(datetime.now(UTC).minute + 30) % 60} * * * 
 
 
 def look(journal: Journal, *schedules: Schedule, **more: Any) -> TicksMade:
-    return make_ticks(
-        journal.connection, schedules or [HOURLY], schema=journal.schema, **{"new": False, **more}
-    )
+    return make_ticks(journal.connection, schedules or [HOURLY], schema=journal.schema, **more)
 
 
 def back(journal: Journal, hours: int, *, seen: float = 0.0) -> None:
@@ -43,7 +41,7 @@ def requests(journal: Journal) -> list[str]:
 
 
 def test_a_tick_becomes_a_row_that_any_instance_claims(journal: Journal) -> None:
-    first = look(journal, new=True)
+    first = look(journal)
     assert (first.ticks, requests(journal)) == ([], [])
     assert first.again_in is not None
     assert 0 < first.again_in <= 3600
@@ -65,7 +63,7 @@ def test_a_tick_becomes_a_row_that_any_instance_claims(journal: Journal) -> None
 def test_of_several_that_look_at_once_one_makes_the_tick(
     journal: Journal, other: psycopg.Connection[Any]
 ) -> None:
-    look(journal, new=True)
+    look(journal)
     back(journal, 1)
     with journal.holding("SELECT FROM {s}.schedules FOR UPDATE"):
         # Whoever holds the row is just about it: nobody waits, and it is looked at again soon.
@@ -79,7 +77,7 @@ def test_of_several_that_look_at_once_one_makes_the_tick(
 def test_a_tick_that_was_made_is_not_made_again_whatever_the_schedule_says(
     journal: Journal,
 ) -> None:
-    look(journal, new=True)
+    look(journal)
     back(journal, 1)
     [tick] = look(journal).ticks
     back(journal, 1)  # as a clock that goes back, or somebody's SQL
@@ -90,7 +88,7 @@ def test_a_tick_that_was_made_is_not_made_again_whatever_the_schedule_says(
 
 
 def test_a_request_that_is_just_written_under_its_id_is_waited_for(journal: Journal) -> None:
-    look(journal, new=True)
+    look(journal)
     back(journal, 1)
     [found] = journal.rows("SELECT now() - interval '1 hour' AS at")
     name = tick_id("m", next(ticks_after(HOURLY.cron, "UTC", found["at"])))
@@ -106,7 +104,7 @@ def test_a_request_that_is_just_written_under_its_id_is_waited_for(journal: Jour
 
 def test_an_absence_is_made_up_for_as_declared(journal: Journal) -> None:
     declared = [HOURLY._replace(name=n, missed=n) for n in ("latest", "all", "skip")]
-    look(journal, *declared, new=True)
+    look(journal, *declared)
     back(journal, 5)
     made = look(journal, *declared)
     names = [tick.id.partition("@")[0] for tick in made.ticks]
@@ -115,7 +113,7 @@ def test_an_absence_is_made_up_for_as_declared(journal: Journal) -> None:
 
 
 def test_a_pause_makes_nothing_and_what_falls_into_it_is_not_made_up_for(journal: Journal) -> None:
-    look(journal, new=True)
+    look(journal)
     connection, schema = journal.connection, journal.schema
     assert pause_schedules(connection, ["m", "none"], By("me", "why"), schema=schema) == {"m"}
     back(journal, 3)
@@ -131,19 +129,32 @@ def test_a_pause_makes_nothing_and_what_falls_into_it_is_not_made_up_for(journal
 
 def test_versions_side_by_side_make_the_ticks_of_the_newer_one(journal: Journal) -> None:
     old, new = HOURLY, HOURLY._replace(cron="0 6 * * *")
-    look(journal, old, new=True)
-    look(journal, new, new=True)
+    look(journal, old)
+    look(journal, new)
     back(journal, 2, seen=30)
-    assert look(journal, old).ticks == []
-    # They are gone.
+    assert look(journal, old, watched=3600).ticks == []
+    # Those that look after it may only have been kept from it, with who asks.
     back(journal, 2, seen=7200)
-    assert len(look(journal, old).ticks) == 1
+    assert look(journal, old, watched=10).ticks == []
+    # They are gone.
+    assert len(look(journal, old, watched=70).ticks) == 1
+    # They are back.
+    look(journal, new)
+    look(journal, old)
     [row] = list_schedules(journal.connection, schema=journal.schema)
-    assert row["cron"] == old.cron
+    assert row["cron"] == new.cron
+
+
+def test_of_what_a_schedule_was_declared_as_the_latest_are_kept(journal: Journal) -> None:
+    for minute in range(60):
+        look(journal, HOURLY._replace(cron=f"{minute} 6 * * *"))
+    [row] = journal.rows("SELECT known FROM {s}.schedules")
+    assert len(row["known"]) == 50
+    assert '"59 6 * * *"' in row["known"][-1]
 
 
 def test_what_no_app_declares_any_more_can_be_forgotten(journal: Journal) -> None:
-    look(journal, new=True)
+    look(journal)
     connection, schema = journal.connection, journal.schema
     assert drop_schedules(connection, ["m"], schema=schema) == set()
     back(journal, 2, seen=90)

@@ -19,6 +19,7 @@ from feedback.contract.schedule import (
     StoredSchedule,
     check_cron,
     decide,
+    declaration,
     tick_of,
     ticks_after,
 )
@@ -47,7 +48,7 @@ def stored(mine: Schedule = DAILY, **changes: Any) -> StoredSchedule:
 def look(
     mine: Schedule = DAILY, found: StoredSchedule | None = None, now: datetime = NOW, **more: Any
 ) -> Decision:
-    return decide(mine, found or stored(mine), now, **{"new": False, **more})
+    return decide(mine, found or stored(mine), now, **{"watched": timedelta(), **more})
 
 
 def minutely(missed: str) -> Schedule:
@@ -111,7 +112,7 @@ class TestDecisions:
         assert not again.writes
 
     def test_a_new_schedule_has_no_past(self) -> None:
-        decision = decide(DAILY, None, NOW, new=True)
+        decision = decide(DAILY, None, NOW, watched=timedelta())
         assert (decision.declares, decision.ticks) == (True, [])
         assert decision.decided_until == NOW
         assert decision.again_at == datetime(2026, 11, 24, 5, tzinfo=UTC)
@@ -174,24 +175,48 @@ class TestDecisions:
 
 
 class TestVersions:
-    OTHER = DAILY._replace(cron="0 4 * * *")
+    OLD, NEW = DAILY, DAILY._replace(cron="0 4 * * *")
+    LONG = timedelta(hours=1)
 
-    def test_an_app_that_was_started_just_now_declares_what_holds_from_now_on(self) -> None:
-        decision = look(found=stored(self.OTHER), new=True)
+    def found(self, mine: Schedule, **changes: Any) -> StoredSchedule:
+        """Both have been declared."""
+        return stored(mine, known=[declaration(self.OLD), declaration(self.NEW)], **changes)
+
+    def test_what_nobody_has_declared_before_holds_from_now_on(self) -> None:
+        decision = look(self.NEW, stored(self.OLD, known=[declaration(self.OLD)]))
         assert (decision.declares, decision.ticks, decision.decided_until) == (True, [], NOW)
 
     def test_instances_of_an_older_version_leave_it_to_those_of_the_newer(self) -> None:
-        decision = look(found=stored(self.OTHER))
-        assert not decision.writes
+        """Also one that has just started: it may be a process that was replaced."""
+        assert not look(self.OLD, self.found(self.NEW), watched=self.LONG).writes
 
-    def test_they_take_it_back_when_those_are_gone(self) -> None:
-        seen = NOW - timedelta(minutes=2)
-        decision = look(found=stored(self.OTHER, seen_at=seen))
-        assert decision.declares
-        assert decision.ticks == [datetime(2026, 11, 23, 5, tzinfo=UTC)]
+    @pytest.mark.parametrize("watched, back", [(0, False), (59, False), (60, True)])
+    def test_they_take_it_back_when_they_have_seen_long_enough_that_those_are_gone(
+        self, watched: int, back: bool
+    ) -> None:
+        gone = self.found(self.NEW, seen_at=NOW - timedelta(minutes=2))
+        decision = look(self.OLD, gone, watched=timedelta(seconds=watched))
+        assert decision.declares == back
+        assert decision.ticks == [datetime(2026, 11, 23, 5, tzinfo=UTC)] * back
+
+    def test_those_of_the_newer_one_take_it_back_at_once_with_what_was_due_since(self) -> None:
+        due = datetime(2026, 11, 23, 3, tzinfo=UTC)
+        before = due - timedelta(seconds=5)
+        seen = self.found(self.OLD, seen_at=before, decided_until=before - timedelta(hours=1))
+        decision = look(self.NEW, seen, due + timedelta(seconds=5))
+        assert (decision.declares, decision.ticks) == (True, [due])
+
+    @pytest.mark.parametrize("late", [70, 115])
+    def test_a_tick_that_was_left_to_those_that_are_gone_is_not_missed(self, late: int) -> None:
+        mine = self.OLD._replace(missed="skip")
+        due = datetime(2026, 11, 23, 5, tzinfo=UTC)
+        known = [declaration(mine), declaration(self.NEW)]
+        gone = stored(self.NEW, known=known, seen_at=due - timedelta(seconds=1))
+        decision = look(mine, gone, due + timedelta(seconds=late), watched=self.LONG)
+        assert (decision.ticks, decision.skipped) == ([due], 0)
 
     def test_what_only_the_policy_changes_loses_no_tick(self) -> None:
-        decision = look(DAILY._replace(missed="all"), stored(), new=True)
+        decision = look(DAILY._replace(missed="all"), stored())
         assert decision.declares
         assert len(decision.ticks) == 1
 

@@ -20,5 +20,11 @@ def due_channel(schema: str) -> str:
 
 
 def notify_due(connection: Connection, *, schema: str) -> None:
-    """Wakes the maintenance processes of all instances, when the transaction commits."""
-    connection.execute("SELECT pg_notify(%s, '')", [due_channel(schema)])
+    """Wakes the maintenance processes of all instances, when the transaction commits.
+
+    The last statement before that: a COMMIT that notifies waits for all others that do, and no
+    lock_timeout may refuse it for them.
+    """
+    connection.execute(
+        "SELECT set_config('lock_timeout', '0', true), pg_notify(%s, '')", [due_channel(schema)]
+    )

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+import psycopg
+
 from feedback.journal.coalescing import Superseded
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.halving import write_in_halves
@@ -72,18 +74,29 @@ def park(
     `results`: what is superseded on the way gets a result record.
     """
     result = ParkResult({}, []) if result is None else result
+    tried: list[ParkResult] = []
 
-    def write(some: Sequence[ParkedRequest]) -> None:
+    def write(some: Sequence[ParkedRequest]) -> ParkResult:
+        tried.clear()
         connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
         gone, revived = _revive(connection, some, code, schema, results=results)
         values = {**columns_of(some), "code": code}
         new = dict(execute(connection, "park", schema, values).fetchall())
         if revived or new:
             notify_due(connection, schema=schema)
-        result.runs.update(revived | new)
-        result.superseded.extend(gone)
+        tried.append(ParkResult(revived | new, gone))
+        return tried[0]
 
-    write_in_halves(connection, parcels, write)
+    def landed(done: ParkResult) -> None:
+        result.runs.update(done.runs)
+        result.superseded.extend(done.superseded)
+
+    try:
+        write_in_halves(connection, parcels, write, landed)
+    except psycopg.Error:
+        for perhaps in tried:  # the last one, whose COMMIT was perhaps not answered
+            landed(perhaps)
+        raise
     return result
 
 

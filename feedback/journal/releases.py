@@ -64,11 +64,10 @@ def release(
             return _release(connection, lock, values, schema, results=results)
     lost: list[Superseded] = []
 
-    def write(some: Sequence[tuple[str, int]]) -> None:
-        values = values_of(some)
-        lost.extend(_release(connection, "lock_free_claims", values, schema, results=results))
+    def write(some: Sequence[tuple[str, int]]) -> list[Superseded]:
+        return _release(connection, "lock_free_claims", values_of(some), schema, results=results)
 
-    for _, error in write_in_halves(connection, [*claims.items()], write):
+    for _, error in write_in_halves(connection, [*claims.items()], write, lost.extend):
         if not isinstance(error, errors.LockNotAvailable | errors.UniqueViolation):
             raise error
     return lost

@@ -168,3 +168,42 @@ def test_rows_are_found_by_their_ids_in_a_large_table(rows: WaitingRows) -> None
         plan = rows.explain(query(name, rows.schema), values)
         assert '"Node Type":"Seq Scan"' not in plan, (name, plan)
     assert len(parked(rows, *many).runs) == len(many)
+
+
+@pytest.fixture
+def commits(rows: WaitingRows) -> Iterator[str]:
+    """The table into which each COMMIT of rows writes the lock_timeout under which it stands; that
+    of a row whose id begins with "refused" fails, as one that has waited too long for its turn."""
+    table = f"{rows.schema}.commits"
+    rows.query(f"CREATE TABLE {table} (id text, lock_timeout text)")
+    rows.query(f"""
+        CREATE FUNCTION {rows.schema}.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF NEW.id LIKE 'refused%%' THEN
+                RAISE EXCEPTION 'canceling statement due to lock timeout' USING ERRCODE = '55P03';
+            END IF;
+            INSERT INTO {table} VALUES (NEW.id, current_setting('lock_timeout'));
+            RETURN NULL;
+        END $$""")
+    rows.query(f"""
+        CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT OR UPDATE ON {rows.schema}.requests
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {rows.schema}.at_commit()""")
+    yield table
+    rows.query(f"DROP TRIGGER at_commit ON {rows.schema}.requests")
+    rows.query(f"DROP FUNCTION {rows.schema}.at_commit")
+    rows.query(f"DROP TABLE {table}")
+
+
+def test_what_a_commit_refused_is_not_told_as_parked(rows: WaitingRows, commits: str) -> None:
+    failed(rows, "again")
+    done = parked(rows, parcel("new"), parcel("refused"), parcel("again"))
+    assert done.runs.keys() == {"new", "again"}
+    waiting = rows.query(f"SELECT id FROM {rows.schema}.requests WHERE state = 'waiting'")
+    assert sorted(waiting) == [("again",), ("new",)]
+
+
+def test_a_commit_waits_for_its_turn_to_notify_as_long_as_that_takes(
+    rows: WaitingRows, commits: str
+) -> None:
+    """All that notify commit one after the other; a lock_timeout holds there, too."""
+    parked(rows, parcel("new"))
+    assert rows.query(f"SELECT * FROM {commits}") == [("new", "0")]

@@ -194,11 +194,11 @@ class App:
         """Whether there is an on_error hook."""
         return bool(self._error)
 
-    def report_error(self, error: BaseException, request: Request[Any]) -> None:
-        """Run the on_error hooks. What they raise is logged."""
+    def report_error(self, error: BaseException, request: Request[Any], seconds: float) -> None:
+        """Run the on_error hooks, for so long together. What they raise is logged."""
         if self._resources is None:
             return
-        for failure in self._resources.report(error, request):
+        for failure in self._resources.report(error, request, seconds):
             _log.error("on_error failed", exc_info=failure)
 
     def _register(

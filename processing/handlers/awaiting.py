@@ -6,6 +6,7 @@ Nothing here loads asyncio before there is something to wait for: few apps need 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +20,32 @@ def waiting_for(call: Call) -> Call:
 
     def wait(first: Any, request: Any, tx: Any) -> Any:
         return LOOP.run(call(first, request, tx))
+
+    return wait
+
+
+def waiting_at_most(call: Call, until: float) -> Call:
+    """The same, cancelled at `until` of the monotonic clock."""
+    from processing.handlers.event_loop import LOOP
+
+    def wait(first: Any, request: Any, tx: Any) -> Any:
+        return LOOP.run(call(first, request, tx), max(0.0, until - time.monotonic()))
+
+    return wait
+
+
+def with_threads(call: Call) -> Call:
+    """The call plan of an `async def` handler: it ends when the threads of its call have, too.
+
+    They are noted in the CallThreads that is given in place of a transaction, where one is.
+    """
+    from processing.handlers.call_threads import CallThreads
+
+    async def wait(first: Any, request: Any, given: Any) -> Any:
+        threads = given or CallThreads()
+        if request is not None:
+            request.threads = threads
+        return await threads.outlive(call(first, request, None))
 
     return wait
 

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from feedback.contract.states import TIMEOUT
+from processing.handlers.call_threads import LoopThreads
 from processing.handlers.errors import Interrupted
 
 T = TypeVar("T")
@@ -39,6 +40,7 @@ class EventLoop:
         with self._lock:  # not for signal handlers
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                self._loop.set_default_executor(LoopThreads())
                 self._thread = threading.Thread(
                     target=self._turn, args=(self._loop,), name="event loop", daemon=True
                 )
@@ -71,13 +73,16 @@ class EventLoop:
             return result  # type: ignore[no-any-return]
         raise self._why(error)
 
-    def interrupt(self, code: str) -> None:
-        """Cancels what `run` waits for, if anything; for signal handlers. `code`: why."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._cancel, code)
+    def interrupt(self, code: str, meant: Callable[[], bool] = lambda: True) -> None:
+        """Cancels what `run` waits for, if anything; for signal handlers. `code`: why.
 
-    def _cancel(self, code: str) -> None:
-        if self._waited is not None and self._interrupted is None:
+        `meant`, asked in the loop's thread, says whether that is still what is to be cancelled.
+        """
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, code, meant)
+
+    def _cancel(self, code: str, meant: Callable[[], bool] = lambda: True) -> None:
+        if self._waited is not None and self._interrupted is None and meant():
             self._interrupted = code
             self._waited.cancel()
 

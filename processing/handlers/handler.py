@@ -7,7 +7,7 @@ import inspect
 import time
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
@@ -19,7 +19,7 @@ from processing.handlers.annotations import (
     result_in,
     shape_of,
 )
-from processing.handlers.awaiting import Call, waiting_for, waiting_until_deadline
+from processing.handlers.awaiting import Call, waiting_for, waiting_until_deadline, with_threads
 from processing.handlers.codec import Encode, Parse, payload_parser, result_encoder
 from processing.handlers.errors import InvalidResult, RegistrationError
 from processing.handlers.injection import RESERVED, Binding, bind, source_of
@@ -28,6 +28,9 @@ from processing.handlers.outcomes import Done, NotDone, Unknown
 from processing.handlers.request import Request
 from processing.handlers.retry_policy import RetryPolicy
 from processing.handlers.signature import Signature
+
+if TYPE_CHECKING:
+    from processing.handlers.call_threads import CallThreads
 
 CONCURRENCY = 10
 """Calls of one `async def` handler that a worker has open at most, where it does not say."""
@@ -117,9 +120,11 @@ class Handler:
         """
         return self._encode(self._call(payload, request, tx))
 
-    async def call_awaited(self, payload: Any, request: Request[Any] | None) -> bytes | None:
-        """The same of an `async def`, to be awaited."""
-        return self._encode(await self._awaited(payload, request, None))
+    async def call_awaited(
+        self, payload: Any, request: Request[Any] | None, threads: CallThreads
+    ) -> bytes | None:
+        """The same of an `async def`, to be awaited: it ends when its threads have, too."""
+        return self._encode(await self._awaited(payload, request, threads))
 
     def call_batch(
         self, requests: list[Request[Any]], tx: Any
@@ -182,7 +187,8 @@ class Handler:
         binding = bind(self.signature, others, resources, ("tx",) if self.batch else RESERVED)
         self._call = caller(self.signature.function, binding)
         if self.asynchronous:
-            self._awaited, self._call = self._call, waiting_for(self._call)
+            self._awaited = with_threads(self._call)
+            self._call = waiting_for(self._awaited)
         if self._check is not None:
             self._check.resolve()
             found = bind(self._check, self._check.parameters[1:], resources, ())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from processing.handlers.awaiting import Call as HandlerCall
-from processing.handlers.awaiting import waiting_for
+from processing.handlers.awaiting import waiting_at_most, waiting_for
 from processing.handlers.errors import RegistrationError
 from processing.handlers.handler import caller
 from processing.handlers.injection import bind, check_resource_name
@@ -27,7 +28,8 @@ class Resources:
         self._open = contextlib.ExitStack()
         self._at_stop: list[Call] = []
         self._at_terminate: list[Call] = []
-        self._at_error: list[HandlerCall] = []
+        self._at_error: list[tuple[HandlerCall, bool]] = []
+        """Each, and whether it is to be awaited."""
 
     def start(self, hook: Signature) -> None:
         """Run one start hook, which may take what earlier ones gave, and keep what it gives."""
@@ -65,11 +67,15 @@ class Resources:
             hook.resolve()
             found = bind(hook, hook.parameters[1:], self.by_name, ("request",))
             call = caller(hook.function, found)
-            self._at_error.append(waiting_for(call) if hook.asynchronous else call)
+            self._at_error.append((call, hook.asynchronous))
 
-    def report(self, error: BaseException, request: Request[Any]) -> list[BaseException]:
-        """Run the on_error hooks; what they raised."""
-        return _run_all([partial(call, error, request, None) for call in self._at_error])
+    def report(
+        self, error: BaseException, request: Request[Any], seconds: float
+    ) -> list[BaseException]:
+        """Run the on_error hooks; what they raised. After `seconds` awaited ones are cancelled."""
+        until = time.monotonic() + seconds
+        calls = [waiting_at_most(call, until) if wait else call for call, wait in self._at_error]
+        return _run_all([partial(call, error, request, None) for call in calls])
 
     def terminate(self) -> list[BaseException]:
         """Run the on_terminate hooks; what they raised."""

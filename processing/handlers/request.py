@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from typing_extensions import TypeVar
 
@@ -14,6 +14,9 @@ from feedback.contract.ids import uuid7
 from feedback.contract.payloads import encode_payload
 from feedback.errors import Malformed
 from processing.handlers.stopping import STOPPING
+
+if TYPE_CHECKING:
+    from processing.handlers.call_threads import CallThreads
 
 PayloadT = TypeVar("PayloadT", default=Any)
 
@@ -51,11 +54,13 @@ class Request(Generic[PayloadT]):
     """The parsed payload."""
     follow_ups: list[FollowUp] | None = None
     """What `follow_up` was asked for; None where the type cannot ask."""
+    threads: CallThreads | None = field(default=None, repr=False, compare=False)
+    """Of a call of an `async def`: whether it was told to end."""
 
     @property
     def stopping(self) -> bool:
-        """True once this process must come to an end: finish or raise `Retry` soon."""
-        return STOPPING.is_set()
+        """True once this run must come to an end: finish or raise `Retry` soon."""
+        return STOPPING.told or (self.threads is not None and self.threads.told)
 
     def follow_up(
         self,

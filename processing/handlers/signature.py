@@ -65,8 +65,7 @@ class Signature:
     @property
     def asynchronous(self) -> bool:
         """Whether it is an `async def`, to be awaited, or a generator of that kind."""
-        base = _base_function(self.function)
-        return inspect.iscoroutinefunction(base) or inspect.isasyncgenfunction(base)
+        return _is_async(_called(self.function))
 
     def error(self, problem: str) -> RegistrationError:
         """The error that says `problem` about this callable."""
@@ -160,11 +159,31 @@ def _refuse_kinds(function: Any, base: Any, place: str, *, awaited: bool) -> Non
         raise RegistrationError(
             f"{place}: it is a class; register a function, or an object of it that has __call__"
         )
-    if not awaited and (inspect.iscoroutinefunction(base) or inspect.isasyncgenfunction(base)):
+    called = _called(function)
+    if not awaited and (_is_async(base) or _is_async(called)):
         raise RegistrationError(
             f"{place}: it is async, and nothing awaits it here: write `def`, and asyncio.run(...) "
             "inside if a library needs it"
         )
+    if _is_async(base) and not _is_async(called):
+        raise RegistrationError(
+            f"{place}: it is async, and the decorator around it is not, so nobody knows whether a "
+            "call gives what can be awaited: write the decorator's own function as `async def`"
+        )
+
+
+def _called(function: Callable[..., Any]) -> Any:
+    """What a call enters first: a wrapper, where there is one."""
+    called: Any = function
+    while isinstance(called, functools.partial):
+        called = called.func
+    if not inspect.isroutine(called) and not isinstance(called, type):
+        called = getattr(type(called), "__call__", called)  # noqa: B004 - its code
+    return called
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _inspect(function: Callable[..., Any]) -> inspect.Signature:

@@ -83,7 +83,9 @@ class Inbox:
         chunk = self._queue.get()
         if chunk is None and self._calls_open():
             self._last_words = True
-            return self._queue.get()
+            chunk = self._queue.get()
+        if chunk is not None and self.calls is not None:
+            self.calls.at_hand = chunk.number
         return chunk
 
     def _calls_open(self) -> bool:

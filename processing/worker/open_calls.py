@@ -2,8 +2,8 @@
 
 What comes before a call and after it, on the database, is done by the worker's main thread, for one
 request after the other. Each call has its own deadline; what ends it early is told to its coroutine
-as a cancellation, once. A coroutine that does not end then, or keeps the loop to itself, is the
-main process's to deal with.
+as a cancellation, and once more after a second. A call that does not end then, or has a thread that
+does not, or keeps the loop to itself, is the main process's to deal with.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from feedback.contract.states import CANCELLED, SHUTDOWN, TIMEOUT
 from feedback.status.status import StatusWrite
+from processing.handlers.call_threads import CallThreads
 from processing.handlers.event_loop import LOOP
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome, describe, outcome_of
@@ -28,6 +29,10 @@ from processing.worker.interruption import cancelled, interrupted, lost
 from processing.worker.records import running_status
 from processing.worker.seated_run import SeatedRun
 from processing.worker.task import Task
+
+TELL_AGAIN = 1.0
+"""Seconds after which a call that goes on is told to end once more: `asyncio.wait_for` loses a
+cancellation that comes as what it waits for ends (Python 3.11)."""
 
 
 class OpenCalls:
@@ -49,6 +54,8 @@ class OpenCalls:
         self._asked: dict[int, str] = {}
         """Chunk -> who cancelled its request, and why, until that has ended."""
         self._stopping = False
+        self.at_hand: int | None = None
+        """The chunk that the main thread is at."""
         self._long: set[str] = set()
         """Types whose last run was a long one."""
 
@@ -70,6 +77,8 @@ class OpenCalls:
         self._asked[chunk] = reason
         if (call := self._open.get(chunk)) is not None:
             self._loop.call_soon_threadsafe(call.interrupt, CANCELLED, reason)
+        else:  # perhaps the main thread awaits a check or a hook of it
+            LOOP.interrupt(CANCELLED, lambda: self.at_hand == chunk)
 
     def stop(self) -> None:
         """All shall come to an end, as the service does. For signal handlers."""
@@ -102,8 +111,10 @@ class _Call:
         """Why it was told to end, once it was."""
         self.reason: str | None = None
         self._calls = calls
+        self._threads = CallThreads()
         self._job: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
+        """Of its deadline; once it was told to end, of when it is told again."""
 
     def begin(self) -> None:
         """Enters the handler, unless it was told to end before."""
@@ -121,7 +132,10 @@ class _Call:
         """Tells it to end; the first to say so says why."""
         if self.code is None:
             self.code, self.reason = code, reason
-            if self._job is not None:
+            self._threads.told = True
+            if self._job is not None and self._alarm is not None:
+                self._alarm.cancel()
+                self._alarm = self._job.get_loop().call_later(TELL_AGAIN, self._job.cancel)
                 self._job.cancel()
 
     async def _live(self) -> None:
@@ -129,7 +143,7 @@ class _Call:
         RUNNING.set((task.envelope.id, handler.type))
         request = task.request() if handler.wants_request else None
         begun = time.perf_counter()
-        entered = handler.call_awaited(task.payload, request)
+        entered = handler.call_awaited(task.payload, request, self._threads)
         try:
             result = await _shown(entered, self._calls.stage, self.chunk.number)
             FORK_GUARD.check()

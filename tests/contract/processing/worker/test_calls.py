@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -33,6 +34,7 @@ class World:
         self.gate = threading.Event()
         self.entered: list[str] = []
         self.answers: dict[str, Any] = {}
+        self.deaf: set[str] = set()
         self.bench = Bench(self.make_app(), url, schema, lease=3.0)
         self.ended: SimpleQueue[SeatedRun] = SimpleQueue()
         slot, _ = ProgressSlot.create()
@@ -45,6 +47,9 @@ class World:
             while not self.gate.is_set():
                 await asyncio.sleep(0.01)
         except asyncio.CancelledError:
+            if payload == "deaf" and request.id not in self.deaf:
+                self.deaf.add(request.id)
+                await asyncio.sleep(3600)
             if payload == "tidy":
                 return "tidied"
             if payload == "retry":
@@ -56,13 +61,33 @@ class World:
             raise RAISED[payload]
         return payload
 
+    def in_thread(self, payload: str, request: Request[Any]) -> None:
+        self.entered.append(request.id)
+        while not (self.gate.is_set() or (payload == "polite" and request.stopping)):
+            time.sleep(0.01)
+        self.entered.append(f"{request.id} ended")
+
+    async def found(self, request: Request[Any]) -> Any:
+        if self.answers[request.id] == "hangs":
+            self.entered.append("check")
+            await asyncio.sleep(3600)
+        return self.answers[request.id]
+
+    async def tell(self, error: BaseException, request: Request[Any]) -> None:
+        if request.payload == "hook hangs":
+            self.entered.append("hook")
+            await asyncio.sleep(3600)
+
     def make_app(self) -> App:
         app, act = App(), self.act
 
-        async def found(request: Request[Any]) -> Any:
-            return self.answers[request.id]
+        app.on_error(self.tell)
 
-        @app.handler("call", effect="external", check=found)
+        @app.handler("threaded", effect="external")
+        async def threaded(payload: str, request: Request[Any]) -> None:
+            await asyncio.to_thread(self.in_thread, payload, request)
+
+        @app.handler("call", effect="external", check=self.found)
         async def call(payload: Any, request: Request[Any]) -> Any:
             return await act(payload, request)
 
@@ -86,7 +111,7 @@ class World:
 
     def begin(self, record: Record, recalled: bool = False) -> tuple[SeatedRun, Report | None]:
         self.bench.number += 1
-        number = self.bench.number
+        number = self.calls.at_hand = self.bench.number
         chunk = SeatedRun(number, f"token-{number}", [record], FakeGate(), self.calls)
         if recalled:
             chunk.recall()
@@ -123,7 +148,10 @@ def world(stack: Stack, schema: str) -> Iterator[World]:
     made.bench.app.stop_worker()
 
 
-RAISED = {"raise": ValueError("boom"), "reject": Reject("no_funds"), "retry": Retry(after=100)}
+RAISED = {
+    "raise": ValueError("boom"), "hook hangs": ValueError("boom"),
+    "reject": Reject("no_funds"), "retry": Retry(after=100),
+}  # fmt: skip
 FAILED = "handler_error"
 ENDS = {
     "fine": (("done", "ok"), ("done", "ok"), ("done", "ok")),
@@ -204,6 +232,54 @@ def test_a_deadline_a_cancellation_and_a_stop_end_one_call_each(world: World) ->
     # Whoever has the row next is told of those that must not be entered twice, and only of them.
     begun = f"SELECT id FROM {world.bench.schema}.requests WHERE lost_claims > 0"
     assert world.bench.query(begun) == [("stopped-once",)]
+
+
+def test_a_call_ends_when_its_threads_have_and_these_are_told(world: World) -> None:
+    many = [f"call-{n}" for n in range(40)]  # more than the threads of asyncio's own executor
+    for name in many:
+        world.open(name, "threaded", "rude", ce_timeout="0.2")
+    world.open("polite", "threaded", "polite", ce_timeout="0.2")
+    world.finish()
+    assert "polite ended" in world.entered
+    assert world.shown("polite") == ("in_doubt", "timeout")
+    assert world.ended.empty(), "what they do goes on: nobody may say yet what came of it"
+    assert {world.shown(name) for name in many} == {CLAIMED}
+    world.gate.set()
+    for _ in many:
+        world.finish()
+    assert {f"{name} ended" for name in many} <= set(world.entered)
+    assert {world.shown(name) for name in many} == {("in_doubt", "timeout")}
+
+
+def test_a_cancellation_that_is_lost_comes_again(world: World) -> None:
+    chunk = world.open("deaf", "call", "deaf")
+    world.calls.cancel(chunk.number, "ann: typo")
+    world.finish()
+    assert world.shown("deaf") == ("in_doubt", "cancelled")
+
+
+def test_what_is_awaited_for_one_request_ends_and_holds_up_no_call(world: World) -> None:
+    """A check when its request is cancelled, a hook at the deadline."""
+    world.open("late", "call", "fine", ce_timeout="0.1")
+    world.finish()
+    world.answers["late"] = "hangs"
+
+    def cancel() -> None:
+        eventually(lambda: "check" in world.entered, WAIT)
+        world.calls.cancel(world.bench.number - 1, "meant for another")
+        world.calls.cancel(world.bench.number, "ann: typo")
+
+    operator = threading.Thread(target=cancel)
+    operator.start()
+    _, report = world.begin(world.bench.record("late", "call", "fine"))
+    operator.join()
+    assert report is not None
+    assert world.shown("late") == ("in_doubt", "timeout")
+    world.gate.set()
+    world.open("hook", "look", "hook hangs", ce_timeout="0.2")
+    world.finish()
+    assert world.entered.count("hook") == 2, "its handler and the hook"
+    assert world.shown("hook") == ("failed", "handler_error")
 
 
 def test_a_cancellation_before_the_handler_is_entered_takes_the_request_back(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -55,6 +56,35 @@ def test_batch_handlers_are_not_awaited() -> None:
 
     with pytest.raises(RegistrationError, match="it is async, and nothing awaits it here"):
         App().batch_handler("pay", effect="none")(pay)
+
+
+def test_a_decorator_says_whether_it_is_awaited() -> None:
+    async def pay(payload: int) -> int:
+        return payload
+
+    @functools.wraps(pay)
+    def waiting(payload: int) -> int:
+        return asyncio.run(pay(payload))
+
+    @functools.wraps(pay)
+    async def awaiting(payload: int) -> int:
+        return await pay(payload)
+
+    def plain(payload: int) -> int:
+        return payload
+
+    @functools.wraps(plain)
+    async def around(payload: int) -> int:
+        return plain(payload)
+
+    app = App()
+    with pytest.raises(RegistrationError, match=ASYNC + "the decorator around it is not"):
+        app.handler("waiting", effect="external")(waiting)
+    app.handler("awaiting", effect="external")(awaiting)
+    app.handler("around", effect="external")(functools.partial(around))
+    with Kit(app) as kit:
+        assert kit.run("awaiting", 1).result == 1
+        assert kit.run("around", 2).result == 2
 
 
 def test_hooks_and_handlers_share_one_loop_and_a_hook_is_entered_and_left_by_one_task() -> None:

@@ -12,7 +12,7 @@ from feedback.contract.states import FINAL, State
 from feedback.errors import StoreUnavailable
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import Moved
-from feedback.operations.request_reads import Row
+from feedback.operations.request_reads import Row, matches
 from feedback.status.opening import open_store
 from feedback.status.status import StatusWrite
 from feedback.status.store import StatusStore
@@ -103,13 +103,19 @@ def end_running(
     *,
     reason: str,
     wait: float,
+    types: Sequence[str] | None = None,
 ) -> Cancelled:
     """Those of the refused that run come to an end; `told` hears of each. Raises StoreUnavailable.
 
-    `withdraw` takes those out of the queue that wait there by now.
+    `withdraw` takes those out of the queue that wait there by now. With `types` (`*` stands for
+    anything) only what runs as one of them is ended.
     """
     names = {one.id for one in refused if one.state not in FINAL}
-    at_work = {one["request_id"]: one for one in running_now(settings)}
+    at_work = {
+        one["request_id"]: one
+        for one in running_now(settings)
+        if types is None or any(matches(one["type"], wanted) for wanted in types)
+    }
     places = {name: at_work[name] for name in names & at_work.keys()}
     for name, place in places.items():
         told(f"{name} {is_running(place)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Protocol
@@ -13,11 +13,11 @@ from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.operators import MOVE_WITHIN
 from feedback.contract.states import State
-from feedback.errors import StoreUnavailable
+from feedback.errors import OncepoolError, StoreUnavailable
 from feedback.journal.connections import Connection
 from feedback.operations import request_actions as actions
 from feedback.operations.explanations import Refusal
-from feedback.operations.request_actions import AT_ONCE, RETRYABLE, By, TransitionOutcome
+from feedback.operations.request_actions import AT_ONCE, RETRYABLE, By, Runs, TransitionOutcome
 from feedback.operations.request_reads import Row
 from processing.logs import get_logger
 
@@ -46,21 +46,44 @@ class BulkOutcome:
     refused: list[Refusal] = field(default_factory=list)
     late: list[Refusal] = field(default_factory=list)
     """Those that run, and of which nothing was heard in time."""
+    problem: str = ""
+    """Why it broke off, where it did."""
+    unsure: list[str] = field(default_factory=list)
+    """Those that it was at then: they may have been moved, or not."""
+    untried: list[str] = field(default_factory=list)
+
+    def broke_off(self, error: OncepoolError, at: Iterable[str], left: Iterable[str]) -> None:
+        """It came to no end: these may have been moved, and those were not tried."""
+        self.problem = str(error)
+        self.unsure += at
+        self.untried += left
 
 
 class Ending(NamedTuple):
     """How requests that run are ended: within so many seconds."""
 
     wait: float
+    types: tuple[str, ...] | None = None
+    """Only what runs as one of them; None: whatever it is."""
 
 
 class BulkMover(Protocol):
-    """Moves many. Raises OncepoolError; what was moved before stays so."""
+    """Moves many. Raises OncepoolError where nothing was tried yet."""
 
     async def move(
-        self, action: BulkAction, ids: Sequence[str], by: By, ending: Ending | None = None
+        self,
+        action: BulkAction,
+        ids: Sequence[str],
+        by: By,
+        ending: Ending | None = None,
+        *,
+        runs: Runs | None = None,
+        result: bytes | None = None,
     ) -> BulkOutcome:
-        """Moves all of them that may be moved; with `ending` also those that run, on `cancel`."""
+        """Moves all of them that may be moved; with `ending` also those that run, on `cancel`.
+
+        With `runs` each only in its run. `result` is what was done: JSON. Raises ResultRefused.
+        """
 
 
 class JournalBulkMover:
@@ -71,43 +94,63 @@ class JournalBulkMover:
         self._threads = threads
 
     async def move(
-        self, action: BulkAction, ids: Sequence[str], by: By, ending: Ending | None = None
+        self,
+        action: BulkAction,
+        ids: Sequence[str],
+        by: By,
+        ending: Ending | None = None,
+        *,
+        runs: Runs | None = None,
+        result: bytes | None = None,
     ) -> BulkOutcome:
         """As BulkMover has it."""
         outcome = BulkOutcome()
         schema = self._settings.database_schema
-        move = self._moves(action, by)
+        move = self._moves(action, by, runs, result)
         wanted = list(dict.fromkeys(ids))
         if action == "retry":
             order = partial(actions.in_retry_order, ids=wanted, schema=schema)
             wanted = list(await self._threads.run(order, MOVE_WITHIN, again=True))
         for start in range(0, len(wanted), AT_ONCE):
             part = wanted[start : start + AT_ONCE]
-            rows, refused = await self._threads.run(
-                partial(self._part, move=move, ids=part), MOVE_WITHIN
-            )
+            try:
+                rows, refused = await self._threads.run(
+                    partial(self._part, move=move, ids=part), MOVE_WITHIN
+                )
+            except OncepoolError as error:
+                outcome.broke_off(error, part, wanted[start + AT_ONCE :])
+                break
             outcome.rows += rows
             outcome.refused += refused
-        if ending is not None and action == "cancel" and outcome.refused:
-            end = partial(self._end, move=move, refused=outcome.refused, by=by, ending=ending)
-            self._add(outcome, await self._threads.run(end, MOVE_WITHIN + ending.wait))
-        log.info("requests moved", action=action, who=by.who, why=by.why,
-                 moved=len(outcome.rows), refused=len(outcome.refused))  # fmt: skip
+        if ending is not None and action == "cancel" and outcome.refused and not outcome.problem:
+            await self._end_running(outcome, move, by, ending)
+        log.info("requests moved", action=action, who=by.who, why=by.why, problem=outcome.problem,
+                 moved=len(outcome.rows), refused=len(outcome.refused),
+                 unsure=len(outcome.unsure), untried=len(outcome.untried))  # fmt: skip
         return outcome
 
-    def _moves(self, action: BulkAction, by: By) -> Move:
+    async def _end_running(self, outcome: BulkOutcome, move: Move, by: By, ending: Ending) -> None:
+        end = partial(self._end, move=move, refused=outcome.refused, by=by, ending=ending)
+        try:
+            self._add(outcome, await self._threads.run(end, MOVE_WITHIN + ending.wait))
+        except OncepoolError as error:
+            outcome.broke_off(error, [one.id for one in outcome.refused], ())
+            outcome.refused = []
+
+    def _moves(self, action: BulkAction, by: By, runs: Runs | None, result: bytes | None) -> Move:
         schema = self._settings.database_schema
         results = wants_results(self._settings)
         if action == "retry":
-            return partial(actions.retry, by=by, schema=schema)
+            return partial(actions.retry, by=by, runs=runs, schema=schema)
         if action == "cancel":
             return partial(actions.cancel, by=by, schema=schema, results=results)
         if action == "drop":
-            return partial(actions.drop, by=by, schema=schema, results=results)
+            return partial(actions.drop, by=by, runs=runs, schema=schema, results=results)
         resolution: Any = "retry" if action == "again" else action
         return partial(
-            actions.resolve, resolution=resolution, by=by, schema=schema, results=results
-        )
+            actions.resolve, resolution=resolution, by=by, result=result, runs=runs,
+            schema=schema, results=results,
+        )  # fmt: skip
 
     def _part(
         self, connection: Connection, *, move: Move, ids: Sequence[str]
@@ -135,6 +178,7 @@ class JournalBulkMover:
                 lambda ids: self._part(connection, move=move, ids=ids)[0],
                 reason=by.said("cancelled"),
                 wait=ending.wait,
+                types=ending.types,
             )
         except StoreUnavailable:
             return Cancelled()

@@ -15,7 +15,7 @@ from consumer.gateway.openapi import LETTER, LETTERS, MOVE
 from consumer.gateway.operator_api import answered, by, operator_of
 from consumer.gateway.operators import MOST_LETTERS, OperatorMoves
 from consumer.gateway.problems import HttpProblem, invalid, unknown
-from feedback.operations.dead_letters import DeadLetterRef, Kind
+from feedback.operations.dead_letters import DeadLetterRef, Kind, type_to_run
 
 router = APIRouter(tags=["dead letters"])
 
@@ -42,7 +42,7 @@ async def dead_letters(
         raise invalid("a filter holds a zero byte")
     filters = {"kind": kind, "type": type, "reason": reason, "since": since, "search": search}
     rows = await operator.dead(filters, limit)
-    return json_response([_shown(row) for row in rows if caller.may_see(row["type"])])
+    return json_response([_shown(row) for row in rows if is_own(caller, row)])
 
 
 @router.get("/dead-letters/{name:name}", **LETTER)
@@ -92,14 +92,20 @@ async def drop(
     return answered(await operator.drop_dead(place, by(caller, body)), name)
 
 
+def is_own(caller: Caller, row: dict[str, Any]) -> bool:
+    """Whether it is his: by its type, and by that of the request that a message would become."""
+    if caller.sees_all or row["kind"] == "request":
+        return caller.may_see(row.get("type"))
+    runs_as = type_to_run(row)
+    return caller.may_see(row.get("type")) and (runs_as is None or caller.may_see(runs_as))
+
+
 async def _found(
     operator: OperatorMoves, caller: Caller, name: str, kind: Kind | None
 ) -> dict[str, Any]:
     """The one of this name that is the caller's business. Raises HttpProblem."""
     named("the name", name)
-    rows = [
-        row for row in await operator.dead_letter(name, kind) if caller.may_see(row.get("type"))
-    ]
+    rows = [row for row in await operator.dead_letter(name, kind) if is_own(caller, row)]
     if not rows:
         raise unknown(name)
     if len(rows) > 1:

@@ -34,7 +34,8 @@ async def cancel(
     """Take a request out of the queue; one that runs is ended, as at its timeout."""
     operator = await _allowed(parts_here(request), caller, id)
     wait = (body or CancelBody()).wait
-    return answered(await operator.cancel(id, by(caller, body), wait), id)
+    types = None if caller.sees_all else caller.types
+    return answered(await operator.cancel(id, by(caller, body), wait, types), id)
 
 
 @router.post("/requests/{id:name}/resolve", **MOVE)
@@ -89,8 +90,12 @@ async def _allowed(parts: GatewayParts, caller: Caller, id: str) -> OperatorMove
     operator = operator_of(parts, caller)
     named("the request id", id)
     if not caller.sees_all:
-        known = await parts.statuses.one(id)
-        if known is None:
-            raise unknown(id)
-        caller.need_own(id, known.type)
+        # The journal's, as that is what is moved: a status may be of another request of this id.
+        kind = await operator.type_of(id)
+        if kind is None:
+            known = await parts.statuses.one(id)
+            if known is None:
+                raise unknown(id)
+            kind = known.type
+        caller.need_own(id, kind)
     return operator

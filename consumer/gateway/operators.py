@@ -27,6 +27,7 @@ from feedback.operations.dead_letters import DEAD_LETTER, DeadLetterRef, Kind
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By, Resolution, TransitionOutcome
 from feedback.operations.request_reads import Row
+from feedback.operations.request_search import select_named
 from processing.logs import get_logger
 
 MOVE_WITHIN: Final = 10.0
@@ -48,11 +49,19 @@ class OperatorAnswer(NamedTuple):
 class OperatorMoves(Protocol):
     """Reads and moves requests and dead letters. Each raises OncepoolError."""
 
+    async def type_of(self, id: str) -> str | None:
+        """The type of a request of the journal; None where it has none of this id."""
+
     async def retry(self, id: str, by: By) -> OperatorAnswer:
         """Runs a dead, failed or cancelled request again."""
 
-    async def cancel(self, id: str, by: By, wait: float) -> OperatorAnswer:
-        """Takes a request out of the queue, or ends it where it runs, within `wait` seconds."""
+    async def cancel(
+        self, id: str, by: By, wait: float, types: Sequence[str] | None = None
+    ) -> OperatorAnswer:
+        """Takes a request out of the queue, or ends it where it runs, within `wait` seconds.
+
+        With `types` it is ended only where it runs as one of them.
+        """
 
     async def resolve(
         self, id: str, resolution: Resolution, by: By, result: bytes | None
@@ -83,11 +92,20 @@ class JournalOperator:
         self._results = wants_results(settings)
         self._threads = threads
 
+    async def type_of(self, id: str) -> str | None:
+        """As OperatorMoves has it."""
+        found = await self._threads.run(
+            lambda c: select_named(c, [id], schema=self._schema), MOVE_WITHIN, again=True
+        )
+        return found[0].type if found else None
+
     async def retry(self, id: str, by: By) -> OperatorAnswer:
         """As OperatorMoves has it."""
         return await self._move(lambda c: actions.retry(c, [id], by, schema=self._schema))
 
-    async def cancel(self, id: str, by: By, wait: float) -> OperatorAnswer:
+    async def cancel(
+        self, id: str, by: By, wait: float, types: Sequence[str] | None = None
+    ) -> OperatorAnswer:
         """As OperatorMoves has it."""
         answer = await self._withdrawn(id, by)
         if answer.refusal is None:
@@ -104,7 +122,7 @@ class JournalOperator:
         # The wait keeps no connection from others: each look takes one, and gives it back.
         try:
             async with asyncio.timeout(MOVE_WITHIN + wait):
-                ended = await in_thread(self._ended, answer.refusal, withdraw, by, wait)
+                ended = await in_thread(self._ended, answer.refusal, withdraw, by, wait, types)
                 if ended is None:
                     ended = await in_thread(self._explained, answer)
                 return ended
@@ -153,7 +171,12 @@ class JournalOperator:
         if place.kind == "request":
             return await self._move(
                 lambda c: actions.retry(
-                    c, [place.name], by, states=(State.DEAD,), schema=self._schema
+                    c,
+                    [place.name],
+                    by,
+                    states=(State.DEAD,),
+                    runs=place.runs,
+                    schema=self._schema,
                 )
             )
 
@@ -172,7 +195,12 @@ class JournalOperator:
         if place.kind == "request":
             return await self._move(
                 lambda c: actions.drop(
-                    c, [place.name], by, schema=self._schema, results=self._results
+                    c,
+                    [place.name],
+                    by,
+                    runs=place.runs,
+                    schema=self._schema,
+                    results=self._results,
                 )
             )
 
@@ -218,12 +246,22 @@ class JournalOperator:
         )
 
     def _ended(
-        self, refusal: Refusal, withdraw: Withdraw, by: By, wait: float
+        self,
+        refusal: Refusal,
+        withdraw: Withdraw,
+        by: By,
+        wait: float,
+        types: Sequence[str] | None,
     ) -> OperatorAnswer | None:
         """What became of it where it ran; None where it does not run."""
         try:
             ended = end_running(
-                self._settings, [refusal], withdraw, reason=by.said("cancelled"), wait=wait
+                self._settings,
+                [refusal],
+                withdraw,
+                reason=by.said("cancelled"),
+                wait=wait,
+                types=types,
             )
         except StoreUnavailable:
             return None

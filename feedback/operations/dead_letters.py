@@ -24,7 +24,7 @@ from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import headers_json, stored_headers
 from feedback.operations.explanations import Refusal
-from feedback.operations.request_actions import By, Moved
+from feedback.operations.request_actions import By, Moved, Runs
 from feedback.operations.request_reads import SCHEMA, Row, pattern, show_request
 
 Kind = Literal["message", "request"]
@@ -35,11 +35,20 @@ _FILTERS: Final = frozenset({"kind", "type", "reason", "since", "search"})
 
 
 class DeadLetterRef(NamedTuple):
-    """One entry of the list: a message's number as text, or a request's id."""
+    """One entry of the list: a message's number as text, or a request's id.
+
+    With `run` a request is moved only in that run.
+    """
 
     kind: Kind
     name: str
     at: datetime | None = None
+    run: int | None = None
+
+    @property
+    def runs(self) -> Runs | None:
+        """As request_actions takes it."""
+        return None if self.run is None else {self.name: self.run}
 
 
 class DeadMessage(NamedTuple):
@@ -160,6 +169,22 @@ def drop_letters(
         for number in numbers
         if number not in gone
     ]
+
+
+def type_to_run(row: Row) -> str | None:
+    """The type as which a message would run; None where it would only run as another one.
+
+    A structured event's is the one in its body, whatever its header says.
+    """
+    headers = dict(stored_headers(row["headers"]))
+    if is_structured(headers.get("content-type")):
+        try:
+            # With an id, as whoever retries it may give it one.
+            headers, _ = unfold(headers, _renamed(row["payload"], "id", None))
+        except Malformed:
+            return None
+    value = headers.get("ce_type")
+    return value.decode(errors="replace") if value else None
 
 
 def _lock(connection: Connection, number: int, schema: str) -> Row | Refusal:

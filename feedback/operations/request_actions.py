@@ -8,14 +8,14 @@ journal is right without them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from psycopg import errors
 
 from feedback.contract.headers import reply_channel
-from feedback.contract.payloads import parse_json
+from feedback.contract.payloads import parse_json, write_json
 from feedback.contract.states import CANCELLED, State
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
@@ -31,6 +31,8 @@ RESOLVED: Final = "resolved"
 DROPPED: Final = "dropped"
 
 Resolution = Literal["done", "failed", "retry"]
+Runs = Mapping[str, int]
+"""Request id -> the run in which somebody saw it."""
 
 
 class By(NamedTuple):
@@ -94,14 +96,16 @@ def retry(
     by: By,
     *,
     states: Sequence[State] = RETRYABLE,
+    runs: Runs | None = None,
     schema: str = SCHEMA,
 ) -> TransitionOutcome:
     """Dead, failed or cancelled requests run again, at once: attempt 1, no crashes counted.
 
-    They keep id, payload and history. A coalescing one is refused where a newer one waits under
-    its reference, or has been started.
+    They keep id, payload and history. With `runs` each is moved only in the run that is given of
+    it: what ran meanwhile and ended in the same way is left as it is. A coalescing one is refused
+    where a newer one waits under its reference, or has been started.
     """
-    values = {"states": [str(state) for state in states], "action": "retry"}
+    values = {"states": [str(state) for state in states], "action": "retry", **_seen(runs)}
     return _move(connection, "retry_requests", ids, by, values, schema, wake=True)
 
 
@@ -139,18 +143,24 @@ def resolve(
     by: By,
     *,
     result: bytes | None = None,
+    runs: Runs | None = None,
     schema: str = SCHEMA,
     results: bool = False,
 ) -> TransitionOutcome:
     """Requests in doubt are done (with `result`, JSON), failed, or run again.
 
-    Their token is gone afterwards, so a late end of the run in doubt finds nothing. Raises
-    ResultRefused.
+    Their token is gone afterwards, so a late end of the run in doubt finds nothing. `runs` as in
+    retry(). Raises ResultRefused.
     """
     if resolution == "retry":
-        values: dict[str, Any] = {"states": [str(State.IN_DOUBT)], "action": "resolve"}
+        values: dict[str, Any] = {
+            "states": [str(State.IN_DOUBT)],
+            "action": "resolve",
+            **_seen(runs),
+        }
         return _move(connection, "retry_requests", ids, by, values, schema, wake=True)
     values = _end("resolve", State.IN_DOUBT, State(resolution), RESOLVED, results=results)
+    values |= _seen(runs)
     values["result"] = _checked(result)
     try:
         return _move(connection, "end_requests", ids, by, values, schema)
@@ -164,11 +174,15 @@ def drop(
     ids: Iterable[str],
     by: By,
     *,
+    runs: Runs | None = None,
     schema: str = SCHEMA,
     results: bool = False,
 ) -> TransitionOutcome:
-    """Dead requests are cancelled, so that their ids stay known until they are pruned."""
-    values = _end("drop", State.DEAD, State.CANCELLED, DROPPED, results=results)
+    """Dead requests are cancelled, so that their ids stay known until they are pruned.
+
+    `runs` as in retry().
+    """
+    values = _end("drop", State.DEAD, State.CANCELLED, DROPPED, results=results) | _seen(runs)
     return _move(connection, "end_requests", ids, by, values, schema)
 
 
@@ -176,8 +190,12 @@ def _end(action: str, start: State, end: State, code: str, *, results: bool) -> 
     """The values of a move after which nothing runs."""
     return {
         "action": action, "from_state": str(start), "to_state": str(end), "code": code,
-        "result": None, "results": results,
+        "result": None, "results": results, **_seen(None),
     }  # fmt: skip
+
+
+def _seen(runs: Runs | None) -> dict[str, Any]:
+    return {"runs": None if runs is None else write_json(dict(runs)).decode()}
 
 
 def _move(

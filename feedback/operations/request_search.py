@@ -8,7 +8,7 @@ answer says how far it got.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +39,15 @@ class Found(NamedTuple):
     def before(self) -> str | None:
         """Where the next ones begin, for the filter of this name."""
         return place_of(self.rows[-1]) if self.more and self.rows else None
+
+
+class Chosen(NamedTuple):
+    """A request as it stood when it was chosen to be moved."""
+
+    id: str
+    type: str
+    state: str
+    run: int
 
 
 def search(
@@ -85,14 +94,25 @@ def select_some(
     *,
     seconds: float,
     schema: str = SCHEMA,
-) -> list[str]:
-    """The ids of at most `most` rows that match, in no order. Raises TookTooLong."""
+) -> list[Chosen]:
+    """At most `most` rows that match, those that were made first. Raises TookTooLong.
+
+    In this order what is made meanwhile changes nothing where there are more.
+    """
     conditions, values = conditions_of(filters)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    text = f"{query('select_ids', schema)} {where} LIMIT %(most)s"
+    text = f"{query('choose', schema)} {where} ORDER BY created_at, id LIMIT %(most)s"
     with bounded(connection, seconds):
         rows = connection.execute(text, {**values, "most": most}, prepare=False).fetchall()
-    return [name for (name,) in rows]
+    return [Chosen(*row) for row in rows]
+
+
+def select_named(
+    connection: Connection, ids: Sequence[str], *, schema: str = SCHEMA
+) -> list[Chosen]:
+    """Those of these ids that the journal knows, by id."""
+    text = f"{query('choose', schema)} WHERE id = ANY (%s) ORDER BY id"
+    return [Chosen(*row) for row in connection.execute(text, [list(ids)])]
 
 
 def place_of(row: Row) -> str:

@@ -24,6 +24,7 @@ from consumer.gateway.statuses import Statuses
 from feedback.client.async_client import AsyncClient
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
+from feedback.errors import OncepoolError
 from feedback.operations.dead_letters import DeadLetterRef, Kind
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By, Resolution, ResultRefused
@@ -82,11 +83,19 @@ class FakeOperator:
         self.answer = OperatorAnswer({"id": "r1", "from_state": "dead", "state": "waiting"})
         self.letters: list[dict[str, Any]] = []
         self.asked: list[tuple[Any, ...]] = []
+        self.types: dict[str, str] = {}
+        self.breaks: OncepoolError | None = None
+        self.breaks_at = 0
+
+    async def type_of(self, id: str) -> str | None:
+        return self.types.get(id)
 
     async def retry(self, id: str, by: By) -> OperatorAnswer:
         return self._note("retry", id, by)
 
-    async def cancel(self, id: str, by: By, wait: float) -> OperatorAnswer:
+    async def cancel(
+        self, id: str, by: By, wait: float, types: Sequence[str] | None = None
+    ) -> OperatorAnswer:
         return self._note("cancel", id, by, wait)
 
     async def resolve(
@@ -111,6 +120,9 @@ class FakeOperator:
         return self._note("retry_dead", place, by, id, type)
 
     async def drop_dead(self, place: DeadLetterRef, by: By) -> OperatorAnswer:
+        self.breaks_at -= 1
+        if self.breaks is not None and self.breaks_at < 0:
+            raise self.breaks
         return self._note("drop_dead", place, by)
 
     def refuse(self, state: str | None, reason: str, *, late: bool = False) -> None:

@@ -20,12 +20,13 @@ from consumer.gateway.pages.sessions import Sessions
 from consumer.gateway.pages.snapshots import Snapshot
 from consumer.gateway.parts import PageParts
 from feedback.contract.record import Headers
+from feedback.errors import OncepoolError
 from feedback.journal.rows import headers_json
 from feedback.operations.bounded import TookTooLong
 from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.explanations import Refusal
-from feedback.operations.request_actions import By
-from feedback.operations.request_search import Found
+from feedback.operations.request_actions import By, Runs
+from feedback.operations.request_search import Chosen, Found
 from feedback.operations.statistics import Figures
 from processing.cluster.limits import Changes, ClusterLimits, TypeLimit, check
 from tests.support.gateway import AT, GatewayBench
@@ -77,6 +78,8 @@ class FakePageJournal:
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = [request_row("r1"), request_row(NASTY, "waiting")]
         self.ids = ["r1", "r2"]
+        self.runs: dict[str, int] = {}
+        self.refs = [DeadLetterRef("message", "3")]
         self.letters: list[dict[str, Any]] = []
         self.asked: list[tuple[Any, ...]] = []
         self.slow = False
@@ -96,11 +99,19 @@ class FakePageJournal:
             raise ValueError("no place")
         return Found(self.rows, more=True, since=None if deep else AT)
 
-    async def chosen(self, filters: Mapping[str, Any]) -> list[str]:
+    async def chosen(self, filters: Mapping[str, Any]) -> list[Chosen]:
         self.asked.append(("chosen", dict(filters)))
         if self.slow:
             raise TookTooLong("the journal could not answer this")
-        return self.ids
+        return [Chosen(one, "a.b", "dead", self.runs.get(one, 1)) for one in self.ids]
+
+    async def named(self, ids: Sequence[str]) -> list[Chosen]:
+        found = {row["id"]: row for row in self.rows}
+        return [
+            Chosen(one, found[one]["type"], found[one]["state"], self.runs.get(one, 1))
+            for one in ids
+            if one in found
+        ]
 
     async def request(self, id: str) -> dict[str, Any] | None:
         return next((row for row in self.rows if row["id"] == id), None)
@@ -111,7 +122,7 @@ class FakePageJournal:
 
     async def chosen_dead(self, filters: Mapping[str, Any]) -> list[DeadLetterRef]:
         self.asked.append(("chosen_dead", dict(filters)))
-        return [DeadLetterRef("message", "3")]
+        return self.refs
 
     async def look(self, name: str, *arguments: Any) -> list[dict[str, Any]]:
         return self.odd.get(name, [])
@@ -160,12 +171,29 @@ class FakeMover:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
+        self.runs: list[Runs | None] = []
+        self.result: bytes | None = None
+        self.breaks: OncepoolError | None = None
+        """Raised at the second of them."""
 
     async def move(
-        self, action: BulkAction, ids: Sequence[str], by: By, ending: Ending | None = None
+        self,
+        action: BulkAction,
+        ids: Sequence[str],
+        by: By,
+        ending: Ending | None = None,
+        *,
+        runs: Runs | None = None,
+        result: bytes | None = None,
     ) -> BulkOutcome:
         self.asked.append((action, list(ids), by, ending))
+        self.runs.append(runs)
+        self.result = result
         rows = [{"id": one, "from_state": "dead", "state": "waiting"} for one in ids[:1]]
+        if self.breaks is not None:
+            outcome = BulkOutcome(rows)
+            outcome.broke_off(self.breaks, ids[1:2], ids[2:])
+            return outcome
         return BulkOutcome(rows, [Refusal(one, "done", "is done") for one in ids[1:]])
 
 
@@ -238,6 +266,12 @@ def fields(page: str) -> dict[str, str]:
     """The hidden fields of a page, by name; of several of one name the last."""
     found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
     return dict(found)
+
+
+def fields_of(page: str) -> dict[str, list[str]]:
+    """The same, of several of one name all."""
+    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
+    return {name: [text for key, text in found if key == name] for name, _ in found}
 
 
 def token(page: str) -> str:

@@ -12,7 +12,7 @@ from feedback.operations import dead_letters, inspection, request_reads, request
 from feedback.operations.bounded import TookTooLong, bounded
 from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.request_reads import Row
-from feedback.operations.request_search import Found
+from feedback.operations.request_search import Chosen, Found
 from feedback.operations.statistics import Figures, figures, outcomes
 
 T = TypeVar("T")
@@ -58,8 +58,11 @@ class PageJournal(Protocol):
     async def search(self, filters: Mapping[str, Any], *, deep: bool) -> Found:
         """A page of requests, the latest first."""
 
-    async def chosen(self, filters: Mapping[str, Any]) -> list[str]:
-        """The ids of all that match, and one more than MOST_CHOSEN where there are more."""
+    async def chosen(self, filters: Mapping[str, Any]) -> list[Chosen]:
+        """All that match, those made first; one more than MOST_CHOSEN where there are more."""
+
+    async def named(self, ids: Sequence[str]) -> list[Chosen]:
+        """Those of these ids that there are."""
 
     async def request(self, id: str) -> Row | None:
         """All of one, with its timeline, and `took_over`: those whose place it took."""
@@ -122,7 +125,7 @@ class JournalPages:
             patient=deep,
         )
 
-    async def chosen(self, filters: Mapping[str, Any]) -> list[str]:
+    async def chosen(self, filters: Mapping[str, Any]) -> list[Chosen]:
         """As PageJournal has it."""
         return await self._run(
             lambda c: request_search.select_some(
@@ -130,6 +133,10 @@ class JournalPages:
             ),
             patient=True,
         )
+
+    async def named(self, ids: Sequence[str]) -> list[Chosen]:
+        """As PageJournal has it."""
+        return await self._run(lambda c: request_search.select_named(c, ids, schema=self._schema))
 
     async def request(self, id: str) -> Row | None:
         """As PageJournal has it."""

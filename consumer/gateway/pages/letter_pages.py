@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, cast, get_args
 
@@ -11,7 +12,9 @@ from starlette.responses import Response
 from consumer.admin.since import parse_since
 from consumer.gateway.bulk_moves import BulkOutcome
 from consumer.gateway.calls import named
+from consumer.gateway.dead_letter_api import is_own
 from consumer.gateway.operators import OperatorAnswer, OperatorMoves
+from consumer.gateway.pages.confirming import digest
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import AT_ONCE
 from consumer.gateway.pages.payload_view import PayloadView
@@ -19,6 +22,7 @@ from consumer.gateway.pages.request_pages import journal_of
 from consumer.gateway.pages.visitor import UI, Form, FormHere, Visitor, VisitorHere, why_of
 from consumer.gateway.problems import HttpProblem, invalid, unknown
 from feedback.contract.states import DeadLetterReason
+from feedback.errors import OncepoolError
 from feedback.journal.rows import stored_headers
 from feedback.operations.bounded import TookTooLong
 from feedback.operations.dead_letters import DeadLetterRef, Kind
@@ -75,44 +79,63 @@ async def letter(request: Request, number: Number, who: VisitorHere) -> Response
 async def ask(request: Request, sent: FormHere) -> Response:
     """Says how many it is about, and asks why."""
     who, form = sent
-    return await _question(request, who, form, await _places(who, form))
+    return await _question(request, who, form, *await _chosen(who, form))
 
 
 @router.post(f"{UI}/dead-letters/do")
 async def do(request: Request, sent: FormHere) -> Response:
-    """Does it, unless there are others by now than were asked about."""
+    """Does it, unless others stand there by now than were asked about, or in another run."""
     who, form = sent
     action = _action(form)
-    places = await _places(who, form)
-    if form.one("all") == "1" and str(len(places)) != form.one("count"):
-        return await _question(request, who, form, places, changed=True)
     by = By(f"gateway:{who.caller.name}", why_of(form))
-    new = {name: form.one(f"new_{name}") or None for name in ("id", "type")}
-    for name, text in new.items():
+    places, more = await _chosen(who, form)
+    given = form.one("digest")
+    if given != _digest(places):
+        return await _question(request, who, form, places, more, changed=given != "")
+    new = _renaming(who, form, places)
+    operator = _operator(who)
+    if len(places) == 1 or not who.caller.sees_all:
+        for place in places:  # before any is moved
+            await _found(operator, who, place)
+    if action == "drop":
+        outcome = await _moved(places, lambda one: operator.drop_dead(one, by))
+    else:
+        outcome = await _moved(places, lambda one: operator.retry_dead(one, by, *new))
+    who.pages.services.forget()
+    return page(request, who, "moved.html", 503 if outcome.problem else 200,
+                title=WORDS[action], outcome=outcome, back=form.one("back"), shown=100)  # fmt: skip
+
+
+async def _moved(
+    places: list[DeadLetterRef], move: Callable[[DeadLetterRef], Awaitable[OperatorAnswer]]
+) -> BulkOutcome:
+    outcome = BulkOutcome()
+    for n, place in enumerate(places):
+        try:
+            _add(outcome, await move(place))
+        except OncepoolError as error:
+            outcome.broke_off(error, [place.name], [one.name for one in places[n + 1 :]])
+            break
+    return outcome
+
+
+def _renaming(
+    who: Visitor, form: Form, places: list[DeadLetterRef]
+) -> tuple[str | None, str | None]:
+    """The id and the type that a message gets."""
+    new_id, new_type = (form.one(f"new_{name}") or None for name in ("id", "type"))
+    for name, text in (("id", new_id), ("type", new_type)):
         if text is not None:
             if len(places) > 1:
                 raise invalid("a new id or type goes with one message")
             named(f"the new {name}", text)
-    if new["type"] is not None:
-        who.caller.need_type(new["type"])
-    operator = _operator(who)
-    if len(places) == 1 or not who.caller.sees_all:
-        for place in places[:MOST_MOVED]:  # before any is moved
-            await _found(operator, who, place)
-    outcome = BulkOutcome()
-    for place in places[:MOST_MOVED]:
-        if action == "drop":
-            answer = await operator.drop_dead(place, by)
-        else:
-            answer = await operator.retry_dead(place, by, new["id"], new["type"])
-        _add(outcome, answer)
-    who.pages.services.forget()
-    return page(request, who, "moved.html", title=WORDS[action], outcome=outcome,
-                back=form.one("back"), shown=100)  # fmt: skip
+    if new_type is not None:
+        who.caller.need_type(new_type)
+    return new_id, new_type
 
 
 async def _question(
-    request: Request, who: Visitor, form: Form, places: list[DeadLetterRef], *,
+    request: Request, who: Visitor, form: Form, places: list[DeadLetterRef], more: bool, *,
     changed: bool = False,
 ) -> Response:  # fmt: skip
     action = _action(form)
@@ -129,9 +152,9 @@ async def _question(
         action=action,
         where="/dead-letters/do",
         verb=WORDS[action],
-        n=min(len(places), MOST_MOVED),
-        count=len(places),
-        more=len(places) > MOST_MOVED,
+        n=len(places),
+        digest=_digest(places),
+        more=more,
         names=names[:20],
         fields=fields,
         filters=None,
@@ -139,6 +162,21 @@ async def _question(
         changed=changed,
         result=False,
     )
+
+
+async def _chosen(who: Visitor, form: Form) -> tuple[list[DeadLetterRef], bool]:
+    """Those that it is about, requests with their runs, and whether there are more."""
+    places = await _places(who, form)
+    moved = places[:MOST_MOVED]
+    ids = [place.name for place in moved if place.kind == "request"]
+    stands = {one.id: one.run for one in await journal_of(who).named(ids)} if ids else {}
+    runs = [stands.get(one.name) if one.kind == "request" else None for one in moved]
+    known = [one._replace(run=run) for one, run in zip(moved, runs, strict=True)]
+    return known, len(places) > MOST_MOVED
+
+
+def _digest(places: list[DeadLetterRef]) -> str:
+    return digest((place.kind, place.name, place.run) for place in places)
 
 
 async def _places(who: Visitor, form: Form) -> list[DeadLetterRef]:
@@ -165,7 +203,7 @@ async def _places(who: Visitor, form: Form) -> list[DeadLetterRef]:
 async def _found(operator: OperatorMoves, who: Visitor, place: DeadLetterRef) -> Row:
     """It, where it is his business. Raises HttpProblem."""
     rows = await operator.dead_letter(place.name, place.kind)
-    if not rows or not who.caller.may_see(rows[0].get("type")):
+    if not rows or not is_own(who.caller, rows[0]):
         raise unknown(place.name)
     return rows[0]
 

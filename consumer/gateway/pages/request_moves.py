@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, cast, get_args
+from typing import Final, NamedTuple, cast, get_args
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from consumer.gateway.bulk_moves import MOVES_FROM, BulkAction, BulkMover, BulkOutcome, Ending
 from consumer.gateway.calls import named
+from consumer.gateway.pages.confirming import digest
 from consumer.gateway.pages.filters import RequestFilters
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import MOST_CHOSEN
@@ -17,9 +17,8 @@ from consumer.gateway.pages.request_pages import filters_of, journal_of
 from consumer.gateway.pages.visitor import UI, Form, FormHere, Visitor, why_of
 from consumer.gateway.problems import HttpProblem, invalid
 from feedback.contract.payloads import parse_json, write_json
-from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By, ResultRefused
-from feedback.operations.request_reads import Row
+from feedback.operations.request_search import Chosen
 
 router = APIRouter(include_in_schema=False)
 
@@ -35,63 +34,87 @@ WAIT: Final = 20.0
 """Seconds for those that run to come to their end."""
 
 
+class Choice(NamedTuple):
+    """What is to be moved, and as what it stands in the journal."""
+
+    action: BulkAction
+    ids: list[str]
+    stands: dict[str, Chosen]
+    """Of those that the journal knows."""
+    filters: RequestFilters | None
+    """None: they were named one by one."""
+    more: bool = False
+
+    @property
+    def runs(self) -> dict[str, int] | None:
+        """In which they are moved; None: in whichever they are.
+
+        What waits is tried again by itself: a cancel is of the request, not of a run of it.
+        """
+        if self.action == "cancel":
+            return None
+        return {name: one.run for name, one in self.stands.items()}
+
+    @property
+    def digest(self) -> str:
+        """Of what is asked about."""
+        runs = self.runs or {}
+        return digest(("request", name, runs.get(name)) for name in self.ids)
+
+    def names(self, most: int) -> list[str]:
+        """Of the first of them, in words."""
+        return [
+            f"{name} ({one.state}, run {one.run})" if (one := self.stands.get(name)) else name
+            for name in self.ids[:most]
+        ]
+
+
 @router.post(f"{UI}/requests/ask")
 async def ask(request: Request, sent: FormHere) -> Response:
     """Says how many it is about, and asks why."""
     who, form = sent
-    action = _action(form)
-    filters = _filters(who, form)
-    ids = await _ids(who, form, action, filters)
-    return _asked(request, who, action, ids, filters, form.one("back"))
+    return _asked(request, who, await _chosen(who, form), form.one("back"))
 
 
 @router.post(f"{UI}/requests/do")
 async def do(request: Request, sent: FormHere) -> Response:
-    """Does it, unless there are others by now than were asked about."""
+    """Does it, unless others stand there by now than were asked about, or in another run."""
     who, form = sent
-    action = _action(form)
-    filters = _filters(who, form)
-    ids = await _ids(who, form, action, filters)
-    if filters is not None and str(len(ids)) != form.one("count"):
-        return _asked(request, who, action, ids, filters, form.one("back"), changed=True)
     by = By(f"gateway:{who.caller.name}", why_of(form))
-    outcome = await _move(who, action, ids, by, form.one("result"), selected=filters is None)
+    choice = await _chosen(who, form)
+    given = form.one("digest")
+    if given != choice.digest:
+        return _asked(request, who, choice, form.one("back"), changed=given != "")
+    outcome = await _move(who, choice, by, form.one("result"))
     who.pages.services.forget()
     return page(
-        request, who, "moved.html", title=WORDS[action], outcome=outcome, back=form.one("back"),
-        shown=100,
+        request, who, "moved.html", 503 if outcome.problem else 200, title=WORDS[choice.action],
+        outcome=outcome, back=form.one("back"), shown=100,
     )  # fmt: skip
 
 
 def _asked(
-    request: Request,
-    who: Visitor,
-    action: BulkAction,
-    ids: list[str],
-    filters: RequestFilters | None,
-    back: str,
-    *,
-    changed: bool = False,
+    request: Request, who: Visitor, choice: Choice, back: str, *, changed: bool = False
 ) -> Response:
-    more = len(ids) > MOST_CHOSEN
+    verb = WORDS[choice.action]
     return page(
         request,
         who,
         "ask.html",
-        title=WORDS[action],
-        action=action,
+        title=verb,
+        action=choice.action,
         where="/requests/do",
-        verb=WORDS[action],
-        n=min(len(ids), MOST_CHOSEN),
-        count=len(ids),
-        more=more,
-        names=ids[:20],
-        fields=[("ids", one) for one in ids] if filters is None else [
-            ("all", "1"), *filters.values.items()],
-        filters=filters,
+        verb=verb,
+        n=len(choice.ids),
+        digest=choice.digest,
+        more=choice.more,
+        names=choice.names(20),
+        fields=[("ids", one) for one in choice.ids] if choice.filters is None else [
+            ("all", "1"), *choice.filters.values.items()],
+        filters=choice.filters,
         back=back,
         changed=changed,
-        result=action == "done" and len(ids) == 1,
+        result=choice.action == "done" and len(choice.ids) == 1,
     )  # fmt: skip
 
 
@@ -113,22 +136,12 @@ def _filters(who: Visitor, form: Form) -> RequestFilters | None:
     return filters
 
 
-async def _ids(
-    who: Visitor, form: Form, action: BulkAction, filters: RequestFilters | None
-) -> list[str]:
+async def _chosen(who: Visitor, form: Form) -> Choice:
     """Those that it is about. Raises HttpProblem where there is none."""
-    journal = journal_of(who)
+    action = _action(form)
+    filters = _filters(who, form)
     if filters is None:
-        ids = form.all("ids")
-        if not ids:
-            raise invalid("nothing is chosen: tick requests, or take all that match")
-        for one in ids:
-            named("the request id", one)
-        if not who.caller.sees_all:
-            known = await who.parts.statuses.read(ids)
-            for one, status in zip(ids, known, strict=True):
-                who.caller.need_own(one, "" if status is None else status.type)
-        return ids
+        return await _ticked(who, form, action)
     allowed = MOVES_FROM[action]
     if filters["state"] and filters["state"] not in allowed:
         raise HttpProblem(
@@ -138,23 +151,45 @@ async def _ids(
     if not filters["state"] and len(allowed) > 1:
         raise invalid(f"name a state in the filter: {', '.join(allowed)}")
     asked = {**filters.asked(who.types), "state": filters["state"] or allowed[0]}
-    return sorted(await journal.chosen(asked))
+    found = await journal_of(who).chosen(asked)
+    stands = {one.id: one for one in found[:MOST_CHOSEN]}
+    return Choice(action, sorted(stands), stands, filters, len(found) > MOST_CHOSEN)
 
 
-async def _move(
-    who: Visitor, action: BulkAction, ids: Sequence[str], by: By, result: str, *, selected: bool
-) -> BulkOutcome:
+async def _ticked(who: Visitor, form: Form, action: BulkAction) -> Choice:
+    journal = journal_of(who)
+    ids = form.all("ids")
+    if not ids:
+        raise invalid("nothing is chosen: tick requests, or take all that match")
+    for one in ids:
+        named("the request id", one)
+    stands = {one.id: one for one in await journal.named(ids)}
+    if not who.caller.sees_all:
+        # The journal's type counts: a status may be of another request under the same id.
+        missing = [one for one in ids if one not in stands]
+        known = await who.parts.statuses.read(missing) if missing else []
+        types = {one.id: one.type for one in known if one is not None}
+        for one in ids:
+            who.caller.need_own(one, stands[one].type if one in stands else types.get(one, ""))
+    return Choice(action, ids, stands, None)
+
+
+async def _move(who: Visitor, choice: Choice, by: By, result: str) -> BulkOutcome:
     mover: BulkMover | None = who.pages.mover
-    if mover is None or who.parts.operator is None:
+    if mover is None:
         raise HttpProblem(501, "not_configured", "this gateway has no journal: set database_url")
-    if result and action == "done" and len(ids) == 1:
+    value = None
+    if result and choice.action == "done" and len(choice.ids) == 1:
         try:
             value = write_json(parse_json(result.encode()))
-            answer = await who.parts.operator.resolve(ids[0], "done", by, value)
-        except (ValueError, ResultRefused) as error:
+        except ValueError as error:
             raise invalid(f"the result: {error}") from None
-        rows: list[Row] = [] if answer.row is None else [answer.row]
-        refused: list[Refusal] = [] if answer.refusal is None else [answer.refusal]
-        return BulkOutcome(rows, refused)
-    ending = Ending(WAIT) if selected else None
-    return await mover.move(action, list(ids)[:MOST_CHOSEN], by, ending)
+    ending = None
+    if choice.filters is None:
+        ending = Ending(WAIT, None if who.caller.sees_all else who.caller.types)
+    try:
+        return await mover.move(
+            choice.action, choice.ids, by, ending, runs=choice.runs, result=value
+        )
+    except ResultRefused as error:
+        raise invalid(f"the result: {error}") from None

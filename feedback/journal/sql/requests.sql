@@ -22,6 +22,10 @@ FROM {schema}.attempts WHERE request_id = %s ORDER BY run
 -- The conditions are added where it is used.
 SELECT id FROM {schema}.requests
 
+-- name: choose
+-- The conditions are added where it is used.
+SELECT id, type, state, run FROM {schema}.requests
+
 -- name: show_transitions
 SELECT at, action, from_state, to_state, run, who, why
 FROM {schema}.transitions WHERE request_id = %s ORDER BY id

@@ -1,6 +1,7 @@
 -- What operators move: feedback/operations/request_actions.py. Each statement locks the rows in the order of their
 -- ids, as all do that lock several, and moves those that still stand where it expects them. `run` is
--- raised, so that whoever holds the old one misses; `kept` saves the run whose error is cleared.
+-- raised, so that whoever holds the old one misses; `kept` saves the run whose error is cleared. With
+-- `runs` (JSON: id -> run) a row is moved only in the run in which it was seen.
 -- A coalescing row is looked for in both partial indexes, so two branches.
 
 -- name: retry_requests
@@ -8,6 +9,7 @@ WITH chosen AS (
     SELECT id, state, code, run, coalesce(error, reason) AS error, created_at, finished_at, headers
     FROM {schema}.requests r
     WHERE id = ANY (%(ids)s) AND state = ANY (%(states)s) AND payload IS NOT NULL
+      AND (%(runs)s::jsonb IS NULL OR run = (%(runs)s::jsonb ->> id)::int)
       AND (coalesce_key IS NULL OR NOT EXISTS (
           SELECT FROM {schema}.requests w
           WHERE w.type = r.type AND w.coalesce_key = r.coalesce_key AND w.state = 'waiting'
@@ -55,6 +57,7 @@ WITH chosen AS (
     SELECT id, state, code, run, coalesce(error, reason) AS error, created_at, finished_at, headers
     FROM {schema}.requests
     WHERE id = ANY (%(ids)s) AND state = %(from_state)s
+      AND (%(runs)s::jsonb IS NULL OR run = (%(runs)s::jsonb ->> id)::int)
       AND (state <> 'waiting' OR token IS NULL
            OR coalesce(lease_until, due_at) <= clock_timestamp())
     ORDER BY id FOR UPDATE

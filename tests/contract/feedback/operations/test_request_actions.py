@@ -445,3 +445,21 @@ def test_a_resolved_request_still_tells_its_producer(journal: Journal) -> None:
     journal.put("r", "in_doubt", headers=headers)
 
     assert the_one(resolved(journal, "r", "done")).status().reply_to == "c"
+
+
+@pytest.mark.parametrize("state", ["dead", "in_doubt"])
+def test_what_ran_meanwhile_is_not_moved_as_what_was_seen(journal: Journal, state: str) -> None:
+    journal.put("same", state, run=1)
+    journal.put("later", state, run=3)
+    seen = {"same": 1, "later": 1}
+    where = {"runs": seen, "schema": journal.schema}
+    if state == "dead":
+        outcome = retry(journal.connection, seen, BY, **where)
+        dropped = drop(journal.connection, ["later"], BY, **where)
+    else:
+        outcome = resolve(journal.connection, seen, "retry", BY, **where)
+        dropped = resolve(journal.connection, ["later"], "done", BY, **where)
+    assert [one.id for one in outcome.moved] == ["same"]
+    assert [one.id for one in outcome.refused] == ["later"]
+    assert "somebody else meanwhile" in refusal(dropped)
+    assert journal.get("later")["state"] == state

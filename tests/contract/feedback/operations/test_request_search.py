@@ -10,7 +10,7 @@ import pytest
 
 from feedback.operations import inspection
 from feedback.operations.bounded import TookTooLong, bounded
-from feedback.operations.request_search import Found, search, select_some
+from feedback.operations.request_search import Chosen, Found, search, select_named, select_some
 from tests.support.journal import Journal
 
 LONG = 20.0
@@ -99,6 +99,11 @@ def test_a_search_ends_in_time_and_says_how_far_it_got(journal: Journal) -> None
         journal.connection.execute("SELECT pg_sleep(30)")
     assert len(select_some(journal.connection, {"state": "dead"}, 11, seconds=LONG,
                            schema=journal.schema)) == 11  # fmt: skip
+    # Those made first: what comes meanwhile changes nothing of who is chosen.
+    first = select_some(journal.connection, {"type": "t"}, 2, seconds=LONG, schema=journal.schema)
+    assert [one.id for one in first] == ["r30000", "r29999"]
+    named = select_named(journal.connection, ["r7", "nobody"], schema=journal.schema)
+    assert named == [Chosen("r7", "t", "dead", 1)]
     # The connection serves on, and is not left reading only.
     journal.put("next")
 

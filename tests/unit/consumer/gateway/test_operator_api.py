@@ -15,7 +15,7 @@ from tests.support.gateway import GatewayBench, bearer, key
 Http = httpx.AsyncClient
 WHO = By("gateway:local")
 MESSAGE = {"kind": "message", "id": 3, "request_id": None, "type": "a.b", "payload": b"{",
-           "fingerprint": b"\x01\x02", "reason": "malformed"}  # fmt: skip
+           "headers": [], "fingerprint": b"\x01\x02", "reason": "malformed"}  # fmt: skip
 REQUEST = {"kind": "request", "id": "r1", "request_id": "r1", "type": "b.c", "payload": b"\xff"}
 
 
@@ -97,6 +97,13 @@ def test_operators_need_the_role_and_the_type() -> None:
     bench.operator.letters = [MESSAGE, REQUEST]
     bench.journal.put("mine", State.DEAD)
     bench.journal.put("foreign", State.DEAD, type="b.c")
+    # Redis says of this id what became of another one, which left no row.
+    bench.say("shared", State.DONE, type="a.b")
+    bench.operator.types["shared"] = "b.c"
+    event = b'{"specversion": "1.0", "type": "b.c", "data": 1}'
+    headers = [["ce_type", "YS5i"], ["content-type", "YXBwbGljYXRpb24vY2xvdWRldmVudHMranNvbg=="]]
+    body = {**MESSAGE, "id": 5, "headers": headers, "payload": event}
+    bench.operator.letters.append(body)
 
     async def scenario(http: Http) -> None:
         for method, path in (("POST", "/requests/mine/retry"), ("GET", "/dead-letters"),
@@ -105,8 +112,13 @@ def test_operators_need_the_role_and_the_type() -> None:
         http.headers.update(bearer(other))
         assert (await http.post("/requests/mine/retry")).status_code == 200
         assert (await http.post("/requests/foreign/retry")).status_code == 404
+        assert (await http.post("/requests/shared/retry")).status_code == 404
+        for move in ("retry", "drop"):
+            moved = await http.post(f"/dead-letters/5/{move}")
+            assert moved.status_code == 404, "it would run as the type in its body"
         assert (await http.post("/requests/nobody/retry")).status_code == 404
-        assert [one["id"] for one in (await http.get("/dead-letters")).json()] == [3]
+        listed = (await http.get("/dead-letters")).json()
+        assert [one["id"] for one in listed] == [3]
         assert (await http.post("/dead-letters/r1/retry")).status_code == 404
         forbidden = await http.post("/dead-letters/3/retry", json={"id": "n", "type": "b.c"})
         assert forbidden.status_code == 403

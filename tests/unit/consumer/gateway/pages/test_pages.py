@@ -4,13 +4,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from consumer.admin.journal import JournalUnreachable
 from consumer.gateway.bulk_moves import Ending
 from consumer.gateway.pages.journal_pages import MOST_CHOSEN
 from consumer.gateway.path_names import in_path
 from feedback.contract.states import State
+from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.request_actions import By
 from processing.cluster.limits import Setting
-from tests.support.pages import NASTY, TRACE, fields, token
+from tests.support.pages import NASTY, TRACE, fields, fields_of, token
 from tests.support.visitors import PAGES, SOME, keyed, log_in, made
 
 
@@ -118,10 +120,18 @@ def test_many_are_moved_after_their_number_was_asked_about() -> None:
         changed = (await http.post("/ui/requests/do", data=answer)).text
         assert "There are others by now" in changed
         assert not bench.mover.asked
+        # As many as before, but one is another, or has run meanwhile.
+        for ids, runs in ((["r1", "r2", "r4"], {}), (["r1", "r2", "r3"], {"r2": 3})):
+            bench.pages_journal.ids, bench.pages_journal.runs = ids, runs
+            again = (await http.post("/ui/requests/do", data=fields(changed))).text
+            assert "There are others by now" in again
+            assert not bench.mover.asked
+        changed = again
         done = (await http.post("/ui/requests/do", data=fields(changed) | {"why": "mended"})).text
         assert "1 moved, 2 left as they are" in done
         by = By("gateway:local", "mended")
         assert bench.mover.asked == [("retry", ["r1", "r2", "r3"], by, None)]
+        assert bench.mover.runs == [{"r1": 1, "r2": 3, "r3": 1}]
         assert bench.services.forgotten == 1
 
         bench.pages_journal.ids = [f"r{n:05}" for n in range(MOST_CHOSEN + 1)]
@@ -135,7 +145,8 @@ def test_many_are_moved_after_their_number_was_asked_about() -> None:
         ticked = {"token": token(page), "action": "cancel", "ids": ["x", "y"], "back": "/requests"}
         said = (await http.post("/ui/requests/ask", data=ticked)).text
         assert "Cancel: 2 entries?" in said
-        await http.post("/ui/requests/do", data=ticked)
+        await http.post("/ui/requests/do", data=fields_of(said))
+        assert bench.mover.runs[-1] is None, "what waits is tried again by itself"
         assert bench.mover.asked[-1] == (
             "cancel",
             ["x", "y"],
@@ -143,10 +154,44 @@ def test_many_are_moved_after_their_number_was_asked_about() -> None:
             Ending(20),
         )
 
-        one = {"token": token(page), "action": "done", "ids": "d1", "result": '{"n": 1}'}
-        await http.post("/ui/requests/do", data=one)
-        assert bench.operator.asked[-1][:2] == ("resolve", "d1")
-        assert bench.operator.asked[-1][-1] == b'{"n":1}'
+        one = {"token": token(page), "action": "done", "ids": "r1", "result": '{"n": 1}'}
+        asked = (await http.post("/ui/requests/do", data=one)).text
+        assert "r1 (dead, run 1)" in asked, "nobody confirms what he was not asked about"
+        await http.post("/ui/requests/do", data=one | fields(asked))
+        assert bench.mover.asked[-1][:2] == ("done", ["r1"])
+        assert (bench.mover.runs[-1], bench.mover.result) == ({"r1": 1}, b'{"n":1}')
+        # What was settled meanwhile, ran, and is in doubt again is another question.
+        bench.pages_journal.runs = {"r1": 3}
+        count = len(bench.mover.asked)
+        later = (await http.post("/ui/requests/do", data=one | fields(asked))).text
+        assert "or they have run meanwhile" in later
+        assert "r1 (dead, run 3)" in later
+        assert len(bench.mover.asked) == count
+
+    bench.run(scenario)
+
+
+def test_a_move_that_breaks_off_says_what_it_moved() -> None:
+    bench = made()
+    bench.pages_journal.refs = [DeadLetterRef("message", str(n)) for n in range(3)]
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/requests")).text
+        bench.mover.breaks = JournalUnreachable("the database went away")
+        sent = {"token": token(page), "action": "retry", "ids": ["r1", "x", "y"]}
+        asked = (await http.post("/ui/requests/ask", data=sent)).text
+        half = await http.post("/ui/requests/do", data=fields_of(asked))
+        assert half.status_code == 503
+        for text in ("1 moved", "went away", "1 may have been moved or not", "1 were not tried"):
+            assert text in half.text, text
+
+        bench.operator.breaks_at, bench.operator.breaks = 1, bench.mover.breaks
+        every = {"token": token(page), "action": "drop", "all": "1", "reason": "malformed"}
+        asked = (await http.post("/ui/dead-letters/ask", data=every)).text
+        half = await http.post("/ui/dead-letters/do", data=fields(asked))
+        assert half.status_code == 503
+        for text in ("1 moved", "went away", "1 may have been moved or not", "1 were not tried"):
+            assert text in half.text, text
 
     bench.run(scenario)
 
@@ -218,11 +263,23 @@ def test_dead_letters_are_mended_and_dropped() -> None:
         assert bench.operator.asked[-1][0] == "retry_dead"
         assert bench.operator.asked[-1][2:] == (By("gateway:local", "id was missing"), "n1", None)
         two = sent | {"ids": ["message:3", "request:r1"]}
-        assert (await http.post("/ui/dead-letters/do", data=two)).status_code == 400
+        asked = (await http.post("/ui/dead-letters/ask", data=two)).text
+        assert (await http.post("/ui/dead-letters/do", data=fields_of(asked))).status_code == 400
         none = sent | {"ids": "message:9", "new_id": ""}
-        assert (await http.post("/ui/dead-letters/do", data=none)).status_code == 404
+        asked = (await http.post("/ui/dead-letters/ask", data=none)).text
+        assert (await http.post("/ui/dead-letters/do", data=fields_of(asked))).status_code == 404
         every = {"token": token(page), "action": "drop", "all": "1", "reason": "malformed"}
         asked = (await http.post("/ui/dead-letters/ask", data=every)).text
+        moves = len(bench.operator.asked)
+        for others in (DeadLetterRef("message", "4"), DeadLetterRef("request", "r1")):
+            bench.pages_journal.refs = [others]
+            changed = (await http.post("/ui/dead-letters/do", data=fields(asked))).text
+            assert "There are others by now" in changed
+        bench.pages_journal.runs = {"r1": 3}  # it ran meanwhile, and is dead again
+        again = (await http.post("/ui/dead-letters/do", data=fields(changed))).text
+        assert "There are others by now" in again
+        assert len(bench.operator.asked) == moves
+        bench.pages_journal.refs = [DeadLetterRef("message", "3")]
         assert (await http.post("/ui/dead-letters/do", data=fields(asked))).status_code == 200
         assert bench.operator.asked[-1][0] == "drop_dead"
         assert (await http.get("/ui/dead-letters/x")).status_code == 400

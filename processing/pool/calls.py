@@ -65,32 +65,39 @@ class SeatedCalls:
             self._time.served(CHUNKS if chunk.seat is None else CALLS, chunk.seconds)
 
     def plan(
-        self, make: Callable[[Worker], Chunk], send: Callable[[Worker, Chunk], Send]
+        self,
+        make: Callable[[Worker], Chunk],
+        send: Callable[[Worker, Chunk], Send],
+        *,
+        others_ready: bool = True,
     ) -> list[Action]:
         """Fills seats: of workers that have calls, then of free ones.
 
-        A free one gets all that it may have: while its calls are open it can do nothing else.
+        A free one gets all that it may have: while its calls are open it can do nothing else. Where
+        it is the turn of what goes in chunks, one worker that has calls gets no more. Without
+        `others_ready` nothing can go in chunks now, whatever waits.
         """
         actions: list[Action] = []
-        for worker in self._takers():
-            free = not worker.chunks
-            go_on = self.in_turn
+        takers = [w for w in self._crew.all.values() if w.takes_chunks]
+        callers = [w for w in takers if w.seats.taken]
+        drained = _to_drain(callers, len(takers)) if others_ready else None
+        for worker in callers + self._free(takers, callers):
+            waits = others_ready and (worker is drained or not worker.chunks)
+            go_on = self.in_turn if waits else self._lanes.calls_wait
             while go_on:
                 chunk, seats = make(worker), worker.seats
                 if not self._lanes.take_call(chunk, partial(seats.has_room, at_once=self.at_once)):
                     break
                 seats.take(chunk)
                 actions.append(send(worker, chunk))
-                go_on = free or self.in_turn
+                go_on = self.in_turn if worker is drained else self._lanes.calls_wait
         return actions
 
-    def _takers(self) -> list[Worker]:
-        """Workers that may get calls. One of several is kept for what goes in chunks."""
-        takers = [w for w in self._crew.all.values() if w.takes_chunks]
-        callers = [w for w in takers if w.seats.taken]
+    def _free(self, takers: list[Worker], callers: list[Worker]) -> list[Worker]:
+        """Workers that have nothing; one of several is kept for what goes in chunks."""
         free = [w for w in takers if not w.chunks]
         kept = 1 if self._others and len(takers) > 1 else 0
-        return callers + free[: max(0, len(takers) - kept - len(callers))]
+        return free[: max(0, len(takers) - kept - len(callers))]
 
     # What goes on
 
@@ -141,3 +148,10 @@ class SeatedCalls:
                     worker.seats.told[seat] = Terminated(running, now, CANCELLED, reason)
                 return [Send(number, Cancel(chunk.number, 0, reason))]
         return []
+
+
+def _to_drain(callers: list[Worker], workers: int) -> Worker | None:
+    """Who is to have no calls soon, that what goes in chunks gets half of the workers."""
+    if len(callers) * 2 <= workers:
+        return None
+    return min(callers, key=lambda worker: len(worker.seats.taken))

@@ -45,6 +45,8 @@ class Dispatch:
         free = [w for w in takers if not w.chunks]
         for left, worker in zip(range(len(free), 0, -1), free, strict=True):
             if not (chunk := self._next_for(worker, -(-len(self._lanes) // left))):
+                if self._calls.at_once:
+                    actions += self._calls.plan(self._chunk_for, self._send, others_ready=False)
                 break
             actions.append(self._send(worker, chunk))
         return actions + self._prefetch(takers, calls_first=calls_first)

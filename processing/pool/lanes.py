@@ -208,7 +208,7 @@ class Lanes:
         chunk.size = record_size(held.record)
         chunk.suspect = held.suspect
         chunk.alone = True
-        chunk.seconds = self._costs.expected(kind)
+        chunk.seconds = self._costs.expected(kind, alone=held.apart)
         self._limited.taken(kind, chunk)
         if not isinstance(place, Held):
             self._table.held[place].popleft()

@@ -158,7 +158,13 @@ class Queues:
     def chunks_wait(self) -> bool:
         """Whether anything may be ready to run that is no call."""
         limited = any(kind not in self.beside for kind, _ in self.limited.queues())
-        return bool(self.quick or self.alone.waiting or any(self._fresh)) or limited
+        return bool(self.quick or any(self._fresh)) or limited or self._alone_may_go()
+
+    def _alone_may_go(self) -> bool:
+        """Whether there is room for anything in `alone`: of limited types it holds suspects."""
+        if not self.limited.most:
+            return bool(self.alone.waiting)
+        return any(self.limited.room_for_suspect(kind) for kind, _ in self.alone.waiting)
 
     def clear(self) -> list[Place]:
         """Takes everything out."""

@@ -104,13 +104,14 @@ class Costs:
         mean = self._means.get(kind)
         return None if mean is None or mean > CHUNK_SECONDS else mean
 
-    def expected(self, kind: str) -> float:
+    def expected(self, kind: str, *, alone: bool = False) -> float:
         """Seconds that a request is expected to keep its worker, measured or not.
 
-        Its part of them, where others run beside it.
+        Its part of them, where others run beside it: not of one that runs `alone` all the same.
         """
         if (at_once := self._at_once.get(kind)) is not None:
-            return OVERHEAD + self._calls.get(kind, CHUNK_SECONDS) / at_once
+            seconds = self._calls.get(kind, CHUNK_SECONDS)
+            return OVERHEAD + (seconds if alone else seconds / at_once)
         return OVERHEAD + self._means.get(kind, CHUNK_SECONDS)
 
 

@@ -11,11 +11,12 @@ import pytest
 
 from feedback.contract.record import KEY, OFFSET, TYPE, Record
 from processing.ipc.channel import WrongFrame
-from processing.ipc.frames import Cancel, LimitsFound, Report, Returned, RunChunk
+from processing.ipc.frames import Cancel, LimitsFound, Report, Returned, RunChunk, Suspect
 from processing.ipc.progress import Running
 from processing.pool.actions import Died, Send, Signal
 from processing.pool.calls import SeatLooks
 from processing.pool.pool import Pool
+from processing.pool.worker_time import OVERHEAD
 from processing.settings import PoolSettings
 
 BACKEND = (4711, "2026-01-01 00:00:00+00")
@@ -120,6 +121,66 @@ def test_with_one_worker_chunks_and_calls_take_turns() -> None:
     assert switches > 10
     assert most == 3, "its calls are open together"
     assert min(seen.values()) > 60
+
+
+def test_for_what_waits_beside_calls_one_worker_drains_and_the_others_go_on() -> None:
+    pool = pool_with(4)
+    pool.submit([call(n) for n in range(40)])
+    assert Counter(worker for worker, _ in frames(pool.plan(0.0))) == dict.fromkeys(range(4), 3)
+    pool.submit([call(50, None, "of no handler")])
+    for number in range(4):
+        chunk = pool.workers[number].chunks[0]
+        pool.report(number, report(chunk.number, times={"call": (1, 1.0)}))
+        opened = [worker for worker, _ in frames(pool.plan(0.0))]
+        assert opened == ([number] if number else [])
+    for _ in range(2):
+        chunk = pool.workers[0].chunks[0]
+        pool.report(0, report(chunk.number))
+        planned = frames(pool.plan(0.0))
+    assert [(worker, f.seat, f.records[0][OFFSET]) for worker, f in planned] == [(0, None, 50)]
+    pool.report(0, report(pool.workers[0].chunks[0].number))
+    assert Counter(worker for worker, _ in frames(pool.plan(0.0))) == {0: 3}
+
+
+@pytest.mark.parametrize("what", ["a suspect at its limit", "one behind its key"])
+def test_what_cannot_go_keeps_no_call_waiting(what: str) -> None:
+    pool = pool_with(4, others=("slow",))
+    pool.limit(LimitsFound(1, None, {"slow": (1, None, None, None)}, []))
+    pool.submit([call(0, b"k"), call(1, None, "slow")])
+    assert {worker for worker, _ in frames(pool.plan(0.0))} == {0, 1}
+    if what == "a suspect at its limit":
+        pool.lanes.submit_suspect(call(2, None, "slow"), Suspect(None, (), ("lost",)))
+    else:
+        pool.submit([call(2, b"k", "quick")])
+    pool.submit([call(n) for n in range(10, 40)])
+    assert Counter(worker for worker, _ in frames(pool.plan(0.0))) == {0: 2, 2: 3, 3: 3}
+    for number in (0, 2, 3):
+        pool.report(number, report(pool.workers[number].chunks[-1].number))
+        assert [worker for worker, _ in frames(pool.plan(0.0))] == [number]
+
+
+def test_calls_go_on_where_half_of_the_workers_have_others_to_do() -> None:
+    pool = pool_with(2, others=("slow",))
+    pool.submit([call(n) for n in range(40)] + [call(n, None, "slow") for n in range(50, 60)])
+    pool.plan(0.0)
+    for _ in range(9):
+        chunk = pool.workers[0].chunks[0]
+        assert chunk.seat is not None
+        pool.report(0, report(chunk.number, times={"call": (1, 9.0)}))
+        assert [worker for worker, _ in frames(pool.plan(0.0))] == [0]
+
+
+def test_a_suspect_is_charged_all_of_the_time_that_it_has_a_worker_for_itself() -> None:
+    pool = pool_with(2)
+    pool.costs.observe("call", 1, 6.0)
+    pool.submit([call(0)])
+    pool.plan(0.0)
+    assert pool.workers[0].chunks[0].seconds == pytest.approx(OVERHEAD + 2.0)
+    pool.report(0, report(0, unclear=[0]))
+    pool.plan(0.0)
+    (chunk,) = pool.workers[0].chunks + pool.workers[1].chunks
+    assert chunk.suspect is not None
+    assert chunk.seconds == pytest.approx(OVERHEAD + 6.0)
 
 
 def test_limits_count_each_call() -> None:

@@ -22,7 +22,7 @@ from feedback.contract.schedule import (
     declaration,
     tick_of,
 )
-from feedback.contract.states import SCHEDULED, State
+from feedback.contract.states import SCHEDULED, DeadLetterReason, State
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import execute
 from feedback.journal.releases import LOCK_BRIEFLY
@@ -44,6 +44,8 @@ class TicksMade(NamedTuple):
     """Seconds until something is due, by the database's clock; None: nobody knows of anything."""
     busy: bool = False
     """Another instance is just about one of them: what it leaves is to be looked at soon."""
+    taken: Sequence[TickRequest] = ()
+    """That became dead letters, as something else stands under their ids."""
 
 
 def make_ticks(
@@ -67,12 +69,12 @@ def make_ticks(
     try:
         with connection.transaction():
             connection.execute(LOCK_BRIEFLY)
-            ticks, done = _make(connection, wanted, now, schema, since)
+            ticks, taken, done = _make(connection, wanted, now, schema, since)
     except LockNotAvailable:  # somebody writes a request of a tick's id
         return TicksMade([], {}, _seconds(decisions, now), busy=True)
     skipped = {name: decision.skipped for name, decision in done.items() if decision.skipped}
     busy = len(done) < len(wanted)
-    return TicksMade(ticks, skipped, _seconds(decisions | done, now), busy=busy)
+    return TicksMade(ticks, skipped, _seconds(decisions | done, now), busy, taken)
 
 
 def tick_status(tick: TickRequest, now: datetime) -> StatusFields:
@@ -88,22 +90,27 @@ def _make(
     now: datetime,
     schema: str,
     watched: timedelta,
-) -> tuple[list[TickRequest], dict[str, Decision]]:
-    """In the open transaction; what was decided of those that nobody else has locked."""
+) -> tuple[list[TickRequest], list[TickRequest], dict[str, Decision]]:
+    """In the open transaction: ticks made, and taken; what was decided of those not locked."""
     _declare(connection, wanted, now, schema)
     locked = _find(connection, "lock_schedules", wanted, schema)
     # Who had it locked may have done it all.
     now = _now(connection)
     done = {name: decide(wanted[name], row, now, watched=watched) for name, row in locked.items()}
     ticks: list[TickRequest] = []
+    taken: list[TickRequest] = []
     for name, decision in done.items():
-        made = _insert(connection, [tick_of(wanted[name], at) for at in decision.ticks], schema)
+        due = [tick_of(wanted[name], at) for at in decision.ticks]
+        made = _insert(connection, due, schema)
+        lost = _refuse_taken(connection, [tick for tick in due if tick not in made], schema)
         ticks += made
+        taken += lost
         if decision.writes:
-            _update(connection, wanted[name], decision, len(made), schema)
+            last = max((tick.at for tick in due if tick not in lost), default=None)
+            _update(connection, wanted[name], decision, len(made), last, schema)
     if ticks:
         notify_due(connection, schema=schema)
-    return ticks, done
+    return ticks, taken, done
 
 
 def _declare(
@@ -139,15 +146,40 @@ def _insert(connection: Connection, ticks: Sequence[TickRequest], schema: str) -
     return [tick for tick in ticks if tick.id in made]
 
 
+def _refuse_taken(
+    connection: Connection, there: Sequence[TickRequest], schema: str
+) -> list[TickRequest]:
+    """Ticks whose ids are something else's become dead letters; those that were made do not."""
+    if not there:
+        return []
+    values = {"topic": TOPIC, "ids": [tick.id for tick in there], "at": [tick.at for tick in there]}
+    found = {request_id for (request_id,) in execute(connection, "find_taken_ids", schema, values)}
+    taken = [tick for tick in there if tick.id in found]
+    for tick in taken:
+        headers = [("ce_id", tick.id.encode()), ("ce_type", tick.type.encode()), *tick.headers]
+        letter = {
+            "id": tick.id, "reason": DeadLetterReason.CONFLICT, "topic": TOPIC,
+            "detail": f"request id {tick.id!r} of a schedule's tick belongs to another request",
+            "headers": headers_json(headers).decode(), "payload": tick.payload,
+        }  # fmt: skip
+        execute(connection, "add_tick_letter", schema, letter)
+    return taken
+
+
 def _update(
-    connection: Connection, mine: Schedule, decision: Decision, made: int, schema: str
+    connection: Connection,
+    mine: Schedule,
+    decision: Decision,
+    made: int,
+    last: datetime | None,
+    schema: str,
 ) -> None:
     values: dict[str, Any] = {
         "name": mine.name, "type": mine.type, "cron": mine.cron, "tz": mine.tz,
         "missed": mine.missed, "decided_until": decision.decided_until,
         "declares": decision.declares, "known": declaration(mine),
         "skipped": decision.skipped, "ticks": made,
-        "last_tick": max(decision.ticks, default=None),
+        "last_tick": last,
     }  # fmt: skip
     execute(connection, "update_schedule", schema, values)
 

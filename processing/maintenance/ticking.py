@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from feedback.contract.counts import Count
+from feedback.contract.counts import Count, NotRun
 from feedback.contract.schedule import Schedule
-from feedback.contract.states import SCHEDULED, State
+from feedback.contract.states import SCHEDULED, DeadLetterReason, State
 from feedback.journal.connections import Connection
 from feedback.journal.schedules import TicksMade, make_ticks, tick_status
 from feedback.status.status import StatusWrite
@@ -101,6 +101,17 @@ class Ticking:
         )
         self._reporting.count(
             Counter(Count(tick.type, State.WAITING, SCHEDULED) for tick in made.ticks)
+        )
+        for tick in made.taken:
+            self._log.error(
+                "a schedule's tick does not run: its id belongs to another request",
+                id=tick.id, type=tick.type,
+            )  # fmt: skip
+        self._reporting.count(
+            Counter(
+                Count(tick.type, NotRun.DEAD_LETTER, DeadLetterReason.CONFLICT)
+                for tick in made.taken
+            )
         )
         for name, skipped in made.skipped.items():
             self._log.warning(

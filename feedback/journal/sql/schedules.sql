@@ -52,6 +52,26 @@ ORDER BY id
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 
+-- name: find_taken_ids
+-- Those that stand for anything but the tick. A done row has no headers, but came by no topic, then.
+SELECT r.id
+FROM {schema}.requests r
+JOIN unnest(%(ids)s::text[], %(at)s::timestamptz[]) AS u(id, at) ON r.id = u.id
+WHERE r.topic <> %(topic)s OR r.produced_at <> u.at
+
+-- name: add_tick_letter
+-- It came from nowhere, so that the time alone tells it from others.
+INSERT INTO {schema}.dead_letters (
+    request_id, reason, detail, topic, partition, kafka_offset, produced_at, headers, payload
+)
+SELECT %(id)s, %(reason)s, %(detail)s, %(topic)s, -1, -1, clock_timestamp(), %(headers)s::jsonb,
+       %(payload)s
+WHERE NOT EXISTS (
+    SELECT FROM {schema}.dead_letters d
+    WHERE d.request_id = %(id)s AND d.reason = %(reason)s AND d.detail = %(detail)s
+      AND d.payload IS NOT DISTINCT FROM %(payload)s
+)
+
 -- name: list_schedules
 SELECT name, type, cron, tz, missed, declared_at, decided_until, seen_at,
        clock_timestamp() AS now, last_tick, ticks, skipped, paused_at, paused_by, paused_why

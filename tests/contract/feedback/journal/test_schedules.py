@@ -81,7 +81,8 @@ def test_a_tick_that_was_made_is_not_made_again_whatever_the_schedule_says(
     back(journal, 1)
     [tick] = look(journal).ticks
     back(journal, 1)  # as a clock that goes back, or somebody's SQL
-    assert look(journal).ticks == []
+    again = look(journal)
+    assert (again.ticks, again.taken) == ([], [])
     assert requests(journal) == [tick.id]
     [shown] = list_schedules(journal.connection, schema=journal.schema)
     assert shown["ticks"] == 1
@@ -98,8 +99,17 @@ def test_a_request_that_is_just_written_under_its_id_is_waited_for(journal: Jour
     )
     with journal.holding(insert, name):
         assert look(journal).busy
-    assert look(journal).ticks == []
+    found_there = look(journal)
+    assert (found_there.ticks, [tick.id for tick in found_there.taken]) == ([], [name])
     assert requests(journal) == [name]
+    # It is no tick of the schedule's, and what was to run is told and kept.
+    [shown] = list_schedules(journal.connection, schema=journal.schema)
+    assert (shown["last_tick"], shown["ticks"]) == (None, 0)
+    back(journal, 1)
+    assert look(journal).taken
+    [letter] = journal.rows("SELECT request_id, reason, payload FROM {s}.dead_letters")
+    kept = (letter["request_id"], letter["reason"], bytes(letter["payload"]))
+    assert kept == (name, "conflict", found_there.taken[0].payload)
 
 
 def test_an_absence_is_made_up_for_as_declared(journal: Journal) -> None:

@@ -33,6 +33,8 @@ from processing.logs import get_logger
 MOVE_WITHIN: Final = 10.0
 """Seconds in which the journal has to take a move, or to give a list."""
 MOST_LETTERS: Final = 500
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Of payloads in a list of dead letters."""
 _MARGIN: Final = 1.0
 
 log = get_logger("oncepool.gateway")
@@ -145,7 +147,9 @@ class JournalOperator:
     async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
         """As OperatorMoves has it."""
         return await self._threads.run(
-            lambda c: letters.list_dead(c, filters, limit, schema=self._schema),
+            lambda c: letters.list_dead(
+                c, filters, limit, schema=self._schema, most_bytes=MOST_BYTES
+            ),
             MOVE_WITHIN,
             again=True,
         )

@@ -31,6 +31,7 @@ Kind = Literal["message", "request"]
 DEAD_LETTER: Final = "dead_letter"
 """What stands for the state of a message that is no request."""
 
+_LATEST: Final = "ORDER BY at DESC, id, request_id"
 _FILTERS: Final = frozenset({"kind", "type", "reason", "since", "search"})
 
 
@@ -64,28 +65,55 @@ class DeadMessage(NamedTuple):
 
 
 def list_dead(
-    connection: Connection, filters: Mapping[str, Any], limit: int, *, schema: str = SCHEMA
+    connection: Connection,
+    filters: Mapping[str, Any],
+    limit: int,
+    *,
+    schema: str = SCHEMA,
+    most_bytes: int | None = None,
 ) -> list[Row]:
     """At most `limit` entries, the latest first, with the columns of view `dead`.
 
     Filters, each None or missing where it does not matter: kind, type (`*` stands for anything; a
     message's is what its header says), reason, since (aware datetime), search (a text in id, type,
-    reason, detail or payload).
+    reason, detail or payload). With `most_bytes` payloads are left out, None, once those of the
+    rows before are so many bytes together; `payload_bytes` is the length of each.
     """
     where, values = _conditions(filters)
-    text = f"{query('list_dead', schema)} {where} ORDER BY at DESC, id, request_id LIMIT %(limit)s"
+    text = f"{query('list_dead', schema)} {where} {_LATEST} LIMIT %(limit)s"
+    if most_bytes is not None:
+        text = f"{query('dead_within', schema)} ({text}) listed) summed {_LATEST}"
     with connection.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(text, {**values, "limit": limit}).fetchall()
+        given = {**values, "limit": limit, "most_bytes": most_bytes}
+        rows = cursor.execute(text, given).fetchall()
     return [{**row, "type": row["type"] or _type_of(row["headers"])} for row in rows]
 
 
-def select_dead(
-    connection: Connection, filters: Mapping[str, Any], *, schema: str = SCHEMA
-) -> list[DeadLetterRef]:
-    """All entries that list_dead would show, the oldest first."""
+def list_dead_heads(
+    connection: Connection, filters: Mapping[str, Any], limit: int, *, schema: str = SCHEMA
+) -> list[Row]:
+    """As list_dead, without key, headers and payload, and with the end of each detail alone."""
     where, values = _conditions(filters)
-    text = f"{query('select_dead', schema)} {where} ORDER BY at, name"
-    return [DeadLetterRef(*row) for row in connection.execute(text, values)]
+    text = f"{query('list_dead_heads', schema)} {where} {_LATEST} LIMIT %(limit)s"
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(text, {**values, "limit": limit}).fetchall()
+    for row in rows:
+        told = row.pop("ce_type")
+        row["type"] = row["type"] or (told and bytes(told).decode(errors="replace"))
+    return rows
+
+
+def select_dead(
+    connection: Connection,
+    filters: Mapping[str, Any],
+    *,
+    schema: str = SCHEMA,
+    most: int | None = None,
+) -> list[DeadLetterRef]:
+    """The entries that list_dead would show, the oldest first: all, or at most so many."""
+    where, values = _conditions(filters)
+    text = f"{query('select_dead', schema)} {where} ORDER BY at, name LIMIT %(most)s"
+    return [DeadLetterRef(*row) for row in connection.execute(text, {**values, "most": most})]
 
 
 def kinds_of(connection: Connection, name: str, *, schema: str = SCHEMA) -> list[Kind]:

@@ -17,6 +17,8 @@ from feedback.operations.bounded import bounded
 from feedback.operations.request_reads import SCHEMA, Row
 
 SECONDS: Final = 1.0
+LONGEST: Final = 64 * 1024
+"""Bytes of a payload where many are looked at."""
 _RUN: Final = (State.DONE, State.REJECTED, State.FAILED, State.DEAD)
 
 
@@ -69,8 +71,12 @@ def superseded_by(
 
 
 def conflicts(connection: Connection, limit: int, *, schema: str = SCHEMA) -> list[Row]:
-    """Messages with the id of another request, each beside what is stored of that one."""
-    return _rows(connection, "conflicts", {"limit": limit}, schema)
+    """Messages with the id of another request, each beside what is stored of that one.
+
+    Payloads of more than LONGEST bytes are None; `payload_bytes` and `other_payload_bytes` say how
+    long they are.
+    """
+    return _rows(connection, "conflicts", {"limit": limit, "longest": LONGEST}, schema)
 
 
 def requests_at_offsets(

@@ -70,17 +70,22 @@ def select_ids(
     return [name for (name,) in rows]
 
 
-def show_request(connection: Connection, id: str, *, schema: str = SCHEMA) -> Row | None:
+def show_request(
+    connection: Connection, id: str, *, schema: str = SCHEMA, most: int | None = None
+) -> Row | None:
     """All columns of a row, with its timeline.
 
-    Under `attempts` stand its runs that did not succeed, under `transitions` what operators did.
+    Under `attempts` stand its runs that did not succeed, under `transitions` what operators did,
+    the latest `most` of each.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(query("show_request", schema), [id]).fetchone()
         if row is None:
             return None
-        row["attempts"] = cursor.execute(query("show_attempts", schema), [id]).fetchall()
-        row["transitions"] = cursor.execute(query("show_transitions", schema), [id]).fetchall()
+        row["attempts"] = cursor.execute(query("show_attempts", schema), [id, most]).fetchall()
+        row["transitions"] = cursor.execute(
+            query("show_transitions", schema), [id, most]
+        ).fetchall()
         return row
 
 

@@ -29,6 +29,10 @@ AT_ONCE: Final = 100
 """Rows of a page."""
 MOST_CHOSEN: Final = 10_000
 """Requests that are moved at once."""
+MOST_LETTERS: Final = 1_000
+"""Dead letters that are moved at once."""
+MOST_EVENTS: Final = 200
+"""Runs of a request that failed, and moves of it, that are shown: the latest."""
 
 
 class OverTime(NamedTuple):
@@ -68,10 +72,10 @@ class PageJournal(Protocol):
         """All of one, with its timeline, and `took_over`: those whose place it took."""
 
     async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
-        """Dead letters, the latest first."""
+        """Dead letters without headers and payloads, the latest first."""
 
     async def chosen_dead(self, filters: Mapping[str, Any]) -> list[DeadLetterRef]:
-        """All of them that match, the oldest first."""
+        """Those that match, the oldest first, at most one more than MOST_LETTERS."""
 
     async def look(self, name: str, *arguments: Any) -> list[Row]:
         """What the function of this name in feedback.operations.inspection answers."""
@@ -142,7 +146,7 @@ class JournalPages:
         """As PageJournal has it."""
 
         def read(connection: Connection) -> Row | None:
-            row = request_reads.show_request(connection, id, schema=self._schema)
+            row = request_reads.show_request(connection, id, schema=self._schema, most=MOST_EVENTS)
             if row is None:
                 return None
             try:
@@ -160,7 +164,7 @@ class JournalPages:
 
         def read(connection: Connection) -> list[Row]:
             with bounded(connection, DEEP_SEARCH):
-                return dead_letters.list_dead(connection, filters, limit, schema=self._schema)
+                return dead_letters.list_dead_heads(connection, filters, limit, schema=self._schema)
 
         return await self._run(read, patient=True)
 
@@ -169,7 +173,9 @@ class JournalPages:
 
         def read(connection: Connection) -> Sequence[DeadLetterRef]:
             with bounded(connection, DEEP_SEARCH):
-                return dead_letters.select_dead(connection, filters, schema=self._schema)
+                return dead_letters.select_dead(
+                    connection, filters, schema=self._schema, most=MOST_LETTERS + 1
+                )
 
         return list(await self._run(read, patient=True))
 

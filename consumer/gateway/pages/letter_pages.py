@@ -16,7 +16,7 @@ from consumer.gateway.dead_letter_api import is_own
 from consumer.gateway.operators import OperatorAnswer, OperatorMoves
 from consumer.gateway.pages.confirming import digest
 from consumer.gateway.pages.frame import page
-from consumer.gateway.pages.journal_pages import AT_ONCE
+from consumer.gateway.pages.journal_pages import AT_ONCE, MOST_LETTERS
 from consumer.gateway.pages.payload_view import PayloadView
 from consumer.gateway.pages.request_pages import journal_of
 from consumer.gateway.pages.visitor import UI, Form, FormHere, Visitor, VisitorHere, why_of
@@ -32,7 +32,7 @@ from feedback.operations.request_reads import Row
 router = APIRouter(include_in_schema=False)
 
 FILTERS: Final = ("kind", "type", "reason", "since", "search")
-MOST_MOVED: Final = 1_000
+MOST_MOVED: Final = MOST_LETTERS
 """Dead letters that are moved at once, one by one."""
 WORDS: Final = {"retry": "Retry", "drop": "Drop"}
 Number = Annotated[str, Path(pattern="^[0-9]{1,18}$")]

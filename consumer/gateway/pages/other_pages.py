@@ -11,9 +11,10 @@ from starlette.responses import Response
 from consumer.admin.lag import UnfinishedOffsets
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import PageJournal
-from consumer.gateway.pages.payload_view import PayloadView, differing
+from consumer.gateway.pages.payload_view import PayloadView, Shown, differing
 from consumer.gateway.pages.request_pages import journal_of
 from consumer.gateway.pages.visitor import UI, Visitor, VisitorHere
+from feedback.client.event_loop import in_thread
 from feedback.errors import OncepoolError
 from feedback.journal.rows import stored_headers
 from feedback.operations.request_reads import Row
@@ -22,6 +23,8 @@ router = APIRouter(include_in_schema=False)
 
 HOURS: Final = 24
 MOST: Final = 50
+MOST_BESIDE: Final = 8 * 1024
+"""Characters of each of two payloads."""
 MOST_GAPS: Final = 10
 """Partitions of which it is looked up what became of what is committed and not finished."""
 
@@ -38,21 +41,25 @@ async def oddities(request: Request, who: VisitorHere) -> Response:
         who.pages.services.unfinished(),
     )
     gaps = unfinished.value or []
-    return page(
-        request,
-        who,
-        "oddities.html",
-        title="Oddities",
-        hours=HOURS,
-        most=MOST,
-        resent=_own(who, resent),
-        groups=_own(who, groups),
-        conflicts=[_side_by_side(who, row) for row in _own(who, clashes)[0]],
-        conflicts_problem=clashes[1],
-        counts=_own(who, counts),
-        unfinished=unfinished,
-        gaps=[(gap, *await _became(who, journal, gap)) for gap in gaps[:MOST_GAPS]],
-        more_gaps=gaps[MOST_GAPS:],
+    became = [(gap, *await _became(who, journal, gap)) for gap in gaps[:MOST_GAPS]]
+    # Many payloads make many lines: nobody else waits for them.
+    return await in_thread(
+        lambda: page(
+            request,
+            who,
+            "oddities.html",
+            title="Oddities",
+            hours=HOURS,
+            most=MOST,
+            resent=_own(who, resent),
+            groups=_own(who, groups),
+            conflicts=[_side_by_side(who, row) for row in _own(who, clashes)[0]],
+            conflicts_problem=clashes[1],
+            counts=_own(who, counts),
+            unfinished=unfinished,
+            gaps=became,
+            more_gaps=gaps[MOST_GAPS:],
+        )
     )
 
 
@@ -85,10 +92,17 @@ async def _became(who: Visitor, journal: PageJournal, gap: UnfinishedOffsets) ->
     return _own(who, await _asked(journal, "requests_at_offsets", place, offsets, HOURS, MOST))
 
 
+def _one_side(view: PayloadView, row: Row, column: str) -> Shown:
+    size = row[f"{column}_bytes"]
+    if row[column] is None and size is not None:
+        return Shown("", f"too long for this page: {size} bytes")
+    return view.payload(row[column])
+
+
 def _side_by_side(who: Visitor, row: Row) -> Row:
     """Both payloads, with the lines marked in which they differ."""
-    view = PayloadView(who.parts.settings.gateway_masked_fields)
-    stored, other = view.payload(row["payload"]), view.payload(row["other_payload"])
+    view = PayloadView(who.parts.settings.gateway_masked_fields, MOST_BESIDE)
+    stored, other = _one_side(view, row, "payload"), _one_side(view, row, "other_payload")
     left, right = differing(stored.text, other.text)
     return {
         **row,

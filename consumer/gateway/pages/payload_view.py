@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from feedback.contract.payloads import parse_json
@@ -24,7 +25,9 @@ class Shown(NamedTuple):
 class PayloadView:
     """Shows values without certain fields."""
 
-    def __init__(self, masked: Iterable[str]) -> None:
+    def __init__(self, masked: Iterable[str], most: int = MOST) -> None:
+        """At most so many characters of each."""
+        self._most = most
         self._masked = frozenset(name.lower() for name in masked)
 
     def payload(self, data: bytes | None) -> Shown:
@@ -39,11 +42,12 @@ class PayloadView:
 
     def value(self, value: Any) -> Shown:
         """A value that JSON has a form for."""
-        hidden: set[str] = set()
-        clean = self._clean(value, hidden, 0)
+        cleaner = _Cleaner(self._masked, self._most)
+        clean = cleaner.clean(value, 0)
         text = json.dumps(clean, indent=2, ensure_ascii=False, default=str)
+        hidden = cleaner.hidden
         said = f"hidden: {', '.join(sorted(hidden))}" if hidden else ""
-        return _cut(text, said)
+        return self._cut(text, said)
 
     def headers(self, pairs: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, str]]:
         """Names and texts."""
@@ -58,39 +62,62 @@ class PayloadView:
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            return _cut(data[: MOST // 3].hex(" "), f"not text: its {len(data)} bytes in hex")
+            return Shown(
+                data[: self._most // 3].hex(" "), f"not text: its {len(data)} bytes in hex"
+            )
         if names := [name for name in sorted(self._masked) if name in text.lower()]:
             return Shown("", f"hidden: it is no JSON, and speaks of {', '.join(names)}")
-        return _cut(text, "no JSON")
+        return self._cut(text, "no JSON")
 
-    def _clean(self, value: Any, hidden: set[str], depth: int) -> Any:
+    def _cut(self, text: str, note: str) -> Shown:
+        if len(text) <= self._most:
+            return Shown(text, note)
+        more = f"the first {self._most} characters"
+        return Shown(text[: self._most], f"{note}; {more}" if note else more)
+
+
+class _Cleaner:
+    """Copies a value without certain fields, as far as so many characters can show it."""
+
+    def __init__(self, masked: Collection[str], most: int) -> None:
+        self.hidden: set[str] = set()
+        self._masked = masked
+        self._most = most
+        # Counted are fewer characters than the copy takes: what is left out would be cut anyway.
+        self._left = most + 1
+
+    def clean(self, value: Any, depth: int) -> Any:
+        """The copy of what stands so deep."""
+        self._left -= 1 + 2 * depth
         if depth > _DEEPEST:
             return HIDDEN
         if isinstance(value, dict):
             clean = {}
             for name, inner in value.items():
+                if self._left <= 0:
+                    break
+                self._left -= len(str(name))
                 if str(name).lower() in self._masked:
-                    hidden.add(str(name))
+                    self.hidden.add(str(name))
                     clean[name] = HIDDEN
                 else:
-                    clean[name] = self._clean(inner, hidden, depth + 1)
+                    clean[name] = self.clean(inner, depth + 1)
             return clean
         if isinstance(value, list):
-            return [self._clean(inner, hidden, depth + 1) for inner in value]
+            return [
+                self.clean(inner, depth + 1) for inner in takewhile(lambda _: self._left > 0, value)
+            ]
+        if isinstance(value, str):
+            value = value[: self._most + 1]
+            self._left -= len(value)
         return value
 
 
 def differing(one: str, other: str) -> tuple[Collection[int], Collection[int]]:
     """Numbers of the lines, from 0, that stand in one text and not in the other."""
     left, right = one.splitlines(), other.splitlines()
+    on_left, on_right = set(left), set(right)
     return (
-        {n for n, line in enumerate(left) if line not in set(right)},
-        {n for n, line in enumerate(right) if line not in set(left)},
+        {n for n, line in enumerate(left) if line not in on_right},
+        {n for n, line in enumerate(right) if line not in on_left},
     )
-
-
-def _cut(text: str, note: str) -> Shown:
-    if len(text) <= MOST:
-        return Shown(text, note)
-    more = f"the first {MOST} of {len(text)} characters"
-    return Shown(text[:MOST], f"{note}; {more}" if note else more)

@@ -18,6 +18,7 @@ from consumer.gateway.pages.timeline import timeline
 from consumer.gateway.pages.visitor import UI, Visitor, VisitorHere
 from consumer.gateway.pages.words import trace_id
 from consumer.gateway.problems import HttpProblem, invalid, unknown
+from feedback.client.event_loop import in_thread
 from feedback.journal.rows import stored_headers
 from feedback.operations.bounded import TookTooLong
 from feedback.operations.request_reads import Row, matches
@@ -71,9 +72,11 @@ async def one(request: Request, id: Name, who: VisitorHere) -> Response:
             raise unknown(id)
     elif not who.caller.may_see(row["type"]):
         raise unknown(id)
-    return page(
-        request, who, "request.html", title=id, id=id, row=row, status=status, at_work=at_work,
-        **_details(who, row),
+    return await in_thread(
+        lambda: page(
+            request, who, "request.html", title=id, id=id, row=row, status=status,
+            at_work=at_work, **_details(who, row),
+        )
     )  # fmt: skip
 
 

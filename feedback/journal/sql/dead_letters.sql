@@ -6,6 +6,23 @@ SELECT kind, id, request_id, type, reason, detail, at, topic, partition, kafka_o
        headers, payload
 FROM {schema}.dead
 
+-- name: dead_within
+-- list_dead stands behind it: of its rows those have their payload that are so many bytes together.
+SELECT kind, id, request_id, type, reason, detail, at, topic, partition, kafka_offset, key, headers,
+       CASE WHEN bytes <= %(most_bytes)s THEN payload END AS payload,
+       octet_length(payload) AS payload_bytes
+FROM (SELECT *, sum(octet_length(payload))
+          OVER (ORDER BY at DESC, id, request_id ROWS UNBOUNDED PRECEDING) AS bytes FROM
+
+-- name: list_dead_heads
+-- The conditions are added where it is used.
+SELECT kind, id, request_id, type, reason, right(detail, 1000) AS detail, at, topic, partition,
+       kafka_offset, (
+           SELECT decode(h->>1, 'base64') FROM jsonb_array_elements(
+               CASE WHEN jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
+           WHERE type IS NULL AND h->>0 = 'ce_type' AND h->>1 <> '' LIMIT 1) AS ce_type
+FROM {schema}.dead
+
 -- name: select_dead
 -- The conditions are added where it is used.
 SELECT kind, coalesce(id::text, request_id) AS name, at FROM {schema}.dead

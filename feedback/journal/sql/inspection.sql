@@ -53,8 +53,12 @@ ORDER BY created_at DESC, id LIMIT %(limit)s
 
 -- name: conflicts
 SELECT d.id AS number, d.request_id, d.detail, d.at, d.topic, d.partition, d.kafka_offset,
-       d.headers AS other_headers, d.payload AS other_payload, d.produced_at AS other_produced_at,
-       r.type, r.state, r.code, r.created_at, r.payload, r.headers, r.fingerprint,
+       d.headers AS other_headers, d.produced_at AS other_produced_at,
+       CASE WHEN octet_length(d.payload) <= %(longest)s THEN d.payload END AS other_payload,
+       octet_length(d.payload) AS other_payload_bytes,
+       CASE WHEN octet_length(r.payload) <= %(longest)s THEN r.payload END AS payload,
+       octet_length(r.payload) AS payload_bytes,
+       r.type, r.state, r.code, r.created_at, r.fingerprint,
        r.topic AS stored_topic, r.partition AS stored_partition, r.kafka_offset AS stored_offset
 FROM {schema}.dead_letters d LEFT JOIN {schema}.requests r ON r.id = d.request_id
 WHERE d.reason = 'conflict' AND d.retried_at IS NULL

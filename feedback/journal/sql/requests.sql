@@ -15,8 +15,10 @@ SELECT id, type, state, code, attempt, run, resends, crashes, lost_claims, finge
 FROM {schema}.requests WHERE id = %s
 
 -- name: show_attempts
-SELECT run, code, error, started_at, ended_at
-FROM {schema}.attempts WHERE request_id = %s ORDER BY run
+SELECT * FROM (
+    SELECT run, code, error, started_at, ended_at
+    FROM {schema}.attempts WHERE request_id = %s ORDER BY run DESC LIMIT %s
+) latest ORDER BY run
 
 -- name: select_ids
 -- The conditions are added where it is used.
@@ -27,5 +29,6 @@ SELECT id FROM {schema}.requests
 SELECT id, type, state, run FROM {schema}.requests
 
 -- name: show_transitions
-SELECT at, action, from_state, to_state, run, who, why
-FROM {schema}.transitions WHERE request_id = %s ORDER BY id
+SELECT at, action, from_state, to_state, run, who, why FROM (
+    SELECT * FROM {schema}.transitions WHERE request_id = %s ORDER BY id DESC LIMIT %s
+) latest ORDER BY id

@@ -18,6 +18,7 @@ from feedback.operations.dead_letters import (
     drop_letters,
     kinds_of,
     list_dead,
+    list_dead_heads,
     resend_letter,
     retry_letter,
     select_dead,
@@ -116,6 +117,24 @@ def test_the_list_is_filtered(
 
     assert {r["request_id"] or "m" for r in rows} == found
     assert len(places) == len(found)
+
+
+def test_lists_are_bounded(journal: Journal, letter: Callable[..., int]) -> None:
+    given = {"schema": journal.schema}
+    letter({"ce_type": "a.b"}, at=AT + timedelta(seconds=2), payload=b"x" * 100)
+    journal.put("r", finished_at=AT + timedelta(seconds=1), payload=b"y" * 100)
+    letter(None, at=AT, headers=None, payload=None)
+
+    rows = list_dead(journal.connection, {}, 10, most_bytes=150, **given)
+    assert [(r["payload"], r["payload_bytes"]) for r in rows] == [
+        (b"x" * 100, 100), (None, 100), (None, None),
+    ]  # fmt: skip
+    heads = list_dead_heads(journal.connection, {}, 2, **given)
+    assert [(r["kind"], r["type"]) for r in heads] == [
+        ("message", "a.b"), ("request", "payment.create"),
+    ]  # fmt: skip
+    assert not heads[0].keys() & {"headers", "payload"}
+    assert len(select_dead(journal.connection, {}, most=2, **given)) == 2
 
 
 def test_a_name_may_be_a_number_and_an_id(journal: Journal, letter: Callable[..., int]) -> None:

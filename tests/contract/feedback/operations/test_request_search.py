@@ -135,6 +135,10 @@ def test_what_is_odd(journal: Journal) -> None:
     assert len(inspection.superseded_by(c, "winner", ago(hours=1), 10, **given)) == 3
     [clash] = inspection.conflicts(c, 10, **given)
     assert (clash["payload"], clash["other_payload"]) == (b'{"n": 1}', b'{"n": 2}')
+    journal.run("UPDATE {s}.dead_letters SET payload = convert_to(repeat('x', 65537), 'UTF8')")
+    [clash] = inspection.conflicts(c, 10, **given)
+    assert (clash["other_payload"], clash["other_payload_bytes"]) == (None, 65537)
+    assert (clash["payload"], clash["payload_bytes"]) == (b'{"n": 1}', 8)
     counts = {(row["state"], row["n"]) for row in inspection.not_run_counts(c, 24, **given)}
     assert counts == {("lost", 3), ("done", 2)}
     rows = inspection.requests_at_offsets(c, ("requests", 0), (40, 42), 24, 10, **given)

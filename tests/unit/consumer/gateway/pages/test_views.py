@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from consumer.admin.overview import Look
-from consumer.gateway.pages import plots
+from consumer.gateway.pages import payload_view, plots
 from consumer.gateway.pages.advice import notices
 from consumer.gateway.pages.payload_view import MOST, PayloadView, differing
 from consumer.gateway.pages.snapshots import Kept
@@ -58,6 +60,30 @@ def test_secret_fields_are_hidden_wherever_they_stand() -> None:
 
 def test_lines_that_differ() -> None:
     assert differing("a\nb\nc", "a\nx\nc\nd") == ({1}, {1, 3})
+
+
+def test_no_more_is_formatted_than_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    formatted: list[int] = []
+    dumps = json.dumps
+
+    def counted(value: Any, **options: Any) -> str:
+        text = dumps(value, **options)
+        formatted.append(len(text))
+        return text
+
+    monkeypatch.setattr(payload_view.json, "dumps", counted)
+    view = PayloadView(["card"])
+    deep: Any = [7] * 50_000
+    for _ in range(80):
+        deep = [deep]
+    for value in ([1] * 500_000, {str(n): n for n in range(300_000)}, deep, ["x" * 10**6] * 3):
+        shown = view.value(value)
+        assert (len(shown.text), "the first" in shown.note) == (MOST, True)
+    assert max(formatted) < 4 * MOST
+    cut = view.value({"a": ["x" * (MOST - 20)], "card": 1})
+    assert cut.note == f"hidden: card; the first {MOST} characters"
+    # As long as the page takes it, all is shown.
+    assert view.value([[1]] * 4_000).note == ""
 
 
 def test_a_plot_stays_in_its_box_and_keeps_gaps() -> None:

@@ -28,7 +28,7 @@ _ERRORS_ONLY: Final = 3  # syslog level: a client's producer properties draw war
 # Of what a client was given, these are nobody's but its producer's, or ours.
 _NOT_FOR_US: Final = frozenset(
     {
-        "group.id", "client.id", "transactional.id", "on_delivery",
+        "group.id", "group.instance.id", "client.id", "transactional.id", "on_delivery",
         "group.protocol", "partition.assignment.strategy",  # assignments here are whole ones
     }
 )  # fmt: skip

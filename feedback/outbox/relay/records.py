@@ -17,7 +17,9 @@ Position: TypeAlias = list[TopicPartition]
 AT_ONCE: Final = 500
 PATIENCE: Final = 30.0
 """Seconds for which a record is kept whose row is not marked as sent yet."""
-_NOT_OURS: Final = frozenset({"group.id", "client.id", "group.protocol", "transactional.id"})
+_NOT_OURS: Final = frozenset(
+    {"group.id", "group.instance.id", "client.id", "group.protocol", "transactional.id"}
+)
 
 
 class RecordSource:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from feedback.metrics.exposition import CONTENT_TYPE, MISSING
@@ -22,6 +23,30 @@ Scrape = Callable[[], bytes]
 TEXT, JSON = "text/plain; charset=utf-8", "application/json; charset=utf-8"
 READ_TIMEOUT = 5.0
 """Seconds for a request to arrive; a silent connection must not hold a thread for ever."""
+
+
+KEPT: Final = 1.0
+"""Seconds for which a text serves all who ask."""
+
+
+class OneScrape:
+    """Has the text made by one thread at a time, and seldom: leases are renewed beside it."""
+
+    def __init__(self, scrape: Scrape, clock: Callable[[], float] = time.monotonic) -> None:
+        self._scrape = scrape
+        self._clock = clock
+        self._lock = threading.Lock()
+        # All below is guarded by _lock.
+        self._text = b""
+        self._until = float("-inf")
+
+    def __call__(self) -> bytes:
+        """The text, at most `KEPT` seconds old."""
+        with self._lock:
+            if self._clock() >= self._until:
+                self._text = self._scrape()
+                self._until = self._clock() + KEPT
+            return self._text
 
 
 class HealthSource(Protocol):
@@ -42,7 +67,7 @@ class HealthServer:
     ) -> None:
         """Raises OSError where the port is taken. Without `scrape` there are no metrics."""
         # A function of a class would be called with its object.
-        scraped = None if scrape is None else staticmethod(scrape)
+        scraped = None if scrape is None else staticmethod(OneScrape(scrape))
         handler = type("Handler", (_Handler,), {"health": health, "scrape": scraped})
         server = _HealthHttpServer6 if ":" in host else _HealthHttpServer
         self._server = server((host, port), handler)

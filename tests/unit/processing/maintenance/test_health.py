@@ -4,11 +4,12 @@ import http.client
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from processing.maintenance.health import Health
-from processing.maintenance.health_server import HealthServer
+from processing.maintenance.health_server import KEPT, HealthServer, OneScrape
 from tests.support.metrics import busy_instance, scraped
 
 Get = Callable[..., tuple[int, str]]
@@ -180,6 +181,22 @@ def test_metrics_are_text_where_there_are_any_and_else_it_says_how_to_get_them(
         assert any(one.name == "oncepool_requests_total" for one in scraped(server.port))
     finally:
         server.close()
+
+
+def test_of_many_who_ask_for_metrics_at_once_one_has_them_made() -> None:
+    now, made, busy = [0.0], [], threading.Lock()
+
+    def scrape() -> bytes:
+        assert busy.acquire(blocking=False), "two at a time"
+        made.append(len(made))
+        busy.release()
+        return b"%d" % made[-1]
+
+    one = OneScrape(scrape, lambda: now[0])
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _n: one(), range(50))) == {b"0"}
+    now[0] = KEPT
+    assert (one(), one()) == (b"1", b"1")
 
 
 def test_other_paths_are_404_and_head_has_no_body(get: Get) -> None:

@@ -103,6 +103,9 @@ def _side_by_side(who: Visitor, row: Row) -> Row:
     """Both payloads, with the lines marked in which they differ."""
     view = PayloadView(who.parts.settings.gateway_masked_fields, MOST_BESIDE)
     stored, other = _one_side(view, row, "payload"), _one_side(view, row, "other_payload")
+    other_type = dict(view.headers(stored_headers(row["other_headers"]))).get("ce_type")
+    if not who.caller.may_see(other_type):
+        other, other_type = Shown("", "of a type that your key is not for"), None
     left, right = differing(stored.text, other.text)
     return {
         **row,
@@ -110,5 +113,5 @@ def _side_by_side(who: Visitor, row: Row) -> Row:
         "stored_note": stored.note,
         "other": [(line, n in right) for n, line in enumerate(other.text.splitlines())],
         "other_note": other.note,
-        "other_type": dict(view.headers(stored_headers(row["other_headers"]))).get("ce_type", ""),
+        "other_type": other_type or "",
     }

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import httpx
+import orjson
 import pytest
 
 from consumer.gateway.bulk_moves import Ending
 from consumer.gateway.pages.sessions import COOKIE
 from feedback.contract.states import State
+from feedback.journal.rows import headers_json
 from tests.support.gateway import KEY, bearer, key
-from tests.support.pages import fields, fields_of, request_row, token
+from tests.support.pages import AT, fields, fields_of, request_row, token
 from tests.support.visitors import PAGES, READER, SOME, keyed, log_in, made
 
 
@@ -179,3 +181,24 @@ def test_one_who_is_for_some_types_sees_and_moves_those_alone() -> None:
 
     bench.run(scenario)
     assert [asked[1] for asked in bench.mover.asked] == [["r1"], ["r1"], ["r1", "r2"]]
+
+
+def test_of_a_conflict_each_sees_the_side_that_is_his() -> None:
+    bench = keyed()
+    side = {"payload": b'{"mine": 1}', "payload_bytes": 11, "other_payload": b'{"theirs": 2}',
+            "other_payload_bytes": 13, "type": "a.b", "request_id": "r1", "number": 7, "at": AT,
+            "other_headers": orjson.loads(headers_json([("ce_type", b"c.d")])), "fingerprint": None,
+            "state": "dead", "code": "handler_error", "stored_topic": "t", "stored_partition": 0,
+            "stored_offset": 1, "topic": "t", "partition": 0, "kafka_offset": 2}  # fmt: skip
+    bench.pages_journal.odd["conflicts"] = [side]
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        await log_in(http, SOME)
+        page = (await http.get("/ui/oddities")).text
+        assert "mine" in page
+        assert "theirs" not in page
+        assert "c.d" not in page
+        await log_in(http)
+        assert "theirs" in (await http.get("/ui/oddities")).text
+
+    bench.run(scenario)

@@ -98,11 +98,11 @@ def _heal(stack: Stack) -> None:
         stack.heal()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def own_stack() -> Iterator[Stack]:
     """A stack that no test uses at the same time: one may break it as it likes.
 
-    Under pytest-xdist each process has its own. After the test it is made whole, not made anew.
+    Each file has its own. After a test it is made whole, not made anew.
     """
     made = run.own_stack(f"own-{uuid.uuid4().hex[:8]}")
     yield made

@@ -51,7 +51,7 @@ def make_topic(stack: Stack, partitions: int = 4) -> str:
     return topic
 
 
-@pytest.fixture(params=PROTOCOLS)
+@pytest.fixture(params=[pytest.param("classic", marks=pytest.mark.long), "consumer"])
 def storm(request: pytest.FixtureRequest, own_stack: Stack, tmp_path: Path) -> Iterator[Storm]:
     settings = PROTOCOLS[request.param] | IMPATIENT
     topic = make_topic(own_stack)
@@ -191,7 +191,7 @@ def test_a_connection_that_breaks_while_a_commit_is_open_ends_the_membership(
     turn_until(loop, lambda: loop.left)
 
 
-@pytest.mark.parametrize("committing", [False, True])
+@pytest.mark.parametrize("committing", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_group_that_a_crashed_broker_has_lost_is_joined_anew(
     own_stack: Stack, *, committing: bool
 ) -> None:

@@ -28,7 +28,9 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=PROTOCOLS)
+@pytest.fixture(
+    params=["range", pytest.param("cooperative-sticky", marks=pytest.mark.long), "consumer"]
+)
 def storm(
     request: pytest.FixtureRequest,
     stack: Stack,

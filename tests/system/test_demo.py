@@ -123,6 +123,7 @@ def test_without_an_outbox_customers_are_charged_for_orders_that_are_not_there(
 
 
 @pytest.mark.timeout(LIMIT)
+@pytest.mark.long
 def test_interrupted_it_leaves_nothing(folder: Path) -> None:
     demo = start(folder, "--no-outbox")
     assert demo.stdout is not None

@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 SWEEPS = {"ONCEPOOL_SWEEP_INTERVAL": "0.3", "ONCEPOOL_WORKERS": "1"}
 
 
-@pytest.mark.parametrize("end", ["killed", "stopped"])
+@pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.long)])
 def test_an_instance_that_ends_leaves_its_call_in_doubt(
     bench: Bench, tmp_path: Path, end: str
 ) -> None:

@@ -80,6 +80,7 @@ def begun(bench: Bench, names: str, before: str = "") -> int:
     return int(count)
 
 
+@pytest.mark.long
 def test_a_total_holds_over_instances_that_come_and_go(bench: Bench) -> None:
     bench.start()
     second = bench.start()

@@ -32,7 +32,7 @@ def commands(bench: Bench, missing: str, monkeypatch: pytest.MonkeyPatch) -> Com
     return Commands(bench.stack, bench.schema, bench.environment["ONCEPOOL_REDIS_PREFIX"])
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("protocol", ["consumer", pytest.param("classic", marks=pytest.mark.long)])
 def test_an_instance_says_so_and_is_not_ready_until_it_is_made(
     bench: Bench, missing: str, commands: Commands, protocol: str
 ) -> None:

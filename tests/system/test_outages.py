@@ -34,7 +34,9 @@ def settle(bench: Bench, ids: list[str], kind: str, payload: object) -> None:
         assert bench.client.wait(request, WAIT).state == "done"
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "kill", [pytest.param(False, marks=pytest.mark.long), True], ids=["stopped", "killed"]
+)
 def test_the_database_goes_and_comes_back(
     bench: Bench, own_stack: Stack, tmp_path: Path, kill: bool
 ) -> None:
@@ -102,7 +104,7 @@ def test_the_result_of_an_effect_outside_is_written_once_the_database_is_back(
     assert file.read_text() == "charged\n"
 
 
-@pytest.mark.parametrize("fault", ["stopped", "paused"])
+@pytest.mark.parametrize("fault", [pytest.param("stopped", marks=pytest.mark.long), "paused"])
 def test_redis_away_fails_nothing(bench: Bench, own_stack: Stack, fault: str) -> None:
     instance = bench.start()
     payload = {"table": bench.table}

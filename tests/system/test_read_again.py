@@ -26,6 +26,7 @@ PROTOCOLS = {
     "cooperative-sticky": {**CLASSIC, "ONCEPOOL_KAFKA_ASSIGNOR": "cooperative-sticky"},
     "consumer": {"ONCEPOOL_KAFKA_PROTOCOL": "consumer"},
 }
+OLDER = ("range", "cooperative-sticky")
 POINTS = {
     "range": "commit_answered",
     "cooperative-sticky": "handed_out",
@@ -84,7 +85,9 @@ def steps(bench: Bench, tmp_path: Path) -> Steps:
     return Steps(bench, tmp_path)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "protocol", [*(pytest.param(p, marks=pytest.mark.long) for p in OLDER), "consumer"]
+)
 def test_members_that_join_leave_and_die_lose_nothing_and_keep_the_order(
     bench: Bench, steps: Steps, tmp_path: Path, protocol: str
 ) -> None:

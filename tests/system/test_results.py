@@ -184,7 +184,9 @@ def test_what_waits_at_the_stop_is_still_sent(place: Place) -> None:
     assert place.waiting() == 0
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "kill", [pytest.param(False, marks=pytest.mark.long), True], ids=["stopped", "killed"]
+)
 def test_nothing_is_lost_while_the_broker_is_away(place: Place, kill: bool) -> None:
     results = place.client.results(from_beginning=True)
     place.process()

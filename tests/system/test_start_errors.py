@@ -60,7 +60,10 @@ def run(bench: Bench, tmp_path: Path) -> Run:
     return call
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("raises", "syntax") else pytest.param(n, marks=pytest.mark.long) for n in BROKEN],
+)
 def test_the_cause_is_told_once_and_last(run: Run, tmp_path: Path, name: str) -> None:
     source, cause = BROKEN[name]
     (tmp_path / f"{name}.py").write_text(source)

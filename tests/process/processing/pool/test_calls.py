@@ -91,7 +91,9 @@ def test_calls_are_open_together_and_each_has_its_own_end(
     assert (len(workers.seen), workers.supervisor.stats().deaths) == (1, 0)
 
 
-@pytest.mark.parametrize("harm", ["segfault", "stubborn", "block 3600"])
+@pytest.mark.parametrize(
+    "harm", ["segfault", pytest.param("stubborn", marks=pytest.mark.long), "block 3600"]
+)
 def test_what_kills_a_worker_is_found_out_and_no_call_is_made_twice(
     make: Make, entries: Path, tmp_path: Path, harm: str
 ) -> None:

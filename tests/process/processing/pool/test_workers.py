@@ -39,6 +39,8 @@ def names(word: str, count: int = 20) -> list[str]:
     return [f"{word}-{n}" for n in range(count)]
 
 
+LIKE = ("exit", "eat")
+"""Ends that others of HARM have, too."""
 HARM = {
     "segfault": ("dead", "worker_died"),
     "exit": ("dead", "worker_died"),
@@ -48,7 +50,11 @@ HARM = {
 }
 
 
-@pytest.mark.parametrize("do", HARM, ids=lambda do: do.split("(")[0].split()[-1])
+@pytest.mark.parametrize(
+    "do",
+    [pytest.param(do, marks=pytest.mark.long) if do in LIKE else do for do in HARM],
+    ids=lambda do: do.split("(")[0].split()[-1],
+)
 def test_the_neighbours_in_the_chunk_are_unharmed(make: Make, do: str) -> None:
     workers = make(worker_memory_limit=512 * MIB)
     workers.start()

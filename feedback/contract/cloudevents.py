@@ -79,6 +79,10 @@ def _payload(event: Mapping[str, Any], id: str) -> bytes | None:
             raise Malformed(f"data_base64 is not base64: {error}", id) from None
     if data is None:
         return None
-    if isinstance(data, str) and not is_json(event.get("datacontenttype") or "application/json"):
+    kind = _text(event, "datacontenttype", id) if "datacontenttype" in event else ""
+    if isinstance(data, str) and not is_json(kind or "application/json"):
         return data.encode()
-    return write_json(data)
+    try:
+        return write_json(data)
+    except ValueError as error:  # it is read deeper than it is written
+        raise Malformed(f"data cannot be a payload: {error}", id) from None

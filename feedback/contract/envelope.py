@@ -57,7 +57,19 @@ class Envelope:
 
 
 def read(record: Record) -> Envelope:
-    """Reads one message. Raises Malformed, with the id where at least that is valid."""
+    """Reads one message. Raises Malformed, with the id where at least that is valid.
+
+    And nothing else: who asks has other messages in hand.
+    """
+    try:
+        return _read(record)
+    except Malformed:
+        raise
+    except Exception as error:  # nobody thought of it
+        raise Malformed(f"it could not be read: {type(error).__name__}: {error}") from error
+
+
+def _read(record: Record) -> Envelope:
     topic, partition, offset, timestamp, key, value, pairs, type_, _ = record
     if pairs is None:
         raise Malformed("the message's headers could not be read")

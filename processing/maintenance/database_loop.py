@@ -5,7 +5,6 @@ So the channel, the registration and the health endpoints go on while the databa
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import defaultdict
@@ -84,6 +83,7 @@ class DatabaseLoop:
             SWEEP: self._sweep, COUNTERS: self._write_counters, METRICS: self._look_at_journal,
         }  # fmt: skip
         self._stopping = threading.Event()
+        self._failed = False
         self._thread = threading.Thread(target=self._run, name="database", daemon=True)
 
     # Called by the thread that takes frames
@@ -137,7 +137,12 @@ class DatabaseLoop:
         self._connection.wake()
 
     def cut_if_hung(self) -> None:
-        """Cuts the connection of a statement that takes too long; call it now and then."""
+        """Cuts the connection of a statement that takes too long; call it now and then.
+
+        Raises RuntimeError where the thread has ended: without it this process only seems alive.
+        """
+        if self._failed:
+            raise RuntimeError("the thread of the database has ended")
         if self._connection.cut(self._settings.hung_after):
             self._log.warning("the database does not answer: the connection was cut")
 
@@ -154,10 +159,15 @@ class DatabaseLoop:
     # The thread
 
     def _run(self) -> None:
-        with contextlib.suppress(ChannelClosed):  # main is gone, and with it this process
+        try:
             while self._wait():
                 self._turn()
             self._finish()
+        except ChannelClosed:  # main is gone, and with it this process
+            pass
+        except Exception:  # noqa: BLE001 - the next process does better, or says so again
+            self._log.exception("the database's thread has failed")
+            self._failed = True
         self._connection.close()
 
     def _turn(self) -> None:
@@ -171,6 +181,7 @@ class DatabaseLoop:
                 self._spared_until = time.monotonic() + SPARED
                 self._claimer.spare(self._spared_until)
             return
+        # Some of it a turn: with a backlog it has no end, and claims have to be renewed.
         self._when_up(self._tend_unstarted, self._unstarted.pending)
         # Last of what main has given up: a dead worker's session that does not end holds it up.
         self._when_up(self._settle_calls, self._lost_calls.pending)
@@ -181,14 +192,19 @@ class DatabaseLoop:
 
     def _finish(self) -> None:
         """What must not be left at the end, as far as the database can be reached."""
+        if self._usable and self._attempt(self._keep_claims):
+            self._all_of(self._park_next, lambda: self._unstarted.parts)
         if self._usable:
-            self._attempt(self._finish_queue)
+            self._attempt(self._settle_calls)
         self._unstarted.refuse_waiting()
-        if self._usable:
-            self._attempt(self._write_letters)
+        self._all_of(self._write_letters, lambda: self._unstarted.letters)
         self._unstarted.name_lost_letters()
         if self._usable:
             self._attempt(self._write_counters)
+
+    def _all_of(self, work: Callable[[], None], left: Callable[[], bool]) -> None:
+        while left() and self._usable and self._attempt(work):
+            pass
 
     @property
     def _usable(self) -> bool:
@@ -239,8 +255,11 @@ class DatabaseLoop:
                 pauses.append(max(due, self._rest_of(work)))
         return pauses
 
-    def _attempt(self, work: Callable[[], None]) -> None:
-        """Does one piece of work. Only a try of the database says whether that is away."""
+    def _attempt(self, work: Callable[[], None]) -> bool:
+        """Does one piece of work; True where it went well.
+
+        Only a try of the database says whether that is away.
+        """
         try:
             with self._connection.busy():
                 work()
@@ -255,8 +274,9 @@ class DatabaseLoop:
                 self._failures[work.__name__].failed(time.monotonic())
             if outage is None:
                 self._log.exception("database work failed", work=work.__name__.strip("_"))
-        else:
-            self._failures[work.__name__].succeeded()
+            return False
+        self._failures[work.__name__].succeeded()
+        return True
 
     def _outage_of(self, error: Exception) -> Outage | None:
         if not isinstance(error, (psycopg.Error, OSError)):
@@ -267,7 +287,10 @@ class DatabaseLoop:
 
     def _tend_unstarted(self) -> None:
         self._write_letters()
-        self._unstarted.park_waiting(self._connection.open())
+        self._park_next()
+
+    def _park_next(self) -> None:
+        self._unstarted.park_next(self._connection.open())
 
     def _settle_calls(self) -> None:
         self._lost_calls.settle(self._connection.open())
@@ -280,11 +303,8 @@ class DatabaseLoop:
         self._claimer.keep_claims(connection)
         self._claimer.claim(connection)
 
-    def _finish_queue(self) -> None:
-        connection = self._connection.open()
-        self._claimer.keep_claims(connection)
-        self._unstarted.park_waiting(connection)
-        self._lost_calls.settle(connection)
+    def _keep_claims(self) -> None:
+        self._claimer.keep_claims(self._connection.open())
 
     def _write_letters(self) -> None:
         self._unstarted.write_letters(self._connection.open())

@@ -45,7 +45,17 @@ class UnstartedHandling:
     @property
     def pending(self) -> bool:
         """Whether something waits for the database."""
-        return bool(self._parts) or bool(self._letters)
+        return self.parts or self.letters
+
+    @property
+    def parts(self) -> bool:
+        """Whether something is to be parked."""
+        return bool(self._parts)
+
+    @property
+    def letters(self) -> bool:
+        """Whether dead letters are to be stored."""
+        return bool(self._letters)
 
     def park(self, part: UnstartedRecords) -> None:
         """These records are to wait for another instance, as soon as the database is there."""
@@ -72,18 +82,23 @@ class UnstartedHandling:
 
     # Done by the database thread
 
-    def park_waiting(self, connection: Connection) -> None:
-        """Parks what waits for it. Raises psycopg.Error where the database is away."""
-        while (part := self._next_part()) is not None:
-            done = ParkResult({}, [])
-            try:
-                self._park(connection, part, done)
-            except psycopg.Error as error:
-                if outage_of(error, connected=not connection.closed) is None:
-                    self._give_up(part)
-                else:
-                    self._put_back(part, done)
-                raise
+    def park_next(self, connection: Connection) -> None:
+        """Parks one part of what waits for it. Raises psycopg.Error where the database is away."""
+        part = self._next_part()
+        if part is None:
+            return
+        done = ParkResult({}, [])
+        try:
+            self._park(connection, part, done)
+        except psycopg.Error as error:
+            if outage_of(error, connected=not connection.closed) is None:
+                self._give_up(part)
+            else:
+                self._put_back(part, done)
+            raise
+        except Exception:
+            self._give_up(part)
+            raise
 
     def refuse_waiting(self) -> None:
         """The database is away: what waits to be parked is refused instead."""
@@ -91,12 +106,13 @@ class UnstartedHandling:
             self._give_up(part)
 
     def write_letters(self, connection: Connection) -> None:
-        """Stores the dead letters. Raises psycopg.Error where the database is away."""
-        while self._letters:
-            parts, counts = self._letters.write(connection)
-            self._reporting.count(counts)
-            for number, n in parts.items():
-                self._reporting.tell(PartAnswered(number, n))
+        """Stores some dead letters. Raises psycopg.Error where the database is away."""
+        if not self._letters:
+            return
+        parts, counts = self._letters.write(connection)
+        self._reporting.count(counts)
+        for number, n in parts.items():
+            self._reporting.tell(PartAnswered(number, n))
 
     def name_lost_letters(self) -> None:
         """Says in the log which dead letters nobody keeps, now that this process ends."""

@@ -40,10 +40,10 @@ def test_pure_computation_that_was_parked_and_run_is_not_to_be_run_again(
         url = proxy.before(stack.database)
         proxy.wish(commit_after(b".requests ("))
         with psycopg.connect(url, autocommit=True) as line, pytest.raises(psycopg.Error):
-            unstarted.park_waiting(line)
+            unstarted.park_next(line)
         assert rows.states() == {"r-0": "waiting", "r-1": "waiting"}
         rows.query(f"DELETE FROM {schema}.requests")  # as when they were computed
         with psycopg.connect(url, autocommit=True) as line:
-            unstarted.park_waiting(line)
+            unstarted.park_next(line)
     found = rows.query(f"SELECT id, lost_claims FROM {schema}.requests ORDER BY id")
     assert found == [("r-0", 1), ("r-1", 0)]

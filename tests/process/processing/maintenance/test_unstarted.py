@@ -302,3 +302,20 @@ def test_a_row_that_cannot_be_read_stops_no_claim_and_its_producer_is_told(
     maintenance.send(WantRows(1, 10, {}, []))
     assert sorted(due(maintenance)) == ["a", "b"]
     eventually(lambda: state_of(statuses, "c") == ("dead", "malformed"))
+
+
+def test_a_backlog_that_is_parked_keeps_no_claim_waiting(
+    ready: StartMaintenance, rows: WaitingRows
+) -> None:
+    maintenance = ready()
+    rows.add("due")
+    parts = 40
+    for part in range(parts):
+        some = [message(part * 500 + n) for n in range(500)]
+        maintenance.send(Park(part, "parked", some, [], [], []))
+        if part == 0:
+            maintenance.send(WantRows(1, 1, {}, []))
+    maintenance.wait_for(DueRows)
+    answered = len(maintenance.received(PartAnswered))
+    maintenance.wait_for(PartAnswered, parts)
+    assert answered < parts, "it was claimed after all was parked"

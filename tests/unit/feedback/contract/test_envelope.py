@@ -263,10 +263,19 @@ def test_payloads_of_structured_events(event: dict[str, Any], payload: bytes | N
         ({"id": "a", "type": "t", "time": "now"}, "a"),
         ({"id": "a", "type": "t", "timeout": -1}, "a"),
         ({"id": "a", "type": "t", "other": {"nested": 1}}, "a"),
+        ({"id": "a", "type": "t", "data": "x", "datacontenttype": ["text/plain"]}, "a"),
+        (b'{"id":"a","type":"t","data":%s}' % (b"[" * 1000 + b"]" * 1000), "a"),
     ],
 )
 def test_structured_events_that_are_malformed(event: Any, id: str | None) -> None:
     assert refused(structured(event)).id == id
+
+
+def test_what_nobody_thought_of_is_malformed_too() -> None:
+    # No message has such a timestamp: whatever its reading raises, others are in the same hands.
+    good = structured({"id": "a", "type": "t"})
+    odd: Any = (*good[:3], "noon", *good[4:])
+    assert "could not be read" in str(refused(odd))
 
 
 @pytest.mark.parametrize(

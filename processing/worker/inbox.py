@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -35,6 +36,7 @@ from processing.ipc.frames import (
 )
 from processing.ipc.parent_watch import EXIT_ORPHANED
 from processing.ipc.progress import ProgressSlot, Running
+from processing.ipc.standard_streams import exit_at_once
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.seated_run import SeatedRun
 
@@ -151,6 +153,10 @@ class Inbox:
                 self._take(frame)
         except ChannelClosed:
             self._on_orphaned()
+        except BaseException:  # noqa: BLE001 - no memory for a frame, for one
+            # Deaf, this worker would keep what it has for good; its death is known and mended.
+            traceback.print_exc()
+            exit_at_once(1)
 
     def _take(self, frame: Frame) -> None:
         match frame:

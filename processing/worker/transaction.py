@@ -137,9 +137,10 @@ class Transaction:
             elif _needs_row(task):
                 changed.append((row, task.stored))
             else:
-                # Its result is in its status alone: that goes first.
-                self._publish([status_of(task, row, now)])
+                # Its result is in its status alone: that goes before COMMIT, but not before it is
+                # known that the row is still this claim's.
                 rows.delete(cursor, row, task.stored)
+                self._publish([status_of(task, row, now)])
         if fate.plain:
             rows.insert_done(cursor, plain_rows(fate.plain))
         if new:

@@ -195,3 +195,14 @@ def test_recall_takes_what_was_not_started(pair: Pair) -> None:
     assert inbox.leaving
     main.close()
     assert orphaned.wait(60)
+
+
+def test_a_worker_that_can_no_longer_hear_ends(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deaf, it would keep what it has, and nobody would know."""
+    ended = Mock()
+    monkeypatch.setattr("processing.worker.inbox.exit_at_once", ended)
+    _, child = pair
+    monkeypatch.setattr(child, "receive", Mock(side_effect=MemoryError))
+    Inbox(child, ProgressSlot.create()[0], lambda: None)
+    eventually(lambda: ended.call_args)
+    ended.assert_called_once_with(1)

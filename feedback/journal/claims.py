@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from psycopg.errors import DeadlockDetected, LockNotAvailable
+from psycopg.errors import DeadlockDetected, LockNotAvailable, UniqueViolation
 
 from feedback.contract.envelope import read
 from feedback.contract.record import NOWHERE, Headers, Record, claim_token
@@ -112,7 +112,7 @@ class ClaimResult(NamedTuple):
     """The type after which the next claim is to start."""
     unreadable: list[UnreadableRow] = []  # noqa: RUF012 - nobody writes to it
     unsettled: list[Record] = []  # noqa: RUF012 - the same
-    """Claimed, and to be given back: somebody keeps others of their references locked."""
+    """Claimed, and to be given back: others of their references are locked, or came meanwhile."""
 
 
 class _Row(NamedTuple):
@@ -285,7 +285,7 @@ def _settle_references(
         with connection.transaction():
             connection.execute(LOCK_BRIEFLY)
             gone, superseded = _settle(connection, ids, {**values, "ids": ids}, schema)
-    except (LockNotAvailable, DeadlockDetected):
+    except (LockNotAvailable, DeadlockDetected, UniqueViolation):
         return [row for row in rows if row.id not in ids], [], [r for r in rows if r.id in ids]
     return [row for row in rows if row.id not in gone], superseded, []
 

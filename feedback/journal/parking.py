@@ -92,7 +92,10 @@ def park(
         result.superseded.extend(done.superseded)
 
     try:
-        write_in_halves(connection, parcels, write, landed)
+        refused = write_in_halves(connection, parcels, write, landed)
+        # A newer one of its reference came between two statements: now it is seen.
+        met = [p for p, error in refused if isinstance(error, psycopg.errors.UniqueViolation)]
+        write_in_halves(connection, met, write, landed)
     except psycopg.Error:
         for perhaps in tried:  # the last one, whose COMMIT was perhaps not answered
             landed(perhaps)

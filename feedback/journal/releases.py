@@ -113,11 +113,14 @@ def give_back(
     schema: str,
     begun: Sequence[str] = (),
 ) -> list[Superseded]:
-    """Rows that this transaction has locked wait again: (id, whether it coalesces)."""
+    """Rows that this transaction has locked wait again: (id, whether it coalesces).
+
+    Raises UniqueViolation where a newer one of a reference came between two statements.
+    """
     lost: list[Superseded] = []
     if coalescing := [request_id for request_id, coalesces in locked if coalesces]:
         execute(connection, "lock_older", schema, {"ids": coalescing})
-        # In this order: what has no newer one is the newest, so what else waits is older.
+        # In this order: who has given way replaces nobody.
         for step in ("supersede_claims", "supersede_older"):
             lost += read_superseded(execute(connection, step, schema, {"ids": coalescing}))
     if locked:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 
 from feedback.journal.claims import ClaimRequest, ClaimResult, claim
 from tests.support.waiting_rows import WaitingRows
+
+
+class ComesBefore(Protocol):
+    """Has a row of reference `k` committed by somebody else, right before a statement."""
+
+    def __call__(self, statement: str, name: str, **more: Any) -> None: ...
 
 
 def waits_for_a_lock(

@@ -47,14 +47,16 @@ SELECT FROM {schema}.requests WHERE id = ANY (ARRAY(
 )) ORDER BY id FOR UPDATE
 
 -- name: supersede_older
--- What waits and is older than a claim that is given back.
+-- What waits and is older than a claim that is given back. Each statement sees what was committed
+-- before it: a newer one may have come since supersede_claims, and then release_claims fails.
 UPDATE {schema}.requests o
 SET state = 'superseded', code = 'superseded', superseded_by = r.id,
     due_at = NULL, finished_at = clock_timestamp()
 FROM {schema}.requests r
 WHERE r.id = ANY (%(ids)s) AND r.state = 'waiting' AND r.coalesce_key IS NOT NULL
   AND o.state = 'waiting' AND o.token IS NULL AND o.coalesce_key IS NOT NULL
-  AND o.type = r.type AND o.coalesce_key = r.coalesce_key AND o.id <> r.id
+  AND o.type = r.type AND o.coalesce_key = r.coalesce_key
+  AND (o.produced_at, o.created_at, o.id) < (r.produced_at, r.created_at, r.id)
 RETURNING o.id, o.type, o.run, o.attempt, o.superseded_by, o.status_ttl, o.headers::text
 
 -- name: release_claims

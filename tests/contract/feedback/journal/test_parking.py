@@ -14,6 +14,7 @@ from feedback.journal.parking import ParkedRequest, ParkResult, columns_of, park
 from feedback.journal.queries import query
 from feedback.journal.rows import headers_json
 from stack import Stack
+from tests.support.claiming import ComesBefore
 from tests.support.moves import forbidden_moves, watch_moves
 from tests.support.waiting_rows import WaitingRows
 
@@ -207,3 +208,15 @@ def test_a_commit_waits_for_its_turn_to_notify_as_long_as_that_takes(
     """All that notify commit one after the other; a lock_timeout holds there, too."""
     parked(rows, parcel("new"))
     assert rows.query(f"SELECT * FROM {commits}") == [("new", "0")]
+
+
+@pytest.mark.parametrize("statement", ["supersede_older", "release_claims"])
+def test_parked_again_it_never_replaces_a_newer_one_that_comes_meanwhile(
+    rows: WaitingRows, comes_before: ComesBefore, statement: str
+) -> None:
+    rows.query("SET statement_timeout = '30s'")
+    failed(rows, "old", coalesce_key="k")
+    comes_before(statement, "new", type="pay")
+    result = parked(rows, parcel("old"))
+    assert [(s.id, s.superseded_by) for s in result.superseded] == [("old", "new")]
+    assert (result.runs, rows.states()) == ({}, {"old": "superseded", "new": "waiting"})

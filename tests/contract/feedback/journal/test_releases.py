@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import psycopg
+import pytest
 
 from feedback.contract.record import claim_of
 from feedback.journal.claims import (
@@ -13,7 +14,7 @@ from feedback.journal.claims import (
 )
 from feedback.journal.connections import due_channel
 from feedback.journal.releases import release
-from tests.support.claiming import ids, reference, take
+from tests.support.claiming import ComesBefore, ids, reference, take
 from tests.support.waiting_rows import WaitingRows
 
 
@@ -64,6 +65,38 @@ def test_given_back_it_gives_way_to_a_newer_one_or_takes_an_older_ones_place(
     assert rows.states() == {
         "a1": "superseded", "a2": "waiting", "b0": "superseded", "b1": "waiting",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("statement", ["supersede_claims", "supersede_older", "release_claims"])
+def test_given_back_it_never_replaces_a_newer_one_that_comes_meanwhile(
+    rows: WaitingRows, comes_before: ComesBefore, statement: str
+) -> None:
+    rows.query("SET statement_timeout = '30s'")
+    reference(rows, "old")
+    rows.add("free")
+    take(rows)
+    comes_before(statement, "new")
+    lost = release(rows.connection, "a", [("old", 1), ("free", 1)], schema=rows.schema)
+    assert rows.states() == {"old": "superseded", "new": "waiting", "free": "waiting"}
+    assert [(s.id, s.superseded_by) for s in lost] == [("old", "new")]
+    assert rows.columns("free", "token") == (None,)
+
+
+def test_one_that_comes_while_a_claim_is_given_up_spoils_no_other_claim(
+    rows: WaitingRows, comes_before: ComesBefore
+) -> None:
+    """One may not start, as an older one of its reference has just been claimed elsewhere."""
+    rows.query("SET statement_timeout = '30s'")
+    reference(rows, "old", token="gone")
+    rows.add("free")
+    comes_before("start_coalesced", "runs", due_in=60, produced_in=-90, token="b:1")
+    comes_before("supersede_older", "new")
+    haul = take(rows)
+    assert ids(haul) == ["free"]
+    assert [claim_of(record)[0] for record in haul.unsettled] == ["old"]
+    assert rows.states()["new"] == "waiting"
+    lost = release(rows.connection, "a", [("old", 1)], schema=rows.schema)
+    assert [(s.id, s.superseded_by) for s in lost] == [("old", "new")]
 
 
 def test_what_is_superseded_on_the_way_has_a_result_record_where_asked_for(

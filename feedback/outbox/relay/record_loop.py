@@ -31,6 +31,9 @@ class RecordLoop(ReadingLoop):
 
     def _begin(self, connection: Connection) -> None:
         connection.execute("SELECT 1")
+        # What was read and not written comes again: nothing of it was committed.
+        self._records.close()
+        self._kept, self._mark, self._read = KeptRecords(), None, False
         self._answered()
 
     def _step(self, connection: Connection) -> None:

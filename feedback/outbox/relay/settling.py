@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from feedback.client.results import Result
+from feedback.contract.states import REOPENABLE
 from feedback.errors import StoreUnavailable
 from feedback.outbox.names import in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy, Ended, Findings, SentRow, judge
@@ -147,7 +148,7 @@ class Settling:
             rows = [SentRow._make(row) for row in found]
             sent = [row for row in rows if row.state != "unsent"]
             statuses = [
-                standing or as_status(by_id[row.id])
+                _telling(row, standing, as_status(by_id[row.id]))
                 for row, standing in zip(sent, self._standing(sent), strict=True)
             ]
             findings = judge(sent, statuses, self._policy, datetime.now(UTC))
@@ -205,6 +206,19 @@ class Settling:
         if found.unanswered:
             connection.execute(self._texts[_UNANSWERED], [found.unanswered, self._channel])
         return gone
+
+
+def _telling(row: SentRow, standing: Status | None, record: Status) -> Status:
+    """A status, unless it is of one in work that has ended since: an end may not have reached it.
+
+    An operator may have moved what is dead or cancelled, whose record then is the older one.
+    """
+    if standing is None:
+        return record
+    if standing.settled or standing.fingerprint not in (None, row.fingerprint):
+        return standing
+    moved = record.state in REOPENABLE and record.at < standing.at
+    return record if record.final and not moved else standing
 
 
 def _said(ended: list[Ended]) -> str:

@@ -1,0 +1,114 @@
+"""Result records, over a real outbox that goes away or whose statuses are old."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from feedback import outbox
+from feedback.client.results import Result
+from feedback.contract.states import State
+from feedback.outbox.relay import records
+from feedback.outbox.relay.answers import AnswerPolicy
+from feedback.outbox.relay.batch import BatchMarks
+from feedback.outbox.relay.database import RelayDatabase
+from feedback.outbox.relay.record_loop import RecordLoop
+from feedback.outbox.relay.settling import Settling
+from feedback.status.memory_store import MemoryStatusStore
+from feedback.status.status import StatusFields, StatusWrite
+from tests.support.outbox import Outbox
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
+
+POLICY = AnswerPolicy(100.0)
+
+
+class Topic:
+    """Read on from where it was polled, or once it was closed from what was committed."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+        self.read = self.committed = 0
+
+    def poll(self, timeout: float) -> list[Result]:
+        time.sleep(min(timeout, 0.01))
+        found = self.results[self.read :]
+        self.read += len(found)
+        return found
+
+    def position(self) -> Any:
+        return [self.read]
+
+    def commit(self, position: Any) -> None:
+        [self.committed] = position
+
+    def close(self) -> None:
+        self.read = self.committed
+
+
+def _sent(outbox_: Outbox, *ids: str) -> None:
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        outbox.add_many(connection, [("t", {}, {"request_id": id_}) for id_ in ids])
+        database = RelayDatabase(connection, outbox_.schema, "default", POLICY)
+        database.mark(BatchMarks([row["seq"] for row in outbox_.rows()], []))
+
+
+def _states(outbox_: Outbox) -> dict[str, str]:
+    rows = outbox_.rows("SELECT id, state FROM :schema.all_requests")
+    return {row["id"]: row["state"] for row in rows}
+
+
+def test_what_was_read_and_not_written_is_read_again_after_an_outage(
+    outbox_: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "PATIENCE", 0.5)
+    _sent(outbox_, "a")
+    topic = Topic()
+    settling = Settling(outbox_.schema, "default", None, POLICY, inbox=False)
+    with Proxy.of(outbox_.url) as proxy:
+        url = proxy.before(outbox_.url)
+        loop = RecordLoop(url, "default", topic, settling)  # type: ignore[arg-type]
+        loop.start()
+        eventually(lambda: loop.state.database is None)
+        proxy.cut()
+        topic.results = [Result("a", "t", State.DONE, "ok", None, datetime.now(UTC))]
+        eventually(lambda: topic.read and loop.state.database)
+        over = time.monotonic() + 1.0
+        eventually(lambda: time.monotonic() > over)
+        proxy.mend()
+        eventually(lambda: topic.committed, 30)
+        loop.stop()
+        assert loop.join(30)
+    assert _states(outbox_) == {"a": "done"}
+
+
+def test_a_final_record_counts_more_than_a_status_of_one_in_work(outbox_: Outbox) -> None:
+    now = datetime.now(UTC)
+    _sent(outbox_, "running", "waiting", "other", "failed", "reopened")
+    store = MemoryStatusStore()
+    for row in outbox_.rows():
+        state = State.WAITING if row["id"] == "waiting" else State.RUNNING
+        print_ = b"x" * 16 if row["id"] == "other" else row["fingerprint"]
+        fields = StatusFields(
+            row["id"], "t", state, 1, code="ok", attempt=1, at=now, fingerprint=print_
+        )
+        store.write([StatusWrite(row["id"], fields.encode(), 60)])
+    settling = Settling(outbox_.schema, "default", store, POLICY, inbox=False)
+    said = {"failed": (State.FAILED, 1), "reopened": (State.DEAD, -1)}
+    results = []
+    for id_ in _states(outbox_):
+        state, later = said.get(id_, (State.DONE, 1))
+        results.append(Result(id_, "t", state, "x", None, now + timedelta(seconds=later)))
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        settling.records(connection, results)
+    assert _states(outbox_) == {
+        "running": "done",
+        "waiting": "done",
+        "other": "undeliverable",
+        "failed": "sent",
+        "reopened": "sent",
+    }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from processing.cluster.limits import ClusterLimits, TypeLimit
+from feedback.operations.operator_changes import OperatorChange
+from processing.cluster.limits import Changes, ClusterLimits, Setting, TypeLimit
 
 WITHIN: Final = 5
 """Seconds within which live instances apply a change."""
@@ -30,6 +31,24 @@ def limit_warnings(kind: str, found: ClusterLimits, live: list[dict[str, Any]]) 
             f"there are more instances ({len(known)}) than may run a {kind!r} at once: while all of"
             " them have some, what arrives at the others waits in the journal"
         )
+
+
+def noted(changes: Changes) -> list[OperatorChange]:
+    """Changes of limits as they are kept in the journal, one for each type."""
+    kinds = dict.fromkeys(setting.type for setting in changes)
+    return [_noted(kind, {s: n for s, n in changes.items() if s.type == kind}) for kind in kinds]
+
+
+def _noted(kind: str | None, changes: Changes) -> OperatorChange:
+    name = "workers" if kind is None else kind
+    if changes.keys() == {Setting("paused", kind)}:
+        paused = changes[Setting("paused", kind)] is not None
+        return OperatorChange("limits", name, kind, "pause" if paused else "resume")
+    said = ", ".join(
+        f"{setting.figure} {'none' if figure is None else figure}"
+        for setting, figure in changes.items()
+    )
+    return OperatorChange("limits", name, kind, "set", said)
 
 
 def _may_run(kind: str, limit: TypeLimit, live: list[dict[str, Any]]) -> dict[str, int]:

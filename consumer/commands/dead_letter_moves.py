@@ -206,7 +206,9 @@ class _DeadLetterSession:
         """Each goes to its topic again. Raises NotSent at the first that the broker refuses."""
         for batch in batches(numbers, "resend"):
             for number in batch:
-                refusal = resend_letter(self._connection, number, sender.send, schema=self._schema)
+                refusal = resend_letter(
+                    self._connection, number, sender.send, self._by, schema=self._schema
+                )
                 if refusal is None:
                     self._note(str(number), DEAD_LETTER, "sent")
                 else:
@@ -215,7 +217,7 @@ class _DeadLetterSession:
     def drop_messages(self, numbers: Sequence[int]) -> None:
         """Deletes them."""
         for batch in batches(numbers, "drop"):
-            missed = drop_letters(self._connection, batch, schema=self._schema)
+            missed = drop_letters(self._connection, batch, self._by, schema=self._schema)
             self.refused += missed
             for number in sorted(set(batch) - {int(one.id) for one in missed}):
                 self._note(str(number), DEAD_LETTER, "dropped")

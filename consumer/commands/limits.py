@@ -9,12 +9,16 @@ from typing import Annotated, Any
 import redis
 import typer
 
-from consumer.admin.limits import described, limit_warnings, who_applies
-from consumer.commands.options import REDIS, JsonOption, with_settings
+from consumer.admin.journal import connect as journal
+from consumer.admin.limits import described, limit_warnings, noted, who_applies
+from consumer.commands.operator import WhoOption, WhyOption, by
+from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
 from consumer.commands.output import fail, print_json, print_table
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
-from feedback.errors import InvalidLimit, StoreUnavailable
+from feedback.errors import InvalidLimit, OncepoolError, StoreUnavailable
+from feedback.operations.operator_changes import note_changes
+from feedback.operations.request_actions import By
 from processing.cluster.instances import connect, instances
 from processing.cluster.limits import (
     Changes,
@@ -79,7 +83,7 @@ WorkersTotalOption = Annotated[
 
 
 @app.command("set")
-@with_settings(*REDIS)
+@with_settings(*REDIS, *DATABASE)
 def set_(
     settings: Settings,
     *,
@@ -88,6 +92,8 @@ def set_(
     instance: InstanceOption = None,
     workers: WorkersOption = None,
     workers_total: WorkersTotalOption = None,
+    who: WhoOption = None,
+    why: WhyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set limits; `none` takes one away. Live instances apply them within 5 s."""
@@ -105,21 +111,35 @@ def set_(
         raise typer.BadParameter(
             "nothing to set: TYPE with --total or --instance, or --workers, or --workers-total"
         )
-    _change(settings, changes, json=json)
+    _change(settings, changes, by(who, why), json=json)
 
 
 @app.command()
-@with_settings(*REDIS)
-def pause(settings: Settings, *, type_: TypeArgument, json: JsonOption = False) -> None:
+@with_settings(*REDIS, *DATABASE)
+def pause(
+    settings: Settings,
+    *,
+    type_: TypeArgument,
+    who: WhoOption = None,
+    why: WhyOption = None,
+    json: JsonOption = False,
+) -> None:
     """Start no request of a type any more; those that come wait in the journal."""
-    _change(settings, {Setting("paused", type_): 1}, json=json)
+    _change(settings, {Setting("paused", type_): 1}, by(who, why), json=json)
 
 
 @app.command()
-@with_settings(*REDIS)
-def resume(settings: Settings, *, type_: TypeArgument, json: JsonOption = False) -> None:
+@with_settings(*REDIS, *DATABASE)
+def resume(
+    settings: Settings,
+    *,
+    type_: TypeArgument,
+    who: WhoOption = None,
+    why: WhyOption = None,
+    json: JsonOption = False,
+) -> None:
     """Run requests of a paused type again."""
-    _change(settings, {Setting("paused", type_): None}, json=json)
+    _change(settings, {Setting("paused", type_): None}, by(who, why), json=json)
 
 
 def _figure(name: str, text: str) -> int | None:
@@ -132,7 +152,7 @@ def _figure(name: str, text: str) -> int | None:
         raise typer.BadParameter(f"--{option} {text!r}: a whole number, or {NONE}") from None
 
 
-def _change(settings: Settings, changes: Changes, *, json: bool) -> None:
+def _change(settings: Settings, changes: Changes, who_why: By, *, json: bool) -> None:
     with _connected(settings) as client:
         store = RedisLimitsStore(client, settings.redis_prefix)
         try:
@@ -144,10 +164,22 @@ def _change(settings: Settings, changes: Changes, *, json: bool) -> None:
         print_json(described(found, live))
     else:
         _print(found, live)
+    _note(settings, changes, who_why)
     typer.echo(who_applies(live), err=True)
     for kind in sorted({setting.type for setting in changes if setting.type is not None}):
         for warning in limit_warnings(kind, found, live):
             typer.echo(f"oncepool: {warning}", err=True)
+
+
+def _note(settings: Settings, changes: Changes, who_why: By) -> None:
+    """Keeps who it was, where there is a journal. The change holds whatever becomes of that."""
+    if not settings.database_url:
+        return
+    try:
+        with journal(settings) as connection:
+            note_changes(connection, noted(changes), who_why, schema=settings.database_schema)
+    except OncepoolError as error:
+        typer.echo(f"oncepool: it holds, and who changed it is not kept: {error}", err=True)
 
 
 def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:

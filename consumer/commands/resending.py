@@ -10,7 +10,7 @@ from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from consumer.intake.kafka_properties import broker_properties
 from feedback.client.delivery import connect
-from feedback.operations.dead_letters import DeadMessage
+from feedback.operations.dead_message import DeadMessage
 
 TIMEOUT = 30.0
 

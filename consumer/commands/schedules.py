@@ -65,19 +65,33 @@ def pause(
 
 @app.command()
 @with_settings(*DATABASE)
-def resume(settings: Settings, *, names: NamesArgument, json: JsonOption = False) -> None:
+def resume(
+    settings: Settings,
+    *,
+    names: NamesArgument,
+    who: WhoOption = None,
+    why: WhyOption = None,
+    json: JsonOption = False,
+) -> None:
     """Make requests of a paused schedule's ticks again, from now on."""
-    schema = settings.database_schema
-    _change(settings, names, lambda c, n: resume_schedules(c, n, schema=schema), json=json)
+    who_why, schema = by(who, why), settings.database_schema
+    _change(settings, names, lambda c, n: resume_schedules(c, n, who_why, schema=schema), json=json)
 
 
 @app.command()
 @with_settings(*DATABASE)
-def drop(settings: Settings, *, names: NamesArgument, json: JsonOption = False) -> None:
+def drop(
+    settings: Settings,
+    *,
+    names: NamesArgument,
+    who: WhoOption = None,
+    why: WhyOption = None,
+    json: JsonOption = False,
+) -> None:
     """Forget schedules that no app declares any more. Exit code 6 for one that an instance has."""
     schema = settings.database_schema
     with connect(settings) as connection:
-        dropped = drop_schedules(connection, names, schema=schema)
+        dropped = drop_schedules(connection, names, by(who, why), schema=schema)
         rows = list_schedules(connection, names, schema=schema)
     if json:
         print_json(sorted(dropped))

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 
 import redis
 
-from consumer.admin.limits import described, limit_warnings, who_applies
+from consumer.admin.limits import described, limit_warnings, noted, who_applies
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
+from consumer.gateway.database import DatabaseThreads
 from feedback.client.event_loop import in_thread
-from feedback.errors import StoreUnavailable
+from feedback.errors import OncepoolError, StoreUnavailable
+from feedback.operations.operator_changes import note_changes
 from feedback.operations.request_actions import By
 from processing.cluster.instances import connect, instances
 from processing.cluster.limits import Changes, RedisLimitsStore
 from processing.logs import get_logger
+
+NOTED_WITHIN: Final = 5.0
+"""Seconds in which the journal has to keep who changed a limit."""
 
 log = get_logger("oncepool.gateway")
 
@@ -43,10 +48,11 @@ class LimitsBoard(Protocol):
 
 
 class RedisLimitsBoard:
-    """On the hash in Redis."""
+    """On the hash in Redis. Who changed what is kept in the journal, where there is one."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, threads: DatabaseThreads | None = None) -> None:
         self._settings = settings
+        self._threads = threads
 
     async def look(self) -> LimitsSeen:
         """As LimitsBoard has it."""
@@ -57,7 +63,22 @@ class RedisLimitsBoard:
         seen = await in_thread(self._change, changes)
         said = {setting.field: figure for setting, figure in changes.items()}
         log.info("limits changed", changes=said, who=by.who, why=by.why)
-        return seen
+        problem = await self._note(changes, by)
+        return replace(seen, said=(*seen.said, problem)) if problem else seen
+
+    async def _note(self, changes: Changes, by: By) -> str:
+        """Keeps who it was; why it could not. The change holds: an outage is when it is wanted."""
+        threads, schema = self._threads, self._settings.database_schema
+        if threads is None:
+            return ""
+        try:
+            await threads.run(
+                lambda c: note_changes(c, noted(changes), by, schema=schema), NOTED_WITHIN
+            )
+        except OncepoolError as error:
+            log.warning("a change of limits is not in the audit", error=str(error), who=by.who)
+            return f"it holds, and who changed it is not in the audit: {error}"
+        return ""
 
     def _look(self) -> LimitsSeen:
         with self._connected() as client:

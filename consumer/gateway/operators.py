@@ -209,7 +209,7 @@ class JournalOperator:
             )
 
         def work(connection: Connection) -> OperatorAnswer:
-            missed = letters.drop_letters(connection, [int(place.name)], schema=self._schema)
+            missed = letters.drop_letters(connection, [int(place.name)], by, schema=self._schema)
             if missed:
                 return OperatorAnswer(refusal=missed[0])
             log.info("dead letter dropped", number=place.name, who=by.who, why=by.why)

@@ -140,8 +140,8 @@ def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts
 def _pages(settings: Settings, access: Access, databases: list[DatabaseThreads]) -> PageParts:
     """With threads of their own, so that no look at very many rows keeps a status waiting."""
     sessions = Sessions(access, settings.gateway_session_secret, settings.gateway_session_time)
-    limits = RedisLimitsBoard(settings) if settings.redis_url else None
     if not settings.database_url:
+        limits = RedisLimitsBoard(settings) if settings.redis_url else None
         return PageParts(sessions, Services(settings, None), limits=limits)
     counts = (PAGE_READERS, PATIENT_READERS, PAGE_MOVERS)
     readers, patient, movers = (_journal(settings, n) for n in counts)
@@ -152,7 +152,7 @@ def _pages(settings: Settings, access: Access, databases: list[DatabaseThreads])
         Services(settings, journal),
         journal,
         JournalBulkMover(settings, movers),
-        limits,
+        RedisLimitsBoard(settings, readers) if settings.redis_url else None,
         JournalSchedules(readers, settings.database_schema),
     )
 

@@ -42,7 +42,9 @@ class JournalSchedules:
 
     async def look(self) -> list[Row]:
         """As ScheduleSource has it."""
-        return await self._run(lambda c: schedules.list_schedules(c, schema=self._schema))
+        return await self._run(
+            lambda c: schedules.list_schedules(c, schema=self._schema), again=True
+        )
 
     async def pause(self, name: str, by: By) -> bool:
         """As ScheduleSource has it."""
@@ -55,10 +57,10 @@ class JournalSchedules:
     async def resume(self, name: str, by: By) -> bool:
         """As ScheduleSource has it."""
         found = await self._run(
-            lambda c: schedules.resume_schedules(c, [name], schema=self._schema)
+            lambda c: schedules.resume_schedules(c, [name], by, schema=self._schema)
         )
         log.info("schedule resumed", name=name, who=by.who, why=by.why)
         return bool(found)
 
-    async def _run(self, ask: Callable[[Connection], T]) -> T:
-        return await self._threads.run(ask, WITHIN, again=True)
+    async def _run(self, ask: Callable[[Connection], T], *, again: bool = False) -> T:
+        return await self._threads.run(ask, WITHIN, again=again)

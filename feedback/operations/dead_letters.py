@@ -13,17 +13,17 @@ from typing import Any, Final, Literal, NamedTuple
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.envelope import Envelope, read
-from feedback.contract.payloads import parse_json, write_json
-from feedback.contract.record import Headers, Record
+from feedback.contract.record import Headers
 from feedback.contract.states import DeadLetterReason
 from feedback.contract.times import moment
 from feedback.errors import Malformed
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
-from feedback.journal.rows import headers_json, stored_headers
+from feedback.journal.rows import headers_json
+from feedback.operations.dead_message import DeadMessage, as_record, header_type, message_of
 from feedback.operations.explanations import Refusal
+from feedback.operations.operator_changes import OperatorChange, note_changes
 from feedback.operations.request_actions import By, Moved, Runs
 from feedback.operations.request_reads import SCHEMA, Row, pattern, show_request
 
@@ -32,7 +32,7 @@ DEAD_LETTER: Final = "dead_letter"
 """What stands for the state of a message that is no request."""
 
 _LATEST: Final = "ORDER BY at DESC, id, request_id"
-_FILTERS: Final = frozenset({"kind", "type", "reason", "since", "search"})
+_FILTERS: Final = frozenset({"kind", "type", "types", "reason", "since", "search"})
 
 
 class DeadLetterRef(NamedTuple):
@@ -52,18 +52,6 @@ class DeadLetterRef(NamedTuple):
         return None if self.run is None else {self.name: self.run}
 
 
-class DeadMessage(NamedTuple):
-    """A message as it came."""
-
-    topic: str
-    partition: int
-    offset: int
-    produced_at: datetime
-    key: bytes | None
-    headers: Headers
-    value: bytes | None
-
-
 def list_dead(
     connection: Connection,
     filters: Mapping[str, Any],
@@ -75,9 +63,10 @@ def list_dead(
     """At most `limit` entries, the latest first, with the columns of view `dead`.
 
     Filters, each None or missing where it does not matter: kind, type (`*` stands for anything; a
-    message's is what its header says), reason, since (aware datetime), search (a text in id, type,
-    reason, detail or payload). With `most_bytes` payloads are left out, None, once those of the
-    rows before are so many bytes together; `payload_bytes` is the length of each.
+    message's is what its header says), types (several such texts, of which one has to fit),
+    reason, since (aware datetime), search (a text in id, type, reason, detail or payload). With
+    `most_bytes` payloads are left out, None, once those of the rows before are so many bytes
+    together; `payload_bytes` is the length of each.
     """
     where, values = _conditions(filters)
     text = f"{query('list_dead', schema)} {where} {_LATEST} LIMIT %(limit)s"
@@ -86,7 +75,7 @@ def list_dead(
     with connection.cursor(row_factory=dict_row) as cursor:
         given = {**values, "limit": limit, "most_bytes": most_bytes}
         rows = cursor.execute(text, given).fetchall()
-    return [{**row, "type": row["type"] or _type_of(row["headers"])} for row in rows]
+    return [{**row, "type": row["type"] or header_type(row["headers"])} for row in rows]
 
 
 def list_dead_heads(
@@ -130,7 +119,7 @@ def show_dead(connection: Connection, place: DeadLetterRef, *, schema: str = SCH
         return None if row is None else {"kind": "request", **row}
     with connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(query("letters", schema), [[int(place.name)]]).fetchone()
-    return None if row is None else {**row, "type": _type_of(row["headers"])}
+    return None if row is None else {**row, "type": header_type(row["headers"])}
 
 
 def retry_letter(
@@ -170,6 +159,7 @@ def resend_letter(
     connection: Connection,
     number: int,
     send: Callable[[DeadMessage], None],
+    by: By,
     *,
     schema: str = SCHEMA,
 ) -> Refusal | None:
@@ -181,38 +171,25 @@ def resend_letter(
         letter = _lock(connection, number, schema)
         if isinstance(letter, Refusal):
             return letter
-        send(_letter(letter))
+        send(message_of(letter))
         connection.execute(query("mark_letter", schema), [letter["request_id"], number])
+        note_changes(connection, [_change(letter, "resend")], by, schema=schema)
     return None
 
 
 def drop_letters(
-    connection: Connection, numbers: Sequence[int], *, schema: str = SCHEMA
+    connection: Connection, numbers: Sequence[int], by: By, *, schema: str = SCHEMA
 ) -> list[Refusal]:
     """Deletes messages that were not retried; those that were not there."""
-    rows = connection.execute(query("drop_letters", schema), [list(numbers)]).fetchall()
-    gone = {number for (number,) in rows}
+    with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(query("drop_letters", schema), [list(numbers)]).fetchall()
+        note_changes(connection, [_change(row, "drop") for row in rows], by, schema=schema)
+    gone = {row["id"] for row in rows}
     return [
         Refusal(str(number), None, "there is no such dead letter, or it was retried")
         for number in numbers
         if number not in gone
     ]
-
-
-def type_to_run(row: Row) -> str | None:
-    """The type as which a message would run; None where it would only run as another one.
-
-    A structured event's is the one in its body, whatever its header says.
-    """
-    headers = dict(stored_headers(row["headers"]))
-    if is_structured(headers.get("content-type")):
-        try:
-            # With an id, as whoever retries it may give it one.
-            headers, _ = unfold(headers, _renamed(row["payload"], "id", None))
-        except Malformed:
-            return None
-    value = headers.get("ce_type")
-    return value.decode(errors="replace") if value else None
 
 
 def _lock(connection: Connection, number: int, schema: str) -> Row | Refusal:
@@ -227,15 +204,8 @@ def _lock(connection: Connection, number: int, schema: str) -> Row | Refusal:
     return row
 
 
-def _letter(row: Row) -> DeadMessage:
-    return DeadMessage(
-        row["topic"], row["partition"], row["kafka_offset"], row["produced_at"], row["key"],
-        stored_headers(row["headers"]), row["payload"],
-    )  # fmt: skip
-
-
 def _as_request(row: Row, id: str | None, type: str | None) -> tuple[Headers, Envelope]:
-    record = as_record(_letter(row), id, type)
+    record = as_record(message_of(row), id, type)
     return record[6] or [], read(record)
 
 
@@ -280,11 +250,15 @@ def _no(number: int, reason: str) -> Refusal:
     return Refusal(str(number), DEAD_LETTER, reason)
 
 
-def _type_of(headers: Any) -> str | None:
-    for name, value in stored_headers(headers):
-        if name == "ce_type" and value:
-            return value.decode(errors="replace")
-    return None
+def _change(row: Row, action: Literal["drop", "resend"]) -> OperatorChange:
+    kind = header_type(row["headers"])
+    return OperatorChange(
+        "dead_letter",
+        str(row["id"]),
+        None if kind is None else kind.replace("\0", "\ufffd"),
+        action,
+        row["reason"] if row["request_id"] is None else f"{row['reason']} {row['request_id']}",
+    )
 
 
 def _conditions(filters: Mapping[str, Any]) -> tuple[str, Row]:
@@ -296,44 +270,16 @@ def _conditions(filters: Mapping[str, Any]) -> tuple[str, Row]:
         "reason": "reason = %(reason)s",
         "since": "at >= %(since)s",
         "type": query("dead_of_type", SCHEMA),
+        "types": query("dead_of_types", SCHEMA),
         "search": query("dead_with", SCHEMA),
     }
     conditions = [texts[name] for name in values]
     if "type" in values:
         values["type"] = pattern(values["type"])
         values["type_bytes"] = values["type"].encode()
+    if "types" in values:
+        values["types"] = [pattern(one) for one in values["types"]]
+        values["types_bytes"] = [one.encode() for one in values["types"]]
     if "search" in values:
         values["search_bytes"] = values["search"].encode()
     return f"WHERE {' AND '.join(conditions)}" if conditions else "", values
-
-
-def as_record(letter: DeadMessage, id: str | None, type: str | None) -> Record:
-    """The message in binary mode, with this id and type where they are given.
-
-    Raises Malformed where a structured event can't be unfolded.
-    """
-    headers, value = letter.headers, letter.value
-    if is_structured(dict(headers).get("content-type")):
-        unfolded, value = unfold(dict(headers), _renamed(value, id, type))
-        headers = list(unfolded.items())
-    for name, given in (("ce_type", type), ("ce_id", id)):
-        if given is not None:
-            others = [pair for pair in headers if pair[0] != name]
-            headers = [(name, given.encode()), *others]
-    timestamp = round(letter.produced_at.timestamp() * 1000)
-    return (
-        letter.topic, letter.partition, letter.offset, timestamp, letter.key, value, headers,
-        None, None,
-    )  # fmt: skip
-
-
-def _renamed(value: bytes | None, id: str | None, type: str | None) -> bytes | None:
-    """A structured event with its id and type set; what is no event stays as it is."""
-    try:
-        event = parse_json(value or b"")
-    except ValueError:
-        return value
-    if not isinstance(event, dict):
-        return value
-    given = {"id": id, "type": type}
-    return write_json(event | {name: text for name, text in given.items() if text is not None})

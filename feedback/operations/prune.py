@@ -23,7 +23,10 @@ PAGES: Final = 200
 """Pages of a step: 1.6 MB of a table."""
 PAUSE: Final = 0.1  # seconds
 
-TABLES: Final = ("requests", "attempts", "transitions", "dead_letters", "coalesced", "counters")
+TABLES: Final = (
+    "requests", "attempts", "transitions", "dead_letters", "coalesced", "counters",
+    "operator_changes",
+)  # fmt: skip
 """In this order: what belongs to a request goes with it, what is left over afterwards."""
 
 

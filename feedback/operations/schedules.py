@@ -1,19 +1,21 @@
 """What operators see and do of schedules.
 
-Connections are in autocommit mode; each function is one statement. Rows are dicts.
+Connections are in autocommit mode; each function is one transaction. Who changed what, and why, is
+kept by it as well. Rows are dicts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from psycopg.rows import dict_row
 
 from feedback.contract.schedule import ABANDONED, tick_id, ticks_after
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
+from feedback.operations.operator_changes import OperatorChange, note_changes
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import SCHEMA, Row
 
@@ -37,29 +39,39 @@ def pause_schedules(
 ) -> set[str]:
     """Their ticks become no requests until they are resumed; the names that there are."""
     values = {"names": list(names), "who": by.who, "why": by.why}
-    return _names(connection, "pause_schedules", values, schema)
+    return _changed(connection, "pause", values, by, schema)
 
 
 def resume_schedules(
-    connection: Connection, names: Sequence[str], *, schema: str = SCHEMA
+    connection: Connection, names: Sequence[str], by: By, *, schema: str = SCHEMA
 ) -> set[str]:
     """Their ticks from now on become requests again; those that were paused.
 
     Also of one that a clock has brought to wait: its `decided_until` lay ahead of now.
     """
-    return _names(connection, "resume_schedules", {"names": list(names)}, schema)
+    return _changed(connection, "resume", {"names": list(names)}, by, schema)
 
 
 def drop_schedules(
-    connection: Connection, names: Sequence[str], *, schema: str = SCHEMA
+    connection: Connection, names: Sequence[str], by: By, *, schema: str = SCHEMA
 ) -> set[str]:
     """Forgets those that no instance looks after any more. Their requests stay."""
     values = {"names": list(names), "abandoned": ABANDONED}
-    return _names(connection, "drop_schedules", values, schema)
+    return _changed(connection, "drop", values, by, schema)
 
 
-def _names(connection: Connection, statement: str, values: dict[str, Any], schema: str) -> set[str]:
-    return {name for (name,) in connection.execute(query(statement, schema), values)}
+def _changed(
+    connection: Connection,
+    action: Literal["pause", "resume", "drop"],
+    values: dict[str, Any],
+    by: By,
+    schema: str,
+) -> set[str]:
+    with connection.transaction():
+        found = connection.execute(query(f"{action}_schedules", schema), values).fetchall()
+        notes = [OperatorChange("schedule", name, kind, action) for name, kind in sorted(found)]
+        note_changes(connection, notes, by, schema=schema)
+    return {name for name, _ in found}
 
 
 def _described(row: Row) -> Row:

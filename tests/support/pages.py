@@ -124,7 +124,10 @@ class FakePageJournal:
         self.asked.append(("chosen_dead", dict(filters)))
         return self.refs
 
-    async def look(self, name: str, *arguments: Any) -> list[dict[str, Any]]:
+    async def look(
+        self, name: str, *arguments: Any, types: Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        self.asked.append((name, *arguments, types))
         return self.odd.get(name, [])
 
 

@@ -212,6 +212,9 @@ def pauses_a_schedule(ops: Reader, bench: Bench) -> None:
     page.click("text=Resume nightly")
     page.wait_for_selector("text=nightly: resumed")
     assert bench.query(paused) == [(None, None)]
+    ops.open("/audit")
+    for words in ("schedule nightly", "no paper", "resume"):
+        assert words in ops.text()
 
 
 def pauses_what_refreshes(ops: Reader) -> None:

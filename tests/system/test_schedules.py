@@ -44,6 +44,14 @@ def test_ticks_run_whatever_dies_and_operators_pause_them(bench: Bench, oncepool
     assert ticks() == 2  # what fell into the pause is not made up for
     assert oncepool("schedules", "resume", "none").exit_code == 4
     assert oncepool("schedules", "drop", "hourly").exit_code == 6
+    assert oncepool("limits", "pause", "none", "--why", "no ink").exit_code == 0
+    assert bench.query(
+        f"SELECT what, name, action, who, why FROM {bench.schema}.operator_changes ORDER BY id"
+    ) == [
+        ("schedule", "hourly", "pause", "ann", "no paper"),
+        ("schedule", "hourly", "resume", "ann", None),
+        ("limits", "none", "pause", "ann", "no ink"),
+    ]
 
     # The next maintenance process is told what the app has.
     [maintenance] = set(instance.children()) - set(instance.workers())

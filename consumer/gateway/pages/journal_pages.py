@@ -77,7 +77,9 @@ class PageJournal(Protocol):
     async def chosen_dead(self, filters: Mapping[str, Any]) -> list[DeadLetterRef]:
         """Those that match, the oldest first, at most one more than MOST_LETTERS."""
 
-    async def look(self, name: str, *arguments: Any) -> list[Row]:
+    async def look(
+        self, name: str, *arguments: Any, types: Sequence[str] | None = None
+    ) -> list[Row]:
         """What the function of this name in feedback.operations.inspection answers."""
 
 
@@ -179,10 +181,12 @@ class JournalPages:
 
         return list(await self._run(read, patient=True))
 
-    async def look(self, name: str, *arguments: Any) -> list[Row]:
+    async def look(
+        self, name: str, *arguments: Any, types: Sequence[str] | None = None
+    ) -> list[Row]:
         """As PageJournal has it."""
         ask: Callable[..., list[Row]] = getattr(inspection, name)
-        return await self._run(lambda c: ask(c, *arguments, schema=self._schema))
+        return await self._run(lambda c: ask(c, *arguments, types=types, schema=self._schema))
 
     async def _run(self, read: Callable[[Connection], T], *, patient: bool = False) -> T:
         if patient:

@@ -34,10 +34,10 @@ async def oddities(request: Request, who: VisitorHere) -> Response:
     """Resends, coalesced groups, what is committed and not finished, conflicts."""
     journal = journal_of(who)
     resent, groups, clashes, counts, unfinished = await asyncio.gather(
-        _asked(journal, "most_resent", HOURS, MOST),
-        _asked(journal, "coalesced_groups", HOURS, MOST),
-        _asked(journal, "conflicts", MOST),
-        _asked(journal, "not_run_counts", HOURS),
+        _asked(who, journal, "most_resent", HOURS, MOST),
+        _asked(who, journal, "coalesced_groups", HOURS, MOST),
+        _asked(who, journal, "conflicts", MOST),
+        _asked(who, journal, "not_run_counts", HOURS),
         who.pages.services.unfinished(),
     )
     gaps = unfinished.value or []
@@ -51,11 +51,11 @@ async def oddities(request: Request, who: VisitorHere) -> Response:
             title="Oddities",
             hours=HOURS,
             most=MOST,
-            resent=_own(who, resent),
-            groups=_own(who, groups),
-            conflicts=[_side_by_side(who, row) for row in _own(who, clashes)[0]],
+            resent=resent,
+            groups=groups,
+            conflicts=[_side_by_side(who, row) for row in clashes[0]],
             conflicts_problem=clashes[1],
-            counts=_own(who, counts),
+            counts=counts,
             unfinished=unfinished,
             gaps=became,
             more_gaps=gaps[MOST_GAPS:],
@@ -66,7 +66,7 @@ async def oddities(request: Request, who: VisitorHere) -> Response:
 @router.get(f"{UI}/audit")
 async def audit(request: Request, who: VisitorHere) -> Response:
     """What operators did last, who and why."""
-    rows, problem = _own(who, await _asked(journal_of(who), "latest_transitions", 200))
+    rows, problem = await _asked(who, journal_of(who), "latest_changes", 200)
     return page(request, who, "audit.html", title="Audit", rows=rows, problem=problem)
 
 
@@ -74,22 +74,17 @@ Answer = tuple[list[Row], str]
 """Rows, and why there are none."""
 
 
-async def _asked(journal: PageJournal, name: str, *arguments: Any) -> Answer:
-    """One part of a page that is worth having without it."""
+async def _asked(who: Visitor, journal: PageJournal, name: str, *arguments: Any) -> Answer:
+    """One part of a page that is worth having without it, of the types that he may see."""
     try:
-        return await journal.look(name, *arguments), ""
+        return await journal.look(name, *arguments, types=who.types), ""
     except OncepoolError as error:
         return [], str(error)
 
 
-def _own(who: Visitor, answer: Answer) -> Answer:
-    rows, problem = answer
-    return [row for row in rows if who.caller.may_see(row["type"])], problem
-
-
 async def _became(who: Visitor, journal: PageJournal, gap: UnfinishedOffsets) -> Answer:
     place, offsets = (gap.topic, gap.partition), (gap.mark, gap.committed)
-    return _own(who, await _asked(journal, "requests_at_offsets", place, offsets, HOURS, MOST))
+    return await _asked(who, journal, "requests_at_offsets", place, offsets, HOURS, MOST)
 
 
 def _one_side(view: PayloadView, row: Row, column: str) -> Shown:

@@ -34,6 +34,14 @@ SELECT kind, coalesce(id::text, request_id) AS name, at FROM {schema}.dead
         CASE WHEN kind = 'message' AND jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
     WHERE h->>0 = 'ce_type' AND decode(h->>1, 'base64') LIKE %(type_bytes)s))
 
+-- name: dead_of_types
+-- The same of several types. Of two headers of one name the first counts, as where it is shown.
+CASE WHEN kind = 'request' THEN type LIKE ANY (%(types)s) ELSE (
+    SELECT decode(h->>1, 'base64') FROM jsonb_array_elements(
+        CASE WHEN jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
+    WHERE h->>0 = 'ce_type' AND h->>1 <> '' LIMIT 1
+) LIKE ANY (%(types_bytes)s) END
+
 -- name: dead_with
 -- A condition on view `dead`: a text somewhere in it.
 (position(lower(%(search)s) IN lower(concat_ws(' ', id, request_id, type, reason, detail))) > 0
@@ -83,7 +91,8 @@ FROM made
 UPDATE {schema}.dead_letters SET retried_at = clock_timestamp(), retried_as = %s WHERE id = %s
 
 -- name: drop_letters
-DELETE FROM {schema}.dead_letters WHERE id = ANY (%s) AND retried_at IS NULL RETURNING id
+DELETE FROM {schema}.dead_letters WHERE id = ANY (%s) AND retried_at IS NULL
+RETURNING id, request_id, reason, headers
 
 -- name: dead_requests
 SELECT 'request' AS kind, id, type, code, attempt, run, used, crashes, resends, effect,

@@ -1,5 +1,7 @@
 -- What pages for operators show of the journal beside its rows: feedback/operations/inspection.py.
 -- {schema} is the quoted name of the journal's schema. Each is bounded in time where it is used.
+-- `types`: patterns for LIKE, of which a type has to fit one; NULL: all. They stand before each LIMIT, or
+-- whoever sees some types only would get pages from which the others are missing.
 
 -- name: ended_over_time
 SELECT floor(extract(epoch FROM minute) / %(step)s)::bigint * %(step)s AS at, type,
@@ -30,12 +32,14 @@ GROUP BY at, type ORDER BY at, type
 SELECT type, state, code, sum(n)::bigint AS n, max(minute) AS last
 FROM {schema}.counters
 WHERE minute >= %(since)s AND (state = 'lost' OR code IN ('read_again', 'parked'))
+  AND (%(types)s::text[] IS NULL OR type LIKE ANY (%(types)s))
 GROUP BY type, state, code ORDER BY type, state, code
 
 -- name: most_resent
 SELECT id, type, state, code, resends, resent_from, created_at, finished_at
 FROM {schema}.requests
 WHERE resends > 0 AND (finished_at >= %(since)s OR finished_at IS NULL)
+  AND (%(types)s::text[] IS NULL OR type LIKE ANY (%(types)s))
 ORDER BY resends DESC, created_at DESC, id LIMIT %(limit)s
 
 -- name: coalesced_groups
@@ -44,6 +48,7 @@ SELECT superseded_by, type, min(reference) AS reference, count(*)::bigint AS n,
        (array_agg(id ORDER BY created_at DESC))[1:20] AS ids
 FROM {schema}.requests
 WHERE state = 'superseded' AND finished_at >= %(since)s AND superseded_by IS NOT NULL
+  AND (%(types)s::text[] IS NULL OR type LIKE ANY (%(types)s))
 GROUP BY superseded_by, type ORDER BY n DESC, last DESC, superseded_by LIMIT %(limit)s
 
 -- name: superseded_by_one
@@ -62,15 +67,12 @@ SELECT d.id AS number, d.request_id, d.detail, d.at, d.topic, d.partition, d.kaf
        r.topic AS stored_topic, r.partition AS stored_partition, r.kafka_offset AS stored_offset
 FROM {schema}.dead_letters d LEFT JOIN {schema}.requests r ON r.id = d.request_id
 WHERE d.reason = 'conflict' AND d.retried_at IS NULL
+  AND (%(types)s::text[] IS NULL OR r.type LIKE ANY (%(types)s))
 ORDER BY d.at DESC, d.id DESC LIMIT %(limit)s
 
 -- name: requests_at_offsets
 SELECT id, type, state, code, kafka_offset, created_at, finished_at FROM {schema}.requests
 WHERE topic = %(topic)s AND partition = %(partition)s AND kafka_offset >= %(first)s
   AND kafka_offset < %(end)s AND (finished_at >= %(since)s OR finished_at IS NULL)
+  AND (%(types)s::text[] IS NULL OR type LIKE ANY (%(types)s))
 ORDER BY kafka_offset LIMIT %(limit)s
-
--- name: latest_transitions
-SELECT t.id, t.at, t.request_id, t.action, t.from_state, t.to_state, t.run, t.who, t.why, r.type
-FROM {schema}.transitions t LEFT JOIN {schema}.requests r ON r.id = t.request_id
-ORDER BY t.id DESC LIMIT %(limit)s

@@ -50,6 +50,10 @@ DELETE FROM {schema}.counters WHERE ctid = ANY (ARRAY(
     WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND minute < %(before)s
     FOR UPDATE SKIP LOCKED))
 
+-- name: prune_operator_changes
+DELETE FROM {schema}.operator_changes
+WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND at < %(before)s
+
 -- name: prunable
 WITH old AS MATERIALIZED (
     SELECT id FROM {schema}.requests
@@ -65,4 +69,5 @@ SELECT
          AND NOT EXISTS (SELECT FROM {schema}.requests r WHERE r.id = t.request_id))),
     (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at < %(before)s),
     (SELECT count(*) FROM {schema}.coalesced WHERE produced_at < %(before)s),
-    (SELECT count(*) FROM {schema}.counters WHERE minute < %(before)s)
+    (SELECT count(*) FROM {schema}.counters WHERE minute < %(before)s),
+    (SELECT count(*) FROM {schema}.operator_changes WHERE at < %(before)s)

@@ -81,7 +81,7 @@ ORDER BY name
 -- name: pause_schedules
 UPDATE {schema}.schedules
 SET paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(who)s, paused_why = %(why)s
-WHERE name = ANY (%(names)s) RETURNING name
+WHERE name = ANY (%(names)s) RETURNING name, type
 
 -- name: resume_schedules
 -- From now on: what was due during the pause, or what a clock that was ahead has decided, is not
@@ -89,8 +89,9 @@ WHERE name = ANY (%(names)s) RETURNING name
 UPDATE {schema}.schedules
 SET decided_until = clock_timestamp(), paused_at = NULL, paused_by = NULL, paused_why = NULL
 WHERE name = ANY (%(names)s) AND (paused_at IS NOT NULL OR decided_until > clock_timestamp())
-RETURNING name
+RETURNING name, type
 
 -- name: drop_schedules
 DELETE FROM {schema}.schedules
-WHERE name = ANY (%(names)s) AND seen_at < clock_timestamp() - %(abandoned)s RETURNING name
+WHERE name = ANY (%(names)s) AND seen_at < clock_timestamp() - %(abandoned)s
+RETURNING name, type

@@ -10,6 +10,7 @@ import psycopg
 from feedback.contract.schedule import Schedule, tick_id, ticks_after
 from feedback.journal.claims import ClaimRequest, claim
 from feedback.journal.schedules import TicksMade, make_ticks
+from feedback.operations.inspection import latest_changes
 from feedback.operations.request_actions import By
 from feedback.operations.schedules import (
     drop_schedules,
@@ -130,8 +131,13 @@ def test_a_pause_makes_nothing_and_what_falls_into_it_is_not_made_up_for(journal
     assert look(journal).ticks == []
     [row] = list_schedules(connection, ["m"], schema=schema)
     assert (row["paused_by"], row["paused_why"], row["next_at"]) == ("me", "why", None)
-    assert resume_schedules(connection, ["m"], schema=schema) == {"m"}
-    assert resume_schedules(connection, ["m"], schema=schema) == set()
+    assert resume_schedules(connection, ["m"], By("you"), schema=schema) == {"m"}
+    assert resume_schedules(connection, ["m"], By("nobody"), schema=schema) == set()
+    rows = latest_changes(connection, 9, types=[HOURLY.type], schema=schema)
+    assert [(r["what"], r["name"], r["action"], r["who"], r["why"]) for r in rows] == [
+        ("schedule", "m", "resume", "you", None), ("schedule", "m", "pause", "me", "why"),
+    ]  # fmt: skip
+    assert latest_changes(connection, 9, types=["other"], schema=schema) == []
     again = look(journal)
     assert again.ticks == []
     assert again.again_in is not None
@@ -166,8 +172,9 @@ def test_of_what_a_schedule_was_declared_as_the_latest_are_kept(journal: Journal
 def test_what_no_app_declares_any_more_can_be_forgotten(journal: Journal) -> None:
     look(journal)
     connection, schema = journal.connection, journal.schema
-    assert drop_schedules(connection, ["m"], schema=schema) == set()
+    assert drop_schedules(connection, ["m"], By("me"), schema=schema) == set()
     back(journal, 2, seen=90)
     assert not list_schedules(connection, schema=schema)[0]["live"]
-    assert drop_schedules(connection, ["m"], schema=schema) == {"m"}
+    assert drop_schedules(connection, ["m"], By("me"), schema=schema) == {"m"}
     assert list_schedules(connection, schema=schema) == []
+    assert [r["action"] for r in latest_changes(connection, 9, schema=schema)] == ["drop"]

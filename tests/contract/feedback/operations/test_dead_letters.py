@@ -14,7 +14,6 @@ import pytest
 from feedback.operations.dead_letter_files import Imported, export_lines, import_lines
 from feedback.operations.dead_letters import (
     DeadLetterRef,
-    DeadMessage,
     drop_letters,
     kinds_of,
     list_dead,
@@ -24,7 +23,9 @@ from feedback.operations.dead_letters import (
     select_dead,
     show_dead,
 )
+from feedback.operations.dead_message import DeadMessage
 from feedback.operations.explanations import Refusal
+from feedback.operations.inspection import latest_changes
 from feedback.operations.request_actions import By, Moved
 from tests.support.journal import Journal
 
@@ -67,6 +68,16 @@ def refused(journal: Journal, number: int, **options: Any) -> str:
     return answer.reason
 
 
+def noted(journal: Journal) -> list[tuple[Any, ...]]:
+    """What was kept of who did what with messages."""
+    rows = latest_changes(journal.connection, 10, schema=journal.schema)
+    return [
+        (row["action"], row["name"], row["type"], row["who"], row["why"])
+        for row in rows
+        if row["what"] == "dead_letter"
+    ]
+
+
 # The list
 
 
@@ -93,6 +104,10 @@ def test_requests_and_messages_are_one_list(journal: Journal, letter: Callable[.
         ({"type": "payment.*"}, {"m", "r"}),
         ({"type": "payment.create"}, {"m", "r"}),
         ({"type": "payment_*"}, set()),
+        ({"types": ["payment.*", "x"]}, {"m", "r"}),
+        ({"types": ["order.*"]}, {"s"}),
+        ({"types": ["payment.*"], "type": "order.*"}, set()),
+        ({"types": []}, set()),
         ({"reason": "malformed"}, {"m"}),
         ({"reason": "timeout"}, {"s"}),
         ({"since": AT + timedelta(seconds=5)}, {"s"}),
@@ -129,6 +144,10 @@ def test_lists_are_bounded(journal: Journal, letter: Callable[..., int]) -> None
     assert [(r["payload"], r["payload_bytes"]) for r in rows] == [
         (b"x" * 100, 100), (None, 100), (None, None),
     ]  # fmt: skip
+    # Others that stand before are none of his page.
+    rows = list_dead(journal.connection, {"types": ["payment.*"]}, 1, **given)
+    heads = list_dead_heads(journal.connection, {"types": ["payment.*"]}, 1, **given)
+    assert [r["request_id"] for r in (*rows, *heads)] == ["r", "r"]
     heads = list_dead_heads(journal.connection, {}, 2, **given)
     assert [(r["kind"], r["type"]) for r in heads] == [
         ("message", "a.b"), ("request", "payment.create"),
@@ -319,15 +338,17 @@ def test_the_message_itself_is_sent_again(journal: Journal, letter: Callable[...
     number = letter({"a": "b", "c": None})
     sent: list[DeadMessage] = []
 
-    assert resend_letter(journal.connection, number, sent.append, schema=journal.schema) is None
+    given = {"schema": journal.schema}
+    assert resend_letter(journal.connection, number, sent.append, BY, **given) is None
 
     (message,) = sent
     assert (message.topic, message.key, message.value) == ("requests", b"k-1", b'{"n": 1}')
     assert message.headers == [("a", b"b"), ("c", None)]
     assert message.produced_at == AT
-    again = resend_letter(journal.connection, number, sent.append, schema=journal.schema)
+    again = resend_letter(journal.connection, number, sent.append, BY, **given)
     assert isinstance(again, Refusal)
     assert len(sent) == 1
+    assert noted(journal) == [("resend", str(number), None, *BY)]
 
 
 def test_one_that_is_not_sent_stays(journal: Journal, letter: Callable[..., int]) -> None:
@@ -337,21 +358,23 @@ def test_one_that_is_not_sent_stays(journal: Journal, letter: Callable[..., int]
         raise OSError("broker away")
 
     with pytest.raises(OSError):
-        resend_letter(journal.connection, number, fail, schema=journal.schema)
+        resend_letter(journal.connection, number, fail, BY, schema=journal.schema)
 
+    assert noted(journal) == []
     assert len(list_dead(journal.connection, {}, 10, schema=journal.schema)) == 1
 
 
 def test_messages_are_dropped_unless_they_were_retried(
     journal: Journal, letter: Callable[..., int]
 ) -> None:
-    first, second = letter(), letter({"ce_type": "a"})
+    first, second = letter({"ce_type": "a\0b"}), letter({"ce_type": "a"})
     retried(journal, second, id="new-1")
 
-    missed = drop_letters(journal.connection, [first, second, 999], schema=journal.schema)
+    missed = drop_letters(journal.connection, [first, second, 999], BY, schema=journal.schema)
 
     assert [m.id for m in missed] == [str(second), "999"]
     assert len(journal.rows("SELECT FROM {s}.dead_letters")) == 1
+    assert noted(journal) == [("drop", str(first), "a\ufffdb", *BY)]
 
 
 # Files

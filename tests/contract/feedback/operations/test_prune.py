@@ -92,6 +92,9 @@ def test_old_counters_references_and_retried_letters_go(journal: Journal) -> Non
             "dead_letters", topic="t", partition=0, kafka_offset=n, produced_at=OLD, at=OLD,
             reason="malformed", retried_at=moment,
         )  # fmt: skip
+        journal.insert(
+            "operator_changes", what="schedule", name=str(n), action="pause", who="ann", at=moment
+        )
     journal.insert(
         "dead_letters", topic="t", partition=0, kafka_offset=9, produced_at=OLD, at=OLD,
         reason="malformed",
@@ -99,8 +102,9 @@ def test_old_counters_references_and_retried_letters_go(journal: Journal) -> Non
 
     counted = prunable(journal.connection, BEFORE, schema=journal.schema)
     counted = {table: n for table, n in counted.items() if n}
-    assert counted == {"dead_letters": 1, "coalesced": 1, "counters": 1}
-    assert pruned(journal) == {"dead_letters": 1, "coalesced": 1, "counters": 1}
+    assert counted == {"dead_letters": 1, "coalesced": 1, "counters": 1, "operator_changes": 1}
+    assert pruned(journal) == counted
+    assert ids(journal, "operator_changes", "name") == ["1"]
     assert ids(journal, "coalesced") == ["1"]
     assert ids(journal, "dead_letters", "kafka_offset") == [1, 9]
 

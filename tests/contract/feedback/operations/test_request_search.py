@@ -10,6 +10,8 @@ import pytest
 
 from feedback.operations import inspection
 from feedback.operations.bounded import TookTooLong, bounded
+from feedback.operations.operator_changes import OperatorChange, note_changes
+from feedback.operations.request_actions import By
 from feedback.operations.request_search import Chosen, Found, search, select_named, select_some
 from tests.support.journal import Journal
 
@@ -143,8 +145,21 @@ def test_what_is_odd(journal: Journal) -> None:
     assert counts == {("lost", 3), ("done", 2)}
     rows = inspection.requests_at_offsets(c, ("requests", 0), (40, 42), 24, 10, **given)
     assert [row["id"] for row in rows] == ["often"]
-    [moved] = inspection.latest_transitions(c, 10, **given)
+    [moved] = inspection.latest_changes(c, 10, **given)
     assert (moved["who"], moved["why"], moved["type"]) == ("ann", "because", "payment.create")
+    changes = [
+        OperatorChange("limits", "payment.create", "payment.create", "set", "total 5"),
+        OperatorChange("limits", "workers", None, "set", "workers 2"),
+    ]
+    note_changes(c, changes, By("bob", "peak"), **given)
+    rows = inspection.latest_changes(c, 2, **given)
+    assert [(r["what"], r["name"], r["detail"], r["who"], r["why"]) for r in rows] == [
+        ("limits", "workers", "workers 2", "bob", "peak"),
+        ("limits", "payment.create", "total 5", "bob", "peak"),
+    ]
+    assert [r["name"] for r in inspection.latest_changes(c, 9, types=["pay*"], **given)] == [
+        "payment.create", "first",
+    ]  # fmt: skip
     [ended] = inspection.ended_over_time(c, 60, 60, **given)
     assert (ended["type"], ended["done"]) == ("t", 60)
 
@@ -160,3 +175,32 @@ def test_times_are_of_what_ran_when_it_came(journal: Journal) -> None:
     assert row["n"] == 100
     assert row["wait"] == pytest.approx([50, 95])
     assert row["run"] == pytest.approx([5, 9.5])
+
+
+def test_what_is_odd_of_others_takes_no_place_of_ones_own(journal: Journal) -> None:
+    now, c, schema = ago(seconds=30), journal.connection, journal.schema
+    place = {"produced_at": now, "partition": 0, "topic": "requests"}
+    for n, kind in enumerate(("mine.a", "other", "other")):
+        journal.put(f"r{n}", "done", type=kind, resends=5 + n, kafka_offset=40 - n,
+                    finished_at=now)  # fmt: skip
+        journal.put(f"o{n}", "superseded", type=kind, superseded_by=f"r{n}", topic="old",
+                    finished_at=now + timedelta(seconds=n))  # fmt: skip
+        journal.insert("dead_letters", reason="conflict", request_id=f"r{n}", kafka_offset=n,
+                       at=now + timedelta(seconds=n), **place)  # fmt: skip
+        journal.insert("transitions", run=2, request_id=f"r{n}", action="retry", from_state="dead",
+                       to_state="waiting", who="ann")  # fmt: skip
+    looks: list[tuple[str, tuple[Any, ...]]] = [
+        ("most_resent", (24, 1)), ("coalesced_groups", (24, 1)), ("conflicts", (1,)),
+        ("requests_at_offsets", (("requests", 0), (0, 50), 24, 1)), ("latest_changes", (1,)),
+    ]  # fmt: skip
+    for name, arguments in looks:
+        look = getattr(inspection, name)
+        [row] = look(c, *arguments, schema=schema)
+        assert row["type"] == "other", name
+        [row] = look(c, *arguments, types=["x", "mine.*"], schema=schema)
+        assert row["type"] == "mine.a", name
+        assert look(c, *arguments, types=[], schema=schema) == [], name
+    for kind in ("mine.a", "other"):
+        journal.insert("counters", minute=now, type=kind, state="lost", code="at_commit", n=1)
+    [row] = inspection.not_run_counts(c, 24, types=["mine.*"], schema=schema)
+    assert row["type"] == "mine.a"

@@ -183,6 +183,23 @@ def test_one_who_is_for_some_types_sees_and_moves_those_alone() -> None:
     assert [asked[1] for asked in bench.mover.asked] == [["r1"], ["r1"], ["r1", "r2"]]
 
 
+def test_the_journal_is_asked_for_ones_own_alone() -> None:
+    """What is left out afterwards would take the place of what is one's own."""
+    bench = keyed()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        await log_in(http, SOME)
+        bench.pages_journal.asked.clear()
+        for path in ("/oddities", "/audit", "/dead-letters"):
+            assert (await http.get(f"/ui{path}")).status_code == 200
+        looks = {asked[0]: asked[-1] for asked in bench.pages_journal.asked}
+        assert looks.pop("dead") == {"types": ["a.*"]}
+        odd = ("most_resent", "coalesced_groups", "conflicts", "not_run_counts", "latest_changes")
+        assert looks == {name: ["a.*"] for name in odd}
+
+    bench.run(scenario)
+
+
 def test_of_a_conflict_each_sees_the_side_that_is_his() -> None:
     bench = keyed()
     side = {"payload": b'{"mine": 1}', "payload_bytes": 11, "other_payload": b'{"theirs": 2}',

@@ -1,0 +1,24 @@
+-- What operators change beside requests: feedback/operations/operator_changes.py. What stands in the
+-- journal itself is noted by the statement that changes it, in its own file.
+
+-- name: note_changes
+INSERT INTO {schema}.operator_changes (what, name, type, action, detail, who, why)
+SELECT what, name, type, action, detail, %(who)s, %(why)s
+FROM unnest(%(whats)s::text[], %(names)s::text[], %(types)s::text[], %(actions)s::text[],
+            %(details)s::text[]) AS u(what, name, type, action, detail)
+
+-- name: latest_changes
+-- What operators did, moves of requests among it; of each table the latest by its primary key.
+SELECT * FROM (
+    (SELECT t.at, 'request' AS what, t.request_id AS name, r.type, t.action, t.from_state, t.to_state,
+            NULL AS detail, t.who, t.why
+     FROM {schema}.transitions t LEFT JOIN {schema}.requests r ON r.id = t.request_id
+     WHERE %(types)s::text[] IS NULL OR r.type LIKE ANY (%(types)s)
+     ORDER BY t.id DESC LIMIT %(limit)s)
+    UNION ALL
+    (SELECT at, what, name, type, action, NULL, NULL, detail, who, why
+     FROM {schema}.operator_changes
+     WHERE %(types)s::text[] IS NULL OR type LIKE ANY (%(types)s)
+     ORDER BY id DESC LIMIT %(limit)s)
+) latest
+ORDER BY at DESC LIMIT %(limit)s

@@ -226,6 +226,11 @@ class ReadingLoop(OutboxLoop):
             sends=False, sender=self._sender, service=self._service, again=self._settling.again,
         )  # fmt: skip
 
+    def _begin(self, connection: Connection) -> None:
+        # A server that only answers is no use: what is read has to be written.
+        self._settling.probe(connection)
+        self._answered()
+
     def _unread(self, why: str, said: str) -> None:
         """Nothing could be read: a pause; `said` in the log where that is news."""
         if self._source.begin(why):
@@ -248,7 +253,7 @@ class AnswerLoop(ReadingLoop):
         self._pace = AnswerPace()
 
     def _begin(self, connection: Connection) -> None:
-        del connection
+        super()._begin(connection)
         self._settling.restart()
         self._pace.begin(time.monotonic())
 

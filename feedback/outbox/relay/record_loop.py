@@ -30,11 +30,10 @@ class RecordLoop(ReadingLoop):
         """What of the records up to a position was kept there."""
 
     def _begin(self, connection: Connection) -> None:
-        connection.execute("SELECT 1")
         # What was read and not written comes again: nothing of it was committed.
         self._records.close()
         self._kept, self._mark, self._read = KeptRecords(), None, False
-        self._answered()
+        super()._begin(connection)
 
     def _step(self, connection: Connection) -> None:
         if len(self._kept) < _MOST_KEPT:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -81,6 +82,15 @@ RETURNING pg_notify(%s, id)
 """
 
 
+# Where ends are written to, and more than a page's free space, so that a full disk shows.
+_PROBE: Final = """
+INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type, sender, state,
+    fingerprint, error)
+VALUES (0, now(), now(), 0, gen_random_uuid()::text, '', %s, '', '', %s)
+"""
+_PROBE_SIZE: Final = 12_000
+
+
 class Settling:
     """Passes over what one sender's rows wait for."""
 
@@ -104,7 +114,7 @@ class Settling:
         self._channel = settled_channel(schema)
         self._texts = {
             text: in_schema(text, schema).encode()
-            for text in (_PAGE, _BY_ID, _ENDED, _LATER, _AGAIN, _UNANSWERED)
+            for text in (_PAGE, _BY_ID, _ENDED, _LATER, _AGAIN, _UNANSWERED, _PROBE)
         }
         self._place: tuple[datetime, int] | None = None
         """The last row of the pass so far."""
@@ -116,6 +126,12 @@ class Settling:
     def restart(self) -> None:
         """The next page begins a pass."""
         self._place = None
+
+    def probe(self, connection: Connection) -> None:
+        """Writes a row and takes it back. Raises psycopg.Error where the outbox takes none."""
+        with connection.transaction(force_rollback=True):
+            filling = os.urandom(_PROBE_SIZE).hex()
+            connection.execute(self._texts[_PROBE], [self._sender, filling])
 
     def page(self, connection: Connection, young: float | None = None) -> bool:
         """Looks at the next rows; False where the pass is over, or another relay is at it.

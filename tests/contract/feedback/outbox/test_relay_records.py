@@ -12,15 +12,18 @@ import pytest
 from feedback import outbox
 from feedback.client.results import Result
 from feedback.contract.states import State
+from feedback.outbox.migrations import migrate
 from feedback.outbox.relay import records
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import BatchMarks
 from feedback.outbox.relay.database import RelayDatabase
+from feedback.outbox.relay.loop import AnswerLoop, ReadingLoop
 from feedback.outbox.relay.record_loop import RecordLoop
 from feedback.outbox.relay.settling import Settling
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields, StatusWrite
 from tests.support.outbox import Outbox
+from tests.support.own_database import OwnDatabase
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -84,6 +87,41 @@ def test_what_was_read_and_not_written_is_read_again_after_an_outage(
         loop.stop()
         assert loop.join(30)
     assert _states(outbox_) == {"a": "done"}
+
+
+def test_an_outbox_that_takes_no_writes_is_away_until_it_does(
+    own_database: OwnDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though it answers whoever asks, it is tried at longer and longer intervals."""
+    caplog.set_level("INFO", "oncepool.relay")
+    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", "outbox")
+    with psycopg.connect(own_database.url) as connection:
+        migrate(connection, "outbox", [])
+    outbox_ = Outbox(own_database.url, "outbox")
+    _sent(outbox_, "a")
+    outbox_.connection.close()
+    own_database.set_read_only(read_only=True)
+    topic, store = Topic(), MemoryStatusStore()
+    topic.results = [Result("a", "t", State.DONE, "ok", None, datetime.now(UTC))]
+    settling = [Settling("outbox", "default", store, POLICY, inbox=False) for _ in range(2)]
+    loops: list[ReadingLoop] = [
+        RecordLoop(own_database.url, "default", topic, settling[0]),  # type: ignore[arg-type]
+        AnswerLoop(own_database.url, "default", store, settling[1]),
+    ]
+    for loop in loops:
+        loop.start()
+    eventually(lambda: all(loop._outbox._breaker._backoff._tries > 1 for loop in loops), 60)
+    assert all("read-only" in (loop.state.database or "") for loop in loops)
+    assert "the outbox answers" not in caplog.text
+    own_database.set_read_only(read_only=False)
+    eventually(lambda: topic.committed, 60)
+    eventually(lambda: all(loop.state.database is None for loop in loops), 60)
+    for loop in loops:
+        loop.stop()
+    assert all(loop.join(30) for loop in loops)
+    outbox_ = Outbox(own_database.url, "outbox")
+    assert _states(outbox_) == {"a": "done"}
+    outbox_.connection.close()
 
 
 def test_a_final_record_counts_more_than_a_status_of_one_in_work(outbox_: Outbox) -> None:

@@ -7,15 +7,17 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
+from feedback.client.result_positions import ResultPositions, hopeless
 from feedback.contract.payloads import parse_json
 from feedback.contract.states import State
 from feedback.errors import ConfigurationError, OncepoolError, ResultsFailed
@@ -23,7 +25,7 @@ from feedback.errors import ConfigurationError, OncepoolError, ResultsFailed
 log = logging.getLogger("oncepool.kafka")
 
 _SLICE: Final = 0.2
-_ANSWER: Final = 10.0
+_PAUSE: Final = 1.0
 _ERRORS_ONLY: Final = 3  # syslog level: a client's producer properties draw warnings here
 # Of what a client was given, these are nobody's but its producer's, or ours.
 _NOT_FOR_US: Final = frozenset(
@@ -32,15 +34,6 @@ _NOT_FOR_US: Final = frozenset(
         "group.protocol", "partition.assignment.strategy",  # assignments here are whole ones
     }
 )  # fmt: skip
-_HOPELESS: Final = frozenset(
-    {
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._FATAL,  # noqa: SLF001 - their public names
-        KafkaError._AUTHENTICATION,  # noqa: SLF001
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +93,21 @@ class Results:
     ) -> None:
         self._topic = topic
         self._group = group
-        self._from_beginning = from_beginning
         self._on_close = closed
         self._lock = threading.Lock()
         self._closed = False  # guarded by _lock, as is whatever the consumer is asked
         self._trouble: OncepoolError | None = None
         self._last: Any = None  # the message that is being handled
         self._late: OncepoolError | None = None  # to be told after what was read before it
-        self._starts: dict[int, TopicPartition] = {}
+        self._assigned: list[TopicPartition] | None = None  # and not known where to read on there
+        self._ask_at = 0.0
         self._outages = OutageLog()
         self._consumer = _connect(kafka, group, self._outages)
         try:
-            self._begin()
+            self._begin(group, from_beginning=from_beginning)
+        except KafkaException as error:
+            self._consumer.close()
+            raise ResultsFailed(topic, error.args[0].str()) from None
         except BaseException:
             self._consumer.close()
             raise
@@ -207,14 +203,16 @@ class Results:
         return None if read is None else self.turn_to(read)
 
     def _read(self, timeout: float) -> ReadMessage | None:
+        self._read_on()
         message = self._consumer.poll(timeout)
-        if self._trouble is not None:
-            raise self._trouble
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
         if message is None:
             return None
         error = message.error()
         if error is not None:
-            if error.fatal() or error.code() in _HOPELESS:
+            if hopeless(error):
                 raise ResultsFailed(self._topic, error.str())
             return None  # the library goes on trying
         self._outages.over()
@@ -225,59 +223,44 @@ class Results:
             log.warning("message %s left out: %s", place, problem)
             return ReadMessage(message, None)
 
-    def _begin(self) -> None:
-        """Where it starts is settled here: what is written after this call will come."""
-        self._starts = {part.partition: self._start(part) for part in self._partitions()}
-        if self._group is None:
-            self._consumer.assign(list(self._starts.values()))
+    def _begin(self, group: str | None, *, from_beginning: bool) -> None:
+        self._positions = ResultPositions(
+            self._consumer, self._topic, grouped=group is not None, from_beginning=from_beginning
+        )
+        if group is None:
+            self._consumer.assign(self._positions.starts)
         else:
-            self._consumer.subscribe([self._topic], on_assign=self._on_assign)
-
-    def _partitions(self) -> list[TopicPartition]:
-        try:
-            known = self._consumer.list_topics(self._topic, _ANSWER).topics[self._topic]
-        except KafkaException as error:
-            raise ResultsFailed(self._topic, error.args[0].str()) from None
-        if known.error is not None:
-            raise ResultsFailed(self._topic, known.error.str())
-        return [TopicPartition(self._topic, number) for number in known.partitions]
-
-    def _start(self, part: TopicPartition) -> TopicPartition:
-        try:
-            low, high = self._consumer.get_watermark_offsets(part, _ANSWER)
-        except KafkaException as error:
-            raise ResultsFailed(self._topic, error.args[0].str()) from None
-        offset = low if self._from_beginning else high
-        return TopicPartition(part.topic, part.partition, offset)
+            self._consumer.subscribe(
+                [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke
+            )
 
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
+        self._assigned, self._ask_at = assigned, 0.0
         try:
-            offsets = self._offsets(consumer)
-            consumer.assign(
-                [
-                    TopicPartition(p.topic, p.partition, offsets.get(p.partition, OFFSET_BEGINNING))
-                    for p in assigned
-                ]
-            )
-        except KafkaException as error:  # callbacks never raise
-            self._trouble = ResultsFailed(self._topic, error.args[0].str())
-        except ResultsFailed as error:
+            self._read_on()
+        except ResultsFailed as error:  # callbacks never raise
             self._trouble = error
+        if self._assigned is not None:
+            with suppress(KafkaException):
+                consumer.assign([])  # or the client would choose where
 
-    def _offsets(self, consumer: Consumer) -> dict[int, int]:
-        """Where the group stands, partition by partition.
+    def _on_revoke(self, _consumer: Consumer, _revoked: list[TopicPartition]) -> None:
+        self._assigned = None
 
-        A new group's starts are committed at once, those of all partitions: one that dies before
-        its first record would begin behind it otherwise. So a partition that the group has no
-        offset for was added since, and is read from its beginning.
-        """
-        stored = consumer.committed(self._partitions(), _ANSWER)
-        offsets = {part.partition: part.offset for part in stored if part.offset >= 0}
-        if offsets:
-            return offsets
-        starts = list(self._starts.values())
-        consumer.commit(offsets=starts, asynchronous=False)
-        return {part.partition: part.offset for part in starts}
+    def _read_on(self) -> None:
+        """Reads in what was assigned, as soon as it is known where. Raises ResultsFailed."""
+        if self._assigned is None or time.monotonic() < self._ask_at:
+            return
+        self._trouble = None
+        try:
+            self._consumer.assign(self._positions.of(self._assigned))
+        except KafkaException as error:
+            self._ask_at = time.monotonic() + _PAUSE
+            if hopeless(error.args[0]):
+                raise ResultsFailed(self._topic, error.args[0].str()) from None
+            log.warning("%s: where to read on is asked again: %s", self._topic, error.args[0].str())
+        else:
+            self._assigned = None
 
     def _handled(self) -> None:
         message, self._last = self._last, None

@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
@@ -263,7 +263,8 @@ def test_a_reader_gets_what_comes_from_its_call_on(place: Place) -> None:
         assert [result.id for result in read(results, [2])] == ["r-2"]
 
 
-def test_a_group_goes_on_where_it_stood(place: Place) -> None:
+def test_a_group_goes_on_where_it_stood(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a broker could not tell that at first."""
     place.process()
     group = f"group-{uuid.uuid4().hex}"
     with place.client.results(group, from_beginning=True) as results:
@@ -272,7 +273,17 @@ def test_a_group_goes_on_where_it_stood(place: Place) -> None:
     place.add(range(10, 20))
 
     with place.client.results(group) as results:
+        tell, asked = results._positions.of, []
+
+        def not_at_first(assigned: list[TopicPartition]) -> list[TopicPartition]:
+            asked.append(assigned)
+            if len(asked) == 1:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return tell(assigned)
+
+        monkeypatch.setattr(results._positions, "of", not_at_first)
         came = read(results, range(10, 20))
+        assert len(asked) > 1
 
     assert {result.id for result in came} == {f"r-{n}" for n in range(10, 20)}
 

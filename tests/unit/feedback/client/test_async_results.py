@@ -60,7 +60,7 @@ Reader = Callable[[Consumer], AsyncResults]
 def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
     def make(consumer: Consumer) -> AsyncResults:
         monkeypatch.setattr(results, "_connect", lambda *_: consumer)
-        monkeypatch.setattr(Results, "_begin", lambda _: None)
+        monkeypatch.setattr(Results, "_begin", lambda *_, **__: None)
         return AsyncResults(Results({}, "topic", None, from_beginning=True, closed=lambda _: None))
 
     return make

@@ -114,8 +114,8 @@ class MaintenancePort(Protocol):
     def ready(self) -> MaintenanceReady | None:
         """What it said of the database's schema, once it has."""
 
-    def send(self, frame: ToMaintenance) -> None:
-        """Tells it something; lost where it is away."""
+    def send(self, frame: ToMaintenance) -> bool:
+        """Tells it something; False: it is away."""
 
 
 class ServicePool(WorkerPool, Protocol):

@@ -187,8 +187,8 @@ class Service:
         lost = Counter(self._loop.stats().lost)
         if new := lost - self._lost:
             counts = {(kind, NotRun.LOST.value, AT_COMMIT): n for kind, n in new.items()}
-            self._pool.maintenance.send(Counts(counts))
-        self._lost = lost
+            if self._pool.maintenance.send(Counts(counts)):  # else with what comes next
+                self._lost = lost
 
     def _facts(self) -> dict[str, Any]:
         loop, pool = self._loop.stats(), self._pool.stats()

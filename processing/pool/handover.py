@@ -45,6 +45,8 @@ class Handover:
         self._kept: list[Record] = []
         """Messages that only user code can read, while the database is away: nobody sends them
         again."""
+        self._untold: list[ReleaseClaims | EndCalls] = []
+        """Of claims in hand, while no maintenance process is there: without one no others come."""
 
     @property
     def count(self) -> int:
@@ -106,11 +108,25 @@ class Handover:
             self._log.info("not started here: parked for other instances, or given back",
                            requests=self.parked)  # fmt: skip
 
+    def tell(self, types: list[str]) -> None:
+        """Hands over what was counted, and what nobody was there for before. `types`: the app's."""
+        untold, self._untold = self._untold, []
+        for frame in untold:
+            self._send(frame)
+        totals = self._pool.totals
+        for counted in totals.take(types):
+            if not self._maintenance.send(counted):
+                totals.put_back(counted)
+
+    def _send(self, frame: ReleaseClaims | EndCalls) -> None:
+        if not self._maintenance.send(frame):
+            self._untold.append(frame)
+
     def _give_back(self, records: Sequence[Record]) -> list[Record]:
         """Gives claimed rows back; returns the other records."""
         due = [claim_of(record) for record in records if is_due(record)]
         if due:
-            self._maintenance.send(ReleaseClaims(due, []))
+            self._send(ReleaseClaims(due, []))
         return [record for record in records if not is_due(record)]
 
     def _park_suspects(self) -> None:
@@ -145,7 +161,7 @@ class Handover:
         self.parked += len(fresh) + len(due) + len(begun)
         for claims in filter(None, (due, begun)):
             release = ReleaseClaims(claims, list(dict.fromkeys(gone)), begun=claims is begun)
-            self._maintenance.send(release)
+            self._send(release)
 
     def _end_calls(self, suspects: Sequence[Suspect]) -> None:
         """What of these is a call outside has no end: nobody here runs it again."""
@@ -157,4 +173,4 @@ class Handover:
                     codes[token] = suspect.verdict or WORKER_DIED
         backends = dict.fromkeys(b for suspect in suspects for b in suspect.backends)
         if codes:
-            self._maintenance.send(EndCalls(codes, list(backends)))
+            self._send(EndCalls(codes, list(backends)))

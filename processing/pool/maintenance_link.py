@@ -126,17 +126,21 @@ class MaintenanceLink:
         events, self._events = self._events, []
         return events
 
-    def send(self, frame: ToMaintenance) -> None:
-        """Sends a frame; a dead process's is lost, as nothing it is told must be kept."""
+    def send(self, frame: ToMaintenance) -> bool:
+        """Sends a frame; False: no process is there to take it.
+
+        What one was sent and dies with is lost, but for what it has to answer for.
+        """
         if self._child is None:
-            return
+            return False
         try:
             self._child.channel.send(frame)
         except ChannelClosed:
-            return
+            return False
         if isinstance(frame, Heartbeat) and self._asked is None:
             self._asked = time.monotonic()
         self._listen()
+        return True
 
     def learn(self, app: WorkerReady) -> None:
         """What the app is like, as its workers say."""

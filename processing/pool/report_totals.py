@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from feedback.metrics.durations import DurationKey
 from processing.ipc.frames import CountKey, Counts, Measurements, Report
@@ -23,9 +24,7 @@ class ReportTotals:
         self.counts.update(report.counts)
         if report.durations is None:  # nobody wants them
             return
-        durations = self._durations
-        for key, n in report.durations.items():
-            durations[key] = durations.get(key, 0) + n
+        self._add(report.durations)
         self._chunks[requests] += 1
         self._statuses_dropped += report.statuses_dropped
 
@@ -41,3 +40,17 @@ class ReportTotals:
             frames.append(Counts(dict(self.counts)))
             self.counts.clear()
         return frames
+
+    def put_back(self, frame: Counts | Measurements) -> None:
+        """What could not be handed over: it goes with what comes next."""
+        if isinstance(frame, Counts):
+            self.counts.update(frame.counts)
+            return
+        self._add(frame.durations)
+        self._chunks.update(frame.chunks)
+        self._statuses_dropped += frame.statuses_dropped
+
+    def _add(self, more: Mapping[DurationKey, float]) -> None:
+        durations = self._durations
+        for key, n in more.items():
+            durations[key] = durations.get(key, 0) + n

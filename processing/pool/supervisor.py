@@ -232,7 +232,7 @@ class Supervisor:
     def close(self, timeout: float) -> None:
         """Ends the maintenance process, after it has done what it was given; kills workers."""
         self._processes.close(timeout)
-        self._hand_over_counts()
+        self._handover.tell(self.types)
         self.killed += not self.maintenance.close(timeout)
         self._handover.tell_parked()
         self._selector.close()
@@ -313,7 +313,7 @@ class Supervisor:
             self._handover.refuse_unstarted(DATABASE_UNAVAILABLE)
         if now >= self._next_counts:
             self._next_counts = now + COUNTS_EVERY
-            self._hand_over_counts()
+            self._handover.tell(self.types)
 
     def _on_maintenance(self, event: FromMaintenance, now: float) -> None:
         match event:
@@ -342,7 +342,3 @@ class Supervisor:
         if up and not before:
             self._handover.database_back()
         self._pool.database(up=up)
-
-    def _hand_over_counts(self) -> None:
-        for frame in self._pool.totals.take(self.types):
-            self.maintenance.send(frame)

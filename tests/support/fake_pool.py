@@ -96,9 +96,12 @@ class FakeMaintenance:
     def __init__(self) -> None:
         self.ready: MaintenanceReady | None = None
         self.frames: list[ToMaintenance] = []
+        self.away = False
 
-    def send(self, frame: ToMaintenance) -> None:
-        self.frames.append(frame)
+    def send(self, frame: ToMaintenance) -> bool:
+        if not self.away:
+            self.frames.append(frame)
+        return not self.away
 
 
 class FakeSupervisor(FakePool):

@@ -11,13 +11,22 @@ from dataclasses import asdict
 import psycopg
 import pytest
 
-from feedback.contract.record import Record
+from feedback.contract.record import Record, claim_token
 from feedback.status.redis_store import RedisStatusStore
-from processing.ipc.frames import FromMaintenance, Heartbeat, MaintenanceReady, ProbeDatabase
+from processing.ipc.frames import (
+    FromMaintenance,
+    Heartbeat,
+    MaintenanceReady,
+    ProbeDatabase,
+    ReleaseClaims,
+    Report,
+)
 from processing.logs import get_logger
 from processing.pool import maintenance_link
+from processing.pool.handover import Handover
 from processing.pool.maintenance_link import MaintenanceLink
-from processing.settings import MaintenanceSettings
+from processing.pool.pool import Pool
+from processing.settings import MaintenanceSettings, PoolSettings
 from stack import Stack
 from tests.support.descriptors import no_more_descriptors
 from tests.support.proxy import Proxy
@@ -132,17 +141,46 @@ def test_the_cause_that_none_can_run_outlives_the_process_that_told_it() -> None
         link.selector.close()
 
 
-def test_one_that_cannot_be_started_for_lack_of_descriptors_is_tried_again(link: Link) -> None:
+def test_one_that_cannot_be_started_for_lack_of_descriptors_is_tried_again(
+    link: Link, stack: Stack, schema: str
+) -> None:
+    """The next one is told what was counted meanwhile, and which claims are given back."""
+    pool = Pool(PoolSettings(workers=1, instance="here-1"))
+    handover = Handover(pool, link.link, get_logger("test"))
+    token = claim_token("here-1", 7)
     link.turn_until(lambda: link.started() == 1)
     child = link.link._child
     assert child is not None
-    with no_more_descriptors():
-        child.signal(signal.SIGKILL)
-        # Its death, and a start that failed.
-        link.turn_until(lambda: link.link._respawn._failed_starts == 2)
-        assert not link.link.alive
-    link.turn_until(lambda: link.started() == 2)
-    assert link.link.fatal is None
+    with psycopg.connect(stack.database, autocommit=True) as database:
+        database.execute(
+            f"INSERT INTO {schema}.requests (kafka_offset, partition, produced_at, id, type, state,"
+            " code, effect, topic, token, lease_until, due_at)"
+            " SELECT 1, 0, now(), 'w', 'p', 'waiting', 'parked', 'transaction', 'requests',"
+            " %s, until, until FROM (SELECT now() + interval '1 day' AS until) AS lease",
+            [token],
+        )
+        with no_more_descriptors():
+            child.signal(signal.SIGKILL)
+            # Its death, and a start that failed.
+            link.turn_until(lambda: link.link._respawn._failed_starts == 2)
+            assert not link.link.alive
+            pool.totals.report(Report(1, [], [], {}, {("p", "done", "ok"): 3}, database_up=True), 3)
+            handover._send(ReleaseClaims([("w", 7)], []))
+            handover.tell(["p"])
+            handover.tell(["p"])
+        link.turn_until(lambda: link.started() == 2)
+        assert link.link.fatal is None
+        handover.tell(["p"])
+
+        def told() -> list[tuple[int, str | None]]:
+            return database.execute(
+                f"SELECT (SELECT sum(n) FROM {schema}.counters WHERE type = 'p')::int, token"
+                f" FROM {schema}.requests WHERE id = 'w'"
+            ).fetchall()
+
+        link.turn_until(lambda: told() == [(3, None)])
+        handover.tell(["p"])
+        assert not pool.totals.counts
 
 
 def test_a_maintenance_that_hangs_is_replaced(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:

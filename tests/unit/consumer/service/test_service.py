@@ -151,6 +151,21 @@ def test_what_was_lost_at_a_commit_is_told_and_counted_once(bench: Bench) -> Non
     assert told == [{("a.b", "lost", "at_commit"): 2}]
 
 
+def test_what_was_lost_while_no_maintenance_is_there_is_told_to_the_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "BEAT_EVERY", 0.0)
+
+    def away(*, away: bool) -> None:
+        bench.service._loop._commit.lost["a.b"] += 1
+        bench.pool.maintenance.away = away
+
+    bench.script = {5: lambda: away(away=True), 10: lambda: away(away=False), 15: term}
+    bench.run()
+    told = [f.counts for f in bench.pool.maintenance.frames if isinstance(f, Counts)]
+    assert told == [{("a.b", "lost", "at_commit"): 2}]
+
+
 def test_each_further_signal_is_the_next_phase(bench: Bench) -> None:
     bench.pool.stubborn = True
     bench.script = {5: lambda: bench.arrive(0), 20: term, 25: term, 30: term, 35: term}

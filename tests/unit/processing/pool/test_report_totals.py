@@ -47,6 +47,19 @@ def test_reports_add_up_until_they_are_handed_over() -> None:
     assert (measured.chunks, measured.durations[("pay", RUN, 0)]) == ({1: 1}, 1)  # type: ignore[union-attr]
 
 
+def test_what_could_not_be_handed_over_goes_with_what_comes_next() -> None:
+    totals = ReportTotals()
+    totals.report(with_durations(0.0005), 2)
+    for frame in totals.take([]):
+        totals.put_back(frame)
+    totals.report(with_durations(0.0005), 1)
+    measured, counts = totals.take(["pay"])
+    assert counts == Counts({("pay", "done", "ok"): 6})
+    assert isinstance(measured, Measurements)
+    assert measured.durations[("pay", RUN, 0)] == 2
+    assert (measured.chunks, measured.statuses_dropped) == ({2: 1, 1: 1}, 4)
+
+
 def test_what_was_handed_over_is_no_longer_changed() -> None:
     totals = ReportTotals()
     totals.report(with_durations(0.1), 1)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from consumer.admin.cancelling import Cancelled
+from consumer.admin.cancelling import Cancelled, Withdraw
 from consumer.admin.moving import StatusPublisher, as_row, end_running, wants_results
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
-from consumer.gateway.operators import MOVE_WITHIN
+from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds
 from feedback.contract.states import State
 from feedback.errors import OncepoolError, StoreUnavailable
 from feedback.journal.connections import Connection
@@ -92,6 +92,7 @@ class JournalBulkMover:
     def __init__(self, settings: Settings, threads: DatabaseThreads) -> None:
         self._settings = settings
         self._threads = threads
+        self._ends = RunningEnds()
 
     async def move(
         self,
@@ -130,9 +131,14 @@ class JournalBulkMover:
         return outcome
 
     async def _end_running(self, outcome: BulkOutcome, move: Move, by: By, ending: Ending) -> None:
-        end = partial(self._end, move=move, refused=outcome.refused, by=by, ending=ending)
+        async def withdraw(ids: Sequence[str]) -> list[Row]:
+            part = partial(self._part, move=move, ids=ids)
+            rows, _ = await self._threads.run(part, MOVE_WITHIN)
+            return rows
+
+        end = partial(self._end, refused=outcome.refused, by=by, ending=ending)
         try:
-            self._add(outcome, await self._threads.run(end, MOVE_WITHIN + ending.wait))
+            self._add(outcome, await self._ends.end(end, withdraw, ending.wait))
         except OncepoolError as error:
             outcome.broke_off(error, [one.id for one in outcome.refused], ())
             outcome.refused = []
@@ -162,20 +168,14 @@ class JournalBulkMover:
         return [as_row(one) for one in outcome.moved], outcome.refused
 
     def _end(
-        self,
-        connection: Connection,
-        *,
-        move: Move,
-        refused: Sequence[Refusal],
-        by: By,
-        ending: Ending,
+        self, withdraw: Withdraw, *, refused: Sequence[Refusal], by: By, ending: Ending
     ) -> Cancelled:
         """Those of the refused that run come to an end."""
         try:
             return end_running(
                 self._settings,
                 refused,
-                lambda ids: self._part(connection, move=move, ids=ids)[0],
+                withdraw,
                 reason=by.said("cancelled"),
                 wait=ending.wait,
                 types=ending.types,

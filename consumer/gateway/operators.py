@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from consumer.admin.cancelling import Withdraw
-from consumer.admin.journal import JournalUnreachable
 from consumer.admin.moving import (
     StatusPublisher,
     as_row,
@@ -17,7 +15,7 @@ from consumer.admin.moving import (
 )
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
-from feedback.client.event_loop import in_thread
+from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.journal.connections import Connection
@@ -30,12 +28,9 @@ from feedback.operations.request_reads import Row
 from feedback.operations.request_search import select_named
 from processing.logs import get_logger
 
-MOVE_WITHIN: Final = 10.0
-"""Seconds in which the journal has to take a move, or to give a list."""
 MOST_LETTERS: Final = 500
 MOST_BYTES: Final = 8 * 1024 * 1024
 """Of payloads in a list of dead letters."""
-_MARGIN: Final = 1.0
 
 log = get_logger("oncepool.gateway")
 
@@ -93,6 +88,7 @@ class JournalOperator:
         self._schema = settings.database_schema
         self._results = wants_results(settings)
         self._threads = threads
+        self._ends = RunningEnds()
 
     async def type_of(self, id: str) -> str | None:
         """As OperatorMoves has it."""
@@ -112,27 +108,17 @@ class JournalOperator:
         answer = await self._withdrawn(id, by)
         if answer.refusal is None:
             return answer
-        loop = asyncio.get_running_loop()
+        refusal = answer.refusal
 
-        def withdraw(ids: Sequence[str]) -> list[Row]:
-            answers = [
-                asyncio.run_coroutine_threadsafe(self._withdrawn(one, by), loop) for one in ids
-            ]
-            rows = [one.result(MOVE_WITHIN + _MARGIN).row for one in answers]
+        async def withdraw(ids: Sequence[str]) -> list[Row]:
+            rows = [(await self._withdrawn(one, by)).row for one in ids]
             return [row for row in rows if row is not None]
 
-        # The wait keeps no connection from others: each look takes one, and gives it back.
-        try:
-            async with asyncio.timeout(MOVE_WITHIN + wait):
-                ended = await in_thread(self._ended, answer.refusal, withdraw, by, wait, types)
-                if ended is None:
-                    ended = await in_thread(self._explained, answer)
-                return ended
-        except TimeoutError:
-            raise JournalUnreachable(
-                f"nothing was heard within {MOVE_WITHIN + wait:g} s of what was to be cancelled;"
-                " look at it again"
-            ) from None
+        def end(withdraw: Withdraw) -> OperatorAnswer:
+            ended = self._ended(refusal, withdraw, by, wait, types)
+            return self._explained(answer) if ended is None else ended
+
+        return await self._ends.end(end, withdraw, wait)
 
     async def resolve(
         self, id: str, resolution: Resolution, by: By, result: bytes | None

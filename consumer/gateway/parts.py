@@ -34,7 +34,7 @@ NAME = "oncepool gateway"
 READERS, OPERATORS, WRITERS = 2, 2, 4
 """Connections to the journal for statuses and for operators, and to the outbox."""
 PAGE_READERS, PATIENT_READERS, PAGE_MOVERS = 3, 2, 4
-"""To the journal for pages. Who has what runs cancelled keeps one for as long as he waits."""
+"""To the journal for pages. Who has what runs cancelled waits for that without one."""
 TIMEOUTS = {
     "statement_timeout": 15.0,
     "lock_timeout": 5.0,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
+from consumer.admin.cancelling import Cancelled, Withdraw
 from consumer.admin.journal import JournalUnreachable
 from consumer.config.settings import Settings
-from consumer.gateway.bulk_moves import Ending, JournalBulkMover
+from consumer.gateway import bulk_moves
+from consumer.gateway.bulk_moves import BulkOutcome, Ending, JournalBulkMover
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import AT_ONCE, By
 
@@ -19,12 +22,17 @@ class FakeThreads:
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
+        self.busy = 0
 
     async def run(self, work: Any, timeout: float, *, again: bool = False) -> Any:
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        self.busy += 1
+        try:
+            answer = self.answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        finally:
+            self.busy -= 1
 
 
 IDS = [f"r{n}" for n in range(3 * AT_ONCE)]
@@ -40,13 +48,45 @@ def test_what_was_moved_before_it_broke_off_is_told() -> None:
     assert (outcome.unsure, outcome.untried) == (IDS[AT_ONCE : 2 * AT_ONCE], IDS[2 * AT_ONCE :])
 
 
-def test_it_breaks_off_while_those_that_run_are_ended() -> None:
+def test_it_breaks_off_while_those_that_run_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(_: Settings, refused: Any, withdraw: Withdraw, **_more: Any) -> Cancelled:
+        return Cancelled(withdraw([one.id for one in refused]))
+
+    monkeypatch.setattr(bulk_moves, "end_running", end)
     refused = [Refusal("r1", "running", "is running right now")]
     threads = FakeThreads(([{"id": "r0"}], refused), JournalUnreachable("away"))
     mover = JournalBulkMover(Settings(), threads)  # type: ignore[arg-type]
     outcome = asyncio.run(mover.move("cancel", ["r0", "r1"], By("ann"), Ending(1)))
     assert (outcome.rows, outcome.refused) == ([{"id": "r0"}], [])
     assert (outcome.problem, outcome.unsure) == ("away", ["r1"])
+
+
+def test_who_waits_for_those_that_run_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, go_on = threading.Event(), threading.Event()
+
+    def end(_: Settings, refused: Any, withdraw: Withdraw, **_more: Any) -> Cancelled:
+        rows = withdraw([one.id for one in refused])
+        waits.set()
+        assert go_on.wait(60)
+        return Cancelled(rows, late=[Refusal("r2", "running", "has not ended")])
+
+    monkeypatch.setattr(bulk_moves, "end_running", end)
+    refused = [Refusal(one, "running", "is running right now") for one in ("r1", "r2")]
+    threads = FakeThreads(([], refused), ([{"id": "r1"}], []), ([{"id": "r9"}], []))
+    mover = JournalBulkMover(Settings(), threads)  # type: ignore[arg-type]
+
+    async def scenario() -> BulkOutcome:
+        cancel = mover.move("cancel", ["r1", "r2"], By("ann"), Ending(60))
+        cancelling = asyncio.create_task(cancel)
+        await asyncio.to_thread(waits.wait, 60)
+        assert threads.busy == 0
+        assert (await mover.move("drop", ["r9"], By("bob"))).rows == [{"id": "r9"}]
+        go_on.set()
+        return await cancelling
+
+    outcome = asyncio.run(scenario())
+    assert (outcome.rows, outcome.refused, outcome.problem) == ([{"id": "r1"}], [], "")
+    assert [one.id for one in outcome.late] == ["r2"]
 
 
 def test_who_has_tried_nothing_raises() -> None:

@@ -1,0 +1,59 @@
+"""Ends requests that run, and waits for that without a connection to the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from consumer.admin.cancelling import Withdraw
+from consumer.admin.journal import JournalUnreachable
+from feedback.client.event_loop import in_thread
+from feedback.operations.request_reads import Row
+
+T = TypeVar("T")
+
+MOVE_WITHIN: Final = 10.0
+"""Seconds in which the journal has to take a move, or to give a list."""
+MOST_AT_ONCE: Final = 32
+_MARGIN: Final = 1.0
+
+
+class RunningEnds:
+    """Each look at the journal takes a connection and gives it back, so that others get on.
+
+    So many wait at once, each in a thread of its own; whoever comes on top waits for one of them.
+    """
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def end(
+        self,
+        end: Callable[[Withdraw], T],
+        withdraw: Callable[[Sequence[str]], Awaitable[list[Row]]],
+        wait: float,
+    ) -> T:
+        """What `end` returns, which is given what asks the journal through `withdraw`.
+
+        `end` takes `wait` seconds, and what each look at the journal takes. Raises
+        JournalUnreachable where all of it takes longer, and what both raise.
+        """
+        loop = asyncio.get_running_loop()
+
+        def withdrawn(ids: Sequence[str]) -> list[Row]:
+            asked = asyncio.run_coroutine_threadsafe(_awaited(withdraw(ids)), loop)
+            return asked.result(MOVE_WITHIN + _MARGIN)
+
+        try:
+            async with asyncio.timeout(MOVE_WITHIN + wait), self._places:
+                return await in_thread(end, withdrawn)
+        except TimeoutError:
+            raise JournalUnreachable(
+                f"nothing was heard within {MOVE_WITHIN + wait:g} s of what was to be cancelled;"
+                " look at it again"
+            ) from None
+
+
+async def _awaited(answer: Awaitable[T]) -> T:
+    return await answer

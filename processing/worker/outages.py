@@ -25,6 +25,8 @@ PATIENCE = 1.0
 """Seconds in which a connection is tried for again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two tries of what is to outlast an outage."""
+REDO_PAUSE = 0.5
+"""Seconds, at most, between two tries of what loses its connection."""
 HASTE = 1.0
 """Seconds in which that is tried by a process that may be killed soon."""
 
@@ -111,14 +113,19 @@ class Outages:
     def redo(self, work: Callable[[], T]) -> T:
         """Does what may be done twice, even where its COMMIT may have landed.
 
-        Raises DatabaseAway, and what is about the work itself.
+        Raises DatabaseAway, what is about the work itself, and what has broken the connection each
+        time: the database works, but for this.
         """
-        while True:
+        pauses = Backoff(FIRST_PAUSE, REDO_PAUSE, random.random)
+        for tries in range(1, LOSSES + 1):
             try:
                 return work()
             except psycopg.Error as error:
-                if not self.survive(error):
+                if not self.survive(error) or tries == LOSSES:
                     raise
+            if tries > 1:
+                time.sleep(pauses.next())
+        raise AssertionError("the last try returns or raises")
 
     def outlast(self, work: Callable[[], T], patience: float) -> T:
         """Does what may be done twice until it is done, whatever the database does meanwhile.

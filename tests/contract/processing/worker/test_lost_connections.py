@@ -13,9 +13,11 @@ import pytest
 
 from processing import App, Request
 from processing.ipc.frames import Suspect
+from processing.worker import outages
+from processing.worker.outages import LOSSES
 from tests.support.executor import Bench
 from tests.support.own_database import OwnDatabase
-from tests.support.proxy import Proxy
+from tests.support.proxy import Link, Proxy
 from tests.support.waiting import eventually
 
 SCHEMA = "journal"
@@ -129,6 +131,35 @@ def test_a_resend_is_counted_once_though_nobody_knew_whether_its_answer_was_comm
     found = bench.query(f"SELECT id, resends FROM {SCHEMA}.requests ORDER BY id")
     assert found == [("a", 1), ("b", 2)]
     assert (bench.state("a"), bench.state("b")) == (("done", "ok"), ("done", "ok"))
+
+
+class Refusing(Proxy):
+    """Breaks each connection whose client says a word."""
+
+    word = b"poison"
+    refused = 0
+
+    def _look_at_requests(self, link: Link, data: bytes) -> None:
+        super()._look_at_requests(link, data)
+        if self.word in data:
+            self.refused += 1
+            link.cut()
+
+
+@pytest.mark.timeout(120)
+def test_a_dead_letter_that_breaks_its_connection_each_time_is_given_up(
+    bench: Bench, own_database: OwnDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outages, "REDO_PAUSE", outages.FIRST_PAUSE)
+    with Refusing.of(own_database.url) as refusing:
+        bench.executor.close()
+        bench.executor = bench.another(refusing.before(own_database.url))
+        letters = [bench.record(name, None, {}) for name in ("poison", "plain")]
+        report = bench.run(*letters, *payments(bench, "a"))
+        assert (report.returned, report.unclear, report.database_up) == ([], [], True)
+        assert refusing.refused == 2 * LOSSES, "with the other one, and alone"
+    assert bench.letters() == [("malformed", "plain")]
+    assert bench.state("a") == ("done", "ok")
 
 
 def test_a_connection_that_ended_while_nothing_ran_is_no_outage(

@@ -9,7 +9,8 @@ from confluent_kafka import KafkaException
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from consumer.intake.kafka_properties import broker_properties
-from feedback.client.delivery import connect
+from feedback.client.producer import connect
+from feedback.guarded_producer import GuardedProducer
 from feedback.operations.dead_message import DeadMessage
 
 TIMEOUT = 30.0
@@ -23,7 +24,7 @@ class Resender:
     """A producer for the configured brokers. Raises ConfigurationError for wrong properties."""
 
     def __init__(self, settings: Settings) -> None:
-        self._producer = connect(broker_properties(settings), TIMEOUT)
+        self._producer = GuardedProducer(connect(broker_properties(settings), TIMEOUT))
 
     def send(self, letter: DeadMessage) -> None:
         """Returns when the broker has it: bytes, headers and timestamp as they were.
@@ -52,7 +53,8 @@ class Resender:
         else:
             self._producer.flush(TIMEOUT + 1)
         if failures or not answers:
-            problem = failures[0] if failures else f"no answer within {TIMEOUT:g} s"
+            silence = self._producer.failure or f"no answer within {TIMEOUT:g} s"
+            problem = failures[0] if failures else silence
             raise NotSent(
                 f"topic {letter.topic} did not take the message: {problem}; those that were not"
                 " confirmed are still dead letters"
@@ -62,4 +64,4 @@ class Resender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._producer.purge()
+        self._producer.handle.purge()

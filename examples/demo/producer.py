@@ -14,7 +14,7 @@ from examples.demo.book import ConfirmedMessage, QueuePlan
 from examples.demo.item import MessageKind, PlannedMessage, Way
 from feedback import Client
 from feedback.client.call import ResendTimer
-from feedback.client.delivery import connect
+from feedback.client.producer import connect
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.status.status import Status

@@ -13,7 +13,7 @@ from feedback.client.async_results import AsyncResults
 from feedback.client.core import ClientCore, Type
 from feedback.client.event_loop import LoopBell, LoopWatch, in_thread
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_ids, check_wait
-from feedback.client.pending import Submission, accepted
+from feedback.client.pending import StatusBefore, Submission, accepted
 from feedback.client.results import Results
 from feedback.client.settings import settings_from
 from feedback.client.shared_reads import SharedReads
@@ -38,7 +38,7 @@ class AsyncClient(ClientCore):
     _ready: asyncio.Future[None] | None  # done when hints arrive
 
     def _set_up(self) -> None:
-        self._reads = SharedReads(self._store.read)
+        self._reads = SharedReads(self._statuses.read)
         self._looks = SharedReads(self._reader.read_all)  # of what may be unknown: never raise
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bells: dict[str, list[LoopBell]] = {}  # of tasks that wait for the broker, by id
@@ -252,7 +252,7 @@ class AsyncClient(ClientCore):
         self._enter()
         message, submission = self._draft(type, payload, options)
         if options.get("request_id") is not None:  # nothing can stand under an id just made
-            submission.before = await self._look(message.id)
+            submission.before = StatusBefore.of(await self._look(message.id))
         return message, submission
 
     async def _send_first(

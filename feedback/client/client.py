@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Self, TypeVar, Unpack, overload
 from feedback.client.answering import Act, Steps
 from feedback.client.core import ClientCore, Type
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_ids, check_wait
-from feedback.client.pending import Submission
+from feedback.client.pending import StatusBefore, Submission
 from feedback.client.results import Results
 from feedback.client.settings import settings_from
 from feedback.client.waiter import ThreadWatch
@@ -77,7 +77,7 @@ class Client(ClientCore):
         """One status an id, in their order; None where there is none. Raises StoreUnavailable."""
         self._check_open()
         check_ids(ids)
-        return self._store.read(ids)
+        return self._statuses.read(ids)
 
     def wait(self, id: str, timeout: float | None = None) -> Status:
         """The status, as soon as it is settled.
@@ -210,7 +210,7 @@ class Client(ClientCore):
     ) -> tuple[KafkaMessage, Submission]:
         message, submission = self._draft(type, payload, options)
         if options.get("request_id") is not None:  # nothing can stand under an id just made
-            submission.before = self._reader.read(message.id)
+            submission.before = StatusBefore.of(self._reader.read(message.id))
         return message, submission
 
     def _send_first(

@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from feedback.client.answering import CallTimes, Steps, Watched, calling, waiting
-from feedback.client.delivery import Deliveries, KafkaProducer, connect
+from feedback.client.delivery import Deliveries
 from feedback.client.forks import FORKED, watch
 from feedback.client.kafka_log import OutageLog
 from feedback.client.message import KafkaMessage, SubmitOptions, draft
+from feedback.client.own_statuses import OwnStatuses
 from feedback.client.pending import Submission, Submissions, accepted
+from feedback.client.producer import KafkaProducer, lasting
 from feedback.client.results import Subscriptions
 from feedback.client.send_clock import SendClock
 from feedback.client.settings import given, store_of
@@ -56,10 +58,7 @@ class ClientCore:
         self._channel = f"{prefix}:hints:{uuid7()}" if hints else None
         outages = OutageLog()
         self._store = store_of(redis, given("prefix", prefix))
-        if isinstance(kafka, str | Mapping):
-            producer = connect(kafka, delivery_timeout, outages)
-        else:
-            producer = kafka
+        producer = lasting(kafka, delivery_timeout, outages)
         self._owns_store = isinstance(redis, str)
         self._closed = ""  # why it is
         self._submissions = Submissions()
@@ -67,6 +66,7 @@ class ClientCore:
         self._reader = CautiousReader(self._store)
         self._waits = StatusWaiter(self._store, self._channel)
         self._sender = StatusSender(self._store, max_queue=100_000)
+        self._statuses = OwnStatuses(self._store, self._submissions, self._sender)
         self._deliveries = Deliveries(producer, self._reported, outages)
         self._set_up()
         watch(self)

@@ -1,26 +1,22 @@
-"""Sending to Kafka: a producer, the thread that polls it, and what became of each message."""
+"""Sending to Kafka: the thread that serves the producer, and what became of each message."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol, cast
+from typing import Final
 
 import confluent_kafka
 
 from feedback.client.forks import never_free
-from feedback.client.kafka_log import OutageLog
+from feedback.client.kafka_log import OutageLog, log
 from feedback.client.message import KafkaMessage
 from feedback.client.pending import Submission
-from feedback.errors import (
-    ClientClosed,
-    ConfigurationError,
-    DeliveryFailed,
-    DeliveryPending,
-    QueueFull,
-)
+from feedback.client.producer import KafkaProducer, LastingProducer
+from feedback.errors import ClientClosed, DeliveryFailed, DeliveryPending, QueueFull
+from feedback.guarded_producer import GuardedProducer
 
 # Called, mostly in the polling thread, when the broker has confirmed a request for the first time
 # or when it has failed before that.
@@ -28,70 +24,22 @@ Reported = Callable[[Submission], None]
 
 _REMEMBERED: Final = 1_000  # failed ids; of more only the number is kept
 _POLL: Final = 0.1
-_TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
 _NO_TOPIC: Final = (
     confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
     confluent_kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
 )
 _WRONG_TIME: Final = confluent_kafka.KafkaError.INVALID_TIMESTAMP
-_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
-_REFUSED: Final = {
-    "delivery.report.only.error": "`accepted` is written from the reports of success",
-    "transactional.id": "each request is sent on its own",
-}
-
-
-class KafkaProducer(Protocol):
-    """What is used of confluent_kafka.Producer."""
-
-    def produce(self, topic: str, **arguments: Any) -> None: ...
-
-    def poll(self, timeout: float) -> int: ...
-
-    def flush(self, timeout: float) -> int: ...
-
-    def purge(self) -> None: ...
-
-
-def connect(
-    kafka: str | Mapping[str, Any], delivery_timeout: float, outages: OutageLog | None = None
-) -> KafkaProducer:
-    """A producer for bootstrap servers, or for librdkafka properties. Connects later."""
-    given = {"bootstrap.servers": kafka} if isinstance(kafka, str) else dict(kafka)
-    for name, reason in _REFUSED.items():
-        if name in given:
-            raise ConfigurationError(f"Kafka property {name} must not be set here: {reason}")
-    if not any(given.get(name) for name in _SERVERS):
-        raise ConfigurationError("kafka names no broker: give host:port, or bootstrap.servers")
-    if not delivery_timeout > 0:
-        raise ConfigurationError(f"delivery_timeout is {delivery_timeout}: it has to be above 0")
-    properties = {
-        "client.id": "oncepool-client",
-        "enable.idempotence": True,
-        "linger.ms": 1,
-        # The partition that Java's clients choose for a key, so that order holds across languages.
-        "partitioner": "murmur2_random",
-        "delivery.timeout.ms": int(delivery_timeout * 1000),
-        # How long a topic may be unknown to the brokers before what is sent to it fails: one that
-        # was just created is known within milliseconds.
-        "topic.metadata.propagation.max.ms": _TOPIC_UNKNOWN_FOR,
-        # How soon it is seen that the topic was made after all: the default is five minutes.
-        "topic.metadata.refresh.interval.ms": 10_000,
-        **given,
-    }
-    try:
-        return cast(
-            "KafkaProducer", confluent_kafka.Producer(properties, logger=outages or OutageLog())
-        )
-    except confluent_kafka.KafkaException as error:
-        raise ConfigurationError(f"Kafka properties are not valid: {error.args[0]}") from error
+_TAKEN_BACK: Final = (
+    confluent_kafka.KafkaError._PURGE_QUEUE,  # noqa: SLF001 - as above
+    confluent_kafka.KafkaError._PURGE_INFLIGHT,  # noqa: SLF001 - as above
+)
 
 
 class Deliveries:
     """Sends messages and knows which ones the broker did not confirm."""
 
     def __init__(
-        self, producer: KafkaProducer, reported: Reported, outages: OutageLog | None = None
+        self, producer: LastingProducer, reported: Reported, outages: OutageLog | None = None
     ) -> None:
         self._producer = producer
         self._outages = outages or OutageLog()
@@ -115,18 +63,23 @@ class Deliveries:
                 raise QueueFull(message.id, timeout)
 
     def offer(self, message: KafkaMessage, submission: Submission) -> bool:
-        """Queues one message, or says that there is no room; waits for nothing."""
+        """Queues one message, or says that there is no room; waits for nothing.
+
+        There is none either while another producer takes the place of one that has failed.
+        """
+        producer = self._producer.current
 
         def report(error: confluent_kafka.KafkaError | None, _: object) -> None:
             if error is not None and error.code() == _WRONG_TIME:
                 submission.sent = None  # sent again it is not this message: none has its time yet
-            self._report(submission, None if error is None else _cause(message.topic, error))
+            cause = None if error is None else _reported(message.topic, error, producer)
+            self._report(submission, cause)
 
         try:
             with self._lock:
                 if self._closed:
                     raise ClientClosed
-                self._producer.produce(
+                producer.produce(
                     message.topic,
                     key=message.key,
                     value=message.value,
@@ -137,6 +90,8 @@ class Deliveries:
         except BufferError:
             return False
         except confluent_kafka.KafkaException as error:
+            if producer.hears(error.args[0]) and self._producer.lasts:
+                return False
             raise _not_sent(message, error) from error
         return True
 
@@ -177,7 +132,7 @@ class Deliveries:
 
     def drain(self, timeout: float) -> int:
         """Waits until nothing is on its way. Returns how many messages still are in the end."""
-        return self._producer.flush(timeout)
+        return self._producer.current.flush(timeout)
 
     def raise_failures(self) -> None:
         """Raises DeliveryFailed for those that nobody asked about before: once."""
@@ -193,20 +148,24 @@ class Deliveries:
             if self._closed:
                 return
             self._closed = True
-        if self._producer.flush(timeout):
-            self._producer.purge()
-            self._producer.flush(1.0)  # serves the reports of what was purged
+        producer = self._producer.current
+        if producer.flush(timeout):
+            producer.end(1.0)
         self._stop.set()
         self._thread.join()
         self.raise_failures()
 
     def forked(self) -> None:
         """Called in a process that was forked."""
-        never_free(self._producer)
+        never_free(self._producer.current.handle)
 
     def _poll(self) -> None:
         while not self._stop.is_set():
-            self._producer.poll(_POLL)
+            try:
+                self._producer.serve(_POLL)
+            except Exception:  # noqa: BLE001  (without this thread no send had an end)
+                log.exception("unexpected error while delivery reports are served")
+                self._stop.wait(_POLL)
 
     def _report(self, submission: Submission, cause: str | None) -> None:
         """Runs in whichever thread polls or flushes."""
@@ -258,6 +217,14 @@ def _not_sent(message: KafkaMessage, error: confluent_kafka.KafkaException) -> E
             "send a reference to its content, or raise message.max.bytes here and on the topic"
         )
     return DeliveryFailed({message.id: _cause(message.topic, cause)})
+
+
+def _reported(
+    topic: str, error: confluent_kafka.KafkaError, producer: GuardedProducer[KafkaProducer]
+) -> str:
+    if producer.hears(error) and error.code() in _TAKEN_BACK:
+        return f"the Kafka producer had failed before ({producer.failure})"
+    return _cause(topic, error)
 
 
 def _cause(topic: str, error: confluent_kafka.KafkaError) -> str:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from feedback.client.send_clock import SendTime
 from feedback.contract.payloads import write_json
@@ -22,6 +22,19 @@ class ResultAdapter(Protocol):
         """The result as the handler's annotation says. Raises ValueError."""
 
 
+class StatusBefore(NamedTuple):
+    """What is kept of a status that stood before a send: a result may be large."""
+
+    v: str
+    code: str
+    at: datetime
+
+    @classmethod
+    def of(cls, status: Status | None) -> StatusBefore | None:
+        """None where none stood."""
+        return None if status is None else cls(status.v, status.code, status.at)
+
+
 @dataclass(slots=True)
 class Submission:
     """One request of this client. `delivered` and `failure` are set by its polling thread."""
@@ -30,7 +43,7 @@ class Submission:
     type: str
     fingerprint: str | None  # hex; None where its payload is not known here
     sent: SendTime | None = None  # when it was sent first; None where it was not sent here
-    before: Status | None = None  # what stood before it was sent
+    before: StatusBefore | None = None  # what stood before it was sent
     adapter: ResultAdapter | None = None
     waits_for: float = 0.0  # seconds that it asked not to be run for
     delivered: bool = False

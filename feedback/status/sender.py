@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from feedback.backoff import Breaker
@@ -60,7 +61,7 @@ class StatusSender:
         # All below is guarded by _changed.
         self._queue: deque[StatusWrite] = deque()
         self._bytes = 0  # of the values in _queue
-        self._sending = 0  # statuses that the thread has taken
+        self._sending: Sequence[StatusWrite] = ()  # what the thread has taken
         self._probing = False  # what it has taken only asks whether the store is back
         self._alone = 0  # so many are sent one by one: one of them may be what is not taken
         self._doubtful = False  # the last batch was not taken
@@ -116,6 +117,14 @@ class StatusSender:
                 self._changed.wait(left)
             self._behind = False
 
+    def unsent(self, ids: Collection[str]) -> dict[str, StatusWrite]:
+        """Those of these ids that wait here, or are being written: the latest of each.
+
+        Takes as long as the queue is, so it is for ids that are not in the store.
+        """
+        with self._changed:
+            return {one.id: one for one in chain(self._sending, self._queue) if one.id in ids}
+
     def close(self, timeout: float = 1.0) -> bool:
         """Sends what it can within `timeout` seconds and ends the thread; as flush()."""
         sent = self.flush(timeout)
@@ -139,7 +148,7 @@ class StatusSender:
         """How it stands now."""
         with self._changed:
             return SenderStats(
-                queued=len(self._queue) + self._sending,
+                queued=len(self._queue) + len(self._sending),
                 written=self._written,
                 dropped=self._dropped,
                 failures=self._failures,
@@ -174,7 +183,7 @@ class StatusSender:
                 count = 1 if self._alone else min(len(self._queue), _BATCH)
                 batch = [self._queue.popleft() for _ in range(count)]
             self._bytes -= sum(len(write.value) for write in batch)
-            self._sending = len(batch)
+            self._sending = batch
             return batch
 
     def _take_smallest(self) -> StatusWrite:
@@ -208,7 +217,7 @@ class StatusSender:
                 self._alone = max(0, self._alone - written - lost)
             self._written += written
             self._dropped += lost
-            self._sending = 0
+            self._sending = ()
             self._changed.notify_all()
         if was_open:
             log.info("the status store is back")
@@ -218,7 +227,7 @@ class StatusSender:
             was_open = self._breaker.open
             self._breaker.failed(self._clock())
             self._failures += 1
-            self._sending = 0
+            self._sending = ()
             left_out = self._left_out(batch)
             if left_out is None:
                 # Back to the front: writing a status twice is harmless.

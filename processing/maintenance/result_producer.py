@@ -11,6 +11,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback.errors import ConfigurationError
+from feedback.guarded_producer import GuardedProducer, PlainProducer
 from feedback.journal.result_outbox import StoredResult, result_message
 
 log = logging.getLogger("oncepool.kafka")
@@ -32,14 +33,8 @@ _NOT_FOR_US: Final = ("transactional.id",)
 """A record is sent in no Kafka transaction: the journal's decides whether it goes again."""
 
 
-class RecordProducer(Protocol):
+class RecordProducer(PlainProducer, Protocol):
     """What is used of confluent_kafka.Producer."""
-
-    def produce(self, topic: str, **arguments: Any) -> None: ...
-
-    def poll(self, timeout: float) -> int: ...
-
-    def flush(self, timeout: float) -> int: ...
 
     def list_topics(self, topic: str, timeout: float) -> Any: ...
 
@@ -71,13 +66,13 @@ class ResultProducer:
     def __init__(self, topic: str, make: Callable[[], RecordProducer]) -> None:
         self._topic = topic
         self._make = make
-        self._producer = make()  # wrong properties are told at the start
+        self._producer = GuardedProducer(make())  # wrong properties are told at the start
 
     def reachable(self) -> bool:
         """Whether a broker answers: asks, and so may take a while."""
         self._producer.poll(0)  # log lines of its own
         try:
-            self._producer.list_topics(self._topic, PROBE_TIMEOUT)
+            self._producer.handle.list_topics(self._topic, PROBE_TIMEOUT)
         except KafkaException:
             return False
         return True
@@ -98,9 +93,11 @@ class ResultProducer:
                     if errors[stored.number] is None:
                         shortened.append(stored.record.request_id)
         failed = [error for error in errors.values() if error is not None]
-        if any(error.fatal() for error in failed):
-            self._producer = self._make()  # the old one sends nothing any more
         trouble = failed[0].str() if failed else None
+        if any(map(self._producer.hears, failed)) or self._producer.failure is not None:
+            trouble = trouble and self._producer.failure
+            self._producer.end()
+            self._producer = GuardedProducer(self._make())
         arrived = [number for number, error in errors.items() if error is None]
         return Delivery(arrived, trouble, shortened)
 

@@ -44,6 +44,9 @@ class FakeProducer:
             report(error, None)
         return 0
 
+    def purge(self) -> None:
+        self._open = []
+
     def list_topics(self, topic: str, timeout: float) -> None:
         self.probes += 1
         if not self.reachable:

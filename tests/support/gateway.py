@@ -208,11 +208,3 @@ class GatewayBench:
                 raise JournalUnreachable(f"{name} is away")
 
         return Prober(name, needed, ask)
-
-
-async def told(http: httpx.AsyncClient, path: str) -> None:
-    """Waits for the status of a request that was taken: it is written in the background."""
-    async with asyncio.timeout(30):
-        while (await http.get(path)).status_code == 404:
-            await asyncio.sleep(0.01)
-    assert (await http.get(path)).status_code == 200

@@ -18,6 +18,7 @@ from tests.support import eventually
 from tests.support.gateway_process import WAIT, GatewayProcess
 from tests.support.outbox import Outbox
 from tests.support.own_database import OwnDatabase
+from tests.support.produce_proxy import ProduceProxy
 from tests.support.proxy import Proxy
 from tests.support.service import Bench, Raw
 
@@ -25,12 +26,21 @@ NOWHERE = "127.0.0.1:1"
 
 
 @pytest.fixture
-def gateway(bench: Bench, tmp_path: Path) -> Iterator[GatewayProcess]:
-    with GatewayProcess(bench.environment, tmp_path / "gateway.log") as made:
+def broker(stack: Stack) -> Iterator[ProduceProxy]:
+    with ProduceProxy.of(stack.kafka) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def gateway(bench: Bench, broker: ProduceProxy, tmp_path: Path) -> Iterator[GatewayProcess]:
+    brokers = {"ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{broker.port}"}
+    with GatewayProcess(bench.environment | brokers, tmp_path / "gateway.log") as made:
         yield made
 
 
-def test_there_and_back(bench: Bench, gateway: GatewayProcess, stack: Stack) -> None:
+def test_there_and_back(
+    bench: Bench, broker: ProduceProxy, gateway: GatewayProcess, stack: Stack
+) -> None:
     bench.start()
     assert gateway.http.get("/readyz").status_code == 200
 
@@ -47,6 +57,8 @@ def test_there_and_back(bench: Bench, gateway: GatewayProcess, stack: Stack) -> 
     assert gateway.post("effect", paid, "order/17").status_code == 200
     assert gateway.post("effect", {**paid, "n": 1}, "order/17").status_code == 422
     assert bench.query(f"SELECT id FROM {bench.table}") == [("order/17",)]
+
+    _with_a_producer_beyond_help(bench, broker, gateway)
 
     # A long poll hears of the end of what runs, and is ended with a stop.
     sent = gateway.post("effect", {"table": bench.table}, "slow")
@@ -89,6 +101,20 @@ def test_there_and_back(bench: Bench, gateway: GatewayProcess, stack: Stack) -> 
         assert gateway.stop() == 0, gateway.log
         assert poll.makefile("rb").readline() == b"HTTP/1.1 200 OK\r\n"
     assert "Traceback" not in gateway.log
+
+
+def _with_a_producer_beyond_help(
+    bench: Bench, broker: ProduceProxy, gateway: GatewayProcess
+) -> None:
+    """Another takes its place; what it had may have arrived, and is sent again under its key."""
+    broker.spoil = 1
+    unsure = gateway.post("effect", {"table": bench.table}, "unsure")
+    assert (unsure.status_code, unsure.json()["id"]) == (503, "unsure")
+    for key in ("unsure", "after"):
+        sent = gateway.post("effect", {"table": bench.table}, key, prefer="wait=50")
+        assert (sent.status_code, sent.json()["state"]) == (200, "done"), sent.text
+    effects = bench.query(f"SELECT id FROM {bench.table} ORDER BY id")
+    assert effects == [("after",), ("order/17",), ("unsure",)]
 
 
 def test_services_that_are_away(bench: Bench, stack: Stack, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from feedback.client.kafka_log import OutageLog
+from feedback.guarded_producer import GuardedProducer
 from feedback.outbox.relay.batch import Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.topic import TopicLimit, topic_limit
 
@@ -68,7 +69,7 @@ class TopicSender:
         self._connect = connect
         self._limit = limit
         self._clock = clock
-        self._producer: Any = None
+        self._producer: Any = None  # a GuardedProducer, once it was open()
         self._outages = OutageLog()
         self._max_bytes = 0
         self._looked_up = 0.0
@@ -96,7 +97,8 @@ class TopicSender:
             self.close()
             self._max_bytes = most
         if self._producer is None:
-            self._producer = self._connect(self._properties(), logger=self._outages)
+            made = self._connect(self._properties(), logger=self._outages)
+            self._producer = GuardedProducer(made)
         return None
 
     def check(self, row: ClaimedRow) -> RowRefusal | None:
@@ -136,8 +138,7 @@ class TopicSender:
     def close(self) -> None:
         """Takes back what is not confirmed; the reports of that say nothing of a row."""
         if self._producer is not None:
-            self._producer.purge()
-            self._producer.flush(_ENDING)
+            self._producer.end(_ENDING)
             self._producer = None
 
     def _properties(self) -> dict[str, Any]:
@@ -171,8 +172,11 @@ class TopicSender:
             if self._trouble or self._doubted:
                 break  # nothing may overtake what is in doubt
         late = self._producer.flush(max(0.0, end - self._clock()))
+        failure = self._producer.failure
         whole = not (late or self._trouble or self._doubted)
-        if not whole or self._refused_here:
+        if not whole and failure:
+            self._trouble = failure  # the reports only say that they were taken back
+        if not whole or self._refused_here or failure:
             trouble, doubted = self._trouble, self._doubted
             self.close()
             self._trouble, self._doubted = trouble, doubted  # not what was just taken back
@@ -206,6 +210,7 @@ class TopicSender:
 
     def _judge(self, batch: Batch, row: ClaimedRow, error: KafkaError, *, alone: bool) -> None:
         """A verdict on this row, a doubt about several, or trouble of the whole."""
+        self._producer.hears(error)
         code = _OF_TOPICS.get(error.code())
         if code is None and error.code() in _OF_ROWS:
             if not alone:

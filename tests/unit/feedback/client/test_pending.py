@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from feedback.client.pending import Submission, Submissions
+from feedback.client.pending import StatusBefore, Submission, Submissions
 from feedback.contract.states import State
 from feedback.errors import Conflict
 from feedback.status.status import Status
@@ -51,7 +51,7 @@ def test_without_a_fingerprint_on_either_side_nothing_is_compared() -> None:
 
 def test_a_failure_from_before_the_send_is_no_answer() -> None:
     before = status(State.FAILED, 3)
-    mine = submission(before=before)
+    mine = submission(before=StatusBefore.of(before))
     assert mine.answer(before) is None
     assert mine.answer(status(State.FAILED, 2)) is None
     assert mine.answer(status(State.FAILED, 4)) is not None
@@ -63,7 +63,7 @@ def test_a_failure_from_before_the_send_is_no_answer() -> None:
 @pytest.mark.parametrize("code", ["database_unavailable", "malformed"])
 def test_after_failures_that_the_journal_never_saw_a_lower_run_answers(code: str) -> None:
     before = status(State.FAILED, 5, code=code)
-    mine = submission(before=before)
+    mine = submission(before=StatusBefore.of(before))
     assert mine.answer(before) is None
     assert mine.answer(status(State.FAILED, 1, code="handler_error")) is not None
     later = status(State.FAILED, 5, code=code, at=AT + timedelta(seconds=1))

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 from feedback.backoff import Breaker
 from feedback.errors import ConfigurationError
 from feedback.journal.result_outbox import ResultRecord, StoredResult
+from processing.maintenance import result_producer
 from processing.maintenance.result_producer import ResultProducer, connect
 from processing.maintenance.result_relay import AT_ONCE, LONGEST, SHORTEST, RelayTiming
 from tests.support.fake_result_producer import FakeProducer, Verdict, never
@@ -96,7 +97,10 @@ def test_a_producer_that_is_done_for_is_replaced() -> None:
     assert producer.deliver(batch(1)).arrived == [0]
 
 
-def test_a_report_that_comes_late_changes_nothing() -> None:
+def test_a_report_that_comes_late_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_producer, "DELIVERY_TIMEOUT", 0.0)
+    monkeypatch.setattr(result_producer, "_REPORT_LATE", 0.0)
+
     class Late(FakeProducer):
         def flush(self, timeout: float) -> int:
             return len(self._open)

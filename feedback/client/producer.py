@@ -1,0 +1,131 @@
+"""The client's Kafka producer: how it is connected, and another when it has failed for good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import confluent_kafka
+
+from feedback.backoff import Breaker
+from feedback.client.kafka_log import OutageLog, log
+from feedback.errors import ConfigurationError
+from feedback.guarded_producer import GuardedProducer, PlainProducer
+
+KafkaProducer = PlainProducer
+
+_TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
+_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
+_REFUSED: Final = {
+    "delivery.report.only.error": "`accepted` is written from the reports of success",
+    "transactional.id": "each request is sent on its own",
+}
+_IN_FLIGHT: Final = 0.5
+"""Seconds in which brokers may still answer what a failed producer has sent."""
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 10.0
+"""Seconds between two producers, where one after the other fails."""
+
+
+def connect(
+    kafka: str | Mapping[str, Any], delivery_timeout: float, outages: OutageLog | None = None
+) -> KafkaProducer:
+    """A producer for bootstrap servers, or for librdkafka properties. Connects later."""
+    given = {"bootstrap.servers": kafka} if isinstance(kafka, str) else dict(kafka)
+    for name, reason in _REFUSED.items():
+        if name in given:
+            raise ConfigurationError(f"Kafka property {name} must not be set here: {reason}")
+    if not any(given.get(name) for name in _SERVERS):
+        raise ConfigurationError("kafka names no broker: give host:port, or bootstrap.servers")
+    if not delivery_timeout > 0:
+        raise ConfigurationError(f"delivery_timeout is {delivery_timeout}: it has to be above 0")
+    properties = {
+        "client.id": "oncepool-client",
+        "enable.idempotence": True,
+        "linger.ms": 1,
+        # The partition that Java's clients choose for a key, so that order holds across languages.
+        "partitioner": "murmur2_random",
+        "delivery.timeout.ms": int(delivery_timeout * 1000),
+        # How long a topic may be unknown to the brokers before what is sent to it fails: one that
+        # was just created is known within milliseconds.
+        "topic.metadata.propagation.max.ms": _TOPIC_UNKNOWN_FOR,
+        # How soon it is seen that the topic was made after all: the default is five minutes.
+        "topic.metadata.refresh.interval.ms": 10_000,
+        **given,
+    }
+    try:
+        return cast(
+            "KafkaProducer", confluent_kafka.Producer(properties, logger=outages or OutageLog())
+        )
+    except confluent_kafka.KafkaException as error:
+        raise ConfigurationError(f"Kafka properties are not valid: {error.args[0]}") from error
+
+
+class LastingProducer:
+    """A producer, and the one that takes its place when it has failed for good."""
+
+    def __init__(
+        self,
+        producer: KafkaProducer,
+        another: Callable[[], KafkaProducer] | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`another` connects one with the same properties; None: there will be no other."""
+        self.current: GuardedProducer[KafkaProducer] = GuardedProducer(producer)
+        """Set by the thread that serves it."""
+        self._another = another
+        self._clock = clock
+        self._pauses = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._replaced = clock()
+
+    @property
+    def lasts(self) -> bool:
+        """Whether another one comes, so that what a failed one does not take may be sent yet."""
+        return self._another is not None
+
+    def serve(self, timeout: float) -> None:
+        """Serves reports that come within so many seconds, and replaces what has failed.
+
+        For one thread.
+        """
+        current = self.current
+        current.poll(timeout)
+        if current.failure is None or self._another is None:
+            return
+        now = self._clock()
+        if now - self._replaced > _LONGEST_PAUSE:
+            self._pauses.succeeded()
+        if not self._pauses.pause(now):
+            self._pauses.failed(now)
+            self._replaced = now
+            self._replace(current, self._another)
+
+    def _replace(
+        self, failed: GuardedProducer[KafkaProducer], another: Callable[[], KafkaProducer]
+    ) -> None:
+        """Whoever waits for what it had is told before; what it had never arrives later."""
+        log.error("the Kafka producer has failed, another takes its place: %s", failed.failure)
+        if failed.flush(_IN_FLIGHT):
+            failed.end()
+        try:
+            self.current = GuardedProducer(another())
+        except ConfigurationError as error:  # a certificate's file is gone, say
+            log.error("no other Kafka producer can be made yet: %s", error)
+
+
+def lasting(
+    kafka: str | Mapping[str, Any] | KafkaProducer, delivery_timeout: float, outages: OutageLog
+) -> LastingProducer:
+    """One for a client's argument, as connect() has it; what is given ready-made is the only one.
+
+    Raises ConfigurationError.
+    """
+    if not isinstance(kafka, str | Mapping):
+        return LastingProducer(kafka, None)
+    given = kafka if isinstance(kafka, str) else dict(kafka)
+
+    def another() -> KafkaProducer:
+        return connect(given, delivery_timeout, outages)
+
+    return LastingProducer(another(), another)

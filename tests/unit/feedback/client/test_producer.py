@@ -1,0 +1,91 @@
+"""A producer that fails for good, and the one that takes its place."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from feedback import Client, DeliveryFailed
+from feedback.client.producer import LastingProducer
+from feedback.errors import ConfigurationError
+from feedback.status.memory_store import MemoryStatusStore
+from tests.support import eventually
+from tests.support.client import FakeProducer
+from tests.support.fatal import fail_fatally
+
+NO_BROKER = "127.0.0.1:1"
+FATAL = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "epoch lost", fatal=True)
+
+
+class FailedProducer(FakeProducer):
+    """One that says so once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = False
+        self.refusal = KafkaException(KafkaError(KafkaError._FATAL))
+
+    def poll(self, timeout: float) -> int:
+        if not self.told:
+            self.told = True
+            raise KafkaException(FATAL)
+        return super().poll(timeout)
+
+
+def test_whoever_waits_for_what_it_had_is_told() -> None:
+    client = Client(NO_BROKER, MemoryStatusStore(), "requests", hints=False)
+    ids = [client.submit("t", number) for number in range(3)]
+    failed = client._deliveries._producer.current.handle
+
+    fail_fatally(failed, "as it must be")
+
+    said = r"had failed before \(test_fatal_error: as it must be\)"
+    with pytest.raises(DeliveryFailed, match=said):
+        client.wait(ids[0], 30)
+    with pytest.raises(DeliveryFailed, match=said) as caught:
+        client.flush(30)
+    assert set(caught.value.failures) == set(ids[1:])
+    eventually(lambda: client._deliveries._producer.current.handle is not failed)
+    last = client.submit("t", 4)
+    with pytest.raises(DeliveryFailed) as caught:
+        client.close(0)
+    assert set(caught.value.failures) == {last}
+
+
+def test_one_that_was_given_ready_made_has_no_other() -> None:
+    producer = FailedProducer()
+    client = Client(producer, MemoryStatusStore(), "requests", hints=False)
+    with pytest.raises(DeliveryFailed, match="Fatal error"):
+        client.submit("t", 1)
+    producer.refusal = None
+    eventually(lambda: producer.told)
+    client.submit("t", 2)
+    client.flush(30)  # reports are served all the same
+    client.close()
+
+
+def test_one_after_the_other_they_are_made_more_seldom() -> None:
+    now = 100.0
+    made: list[FakeProducer | ConfigurationError] = [
+        FailedProducer(),
+        ConfigurationError("no such file"),
+        FakeProducer(),
+    ]
+
+    def another() -> FakeProducer:
+        one = made.pop(0)
+        if isinstance(one, ConfigurationError):
+            raise one
+        return one
+
+    lasting = LastingProducer(FailedProducer(), another, clock=lambda: now)
+    lasting.serve(0.0)
+    assert len(made) == 2
+    for left in (1, 0):
+        lasting.serve(0.0)
+        lasting.serve(0.0)
+        assert len(made) == left + 1
+        now += 5.0
+        lasting.serve(0.0)
+        assert len(made) == left
+    assert lasting.current.failure is None

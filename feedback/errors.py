@@ -71,6 +71,18 @@ class StoreUnavailable(OncepoolError):
     """Redis did not take or give statuses. It only mirrors the journal, so no truth is lost."""
 
 
+class LimitsUnclear(StoreUnavailable):
+    """The answer to a change of limits was lost."""
+
+    def __init__(self, why: str, *, shown: bool | None) -> None:
+        """`shown`: whether the limits show it now; None: nobody could look."""
+        found = "could not be looked at" if shown is None else "do not show it"
+        super().__init__(
+            f"the answer to the change was lost, and the limits {found} ({why.rstrip('.')}): look"
+            " at them (`oncepool limits show`) and change them again, which does no harm"
+        )
+
+
 class InvalidLimit(OncepoolError):
     """A limit that can't stand, and why."""
 

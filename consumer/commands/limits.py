@@ -16,7 +16,7 @@ from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
 from consumer.commands.output import fail, print_json, print_table
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
-from feedback.errors import InvalidLimit, OncepoolError, StoreUnavailable
+from feedback.errors import InvalidLimit, LimitsUnclear, OncepoolError, StoreUnavailable
 from feedback.operations.operator_changes import note_changes
 from feedback.operations.request_actions import By
 from processing.cluster.instances import connect, instances
@@ -154,17 +154,20 @@ def _figure(name: str, text: str) -> int | None:
 
 def _change(settings: Settings, changes: Changes, who_why: By, *, json: bool) -> None:
     with _connected(settings) as client:
-        store = RedisLimitsStore(client, settings.redis_prefix)
         try:
-            store.change(changes)
+            RedisLimitsStore(client, settings.redis_prefix).change(changes)
         except InvalidLimit as error:
             raise typer.BadParameter(str(error)) from None
-        found, live = store.read(), instances(client, settings.redis_prefix)
+        except LimitsUnclear as error:
+            fail(mask_url(str(error)))
+    _note(settings, changes, who_why)
+    with _connected(settings, "The change is made, and can't be shown") as client:
+        found = RedisLimitsStore(client, settings.redis_prefix).read()
+        live = instances(client, settings.redis_prefix)
     if json:
         print_json(described(found, live))
     else:
         _print(found, live)
-    _note(settings, changes, who_why)
     typer.echo(who_applies(live), err=True)
     for kind in sorted({setting.type for setting in changes if setting.type is not None}):
         for warning in limit_warnings(kind, found, live):
@@ -200,7 +203,9 @@ def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def _connected(settings: Settings) -> Iterator[redis.Redis]:
+def _connected(
+    settings: Settings, holds: str = "The last known limits hold meanwhile"
+) -> Iterator[redis.Redis]:
     settings.require("redis_url")
     try:
         with connect(settings.redis_url) as client:
@@ -209,5 +214,5 @@ def _connected(settings: Settings) -> Iterator[redis.Redis]:
         said = mask_url(str(error)).rstrip(".")
         fail(
             f"limits are kept in Redis, and it does not answer: {said}; correct"
-            " redis_url or start Redis. The last known limits hold meanwhile"
+            f" redis_url or start Redis. {holds}"
         )

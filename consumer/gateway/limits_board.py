@@ -14,7 +14,7 @@ from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
 from feedback.client.event_loop import in_thread
-from feedback.errors import OncepoolError, StoreUnavailable
+from feedback.errors import LimitsUnclear, OncepoolError, StoreUnavailable
 from feedback.operations.operator_changes import note_changes
 from feedback.operations.request_actions import By
 from processing.cluster.instances import connect, instances
@@ -25,6 +25,8 @@ NOTED_WITHIN: Final = 5.0
 """Seconds in which the journal has to keep who changed a limit."""
 
 log = get_logger("oncepool.gateway")
+
+_LAST: Final = "The last known ones hold meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,11 @@ class RedisLimitsBoard:
 
     async def change(self, changes: Changes, by: By) -> LimitsSeen:
         """As LimitsBoard has it."""
-        seen = await in_thread(self._change, changes)
+        await in_thread(self._change, changes)
         said = {setting.field: figure for setting, figure in changes.items()}
         log.info("limits changed", changes=said, who=by.who, why=by.why)
         problem = await self._note(changes, by)
+        seen = await in_thread(self._look, changes)
         return replace(seen, said=(*seen.said, problem)) if problem else seen
 
     async def _note(self, changes: Changes, by: By) -> str:
@@ -80,18 +83,16 @@ class RedisLimitsBoard:
             return f"it holds, and who changed it is not in the audit: {error}"
         return ""
 
-    def _look(self) -> LimitsSeen:
-        with self._connected() as client:
-            return self._seen(client, None)
-
-    def _change(self, changes: Changes) -> LimitsSeen:
-        with self._connected() as client:
+    def _change(self, changes: Changes) -> None:
+        with self._connected(_LAST) as client:
             RedisLimitsStore(client, self._settings.redis_prefix).change(changes)
-            return self._seen(client, changes)
 
-    def _seen(self, client: redis.Redis, changes: Changes | None) -> LimitsSeen:
-        found = RedisLimitsStore(client, self._settings.redis_prefix).read()
-        live = instances(client, self._settings.redis_prefix)
+    def _look(self, changes: Changes | None = None) -> LimitsSeen:
+        """`changes`: those that were made just now."""
+        holds = "The change is made, and can't be shown" if changes else _LAST
+        with self._connected(holds) as client:
+            found = RedisLimitsStore(client, self._settings.redis_prefix).read()
+            live = instances(client, self._settings.redis_prefix)
         types = sorted({kind for facts in live for kind in facts.get("types") or ()})
         said: list[str] = []
         if changes is not None:
@@ -101,12 +102,14 @@ class RedisLimitsBoard:
         return LimitsSeen(described(found, live), types, tuple(said))
 
     @contextmanager
-    def _connected(self) -> Iterator[redis.Redis]:
+    def _connected(self, holds: str) -> Iterator[redis.Redis]:
         try:
             with connect(self._settings.redis_url) as client:
                 yield client
-        except (redis.RedisError, OSError) as error:
+        except LimitsUnclear:
+            raise
+        except (redis.RedisError, OSError, StoreUnavailable) as error:
+            said = mask_url(str(error)).rstrip(".")
             raise StoreUnavailable(
-                f"limits are kept in Redis, and it does not answer: {mask_url(str(error))}. The"
-                " last known ones hold meanwhile"
+                f"limits are kept in Redis, and it does not answer: {said}. {holds}"
             ) from None

@@ -2,12 +2,13 @@
 
 One Redis hash, `<prefix>:limits`, one field per figure, so that two operators who set different
 ones never undo each other: `workers`, `workers_total`, and for each type `total:<type>`,
-`instance:<type>` and `paused:<type>`. A field that is not there limits nothing.
+`instance:<type>` and `paused:<type>`. A field that is not there, or says `none`, limits nothing.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,8 +17,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 import redis
 
+from feedback.backoff import Backoff
 from feedback.contract.headers import check_name
-from feedback.errors import InvalidLimit, Malformed, StoreUnavailable
+from feedback.errors import InvalidLimit, LimitsUnclear, Malformed, StoreUnavailable
 
 MOST: Final = 1_000_000
 """No limit is above it: beyond, it is a slip of the keyboard."""
@@ -30,17 +32,11 @@ with each change. Without it, with another beginning or below what it was, Redis
 _AGES: Final = 1_000_000
 """Changes of one hash for which there is room behind the number that it began with."""
 _GONE: Final = "none"
-"""What a figure says that was taken away from a hash which had just been made: perhaps Redis has
-lost its data, and an instance is about to put back what it had."""
+"""What a figure says that was taken away, and stays: perhaps Redis has lost its data, and an
+instance is about to put back what it had."""
 _CHANGE: Final = f"""\
 local fresh = redis.call('exists', KEYS[1]) == 0
-for i = 2, #ARGV, 2 do
-  if fresh or ARGV[i + 1] ~= '{_GONE}' then
-    redis.call('hset', KEYS[1], ARGV[i], ARGV[i + 1])
-  else
-    redis.call('hdel', KEYS[1], ARGV[i])
-  end
-end
+for i = 2, #ARGV, 2 do redis.call('hset', KEYS[1], ARGV[i], ARGV[i + 1]) end
 if fresh then redis.call('hset', KEYS[1], '{REVISION}', ARGV[1]) end
 redis.call('hincrby', KEYS[1], '{REVISION}', 1)
 """
@@ -53,6 +49,9 @@ for i = 3, #ARGV, 2 do put = put + redis.call('hsetnx', KEYS[1], ARGV[i], ARGV[i
 if put > 0 or found == 0 then redis.call('hset', KEYS[1], '{REVISION}', ARGV[1]) end
 return put
 """
+
+LOOK: Final = 2.0
+"""Seconds in which a change is looked for whose answer was lost."""
 
 Figure = Literal["workers", "workers_total", "total", "instance", "paused"]
 _OF_ALL: Final = ("workers", "workers_total")
@@ -124,11 +123,35 @@ class RedisLimitsStore:
             return parse((_text(name), _text(value)) for name, value in found.items())
 
     def change(self, changes: Changes) -> None:
-        """Sets and takes away, all or nothing. Raises InvalidLimit, StoreUnavailable."""
+        """Sets and takes away, all or nothing; where the answer is lost, looks whether it landed.
+
+        Raises InvalidLimit, StoreUnavailable; LimitsUnclear where it may have landed, or may yet.
+        """
         check(changes)
         first = (secrets.randbelow(2**31) + 1) * _AGES
-        flat = [(s.field, _GONE if n is None else str(n)) for s, n in changes.items()]
-        self._eval(_CHANGE, first, *chain.from_iterable(flat))
+        wanted = {s.field: _GONE if n is None else str(n) for s, n in changes.items()}
+        with _explained():
+            self._client.ping()  # what fails from here on may have been heard
+        try:
+            self._eval(_CHANGE, first, *chain.from_iterable(wanted.items()))
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, redis.ResponseError):
+                raise
+            if not self._shows(wanted, error):
+                raise LimitsUnclear(str(error), shown=False) from error
+
+    def _shows(self, wanted: Mapping[str, str], lost: StoreUnavailable) -> bool:
+        """Whether a change is there whose answer was lost. Raises LimitsUnclear."""
+        pauses, end = Backoff(0.05, 0.5), time.monotonic() + LOOK
+        while True:
+            try:
+                found = self.read().fields
+            except StoreUnavailable:
+                if time.monotonic() > end:
+                    raise LimitsUnclear(str(lost), shown=None) from lost
+                time.sleep(pauses.next())
+            else:
+                return wanted.items() <= found.items()
 
     def restore(self, lost: ClusterLimits) -> bool:
         """Puts back what was lost; what was set since stays. Whether there was anything to put.

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pytest
 import redis
 
-from feedback.errors import InvalidLimit, StoreUnavailable
+from feedback.errors import InvalidLimit, LimitsUnclear, StoreUnavailable
+from processing.cluster import limits
 from processing.cluster.instances import connect
 from processing.cluster.limits import (
     ClusterLimits,
@@ -18,6 +19,7 @@ from processing.cluster.limits import (
     TypeLimit,
 )
 from stack import Stack
+from tests.support.proxy import Proxy
 
 WORKERS, ALL_WORKERS = Setting("workers"), Setting("workers_total")
 PAY = "payment.create"
@@ -155,6 +157,52 @@ def test_what_redis_has_lost_is_put_back_beside_what_was_set_since(
     assert emptied == ClusterLimits()
     assert not emptied.lacks(restored)
     assert part.store.restore(restored) is False
+
+
+@pytest.mark.parametrize("steps", [[{"b": 3}, {"b": None, "a": None}], [{"a": 3}, {"a": None}]])
+def test_what_was_set_and_taken_away_since_a_loss_does_not_come_back(
+    part: Part, stack: Stack, prefix: str, steps: list[dict[str, int | None]]
+) -> None:
+    part.store.change({Setting("total", "a"): 8, Setting("total", "b"): 7, WORKERS: 2})
+    held = part.store.read()
+    with redis.Redis.from_url(stack.redis) as client:
+        client.delete(f"{prefix}:limits")
+    for step in steps:
+        part.store.change({Setting("total", kind): n for kind, n in step.items()})
+    assert part.store.restore(held)
+    restored = part.store.read()
+    assert restored.workers == 2
+    assert "a" not in restored.types
+    assert ("b" in restored.types) is ("b" not in steps[0])
+
+
+class Deaf(Proxy):
+    """Breaks the connection of whoever changes limits, before that is heard."""
+
+    def _as_passed_on(self, data: bytes, *, up: bool) -> bytes:
+        if up and b"hincrby" in data:
+            raise OSError("not passed on")
+        return super()._as_passed_on(data, up=up)
+
+
+def test_a_change_whose_answer_is_lost_is_looked_for(
+    part: Part, stack: Stack, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOOK", 0.1)
+    with Proxy.of(stack.redis) as proxy, connect(proxy.before(stack.redis)) as client:
+        store = RedisLimitsStore(client, prefix)
+        lost = proxy.lose_answer(b"hincrby")
+        store.change({WORKERS: 6, Setting("total", PAY): None})
+        assert lost.fulfilled.is_set()
+        assert part.other.read() == ClusterLimits(6)
+        proxy.wish(lambda data: b"hincrby" in data, cut=True)
+        with pytest.raises(LimitsUnclear, match="could not be looked at"):
+            store.change({WORKERS: 7})
+        assert part.other.read() == ClusterLimits(7)
+    with Deaf.of(stack.redis) as deaf, connect(deaf.before(stack.redis)) as client:
+        with pytest.raises(LimitsUnclear, match="do not show it"):
+            RedisLimitsStore(client, prefix).change({WORKERS: 8})
+        assert part.other.read() == ClusterLimits(7)
 
 
 def test_away_is_said() -> None:

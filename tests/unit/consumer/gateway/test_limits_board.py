@@ -38,7 +38,9 @@ class FakeJournal:
 class Board(RedisLimitsBoard):
     """Without Redis."""
 
-    def _change(self, changes: Changes) -> LimitsSeen:
+    def _change(self, changes: Changes) -> None: ...
+
+    def _look(self, changes: Changes | None = None) -> LimitsSeen:
         return LimitsSeen({}, [], ("applied",))
 
 

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from feedback.contract.states import CANCELLED, SHUTDOWN, TIMEOUT
-from processing.ipc.frames import Cancel
+from processing.ipc.frames import Cancel, Recall
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, Send, Signal
 from processing.pool.chunk import Chunk
+from processing.pool.deadlines import RECALL_AFTER
 from processing.pool.lanes import Lanes
 from processing.pool.running import facts_of, request_id
 from processing.pool.terminated import Terminated
@@ -81,7 +82,8 @@ class SeatedCalls:
         takers = [w for w in self._crew.all.values() if w.takes_chunks]
         callers = [w for w in takers if w.seats.taken]
         drained = _to_drain(callers, len(takers)) if others_ready else None
-        for worker in callers + self._free(takers, callers):
+        get_on = [w for w in callers if not w.seats.held_up]
+        for worker in get_on + self._free(takers, callers):
             waits = others_ready and (worker is drained or not worker.chunks)
             go_on = self.in_turn if waits else self._lanes.calls_wait
             while go_on:
@@ -117,8 +119,13 @@ class SeatedCalls:
         """Looks at what is open. A worker ends what is overdue itself, unless its loop is stuck."""
         actions: list[Action] = []
         for number, worker in self._crew.all.items():
-            for seat, running in worker.seats.at_work(looks.get(number, {})):
+            seats = worker.seats
+            began = set()
+            for seat, running in seats.at_work(looks.get(number, {})):
+                began.add(seat)
                 actions += self._overdue(worker, seat, running, now)
+            if len(self._crew.all) > 1 and seats.look(began, now, RECALL_AFTER):
+                actions.append(Send(number, Recall()))
         return actions
 
     def _overdue(self, worker: Worker, seat: int, running: Running, now: float) -> list[Action]:
@@ -130,7 +137,11 @@ class SeatedCalls:
             worker.seats.told.pop(seat, None)
             if running.deadline is not None and now >= running.deadline:
                 worker.seats.told[seat] = Terminated(running, now, TIMEOUT)
-        elif now - told.at >= self._kill_gap:
+        elif told.running != running:
+            # What it was told in is over, and the others need not die for that: what comes then
+            # ends by itself, and what still waits for the database is not to be hurried.
+            worker.seats.told[seat] = told._replace(running=running, at=now)
+        elif running.deadline is not None and now - told.at >= self._kill_gap:
             worker.seats.told[seat] = told._replace(killed=True)
             return [Signal(worker.number, signal.SIGKILL, told.why, meant=running, seat=seat)]
         return []

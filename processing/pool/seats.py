@@ -20,6 +20,12 @@ class Seats:
         """In the order in which they were taken."""
         self.told: dict[int, Terminated] = {}
         """What was told to end, by the seat that it is in."""
+        self.held_up = False
+        """Calls wait for the worker's main thread, which has been at one thing for a while."""
+        self._begun: set[int] = set()
+        """Seats whose calls were seen at work, or on the way to it."""
+        self._got_on: float | None = None
+        """Since when nothing was seen to begin or to leave; None: until now."""
         self._kinds: Counter[str] = Counter()
         self._free: list[int] = []
         """Seats that were taken before, as a heap."""
@@ -36,6 +42,8 @@ class Seats:
         else:
             chunk.seat = self._used
             self._used += 1
+        if len(self._begun) == len(self.taken):
+            self._got_on = None  # nothing has waited so far
         self.taken[chunk.seat] = chunk
         self._kinds[kind_of(chunk.records[0])] += 1
 
@@ -45,8 +53,26 @@ class Seats:
             return
         del self.taken[chunk.seat]
         self.told.pop(chunk.seat, None)
+        self._begun.discard(chunk.seat)
+        self._go_on(None)
         self._kinds[kind_of(chunk.records[0])] -= 1
         heapq.heappush(self._free, chunk.seat)
+
+    def look(self, began: set[int], now: float, patience: float) -> bool:
+        """Seats that were seen at work: whether what waits behind is held up from now on."""
+        if not began <= self._begun:
+            self._begun |= began
+            self._go_on(now)
+        if len(self._begun) == len(self.taken) or self._got_on is None:
+            self._got_on = now
+        if self.held_up or now - self._got_on <= patience:
+            return False
+        self.held_up = True
+        return True
+
+    def _go_on(self, since: float | None) -> None:
+        self._got_on = since
+        self.held_up = False
 
     def at_work(self, looks: Mapping[int, Running | None]) -> Iterable[tuple[int, Running]]:
         """The seats in which their own calls are seen at this look."""

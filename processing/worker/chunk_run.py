@@ -8,12 +8,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from feedback.contract.counts import Count
 from feedback.contract.record import Record, kind_of
 from feedback.contract.states import OK, State
 from processing.handlers.handler import Handler
+from processing.handlers.request import Request
 from processing.ipc.frames import Report, Suspect
 from processing.worker.chunk_durations import ChunkDurations
 from processing.worker.task import Task
@@ -136,6 +137,9 @@ class ChunkRun:
     def call_beside(self, task: Task, handler: Handler) -> bool:  # noqa: ARG002 - of a seat's
         """Begins a call that goes on by itself; False where it is to be waited for."""
         return False
+
+    def ask(self, request: Request[Any], timeout: float) -> None:
+        """A check is about to be asked about a request; `timeout`: seconds that it may take."""
 
     def keep(self, indices: Sequence[int]) -> list[int]:
         """Requests end without a start; returns those that were not recalled before."""

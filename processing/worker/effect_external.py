@@ -162,7 +162,7 @@ class EffectExternal:
         task.fingerprint = stored.fingerprint
         task.end(doubt)
         if not_done is not None and task.handler is not None:
-            answer, result = self._ask(task, task.handler)
+            answer, result = self._ask(task, task.handler, chunk)
             if isinstance(answer, Done):
                 task.end(DONE, result)
             elif isinstance(answer, NotDone):
@@ -318,7 +318,7 @@ class EffectExternal:
         stored, expired = task.stored, has_expired(task)
         if stored is None or stored.state != State.IN_DOUBT:
             return True
-        answer, result = self._ask(task, handler)
+        answer, result = self._ask(task, handler, chunk)
         if isinstance(answer, NotDone) and not expired:
             return True
         task.claimed_run = stored.run  # the run that it is about, and no other
@@ -332,11 +332,13 @@ class EffectExternal:
         return False
 
     def _ask(
-        self, task: Task, handler: Handler
+        self, task: Task, handler: Handler, chunk: ChunkRun
     ) -> tuple[Done | NotDone | Unknown | None, bytes | None]:
         """What the check of a request says, None where it fails; beside Done the result as JSON."""
+        request = task.request()
+        chunk.ask(request, task.timeout)
         try:
-            answer = handler.call_check(task.request())
+            answer = handler.call_check(request)
             FORK_GUARD.check()
             return answer
         except BaseException as error:  # noqa: BLE001 - a check that fails has not found out

@@ -21,6 +21,7 @@ from processing.handlers.call_threads import CallThreads
 from processing.handlers.event_loop import LOOP
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome, describe, outcome_of
+from processing.handlers.request import Request
 from processing.ipc.progress import ProgressSlot
 from processing.logs import RUNNING
 from processing.worker.calls import DONE, LONG_RUN
@@ -53,6 +54,8 @@ class OpenCalls:
         self._open: dict[int, _Call] = {}
         self._asked: dict[int, str] = {}
         """Chunk -> who cancelled its request, and why, until that has ended."""
+        self._checked: tuple[int, CallThreads] | None = None
+        """The chunk whose check was asked last, and what its request hears by."""
         self._stopping = False
         self.at_hand: int | None = None
         """The chunk that the main thread is at."""
@@ -77,8 +80,25 @@ class OpenCalls:
         self._asked[chunk] = reason
         if (call := self._open.get(chunk)) is not None:
             self._loop.call_soon_threadsafe(call.interrupt, CANCELLED, reason)
-        else:  # perhaps the main thread awaits a check or a hook of it
+        else:  # perhaps the main thread awaits a check or a hook of it, or is in one that is none
+            checked = self._checked
+            if checked is not None and checked[0] == chunk:
+                checked[1].told = True
             LOOP.interrupt(CANCELLED, lambda: self.at_hand == chunk)
+
+    def tell(self, chunk: int, request: Request[Any], timeout: float) -> None:
+        """Has a request hear when its check is to end: one that is no `async def` is not cancelled.
+
+        At its deadline, and where an operator cancels it. In the main thread.
+        """
+        heard = request.threads = CallThreads()
+        self._checked = chunk, heard
+        heard.told = chunk in self._asked
+
+        def over() -> None:
+            heard.told = True
+
+        self._loop.call_soon_threadsafe(self._loop.call_later, timeout, over)
 
     def stop(self) -> None:
         """All shall come to an end, as the service does. For signal handlers."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 from feedback.contract.record import Record
 from processing.handlers.handler import Handler
+from processing.handlers.request import Request
 from processing.worker.chunk_run import ChunkRun, Gate
 from processing.worker.task import Task
 
@@ -16,6 +17,9 @@ class Opener(Protocol):
 
     def open(self, chunk: SeatedRun, task: Task, handler: Handler) -> None:
         """Begins a call; its end comes by itself."""
+
+    def tell(self, chunk: int, request: Request[Any], timeout: float) -> None:
+        """Before its call code of the app has a request, which shall hear when it is to end."""
 
 
 class SeatedRun(ChunkRun):
@@ -35,6 +39,9 @@ class SeatedRun(ChunkRun):
     @property
     def under_way(self) -> bool:
         return self.call is not None
+
+    def ask(self, request: Request[Any], timeout: float) -> None:
+        self._opener.tell(self.number, request, timeout)
 
     def call_beside(self, task: Task, handler: Handler) -> bool:
         if not handler.asynchronous:

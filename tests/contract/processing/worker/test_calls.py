@@ -14,7 +14,7 @@ import pytest
 
 from feedback.contract.record import Record
 from feedback.journal.writer import JournalWriter
-from processing import App, Done, NotDone, Reject, Request, Retry
+from processing import App, Done, NotDone, Reject, Request, Retry, Unknown
 from processing.ipc.frames import Report
 from processing.ipc.progress import ProgressSlot
 from processing.worker.open_calls import OpenCalls
@@ -73,6 +73,13 @@ class World:
             await asyncio.sleep(3600)
         return self.answers[request.id]
 
+    def plainly(self, request: Request[Any]) -> Unknown:
+        self.entered.append("check")
+        while not request.stopping:
+            time.sleep(0.01)
+        self.entered.append("check ended")
+        return Unknown()
+
     async def tell(self, error: BaseException, request: Request[Any]) -> None:
         if request.payload == "hook hangs":
             self.entered.append("hook")
@@ -89,6 +96,10 @@ class World:
 
         @app.handler("call", effect="external", check=self.found)
         async def call(payload: Any, request: Request[Any]) -> Any:
+            return await act(payload, request)
+
+        @app.handler("plain.check", effect="external", check=self.plainly)
+        async def plain_check(payload: Any, request: Request[Any]) -> Any:
             return await act(payload, request)
 
         @app.handler("look", effect="none")
@@ -280,6 +291,26 @@ def test_what_is_awaited_for_one_request_ends_and_holds_up_no_call(world: World)
     world.finish()
     assert world.entered.count("hook") == 2, "its handler and the hook"
     assert world.shown("hook") == ("failed", "handler_error")
+
+
+@pytest.mark.parametrize("end", ["its deadline", "an operator"])
+def test_a_check_that_is_no_async_def_sees_that_it_is_to_end(world: World, end: str) -> None:
+    """Else its worker would be killed for it, and all its open calls with it."""
+    world.open("late", "plain.check", "fine", ce_timeout="0.1")
+    world.finish()
+
+    def cancel() -> None:
+        eventually(lambda: "check" in world.entered, WAIT)
+        world.calls.cancel(world.bench.number, "ann: typo")
+
+    operator = threading.Thread(target=cancel)
+    headers = {"ce_timeout": "0.1"} if end == "its deadline" else {}
+    if end == "an operator":
+        operator.start()
+    _, report = world.begin(world.bench.record("late", "plain.check", "fine", **headers))
+    assert report is not None
+    assert world.entered[-1] == "check ended"
+    assert world.shown("late") == ("in_doubt", "timeout")
 
 
 def test_a_cancellation_before_the_handler_is_entered_takes_the_request_back(world: World) -> None:

@@ -11,7 +11,15 @@ import pytest
 
 from feedback.contract.record import KEY, OFFSET, TYPE, Record
 from processing.ipc.channel import WrongFrame
-from processing.ipc.frames import Cancel, LimitsFound, Report, Returned, RunChunk, Suspect
+from processing.ipc.frames import (
+    Cancel,
+    LimitsFound,
+    Recall,
+    Report,
+    Returned,
+    RunChunk,
+    Suspect,
+)
 from processing.ipc.progress import Running
 from processing.pool.actions import Died, Send, Signal
 from processing.pool.calls import SeatLooks
@@ -279,6 +287,58 @@ def test_an_operator_cancels_one_call_and_its_worker_is_killed_where_it_goes_on(
     assert pool.tick({0: None}, 3.0, seats) == [Signal(0, signal.SIGKILL, "cancelled")]
     pool.died(0, "SIGKILL", None, 3.1)
     assert suspects(pool)[1][:1] == ("cancelled",)
+
+
+def test_no_worker_is_killed_for_what_was_told_to_end_before_its_call_was_open() -> None:
+    """In its check, say; then it waits for a lock to be claimed, and its call is never made."""
+    pool = pool_with(1)
+    pool.submit([call(n) for n in range(2)])
+    pool.plan(0.0)
+    check = looks_of(pool, deadline=99.0)
+    assert pool.cancel("id-1", "ann: typo", {0: None}, check, 0.0)
+    waits = looks_of(pool, deadline=None, started=1.0)
+    assert [pool.tick({0: None}, at, waits) for at in (1.0, 5.0, 50.0)] == [[], [], []]
+    # Its call is open after all, and does not end.
+    runs = looks_of(pool, deadline=99.0, started=51.0)
+    assert [pool.tick({0: None}, at, runs) for at in (51.0, 52.9)] == [[], []]
+    assert pool.tick({0: None}, 53.0, runs) == [Signal(0, signal.SIGKILL, "cancelled")]
+
+
+def test_calls_that_wait_behind_one_that_takes_long_to_be_opened_come_back() -> None:
+    pool = pool_with(2)
+    pool.submit([call(n) for n in range(5)])
+    assert Counter(worker for worker, _ in frames(pool.plan(0.0))) == {0: 3, 1: 2}
+    first, second = looks_of(pool)[0], looks_of(pool)[1]
+    held = {0: {0: first[0], 1: None, 2: None}, 1: second}
+    looks: dict[int, Running | None] = {0: None, 1: None}
+    assert pool.tick(looks, 0.0, held) == []
+    assert pool.tick(looks, 0.2, held) == []
+    assert pool.tick(looks, 0.3, held) == [Send(0, Recall())]
+    assert pool.tick(looks, 0.4, held) == []
+    for number in (1, 2):
+        pool.returned(0, Returned(number, [0]))
+    # They go where something moves, as far as there is room.
+    ((worker, frame),) = frames(pool.plan(0.0))
+    assert (worker, frame.records[0][OFFSET] in (1, 2)) == (1, True)
+    assert pool.tick(looks, 9.0, held) == []
+    # Its main thread is there again, and says that it has run none of the two.
+    for number in (1, 2):
+        pool.report(0, report(number))
+    assert [worker for worker, _ in frames(pool.plan(0.0))] == [0]
+    assert pool.tick(looks, 9.1, looks_of(pool)) == []
+
+
+def test_who_opens_one_call_after_the_other_is_not_held_up() -> None:
+    pool = pool_with(2)
+    pool.submit([call(n) for n in range(6)])
+    pool.plan(0.0)
+    every = looks_of(pool)
+    for n in range(4):
+        seen = {
+            w: {s: r if s < n else None for s, r in seats.items()} for w, seats in every.items()
+        }
+        assert pool.tick({0: None, 1: None}, n * 0.19, seen) == []
+    assert pool.tick({0: None, 1: None}, 99.0, every) == []
 
 
 def test_at_the_end_of_the_service_all_calls_get_its_verdict() -> None:

@@ -24,7 +24,7 @@ _REFUSED: Final = {
 _IN_FLIGHT: Final = 0.5
 """Seconds in which brokers may still answer what a failed producer has sent."""
 _FIRST_PAUSE: Final = 0.5
-_LONGEST_PAUSE: Final = 10.0
+_LONGEST_PAUSE: Final = 5.0
 """Seconds between two producers, where one after the other fails."""
 
 

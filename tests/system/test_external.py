@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import Commands
+from tests.support.recording_server import RecordingServer
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
 SWEEPS = {"ONCEPOOL_SWEEP_INTERVAL": "0.3", "ONCEPOOL_WORKERS": "1"}
+
+
+@pytest.fixture
+def server() -> Iterator[RecordingServer]:
+    made = RecordingServer()
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.long)])
@@ -73,3 +85,52 @@ def test_a_result_that_comes_after_the_lease_is_taken(bench: Bench, tmp_path: Pa
     eventually(lambda: bench.states() == {"done": 1}, WAIT)
     eventually(lambda: bench.client.wait(request, WAIT).state == "done", WAIT)
     assert file.read_text() == "charged\n"
+
+
+def test_calls_that_are_open_together_end_each_in_its_own_way_and_none_is_made_twice(
+    bench: Bench, oncepool: Commands, server: RecordingServer
+) -> None:
+    """Of `async def` handlers: one hangs, one is cancelled, the worker of the rest is killed."""
+    instance = bench.start(ONCEPOOL_APP="tests.support.calling_app:app", ONCEPOOL_WORKERS="1")
+
+    def call(name: str, kind: str = "call", what: str = "make", **more: float) -> str:
+        told = {"do": f"tell {server.port} {what}"}
+        return bench.client.submit(kind, told, request_id=name, **more)
+
+    def came(*names: str) -> None:
+        eventually(lambda: set(names) <= set(server.made), WAIT, lambda: instance.log)
+
+    def ends(*names: str) -> dict[str, tuple[str, str]]:
+        found = {name: bench.client.wait(name, WAIT) for name in names}
+        return {name: (str(status.state), status.code) for name, status in found.items()}
+
+    lost = [call(f"lost-{n}") for n in range(5)]
+    checked = [call(f"checked-{n}", "checked") for n in range(2)]
+    call("late", what="hang", timeout=3)
+    call("typo", what="hang")
+    came(*lost, *checked, "late", "typo")
+    cancel = ("requests", "cancel", "typo", "--why", "a typo")
+    eventually(lambda: oncepool(*cancel).exit_code == 0, WAIT, lambda: instance.log)
+    expected = {"late": ("in_doubt", "timeout"), "typo": ("in_doubt", "cancelled")}
+    assert ends("late", "typo") == expected
+    # They have ended beside the others, which are still open.
+    assert bench.states() == {"in_doubt": 2, "running": 7}
+
+    [worker] = instance.workers()
+    os.kill(worker, signal.SIGKILL)
+    expected |= dict.fromkeys(lost, ("in_doubt", "worker_died"))
+    expected |= dict.fromkeys(checked, ("done", "ok"))
+    assert ends(*lost, *checked) == {name: expected[name] for name in (*lost, *checked)}
+    server.answers.set()
+    after = [call(f"after-{n}") for n in range(3)]
+    expected |= dict.fromkeys(after, ("done", "ok"))
+    assert ends(*after) == {name: expected[name] for name in after}
+
+    # Sent again they are answered.
+    call(lost[0])
+    again = f"SELECT resends FROM {bench.schema}.requests WHERE id = '{lost[0]}'"
+    eventually(lambda: bench.query(again) == [(1,)], WAIT)
+    rows = bench.query(f"SELECT id, state, code FROM {bench.schema}.requests")
+    assert {name: (state, code) for name, state, code in rows} == expected
+    assert server.made == dict.fromkeys(expected, 1)
+    assert instance.stop() == 0

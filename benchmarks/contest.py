@@ -35,6 +35,10 @@ class Case:
     """What a request counts, on average."""
 
 
+FRAMEWORK_TRIES = 3
+"""Runs of a framework that may fail before the benchmark does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Contest:
     """One question."""
@@ -101,14 +105,22 @@ class Contest:
     ) -> dict[str, list[Measured]]:
         found: dict[str, list[Measured]] = {side.name: [] for side in sides}
         for number, side in in_turns(sides, rounds):
-            with place(local, workers, side.tree) as where:
-                measured = side.run(where, case.handler, case.count, case.unit)
+            what = f"{case.handler}, round {number + 1} of {rounds}, {side.name}"
+            measured = self._run(local, case, side, workers, what)
             found[side.name].append(measured)
-            say(
-                f"{case.handler}, round {number + 1} of {rounds}, {side.name}: "
-                f"{measured.rate:,.0f} {self.unit}/s"
-            )
+            say(f"{what}: {measured.rate:,.0f} {self.unit}/s")
         return found
+
+    def _run(self, local: Stack, case: Case, side: Contender, workers: int, what: str) -> Measured:
+        """One run; a framework's is done again where it failed, so that the others' still count."""
+        for _ in range(FRAMEWORK_TRIES if side.framework else 1):
+            with place(local, workers, side.tree) as where:
+                try:
+                    return side.run(where, case.handler, case.count, case.unit)
+                except RuntimeError as error:
+                    say(f"{what}: failed, {error}")
+                    failure = error
+        raise failure
 
     def _tell(
         self,

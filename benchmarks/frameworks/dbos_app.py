@@ -42,7 +42,9 @@ def main() -> None:
     }
     DBOS(config=config)
     store = SQLAlchemyDatasource.create(url, schema=SCHEMA)
-    statuses = redis.Redis.from_url(os.environ["REDIS"])
+    # Its workflows run in more threads than the client's pool has connections: they wait for one.
+    connections = redis.BlockingConnectionPool.from_url(os.environ["REDIS"], timeout=None)
+    statuses = redis.Redis(connection_pool=connections)
 
     @DBOS.step()
     def tell(request_id: str) -> None:

@@ -53,6 +53,14 @@ def chunk(bench: Bench, word: str, count: int = 40) -> list[Any]:
     return [bench.record(f"{word}-{n}", "pay", {}) for n in range(count)]
 
 
+def test_a_full_chunk_is_looked_up_by_the_index_of_a_young_journal(bench: Bench) -> None:
+    for number in range(10):
+        bench.run(*chunk(bench, f"young-{number}", 500))
+    before = scans(bench)
+    bench.run(*chunk(bench, "next", 500))
+    assert scans(bench) == before
+
+
 def test_statements_that_were_prepared_on_an_empty_journal_do_not_scan_a_full_one(
     bench: Bench,
 ) -> None:

@@ -68,6 +68,10 @@ class ConnectionLost(NamedTuple):
     """Answers that came after it may have been said before it."""
 
 
+class JoinedAnew(NamedTuple):
+    """The group had given this member up: what was its is lost, and it joins again."""
+
+
 class OffsetReset(NamedTuple):
     """Where the client stood there is nothing any more: it goes on where the reset policy says.
 
@@ -90,7 +94,7 @@ class Trouble(NamedTuple):
         return self.fatal or self.code in FATAL_TROUBLE
 
 
-Event = Polled | Assigned | Revoked | Answered | ConnectionLost | OffsetReset | Trouble
+Event = Polled | Assigned | Revoked | Answered | ConnectionLost | JoinedAnew | OffsetReset | Trouble
 
 
 # What is to be done

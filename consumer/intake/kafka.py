@@ -7,8 +7,8 @@ client. One thread owns the consumer.
 from __future__ import annotations
 
 import contextlib
-import struct
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import (
     Consumer,
@@ -28,11 +28,18 @@ from consumer.intake.events import (
     ConnectionLost,
     Event,
     Found,
+    JoinedAnew,
     OffsetReset,
     Place,
     Polled,
     Revoked,
     Trouble,
+)
+from consumer.intake.joining import (
+    JoinPause,
+    ends_with_membership,
+    is_member,
+    no_consumer_protocol,
 )
 from consumer.intake.kafka_log import ClientLog, librdkafka_logger
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
@@ -42,34 +49,20 @@ from consumer.intake.starting_points import starting_points
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
 from processing.logs import BoundLogger
 
-NO_CONSUMER_PROTOCOL = (
-    KafkaError.UNSUPPORTED_VERSION,
-    KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - librdkafka's own errors are named so
-    KafkaError.INCONSISTENT_GROUP_PROTOCOL,
-    KafkaError.GROUP_ID_NOT_FOUND,
-)
-"""What a broker that can't serve group.protocol=consumer answers to a member's first heartbeat: it
-does not know it, has it turned off, or may not convert the group of members that use the other."""
-
-
-HEARTBEAT = "ConsumerGroupHeartbeat"
-"""What is in the fatal error of a member's heartbeat; its cause, too, is there in words only."""
-JOIN_ANEW = (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_REQUEST)
-"""Such causes that a member who joins anew is rid of: a broker that crashed has lost the group, or
-the client told half of what a join takes, as it does in a race (librdkafka issue 5541)."""
 METADATA_TIMEOUT = 5.0
 ERRORS_ONLY = 3
 """A syslog level: a consumer's properties draw warnings from a client that is none."""
-
-MEMBERSHIP = struct.Struct("=7si")
-"""How the client describes its membership: magic and generation; then group and member id follow,
-each with a zero byte."""
 
 
 class Kafka:
     """A confluent-kafka consumer."""
 
-    def __init__(self, settings: Settings, log: BoundLogger) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        log: BoundLogger,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
         self._log = log
         self._events: list[Event] = []
@@ -78,6 +71,9 @@ class Kafka:
         """The classic protocol may still be taken instead: nothing was assigned so far."""
         self._was_member = False
         """The present client has been a member of the group."""
+        self._pause = JoinPause(clock)
+        self._to_join = False
+        """The group is to be joined as soon as the pause is over."""
         self._owned: set[Place] = set()
         self._had = 0
         """How many partitions it owned after the poll before."""
@@ -110,7 +106,7 @@ class Kafka:
     @property
     def member(self) -> bool:
         # Partitions say nothing of it: with KIP-848 a member without any hears of no assignment.
-        member = _is_member(self._consumer.consumer_group_metadata())
+        member = is_member(self._consumer.consumer_group_metadata())
         self._was_member = self._was_member or member
         return member
 
@@ -120,6 +116,13 @@ class Kafka:
 
     def subscribe(self) -> None:
         self._topics.look_again()
+        self._to_join = True
+        self._join()
+
+    def _join(self) -> None:
+        if not self._to_join or not self._pause.over:
+            return
+        self._to_join = False
         self._consumer.subscribe(
             self._settings.kafka_topics,
             on_assign=self._on_assign,
@@ -128,9 +131,11 @@ class Kafka:
         )
 
     def unsubscribe(self) -> None:
+        self._to_join = False
         self._consumer.unsubscribe()
 
     def poll(self, most: int, timeout: float) -> list[Event]:
+        self._join()
         # consume() would wait the whole time unless as many as asked for were there.
         first = self._consumer.poll(timeout)
         drained = first is None
@@ -234,10 +239,10 @@ class Kafka:
 
     def _on_message_error(self, error: KafkaError) -> None:
         fatal = error.code() == KafkaError._FATAL or error.fatal()  # noqa: SLF001 - as above
-        if fatal and self._fallback and _no_consumer_protocol(error):
+        if fatal and self._fallback and no_consumer_protocol(error):
             self._fall_back(error)
             return
-        if fatal and self._was_member and _ends_with_membership(error):
+        if fatal and self._was_member and ends_with_membership(error):
             self._begin_anew(error)
             return
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -258,7 +263,11 @@ class Kafka:
 
     def _begin_anew(self, error: KafkaError) -> None:
         """The client has given up its membership, we have not."""
-        self._log.warning("the group has to be joined anew", error=error.str())
+        pause = self._pause.begin()
+        self._log.warning(
+            "the group has to be joined anew", error=error.str(), seconds=round(pause, 1)
+        )
+        self._events.append(JoinedAnew())
         self._close_client()
         # Whatever the old client did not say any more.
         if self._owned:
@@ -328,22 +337,3 @@ class Kafka:
 
 def _place(partition: TopicPartition) -> Place:
     return partition.topic, partition.partition
-
-
-def _is_member(membership: bytes) -> bool:
-    _, generation = MEMBERSHIP.unpack_from(membership)
-    member_id = membership[MEMBERSHIP.size :].split(b"\0")[1]
-    return generation > 0 and bool(member_id)
-
-
-def _no_consumer_protocol(error: KafkaError) -> bool:
-    # The fatal error that comes with a message names its cause in words only.
-    return _names(error, NO_CONSUMER_PROTOCOL)
-
-
-def _ends_with_membership(error: KafkaError) -> bool:
-    return HEARTBEAT in error.str() and _names(error, JOIN_ANEW)
-
-
-def _names(error: KafkaError, causes: Iterable[int]) -> bool:
-    return any(KafkaError(code).str() in error.str() for code in causes)

@@ -25,6 +25,7 @@ from consumer.intake.events import (
     EndService,
     Event,
     Found,
+    JoinedAnew,
     OffsetReset,
     Place,
     Polled,
@@ -44,10 +45,6 @@ from feedback.backoff import Backoff
 from feedback.contract.record import Record
 from processing.logs import BoundLogger, RateLimited
 
-READ_BACK_TIMEOUTS = Backoff(0.1, 0.25)
-"""Seconds that reading committed offsets may block the loop, by the number of the try. The client
-has no way to ask without blocking, and with the coordinator away nothing answers: with the pauses
-of `UNREAD_PAUSES` the loop stands still for less than a fifth of an outage, each time briefly."""
 REJOIN_LIMIT = 30.0
 """Seconds after which a rejoin does not wait any longer for the assignment to become empty."""
 SLOW_COMMIT = 10.0
@@ -201,6 +198,8 @@ class Loop:
                 self._act(self._commit.revoked(places))
             case ConnectionLost(_, late):
                 self._act(self._commit.connection_lost(late=late))
+            case JoinedAnew():
+                self._counts["rejoins"] += 1
             case OffsetReset(place):
                 self._assignment.offset_reset(place)
             case Trouble():
@@ -271,7 +270,7 @@ class Loop:
 
     def _read_back(self, places: Sequence[Place]) -> Found:
         """Asks for committed offsets, for longer where the last question was not answered."""
-        found = self._kafka.committed(places, READ_BACK_TIMEOUTS.after(self._unread + 1))
+        found = self._kafka.committed(places, waits.READ_BACK_TIMEOUTS.after(self._unread + 1))
         self._unread = 0 if found else self._unread + 1
         return found
 

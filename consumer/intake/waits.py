@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from feedback.backoff import Backoff
+
 IDLE_WAIT = 0.1
 BUSY_WAIT = 0.02
 """Seconds to wait for messages while requests run: their results may make room."""
@@ -14,6 +16,10 @@ SPIN_PAUSE = 0.0002
 milliseconds: a commit younger than YOUNG_COMMIT is looked at this often instead."""
 OLD_COMMIT = 1.0
 """Seconds after which the answer is not expected any moment."""
+READ_BACK_TIMEOUTS = Backoff(0.1, 0.25)
+"""Seconds that reading committed offsets may block the loop, by the number of the try. The client
+has no way to ask without blocking, and with the coordinator away nothing answers: with the pauses
+of `UNREAD_PAUSES` the loop stands still for less than a fifth of an outage, each time briefly."""
 
 
 def commit_wait(age: float) -> float:

@@ -163,7 +163,9 @@ COMMIT_ERRORS: Final = _counter(
     "commit_errors", "Commits that were answered with an error, by librdkafka's name of it.", "code"
 )
 REJOINS: Final = _counter(
-    "rejoins", "Times that the group was left and joined anew, as a commit's bytes may be late."
+    "rejoins",
+    "Times that the group was joined anew: it was left, as a commit's bytes may be late, or it had"
+    " given the member up.",
 )
 REBALANCES: Final = _counter(
     "rebalances",

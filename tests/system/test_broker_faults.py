@@ -224,6 +224,7 @@ def test_a_group_that_a_crashed_broker_has_lost_is_joined_anew(
     turn_until(loop, lambda: loop.fatal or (loop.stats().assigned == 0))
     turn_until(loop, lambda: loop.fatal or (loop.joined and loop.stats().assigned == 1))
     assert loop.fatal is None
+    assert loop.stats().counts["rejoins"] >= 1
     producer.produce(topic, b"{}")
     assert producer.flush(60) == 0
     turn_until(loop, lambda: len(pool.submitted) == 1 + committing)

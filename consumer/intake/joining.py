@@ -1,0 +1,78 @@
+"""What the client says of its place in the group, and when a lost one is joined anew."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from feedback.backoff import Backoff
+
+_NO_CONSUMER_PROTOCOL: Final = (
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - librdkafka's own errors are named so
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+    KafkaError.GROUP_ID_NOT_FOUND,
+)
+"""What a broker that can't serve group.protocol=consumer answers to a member's first heartbeat: it
+does not know it, has it turned off, or may not convert the group of members that use the other."""
+_HEARTBEAT: Final = "ConsumerGroupHeartbeat"
+"""What is in the fatal error of a member's heartbeat; its cause, too, is there in words only."""
+_JOIN_ANEW: Final = (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_REQUEST)
+"""Such causes that a member who joins anew is rid of: a broker that crashed has lost the group, or
+the client told half of what a join takes, as it does in a race (librdkafka issue 5541)."""
+_MEMBERSHIP: Final = struct.Struct("=7si")
+"""How the client describes its membership: magic and generation; then group and member id follow,
+each with a zero byte."""
+CALM: Final = 60.0
+"""Seconds after which a membership that is lost is the first one again."""
+
+
+class JoinPause:
+    """Before each new membership: the cause may stay, and each costs the group a rebalance."""
+
+    def __init__(
+        self, clock: Callable[[], float], jitter: Callable[[], float] = random.random
+    ) -> None:
+        self._clock = clock
+        self._pauses = Backoff(1.0, 30.0, jitter)
+        self._due = 0.0
+
+    @property
+    def over(self) -> bool:
+        """The group may be joined."""
+        return self._clock() >= self._due
+
+    def begin(self) -> float:
+        """The membership is lost; seconds until the group may be joined."""
+        now = self._clock()
+        if now - self._due > CALM:
+            self._pauses.reset()
+        pause = self._pauses.next()
+        self._due = now + pause
+        return pause
+
+
+def is_member(membership: bytes) -> bool:
+    """Whether the group counts a client that describes its membership so."""
+    _, generation = _MEMBERSHIP.unpack_from(membership)
+    member_id = membership[_MEMBERSHIP.size :].split(b"\0")[1]
+    return generation > 0 and bool(member_id)
+
+
+def no_consumer_protocol(error: KafkaError) -> bool:
+    """Whether a fatal error says that the broker does not serve group.protocol=consumer."""
+    return _names(error, _NO_CONSUMER_PROTOCOL)
+
+
+def ends_with_membership(error: KafkaError) -> bool:
+    """Whether a fatal error is over for a client that joins anew."""
+    return _HEARTBEAT in error.str() and _names(error, _JOIN_ANEW)
+
+
+def _names(error: KafkaError, causes: Iterable[int]) -> bool:
+    # The fatal error that comes with a message names its cause in words only.
+    return any(KafkaError(code).str() in error.str() for code in causes)

@@ -1,0 +1,115 @@
+"""A group that gives its member up again and again, without a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from consumer.config.settings import Settings
+from consumer.intake import joining, kafka
+from consumer.intake.events import JoinedAnew, Revoked
+from consumer.intake.joining import CALM, JoinPause
+from consumer.intake.kafka import Kafka
+from processing.logs import get_logger
+
+
+def given_up() -> Message:
+    """What a client says that has given up its membership."""
+    cause = KafkaError(KafkaError.INVALID_REQUEST).str()
+    said = KafkaError(KafkaError._FATAL, f"ConsumerGroupHeartbeat: {cause}", True)
+    return Message("t", error=said)
+
+
+class Client:
+    """A consumer that says what it is told to."""
+
+    made: list[Client]
+
+    def __init__(self, _properties: dict[str, Any]) -> None:
+        self.made.append(self)
+        self.messages: list[Any] = []
+        self.calls: list[str] = []
+
+    def subscribe(self, _topics: list[str], **_: Any) -> None:
+        self.calls.append("subscribe")
+
+    def unsubscribe(self) -> None:
+        self.calls.append("unsubscribe")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def poll(self, _timeout: float) -> Any:
+        return self.messages.pop(0) if self.messages else None
+
+
+class Edge:
+    """A Kafka with such clients, and the time."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        given: Any = {"kafka_topics": ["t"], "read_again": False}
+        settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", **given)
+        self.kafka = Kafka(settings, get_logger("test"), lambda: self.now)
+        self.kafka.subscribe()
+
+    def give_up(self) -> list[Any]:
+        """The present client's membership ends; what a poll says of that."""
+        self.kafka._on_assign(None, [])  # type: ignore[arg-type]
+        self.kafka._owned = {("t", 0)}
+        Client.made[-1].messages.append(given_up())
+        return [type(event) for event in self.kafka.poll(1, 0.0)]
+
+    def joins_after(self) -> float:
+        """Seconds, in tenths, until the present client joins."""
+        begun = self.now
+        while Client.made[-1].calls != ["subscribe"]:
+            assert self.now < begun + 60
+            self.now += 0.1
+            self.kafka.poll(1, 0.0)
+        return self.now - begun
+
+
+@pytest.fixture
+def edge(monkeypatch: pytest.MonkeyPatch) -> Edge:
+    Client.made = []
+    monkeypatch.setattr(kafka, "Consumer", Client)
+    monkeypatch.setattr(joining.JoinPause.__init__, "__defaults__", (lambda: 1.0,))
+    made = Edge()
+    made.kafka._topics.close()
+    return made
+
+
+def test_a_group_is_joined_anew_after_pauses_that_grow(edge: Edge) -> None:
+    assert Client.made[0].calls == ["subscribe"]
+    pauses = []
+    for _ in range(7):
+        assert JoinedAnew in edge.give_up()
+        assert edge.kafka._owned == set()
+        pauses.append(round(edge.joins_after()))
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    edge.now += CALM
+    assert Revoked in edge.give_up()
+    assert round(edge.joins_after()) == 1
+
+
+def test_who_leaves_during_the_pause_does_not_join(edge: Edge) -> None:
+    edge.give_up()
+    edge.kafka.unsubscribe()
+    edge.now += 100
+    edge.kafka.poll(1, 0.0)
+    assert Client.made[-1].calls == ["unsubscribe"]
+    edge.kafka.subscribe()
+    assert Client.made[-1].calls == ["unsubscribe", "subscribe"]
+
+    edge.give_up()
+    edge.kafka.subscribe()
+    assert Client.made[-1].calls == []
+
+
+def test_many_do_not_come_back_in_step() -> None:
+    pauses = {JoinPause(lambda: 0.0).begin() for _ in range(10)}
+    assert len(pauses) > 1
+    assert all(0.5 <= pause <= 1.0 for pause in pauses)

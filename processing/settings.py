@@ -79,6 +79,9 @@ class WorkerSettings:
     """Resident bytes above which the worker is replaced; 0: no limit."""
     memory_limit: int = 0
     """Bytes of data that the process may allocate before MemoryError; 0: no limit."""
+    tracing: bool = False
+    kafka_group: str = ""
+    """The consumer group, for spans."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ app = typer.Typer()
 
 GATEWAY = tuple(name for name in Settings.model_fields if name.startswith("gateway_"))
 OTHERS = ("max_payload", "grace", "kafka_results_topic", "outbox_database_url", "outbox_schema",
-          "log_format", "log_level")  # fmt: skip
+          "log_format", "log_level", "tracing")  # fmt: skip
 
 
 @app.command()

@@ -15,6 +15,7 @@ from consumer.config.groups import group_of
 from consumer.config.loader import load_settings
 from consumer.config.meanings import meaning
 from consumer.config.settings import Settings, variable
+from feedback.tracing.switch import TRACING
 
 Result = TypeVar("Result")
 
@@ -62,6 +63,7 @@ def with_settings(*names: str) -> Callable[[Callable[..., Result]], Callable[...
             given = {name: values.pop(name) for name in names}
             arguments = {name: given[name] for name in names if _typed(context, name)}
             settings = load_settings(arguments, config=values.pop("config"))
+            TRACING.turn(on=settings.tracing)
             return function(**values, settings=settings)
 
         parameters = [

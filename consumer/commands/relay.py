@@ -16,7 +16,7 @@ SETTINGS = (
     *("outbox_database_url", "outbox_schema", "outbox_routes", "outbox_resend_after"),
     *("outbox_resend_after_by_type", "outbox_max_sends", "outbox_inbox", *KAFKA),
     *("kafka_results_topic", *REDIS),
-    *("health_host", "health_port", "log_format", "log_level"),
+    *("health_host", "health_port", "log_format", "log_level", "tracing"),
 )
 
 

@@ -13,7 +13,7 @@ GROUPS: Final = {
     "Statuses (Redis)": ("redis",),
     "Workers": ("worker",),
     "HTTP gateway": ("gateway",),
-    "Health and logs": ("health", "log"),
+    "Health, logs, traces": ("health", "log", "tracing"),
 }
 """Heading -> first words of the names below it."""
 

@@ -208,6 +208,8 @@ class Settings(BaseSettings):
     """Log lines: auto is console in a terminal and json otherwise."""
     log_level: Literal["debug", "info", "warning", "error"] = Field("info")
     """Lowest level that is logged."""
+    tracing: bool = Field(False)
+    """Spans of what is sent, run and written, by OpenTelemetry; OTEL_* says where they go."""
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 

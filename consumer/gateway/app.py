@@ -22,6 +22,7 @@ from consumer.gateway.pages.routes import add_pages, answered
 from consumer.gateway.parts import GatewayParts, parts_of
 from consumer.gateway.problems import HttpProblem, gone, invalid, problem_of
 from feedback.errors import OncepoolError
+from feedback.tracing.switch import TRACING
 
 DESCRIPTION: Final = """\
 Requests that must not run twice, over HTTP: send them with an `Idempotency-Key`, ask for their
@@ -44,6 +45,7 @@ def create_app(
 
     `events` hears of each answer. Raises ConfigError where a setting is missing.
     """
+    TRACING.turn(on=settings.tracing)
     made = parts or parts_of(settings, events)
     app = _Gateway(
         title="Oncepool gateway",

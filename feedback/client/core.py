@@ -26,6 +26,7 @@ from feedback.errors import ClientClosed
 from feedback.status.sender import StatusSender
 from feedback.status.status import StatusWrite
 from feedback.status.store import StatusStore
+from feedback.tracing.switch import TRACING
 
 DEFAULT_ANSWER_TIMEOUT: Final = 3600.0
 LONGEST_RESEND: Final = 30.0
@@ -67,7 +68,7 @@ class ClientCore:
         self._waits = StatusWaiter(self._store, self._channel)
         self._sender = StatusSender(self._store, max_queue=100_000)
         self._statuses = OwnStatuses(self._store, self._submissions, self._sender)
-        self._deliveries = Deliveries(producer, self._reported, outages)
+        self._deliveries = Deliveries(producer, self._reported, outages, TRACING.spans())
         self._set_up()
         watch(self)
 

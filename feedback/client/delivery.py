@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
 
@@ -17,6 +17,9 @@ from feedback.client.pending import Submission
 from feedback.client.producer import KafkaProducer, LastingProducer
 from feedback.errors import ClientClosed, DeliveryFailed, DeliveryPending, QueueFull
 from feedback.guarded_producer import GuardedProducer
+
+if TYPE_CHECKING:
+    from feedback.tracing.spans import Spans
 
 # Called, mostly in the polling thread, when the broker has confirmed a request for the first time
 # or when it has failed before that.
@@ -39,9 +42,15 @@ class Deliveries:
     """Sends messages and knows which ones the broker did not confirm."""
 
     def __init__(
-        self, producer: LastingProducer, reported: Reported, outages: OutageLog | None = None
+        self,
+        producer: LastingProducer,
+        reported: Reported,
+        outages: OutageLog | None = None,
+        spans: Spans | None = None,
     ) -> None:
+        """`spans`: where tracing is on."""
         self._producer = producer
+        self._spans = spans
         self._outages = outages or OutageLog()
         self._reported = reported
         self._lock = threading.Lock()
@@ -68,8 +77,17 @@ class Deliveries:
         There is none either while another producer takes the place of one that has failed.
         """
         producer = self._producer.current
+        headers, span = message.headers, None
+        if self._spans is not None:
+            # One that there is no room for is never ended, and so never seen.
+            span = self._spans.sending(
+                message.topic, message.id, submission.type, message.key, headers
+            )
+            headers = span.headers
 
-        def report(error: confluent_kafka.KafkaError | None, _: object) -> None:
+        def report(error: confluent_kafka.KafkaError | None, sent: object) -> None:
+            if span is not None:
+                span.reported(error, sent)
             if error is not None and error.code() == _WRONG_TIME:
                 submission.sent = None  # sent again it is not this message: none has its time yet
             cause = None if error is None else _reported(message.topic, error, producer)
@@ -83,7 +101,7 @@ class Deliveries:
                     message.topic,
                     key=message.key,
                     value=message.value,
-                    headers=list(message.headers),
+                    headers=list(headers),
                     timestamp=message.timestamp,
                     on_delivery=report,
                 )
@@ -92,6 +110,8 @@ class Deliveries:
         except confluent_kafka.KafkaException as error:
             if producer.hears(error.args[0]) and self._producer.lasts:
                 return False
+            if span is not None:
+                span.reported(error.args[0])
             raise _not_sent(message, error) from error
         return True
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, cast
 from feedback.client.message import SubmitOptions, draft
 from feedback.client.send_clock import SendClock
 from feedback.outbox.names import DEFAULT_SENDER, SHARDS
+from feedback.tracing.switch import TRACING
 
 _CLOCK: Final = SendClock()
 _COLUMNS: Final = frozenset({"ce_id", "ce_type"})
@@ -56,6 +57,8 @@ def row_of(type: str | Callable[..., Any], payload: Any, options: AddOptions) ->
         **cast("SubmitOptions", given),
     )
     headers = [(name, value) for name, value in message.headers if name not in _COLUMNS]
+    if "traceparent" not in dict(headers):
+        headers += TRACING.context()  # what decides on the request is where its trace comes from
     for name, _ in headers:
         _refuse_nul("a header's name", name)
     fingerprint = submission.fingerprint or ""

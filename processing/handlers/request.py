@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
@@ -13,6 +14,7 @@ from feedback.contract.headers import LONGEST_DELAY, check_name
 from feedback.contract.ids import uuid7
 from feedback.contract.payloads import encode_payload
 from feedback.errors import Malformed
+from feedback.tracing.switch import TRACING
 from processing.handlers.stopping import STOPPING
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class FollowUp(NamedTuple):
     """The ordering key."""
     due: datetime | None
     """When it may run, aware; None: at once."""
+    trace: Sequence[tuple[str, bytes]] = ()
+    """The trace context that asked for it, as headers; empty where tracing is off."""
 
 
 @dataclass(slots=True)
@@ -112,4 +116,5 @@ def _checked(
         encode_payload(payload, JSON),
         lane.encode() if isinstance(lane, str) else lane,
         at,
+        TRACING.context(),
     )

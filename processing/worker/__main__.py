@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from feedback.contract.states import SHUTDOWN, TIMEOUT
 from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
+from feedback.tracing.switch import TRACING
 from processing.handlers.app import App, load_app
 from processing.handlers.awaiting import interrupt_waiting
 from processing.handlers.start_failure import explain
@@ -41,6 +42,7 @@ from processing.worker.executor import Executor
 from processing.worker.forks import FORK_GUARD
 from processing.worker.inbox import Inbox
 from processing.worker.seated_run import SeatedRun
+from processing.worker.traced_runs import TracedRuns
 
 if TYPE_CHECKING:
     from processing.worker.open_calls import OpenCalls
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 STATM = Path("/proc/self/statm")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 FLUSH_AT_EXIT = 2.0
-"""Seconds that statuses not yet sent to Redis may take at the end."""
+"""Seconds that statuses not yet sent to Redis may take at the end; spans have as many."""
 CATCH_UP = 0.1
 """Seconds that they may hold up a request that goes alone."""
 
@@ -80,6 +82,7 @@ class _Worker:
         self._requests = 0
         self._dropped = 0
         """Statuses that were dropped, as far as the main process was told."""
+        self._runs: TracedRuns | None = None
         configure(**settings.log, process=settings.name)
         self._log = get_logger("oncepool.worker")
 
@@ -101,6 +104,7 @@ class _Worker:
             connected=inbox.connected,
             settings=ExecutorSettings(**self._settings.executor),
             log=self._log,
+            runs=self._runs,
         )
         signal.signal(signal.SIGTERM, self._on_sigterm(app, inbox))
         FORK_GUARD.watch()
@@ -119,10 +123,15 @@ class _Worker:
         if self._settings.memory_limit:
             limit = self._settings.memory_limit
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        TRACING.turn(on=self._settings.tracing)
+        if (spans := TRACING.spans()) is not None:
+            self._runs = TracedRuns(spans, self._settings.kafka_group)
         app = load_app(self._settings.app)
         gc.freeze()
         gc.enable()
         app.start_worker()
+        if spans is not None:
+            spans.provide()  # where no hook of the app's has
         return app
 
     def _open_calls(self, app: App, sender: StatusSender, inbox: Inbox) -> OpenCalls | None:
@@ -131,7 +140,7 @@ class _Worker:
             return None
         from processing.worker.open_calls import OpenCalls
 
-        return OpenCalls(self._slot.stage, sender.put, inbox.ended)
+        return OpenCalls(self._slot.stage, sender.put, inbox.ended, self._runs)
 
     def _run(self, executor: Executor, inbox: Inbox, chunk: ChunkRun, sender: StatusSender) -> None:
         report: Report | None
@@ -182,6 +191,7 @@ class _Worker:
             app.stop_worker()
         except BaseException:  # noqa: BLE001 - user code
             self._log.exception("on_worker_stop failed")
+        TRACING.flush(FLUSH_AT_EXIT)
 
 
 def _ready(app: App) -> WorkerReady:

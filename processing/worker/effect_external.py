@@ -48,6 +48,7 @@ from processing.worker.records import (
 from processing.worker.retry_decision import conclude
 from processing.worker.session import Session
 from processing.worker.task import Task
+from processing.worker.traced_runs import Settling
 
 _TOO_LATE = "its call did not happen, and it has expired since"
 
@@ -66,8 +67,9 @@ class EffectExternal:
         lease: float,
         publish: Callable[[list[StatusWrite]], None],
         log: BoundLogger,
+        settling: Settling,
     ) -> None:
-        self._session = session
+        self._session, self._settling = session, settling
         self._outages = outages
         self._calls = calls
         self._rows = rows
@@ -302,11 +304,12 @@ class EffectExternal:
         now, cursor = datetime.now(UTC), self._session.cursor()
         conclude(task, now, random.random)
         row = row_of(task, now)
-        row.run = self._rows.finish_claim(cursor, row, token)
-        self._rows.add_attempts(cursor, attempts_of(task, now))
-        self._results.add(cursor, [task])
-        writes = write_follow_ups(self._rows, cursor, [task], now, chunk)
-        self._session.commit()
+        with self._settling((), (task,)):
+            row.run = self._rows.finish_claim(cursor, row, token)
+            self._rows.add_attempts(cursor, attempts_of(task, now))
+            self._results.add(cursor, [task])
+            writes = write_follow_ups(self._rows, cursor, [task], now, chunk)
+            self._session.commit()
         self._publish([*writes, status_of(task, row, now)])
         chunk.wait_until(final_of(task).due, now)
 

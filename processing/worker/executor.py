@@ -30,7 +30,6 @@ from processing.ipc.frames import Backend, Report
 from processing.logs import BoundLogger
 from processing.settings import ExecutorSettings
 from processing.worker.bisection import Bisection
-from processing.worker.calls import Calls
 from processing.worker.chunk_durations import ChunkDurations
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import CrashRecovery, note_crashes
@@ -45,6 +44,7 @@ from processing.worker.records import ResultLog
 from processing.worker.seated_run import SeatedRun
 from processing.worker.session import Session
 from processing.worker.task import Limits, Task, read_task
+from processing.worker.traced_runs import TracedRuns, calls_of
 from processing.worker.transaction import Transaction
 
 IDLE_MARGIN = 60.0
@@ -73,10 +73,11 @@ class Executor:
         settings: ExecutorSettings,
         log: BoundLogger,
         journal: JournalAccess | None = None,
+        runs: TracedRuns | None = None,
     ) -> None:
         """`connected` is told of each new connection before anything is done there.
 
-        `journal` stands in for the one of `database_url`.
+        `journal` stands in for the one of `database_url`; `runs`: where tracing is on.
         """
         self._app = app
         self._publish = publish
@@ -89,21 +90,22 @@ class Executor:
             journal = _access(database_url, connected, settings, idle, log)
         session, outages, rows, coalescing = journal
         self._session, self._outages = session, outages
-        calls = Calls(session, publish)
+        calls, settling = calls_of(session, publish, runs)
         segments = EffectTransaction(session, calls, settings.segment)
         results = ResultLog(
             settings.schema, wanted=settings.results, duplicates=settings.results_duplicates
         )
         self._external = EffectExternal(
-            session, outages, calls, rows, results, lease=settings.lease, publish=publish, log=log
-        )
+            session, outages, calls, rows, results, lease=settings.lease, publish=publish, log=log,
+            settling=settling,
+        )  # fmt: skip
         self._none = EffectNone(segments, publish)
         self._failures = FailureReport(app, log)
         self._letters = DeadLetters(session, outages, rows, publish, log)
         self._recovery = CrashRecovery(session, rows, self._external, publish, self._read_again)
         transaction = self._transaction = Transaction(
             handlers=app.handlers, session=session, rows=rows, segments=segments,
-            coalescing=coalescing, results=results, publish=publish,
+            coalescing=coalescing, results=results, publish=publish, settling=settling,
         )  # fmt: skip
         self._bisection = Bisection(
             session=session, transaction=transaction, outages=outages, schema=settings.schema,

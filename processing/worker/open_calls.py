@@ -30,6 +30,7 @@ from processing.worker.interruption import cancelled, interrupted, lost
 from processing.worker.records import running_status
 from processing.worker.seated_run import SeatedRun
 from processing.worker.task import Task
+from processing.worker.traced_runs import TracedRuns
 
 TELL_AGAIN = 1.0
 """Seconds after which a call that goes on is told to end once more: `asyncio.wait_for` loses a
@@ -44,9 +45,14 @@ class OpenCalls:
         stage: ProgressSlot,
         publish: Callable[[list[StatusWrite]], None],
         ended: Callable[[SeatedRun], None],
+        runs: TracedRuns | None = None,
     ) -> None:
-        """`stage` shows which call the loop is in; `ended` is called in the loop's thread."""
+        """`stage` shows which call the loop is in; `ended` is called in the loop's thread.
+
+        `runs`: where tracing is on.
+        """
         self.stage = stage
+        self.runs = runs
         self._loop = LOOP.loop
         self._publish = publish
         self._ended = ended
@@ -145,7 +151,8 @@ class _Call:
         task.started = time.time()
         self.chunk.start(task.index, task.timeout)
         self._alarm = loop.call_later(task.timeout, self.interrupt, TIMEOUT)
-        self._job = loop.create_task(self._live())
+        runs = self._calls.runs
+        self._job = loop.create_task(self._live() if runs is None else self._live_traced(runs))
         self._job.add_done_callback(self._over)
 
     def interrupt(self, code: str, reason: str | None = None) -> None:
@@ -157,6 +164,10 @@ class _Call:
                 self._alarm.cancel()
                 self._alarm = self._job.get_loop().call_later(TELL_AGAIN, self._job.cancel)
                 self._job.cancel()
+
+    async def _live_traced(self, runs: TracedRuns) -> None:
+        with runs.run(self.task):
+            await self._live()
 
     async def _live(self) -> None:
         task, handler = self.task, self.handler

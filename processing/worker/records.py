@@ -88,13 +88,18 @@ def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> RequestRow:
     """The row of a request that this one asked for."""
     return RequestRow(
         asked.id, asked.type, State.WAITING, FOLLOW_UP, 1, 0, 0, None, None, None, None,
-        asked.key, None, asked.payload, headers_json(_trace(task)), task.envelope.topic, -1, -1,
-        now, "transaction", None, not_before=asked.due or now,
+        asked.key, None, asked.payload, headers_json(_trace(task, asked)), task.envelope.topic,
+        -1, -1, now, "transaction", None, not_before=asked.due or now,
     )  # fmt: skip
 
 
-def _trace(task: Task) -> Headers:
-    """What a follow-up is told of the trace that asked for it: W3C trace context, as it came."""
+def _trace(task: Task, asked: FollowUp) -> Headers:
+    """What a follow-up is told of the trace that asked for it: W3C trace context.
+
+    Where tracing is off that is what has come with the request.
+    """
+    if asked.trace:
+        return list(asked.trace)
     headers = task.envelope.headers
     return [
         (name, value.encode()) for name in _TRACE if isinstance(value := headers.get(name), str)

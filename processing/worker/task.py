@@ -52,8 +52,10 @@ class Task:
         "claim", "claimed_run", "deaths", "decoded", "envelope", "final", "fingerprint",
         "first_hold", "follow_ups", "handler", "hides_fingerprint", "index", "losses", "lost",
         "outcome", "payload", "record", "reference", "result", "seconds", "started", "stored",
-        "timeout", "used", "window_start",
+        "timeout", "traced", "used", "window_start",
     )  # fmt: skip
+
+    traced: Any  # the context of its run's span; not set where that has none
 
     def __init__(self, index: int, record: Record, envelope: Envelope) -> None:
         self.index = index

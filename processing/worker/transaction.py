@@ -38,6 +38,7 @@ from processing.worker.records import (
 from processing.worker.retry_decision import arrivals, conclude, follow
 from processing.worker.session import Session
 from processing.worker.task import Task
+from processing.worker.traced_runs import Settling
 
 
 class Transaction:
@@ -53,6 +54,7 @@ class Transaction:
         coalescing: Coalescing,
         results: ResultLog,
         publish: Callable[[list[StatusWrite]], None],
+        settling: Settling,
     ) -> None:
         self._handlers = handlers
         self._session = session
@@ -61,6 +63,7 @@ class Transaction:
         self._coalescing = coalescing
         self._results = results
         self._publish = publish
+        self._settling = settling
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun, apart: list[Task]) -> list[Task]:
         """One transaction; returns what is left for the next one.
@@ -91,8 +94,9 @@ class Transaction:
                 task.used = task.used_before + 1
             else:
                 conclude(task, now, random.random)
-        writes = self._write(cursor, fate, now, chunk)
-        session.commit()
+        with self._settling(fate.plain, fate.ended):
+            writes = self._write(cursor, fate, now, chunk)
+            session.commit()
         self._tell(fate, writes, now, chunk)
         chunk.give_back([*recalled, *more_recalled])
         apart += fate.apart

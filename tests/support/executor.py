@@ -16,6 +16,7 @@ from processing.logs import get_logger
 from processing.settings import ExecutorSettings
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor
+from processing.worker.traced_runs import TracedRuns
 from tests.support.queries import Queries
 
 
@@ -69,11 +70,11 @@ class Bench:
         self.app = app
         self.executor = self.another(url, **settings)
 
-    def another(self, url: str, **settings: Any) -> Executor:
+    def another(self, url: str, runs: TracedRuns | None = None, **settings: Any) -> Executor:
         options = ExecutorSettings(schema=self.schema, **settings)
         return Executor(
             app=self.app, database_url=url, publish=self.publish, settings=options,
-            connected=self.backends.append, log=get_logger("test"),
+            connected=self.backends.append, log=get_logger("test"), runs=runs,
         )  # fmt: skip
 
     def publish(self, writes: list[StatusWrite]) -> None:

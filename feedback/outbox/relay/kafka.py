@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -22,6 +22,9 @@ from feedback.client.kafka_log import OutageLog
 from feedback.guarded_producer import GuardedProducer
 from feedback.outbox.relay.batch import Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.topic import TopicLimit, topic_limit
+
+if TYPE_CHECKING:
+    from feedback.tracing.spans import Spans
 
 _OF_TOPICS: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "topic_missing",
@@ -62,8 +65,13 @@ class TopicSender:
         connect: Callable[..., Any] = Producer,
         limit: Callable[[str, Mapping[str, Any]], TopicLimit] = topic_limit,
         clock: Callable[[], float] = time.monotonic,
+        spans: Spans | None = None,
     ) -> None:
-        """`properties` are librdkafka's. `limit` asks the brokers what the topic takes."""
+        """`properties` are librdkafka's. `limit` asks the brokers what the topic takes.
+
+        `spans`: where tracing is on.
+        """
+        self._spans = spans
         self._topic = topic
         self._given = dict(properties)
         self._connect = connect
@@ -183,7 +191,15 @@ class TopicSender:
         return whole
 
     def _produce(self, batch: Batch, row: ClaimedRow, end: float, *, alone: bool) -> None:
-        def report(error: KafkaError | None, _: object) -> None:
+        headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode()), *row.headers]
+        span = None
+        if self._spans is not None:
+            span = self._spans.sending(self._topic, row.id, row.type, row.lane, headers)
+            headers = span.headers
+
+        def report(error: KafkaError | None, sent: object) -> None:
+            if span is not None:
+                span.reported(error, sent)
             if error is None:
                 batch.confirmed(row.seq)
                 self._left.pop(row.seq, None)
@@ -191,7 +207,6 @@ class TopicSender:
             else:
                 self._judge(batch, row, error, alone=alone)
 
-        headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode()), *row.headers]
         while True:
             try:
                 self._producer.produce(

@@ -18,6 +18,7 @@ from feedback.outbox.relay.settling import Settling
 from feedback.outbox.relay.turns import SEND_TIMEOUT
 from feedback.status.opening import open_store
 from feedback.status.store import StatusStore
+from feedback.tracing.switch import TRACING
 
 STOP_TIMEOUT: Final = SEND_TIMEOUT + 10.0
 """Seconds: a turn, and the brokers asked once."""
@@ -68,7 +69,7 @@ class Relay:
         policy = policy or AnswerPolicy()
         self._loops: list[OutboxLoop] = []
         for sender, route in routes.items():
-            topic = TopicSender(route.topic, route.kafka)
+            topic = TopicSender(route.topic, route.kafka, spans=TRACING.spans())
             self._loops.append(
                 SenderLoop(database_url, name, sender, topic, bounds=bounds, policy=policy)
             )

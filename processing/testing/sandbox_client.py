@@ -45,6 +45,7 @@ class SandboxClient(Client):
         self._reader = _Reader(self._store)
         self._waits = _Waits()  # type: ignore[assignment]
         self._sender = _Sender(sandbox)  # type: ignore[assignment]
+        self._statuses = self._store  # type: ignore[assignment] # written at once: none is on its way
         self._deliveries = _Deliveries(sandbox, self._reported)  # type: ignore[assignment]
 
     def _waiting(self, submission: Submission, watch: Watched, timeout: float | None) -> Steps:

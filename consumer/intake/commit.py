@@ -185,7 +185,8 @@ class Commit:
         for place in list(commit.pieces):
             if place in found or commit.verdict is Verdict.FATAL:
                 # The group stands before it: whoever owns the partition reads it.
-                read_again = place in found and found[place][0] < commit.pieces[place].offset
+                before = place in found and found[place][0] < commit.pieces[place].offset
+                read_again = before or commit.nowhere
                 actions += self._settlement.not_landed(commit, place, read_again=read_again)
         if not commit.pieces:
             return [*actions, *self._decided(commit)]

@@ -58,6 +58,8 @@ class Answered(NamedTuple):
     """The token of the commit."""
     error: str | None
     errors: Mapping[Place, str | None]
+    sent: bool = True
+    """False: the client did not take it, so nothing of it can land."""
 
 
 class ConnectionLost(NamedTuple):

@@ -160,11 +160,11 @@ class Kafka:
         if not self.member:
             # Put out of the group, and not told yet. Sent without a generation it would be taken
             # where the group is empty, and put back what others have committed meanwhile.
-            return Answered(metadata, "UNKNOWN_MEMBER_ID", {})
+            return Answered(metadata, "UNKNOWN_MEMBER_ID", {}, sent=False)
         try:
             self._send(self._consumer, offsets, metadata, marks)
         except KafkaException as error:
-            return Answered(metadata, error.args[0].name(), {})
+            return Answered(metadata, error.args[0].name(), {}, sent=False)
         self._open = metadata
         return None
 

@@ -62,6 +62,8 @@ class OpenCommit:
     error: str = ""
     broken: bool = False
     """A connection was lost while it was open: some of its bytes may still be on their way."""
+    nowhere: bool = False
+    """Nothing of it has landed, or can."""
 
     def waits_for(self, answer: Answered) -> bool:
         """Whether this may be its answer."""
@@ -81,7 +83,10 @@ class OpenCommit:
         self.unknown_errors = 0 if codes <= TABLE.keys() else self.unknown_errors + 1
         if self.unknown_errors >= UNKNOWN_LIMIT:
             self.verdict = Verdict.FATAL
-        self.broken |= any(judge(code).loose for code in codes)
+        if answer.sent:
+            self.broken |= any(judge(code).loose for code in codes)
+        # Before that it was found not to have landed, or it would not have been sent again.
+        self.nowhere = not answer.sent and not self.broken
         # Whichever partitions it names: any of them may have landed.
         self.phase = CommitPhase.ASKED
         return worst

@@ -56,7 +56,7 @@ class FakeKafka:
         self.commits.append((dict(offsets), metadata))
         self.marks.append(dict(marks))
         if self.refuse:
-            return Answered(metadata, self.refuse, {})
+            return Answered(metadata, self.refuse, {}, sent=False)
         if not self.silent:
             self.events.append(Answered(metadata, self.error, {}))
         return None

@@ -170,7 +170,7 @@ def test_nothing_is_committed_by_a_process_that_is_no_member(
     kafka.unsubscribe()
     events_until(kafka, lambda _: not kafka.member)
     refused = kafka.commit({(name, 0): 3}, "1;stranger-1;", {})
-    assert refused == Answered("1;stranger-1;", "UNKNOWN_MEMBER_ID", {})
+    assert refused == Answered("1;stranger-1;", "UNKNOWN_MEMBER_ID", {}, sent=False)
     assert kafka.committed([(name, 0)], 60.0)[name, 0][0] < 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from consumer.intake.assignment import Assignment
 from consumer.intake.commit import Commit
 from consumer.intake.events import Answered, Deliver, Drop, SendCommit
@@ -152,6 +154,21 @@ def test_a_last_word_says_that_what_an_open_commit_may_deliver_may_be_begun() ->
     word = worn.commit.last_word([A])
     assert word is not None
     assert word.marks == {A: LowMark(3, MOST_TIMES + 1, 3)}
+
+
+@pytest.mark.parametrize(
+    "sent,broken,lost", [(False, False, 0), (True, False, 2), (False, True, 2)]
+)
+def test_what_the_client_did_not_even_send_is_not_lost(sent: bool, broken: bool, lost: int) -> None:
+    """Its next owner, who has committed beyond it since, has read it from the mark before."""
+    worn = Worn()
+    if broken:
+        worn.commit.connection_lost()
+    worn.commit.answered(Answered(worn.sent.metadata, "UNKNOWN_MEMBER_ID", {}, sent=sent))
+    worn.commit.revoked([A])
+    worn.commit.read_back({A: (9, "1;other-2;")}, 0.0)
+    assert worn.commit.lost.total() == lost
+    assert worn.commit.open_since is None
 
 
 def test_what_lies_below_the_mark_of_a_commit_that_is_given_up_may_be_lost() -> None:

@@ -52,6 +52,7 @@ class ClientCore:
         hints: bool = True,
         results_topic: str = "",
     ) -> None:
+        spans = TRACING.spans()
         self._subscriptions = Subscriptions(kafka, results_topic)
         self._topic = given("topic", topic)
         self._answer_timeouts = dict(answer_timeouts or {})
@@ -68,7 +69,7 @@ class ClientCore:
         self._waits = StatusWaiter(self._store, self._channel)
         self._sender = StatusSender(self._store, max_queue=100_000)
         self._statuses = OwnStatuses(self._store, self._submissions, self._sender)
-        self._deliveries = Deliveries(producer, self._reported, outages, TRACING.spans())
+        self._deliveries = Deliveries(producer, self._reported, outages, spans)
         self._set_up()
         watch(self)
 

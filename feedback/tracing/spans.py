@@ -47,12 +47,18 @@ class Spans:
         key: bytes | None,
         headers: Iterable[tuple[str, bytes]],
     ) -> SendSpan:
-        """A message is about to go to the brokers. Its own trace context is this span's parent."""
+        """A message is about to go to the brokers. Its own trace context is this span's parent.
+
+        The current span is, where there is none, or where it is of the same trace: what has come
+        with a call is handed on inside of what serves it.
+        """
         given = list(headers)
         span: trace.Span = INVALID_SPAN
         with _harmless():
             attributes = {**_operation("send", "send", topic), **of_message(request_id, kind, key)}
             parent = _parent({name: value.decode(errors="replace") for name, value in given})
+            if parent is not None and _trace_of(parent) == _trace_of(context.get_current()):
+                parent = None
             span = self._start(f"send {topic}", SpanKind.PRODUCER, attributes, parent, [])
             if own := _headers(trace.set_span_in_context(span, Context())):
                 given = [pair for pair in given if pair[0] not in TRACE] + own
@@ -232,6 +238,10 @@ def _parent(headers: Mapping[str, Any]) -> Context | None:
         return None
     found = _W3C.extract(carrier, Context())
     return found if trace.get_current_span(found).get_span_context().is_valid else None
+
+
+def _trace_of(where: Context) -> int:
+    return trace.get_current_span(where).get_span_context().trace_id
 
 
 def _end(span: trace.Span) -> None:

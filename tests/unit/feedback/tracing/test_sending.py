@@ -88,6 +88,18 @@ def test_a_trace_context_that_is_given_is_the_parent(recording: Recording) -> No
     assert second["parent"] is None
 
 
+def test_a_trace_context_handed_on_inside_of_its_trace_is_not(recording: Recording) -> None:
+    """As a gateway does that is mounted in an application with spans of its own."""
+    producer = FakeProducer()
+    with Client(producer, MemoryStatusStore(), "requests") as client:
+        with trace.get_tracer("shop").start_as_current_span("first"):
+            came = dict(recording.switch.context())["traceparent"]
+            with trace.get_tracer("shop").start_as_current_span("serves it"):
+                client.submit("pay", {}, headers={"traceparent": came})
+        client.flush()
+    assert recording.named("send requests")["parent"] == recording.named("serves it")["id"]
+
+
 def test_a_delivery_that_fails_is_an_error_of_its_span(recording: Recording) -> None:
     producer = FakeProducer()
     producer.error = "timed out"

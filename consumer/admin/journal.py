@@ -45,6 +45,11 @@ def explained(setting: str = "database_url") -> Iterator[None]:
             f"the database does not answer; correct {setting} or start PostgreSQL: {_said(error)}"
         ) from None
     except psycopg.Error as error:
+        if type(error) is psycopg.DatabaseError and error.sqlstate is None:
+            raise JournalUnreachable(
+                "the connection ended before the database had answered: whether it has done what"
+                f" it was asked is not known; look again: {_said(error)}"
+            ) from None
         if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
             raise JournalRefused(f"{setting} can't be used, correct it: {_said(error)}") from None
         raise JournalRefused(f"the database refused: {_said(error)}{_advice(error)}") from None

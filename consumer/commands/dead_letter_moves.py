@@ -22,6 +22,7 @@ from consumer.commands.dead_letter_options import (
 )
 from consumer.commands.operator import (
     Move,
+    Moves,
     WhoOption,
     WhyOption,
     YesOption,
@@ -34,7 +35,7 @@ from consumer.commands.operator import (
     report,
 )
 from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, with_settings
-from consumer.commands.resending import Resender
+from consumer.commands.resending import NotSent, Resender
 from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.journal.connections import Connection
@@ -116,8 +117,9 @@ def retry(
     if resend:
         settings.require("kafka_bootstrap_servers")
     chosen = filters(kind, None if names else type_, reason, since, search)
-    with ExitStack() as stack:
-        session = _DeadLetterSession(settings, stack, by(who, why))
+    moves = Moves()
+    with moves.told("retry", json=json), ExitStack() as stack:
+        session = _DeadLetterSession(settings, stack, by(who, why), moves)
         places = session.places(names, chosen, kind, everything=everything)
         _ask(places, names, "retry", yes=yes)
         if resend:
@@ -126,7 +128,7 @@ def retry(
         else:
             session.retry_messages(_messages(places), id_, given)
         session.retry_requests(_requests(places))
-    report(session.rows, session.refused, "retry", json=json)
+    report(moves, "retry", json=json)
 
 
 @with_settings(*DATABASE, *REDIS, "kafka_results_topic")
@@ -150,21 +152,21 @@ def drop(
     Exit code 4 when a name is unknown.
     """
     chosen = filters(kind, type_, reason, since, search)
-    with ExitStack() as stack:
-        session = _DeadLetterSession(settings, stack, by(who, why))
+    moves = Moves()
+    with moves.told("drop", json=json), ExitStack() as stack:
+        session = _DeadLetterSession(settings, stack, by(who, why), moves)
         places = session.places(names, chosen, kind, everything=everything)
         _ask(places, names, "drop", yes=yes)
         session.drop_messages(_messages(places))
         session.drop_requests(_requests(places))
-    report(session.rows, session.refused, "drop", json=json)
+    report(moves, "drop", json=json)
 
 
 class _DeadLetterSession:
     """What one call of a command does, and what became of it."""
 
-    def __init__(self, settings: Settings, stack: ExitStack, operator: By) -> None:
-        self.rows: list[Row] = []
-        self.refused: list[Refusal] = []
+    def __init__(self, settings: Settings, stack: ExitStack, operator: By, moves: Moves) -> None:
+        self._moves = moves
         self._by = operator
         self._schema = settings.database_schema
         self._results = wants_results(settings)
@@ -184,43 +186,48 @@ class _DeadLetterSession:
         narrowed = {**chosen, "kind": None} if names else chosen
         if one_of(names or (), narrowed, everything=everything):
             places, missing = locate(self._connection, names or (), kind, schema=self._schema)
-            self.refused += missing
+            self._moves.refused += missing
             return places
         return select_dead(self._connection, chosen, schema=self._schema)
 
     def retry_messages(self, numbers: Sequence[int], id: str | None, type: str | None) -> None:
         """Each becomes a request, in a transaction of its own."""
         for batch in batches(numbers, "retry"):
-            answers = [
-                retry_letter(
+            for number in batch:
+                self._moves.begin([number])
+                made = retry_letter(
                     self._connection, number, self._by, id=id, type=type, schema=self._schema
                 )
-                for number in batch
-            ]
-            moved = [one for one in answers if not isinstance(one, Refusal)]
-            self._publisher.publish(one.status() for one in moved)
-            self.rows += [as_row(one) for one in moved]
-            self.refused += [one for one in answers if isinstance(one, Refusal)]
+                if isinstance(made, Refusal):
+                    self._moves.done([], [made])
+                else:
+                    self._moves.done([as_row(made)], [])
+                    self._publisher.publish([made.status()])
 
     def resend(self, numbers: Sequence[int], sender: Resender) -> None:
         """Each goes to its topic again. Raises NotSent at the first that the broker refuses."""
         for batch in batches(numbers, "resend"):
             for number in batch:
-                refusal = resend_letter(
-                    self._connection, number, sender.send, self._by, schema=self._schema
-                )
+                self._moves.begin([number])
+                try:
+                    refusal = resend_letter(
+                        self._connection, number, sender.send, self._by, schema=self._schema
+                    )
+                except NotSent:
+                    self._moves.begin([])
+                    raise
                 if refusal is None:
-                    self._note(str(number), DEAD_LETTER, "sent")
+                    self._moves.done([_row(number, "sent")], [])
                 else:
-                    self.refused.append(refusal)
+                    self._moves.done([], [refusal])
 
     def drop_messages(self, numbers: Sequence[int]) -> None:
         """Deletes them."""
         for batch in batches(numbers, "drop"):
+            self._moves.begin(batch)
             missed = drop_letters(self._connection, batch, self._by, schema=self._schema)
-            self.refused += missed
-            for number in sorted(set(batch) - {int(one.id) for one in missed}):
-                self._note(str(number), DEAD_LETTER, "dropped")
+            gone = sorted(set(batch) - {int(one.id) for one in missed})
+            self._moves.done([_row(number, "dropped") for number in gone], missed)
 
     def retry_requests(self, ids: Sequence[str]) -> None:
         """Dead ones wait again."""
@@ -236,15 +243,15 @@ class _DeadLetterSession:
         ))  # fmt: skip
 
     def _move(self, ids: Sequence[str], doing: str, move: Move) -> None:
-        rows, refused = move_all(ids, doing, move, self._publisher)
-        self.rows += rows
-        self.refused += refused
+        move_all(ids, doing, move, self._publisher, self._moves)
 
-    def _note(self, name: str, before: str, after: str) -> None:
-        self.rows.append(
-            {"id": name, "type": None, "from_state": before, "state": after, "code": None,
-             "run": None}
-        )  # fmt: skip
+
+def _row(number: int, after: str) -> Row:
+    """What is told of a message."""
+    return {
+        "id": str(number), "type": None, "from_state": DEAD_LETTER, "state": after, "code": None,
+        "run": None,
+    }  # fmt: skip
 
 
 def _ask(

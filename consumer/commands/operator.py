@@ -6,12 +6,15 @@ import getpass
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from consumer.admin.moving import StatusPublisher, as_row
 from consumer.commands.output import (
+    EXIT_FAILED,
     EXIT_NO_ANSWER,
     EXIT_REFUSED,
     EXIT_UNKNOWN,
@@ -21,6 +24,7 @@ from consumer.commands.output import (
     with_bar,
 )
 from consumer.config.settings import Settings
+from feedback.errors import OncepoolError
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import AT_ONCE, By, TransitionOutcome
 from feedback.operations.request_reads import Row
@@ -99,48 +103,84 @@ def publisher_of(settings: Settings) -> StatusPublisher:
     )
 
 
+@dataclass(slots=True)
+class Moves:
+    """What became of what a command moves; of one that breaks off, so far."""
+
+    rows: list[Row] = field(default_factory=list)
+    """What was moved."""
+    refused: list[Refusal] = field(default_factory=list)
+    late: list[Refusal] = field(default_factory=list)
+    """Those of which nothing was heard in time."""
+    unsure: list[str] = field(default_factory=list)
+    """Those that were just being moved: at an error nobody knows whether they were."""
+    untried: list[str] = field(default_factory=list)
+
+    def begin(self, batch: Sequence[Any], rest: Sequence[Any] = ()) -> None:
+        """These are being moved now, and then the rest."""
+        self.unsure, self.untried = [*map(str, batch)], [*map(str, rest)]
+
+    def done(self, rows: Sequence[Row], refused: Sequence[Refusal]) -> None:
+        """What was being moved has its answer."""
+        self.rows += rows
+        self.refused += refused
+        self.unsure = []
+
+    @contextmanager
+    def told(self, doing: str, *, json: bool) -> Iterator[None]:
+        """Where it breaks off, says first what was done until then, and what is not known."""
+        try:
+            yield
+        except OncepoolError as error:
+            if not (self.rows or self.refused or self.unsure):
+                raise
+            _show(self, doing, json=json, problem=str(error))
+            if self.unsure:
+                complain([
+                    f"{name}: not known whether it was moved; look at it again"
+                    for name in self.unsure
+                ])  # fmt: skip
+            if self.untried:
+                complain([f"{len(self.untried)} were not tried"])
+            fail(str(error), EXIT_FAILED)
+
+
 def move_all(
-    ids: Sequence[str], doing: str, move: Move, publisher: StatusPublisher
-) -> tuple[list[Row], list[Refusal]]:
-    """Moves requests, part by part, and publishes their statuses: what was moved, what was not."""
-    rows: list[Row] = []
-    refused: list[Refusal] = []
-    for batch in batches(ids, doing):
-        outcome = move(batch)
-        publisher.publish(one.status() for one in outcome.moved)
-        rows += [as_row(one) for one in outcome.moved]
-        refused += outcome.refused
-    return rows, refused
-
-
-def report(
-    rows: Sequence[Row],
-    refused: Sequence[Refusal],
-    doing: str,
-    *,
-    json: bool,
-    late: Sequence[Refusal] = (),
+    ids: Sequence[str], doing: str, move: Move, publisher: StatusPublisher, moves: Moves
 ) -> None:
-    """Says what was moved and what was refused, and ends with the exit code for it.
+    """Moves requests, part by part, and publishes their statuses: `moves` has what became of it."""
+    wanted = list(dict.fromkeys(ids))
+    for number, batch in enumerate(batches(wanted, doing), 1):
+        moves.begin(batch, wanted[number * AT_ONCE :])
+        outcome = move(batch)
+        moves.done([as_row(one) for one in outcome.moved], outcome.refused)
+        publisher.publish(one.status() for one in outcome.moved)
 
-    `late`: those of which nothing was heard in time.
-    """
-    told = [*refused, *late]
+
+def report(moves: Moves, doing: str, *, json: bool) -> None:
+    """Says what was moved and what was refused, and ends with the exit code for it."""
+    _show(moves, doing, json=json)
+    if moves.late:
+        raise typer.Exit(EXIT_NO_ANSWER)
+    if any(one.state is not None for one in moves.refused):
+        raise typer.Exit(EXIT_REFUSED)
+    if moves.refused:
+        raise typer.Exit(EXIT_UNKNOWN)
+
+
+def _show(moves: Moves, doing: str, *, json: bool, problem: str | None = None) -> None:
+    rows, told = moves.rows, [*moves.refused, *moves.late]
     if json:
-        print_json({"moved": rows, "refused": [one._asdict() for one in told]})
+        broken = {"unsure": moves.unsure, "untried": moves.untried, "problem": problem}
+        shown: dict[str, Any] = {"moved": rows, "refused": [one._asdict() for one in told]}
+        print_json(shown if problem is None else shown | broken)
     elif len(rows) > SHOWN:
         typer.echo(f"{doing}: {len(rows)}")
     elif rows:
-        shown = [name for name in rows[0] if name not in ("attempt", "at", "due_at")]
-        columns = [name for name in shown if any(row[name] is not None for row in rows)]
+        names = [name for name in rows[0] if name not in ("attempt", "at", "due_at")]
+        columns = [name for name in names if any(row[name] is not None for row in rows)]
         print_table(columns, ([row[name] for name in columns] for row in rows))
     complain([f"{one.id}: {one.reason}" for one in told])
-    if late:
-        raise typer.Exit(EXIT_NO_ANSWER)
-    if any(one.state is not None for one in refused):
-        raise typer.Exit(EXIT_REFUSED)
-    if refused:
-        raise typer.Exit(EXIT_UNKNOWN)
 
 
 def complain(problems: Sequence[str]) -> None:

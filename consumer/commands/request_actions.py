@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from consumer.admin.cancelling import Cancelled
+from consumer.admin.cancelling import Cancelled, Withdraw
 from consumer.admin.journal import connect
 from consumer.admin.moving import DOUBT, end_running, explain_running, wants_results
 from consumer.commands.operator import (
+    Moves,
     WhoOption,
     WhyOption,
     YesOption,
@@ -36,9 +37,7 @@ from feedback.operations.request_reads import Row, select_ids
 
 Transition = Callable[[Connection, Sequence[str]], TransitionOutcome]
 Order = Callable[[Connection, Sequence[str]], Sequence[str]]
-Mover = Callable[[Sequence[str]], tuple[list[Row], list[Refusal]]]
-"""Moves requests as the command says."""
-Ending = Callable[[Sequence[Refusal], Mover], Cancelled]
+Ending = Callable[[Sequence[Refusal], Withdraw], Cancelled]
 """Ends those of the refused requests that run."""
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Request ids.")]
@@ -195,8 +194,8 @@ def _move(
     ending: Ending | None = None,
 ) -> None:
     """`order`: in which they are moved; `ending`: what is done about those refused as they run."""
-    late: list[Refusal] = []
-    with connect(settings) as connection:
+    moves = Moves()
+    with moves.told(doing, json=json), connect(settings) as connection:
         if not ids:
             ids = select_ids(connection, filters, schema=settings.database_schema)
             if ids:
@@ -209,26 +208,42 @@ def _move(
             mover = partial(
                 move_all, doing=doing, move=partial(move, connection), publisher=publisher
             )
-            rows, refused = mover(ids)
-            if ending is not None and refused:
-                ended = ending(refused, mover)
-                gone = {row["id"] for row in ended.rows} | {
-                    r.id for r in (*ended.ended, *ended.late)
-                }
-                refused = [r for r in refused if r.id not in gone] + ended.ended
-                rows, late = rows + ended.rows, ended.late
-    report(rows, explain_running(settings, refused), doing, json=json, late=late)
+            mover(ids, moves=moves)
+            if ending is not None and moves.refused:
+                _end(ending, moves, mover)
+    moves.refused = explain_running(settings, moves.refused)
+    report(moves, doing, json=json)
+
+
+def _end(ending: Ending, moves: Moves, mover: Callable[..., None]) -> None:
+    """Those of the refused that run come to an end."""
+
+    def withdraw(ids: Sequence[str]) -> list[Row]:
+        """What waits by now is moved after all."""
+        part = Moves()
+        try:
+            mover(ids, moves=part)
+        finally:
+            moves.rows += part.rows
+            moves.begin(part.unsure)
+        return part.rows
+
+    ended = ending(moves.refused, withdraw)
+    gone = {row["id"] for row in ended.rows} | {r.id for r in (*ended.ended, *ended.late)}
+    known = {row["id"] for row in moves.rows}
+    moves.rows += [row for row in ended.rows if row["id"] not in known]
+    moves.refused = [r for r in moves.refused if r.id not in gone] + ended.ended
+    moves.late = ended.late
 
 
 def _end_running(
-    settings: Settings, refused: Sequence[Refusal], mover: Mover, *, reason: str, wait: float
+    settings: Settings, refused: Sequence[Refusal], withdraw: Withdraw, *, reason: str, wait: float
 ) -> Cancelled:
     """Those of the refused that run come to an end."""
     try:
         ended = end_running(
-            settings, refused, lambda ids: mover(ids)[0], lambda said: complain([said]),
-            reason=reason, wait=wait,
-        )  # fmt: skip
+            settings, refused, withdraw, lambda said: complain([said]), reason=reason, wait=wait
+        )
     except StoreUnavailable as error:
         complain([f"warning: {error}"])
         return Cancelled()

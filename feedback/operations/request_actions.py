@@ -1,14 +1,15 @@
 """How operators move requests: retry, cancel, resolve, drop.
 
-Each move is one guarded statement for all ids that are given (callers pass at most AT_ONCE): the
-row's lock decides races, `run` is raised, who and why are kept in `transitions`. Connections are in
-autocommit mode. Whoever calls writes the statuses of what was moved to Redis afterwards; the
-journal is right without them.
+Each move is one guarded statement for all ids that are given (callers pass at most AT_ONCE), in a
+transaction of its own: the row's lock decides races, `run` is raised, who and why are kept in
+`transitions`. Connections are in autocommit mode. Whoever calls writes the statuses of what was
+moved to Redis afterwards; the journal is right without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
@@ -210,32 +211,41 @@ def _move(
 ) -> TransitionOutcome:
     wanted = list(dict.fromkeys(ids))
     values = {**values, **by._asdict()}
-    moved = _execute(connection, query(name, schema), wanted, values, schema)
-    refused: list[Refusal] = []
-    if missed := set(wanted) - {row.id for row in moved}:
-        expected = values.get("states") or [values["from_state"]]
-        refused = explain(connection, missed, values["action"], expected, schema=schema)
-    if moved and wake:
-        notify_due(connection, schema=schema)
-    return TransitionOutcome(moved, refused)
+    expected: Sequence[str] = values.get("states") or [values["from_state"]]
+    text = query(name, schema)
+
+    def move(ids: Sequence[str]) -> list[Moved]:
+        moved = [Moved(*row) for row in connection.execute(text, {**values, "ids": list(ids)})]
+        if moved and wake:
+            notify_due(connection, schema=schema)
+        return moved
+
+    def refuse(moved: Sequence[Moved]) -> list[Refusal]:
+        missed = set(wanted) - {row.id for row in moved}
+        if not missed:
+            return []
+        return explain(connection, missed, values["action"], expected, schema=schema)
+
+    with suppress(errors.UniqueViolation), connection.transaction():
+        # What fails here undoes the move: who hears of an error has moved nothing.
+        moved = move(wanted)
+        return TransitionOutcome(moved, refuse(moved))
+    # One of its reference began to wait, or two of these have the same one. Alone each either
+    # moves or sees the other: the violation has waited for the other's end. The newest first, as
+    # the older ones give way to it.
+    moved = []
+    for (one,) in connection.execute(query("newest_first", schema), [wanted]).fetchall():
+        moved += _move_alone(connection, one, move)
+    return TransitionOutcome(moved, refuse(moved))
 
 
-def _execute(
-    connection: Connection, text: str, ids: list[str], values: dict[str, Any], schema: str
+def _move_alone(
+    connection: Connection, id: str, move: Callable[[Sequence[str]], list[Moved]]
 ) -> list[Moved]:
-    try:
-        return [Moved(*row) for row in connection.execute(text, {**values, "ids": ids})]
-    except errors.UniqueViolation:
-        # One of its reference began to wait, or two of these have the same one. Alone each either
-        # moves or sees the other: the violation has waited for the other's end.
-        if len(ids) == 1:
-            try:
-                return [Moved(*row) for row in connection.execute(text, {**values, "ids": ids})]
-            except errors.UniqueViolation:
-                return []
-        # The newest first, as the older ones give way to it.
-        names = connection.execute(query("newest_first", schema), [ids]).fetchall()
-        return [r for (name,) in names for r in _execute(connection, text, [name], values, schema)]
+    for _ in range(2):
+        with suppress(errors.UniqueViolation), connection.transaction():
+            return move([id])
+    return []
 
 
 def _checked(result: bytes | None) -> str | None:

@@ -309,7 +309,7 @@ def test_a_resend_misses_what_was_retried(journal: Journal) -> None:
 
 def test_of_two_retries_one_moves(journal: Journal) -> None:
     journal.put("r")
-    with psycopg.connect(journal.url) as first:
+    with psycopg.connect(journal.url, autocommit=True) as first, first.transaction():
         moved = retry(first, ["r"], BY, schema=journal.schema)
         rival = journal.rival(lambda c: retry(c, ["r"], BY, schema=journal.schema))
 
@@ -334,7 +334,7 @@ def test_a_cancel_finds_that_a_claim_was_quicker(journal: Journal) -> None:
 def test_a_claim_misses_what_was_cancelled(journal: Journal) -> None:
     journal.put("r", "waiting", due_at="2026-01-01")
     text = CLAIM.replace("{s}", journal.schema).encode()
-    with psycopg.connect(journal.url) as first:
+    with psycopg.connect(journal.url, autocommit=True) as first, first.transaction():
         the_one(cancel(first, ["r"], BY, schema=journal.schema))
         rival = journal.rival(lambda c: c.execute(text).rowcount)
 
@@ -348,7 +348,7 @@ def test_the_final_of_a_lease_that_is_over_misses_what_was_cancelled(journal: Jo
     final = """UPDATE {s}.requests SET state = 'done' WHERE id = 'r' AND run = 3
                AND state = 'waiting' AND token = 'i:1'"""
     text = final.replace("{s}", journal.schema).encode()
-    with psycopg.connect(journal.url) as first:
+    with psycopg.connect(journal.url, autocommit=True) as first, first.transaction():
         the_one(cancel(first, ["r"], BY, schema=journal.schema))
         rival = journal.rival(lambda c: c.execute(text).rowcount)
 
@@ -366,7 +366,7 @@ def test_a_cancel_loses_to_the_late_final_of_an_old_lease(journal: Journal) -> N
 
 def test_of_two_that_resolve_one_counts(journal: Journal) -> None:
     journal.put("r", "in_doubt", token="old")
-    with psycopg.connect(journal.url) as first:
+    with psycopg.connect(journal.url, autocommit=True) as first, first.transaction():
         the_one(resolve(first, ["r"], "failed", BY, schema=journal.schema))
         rival = journal.rival(
             lambda c: resolve(c, ["r"], "done", BY, result=b"1", schema=journal.schema)
@@ -384,7 +384,7 @@ AND state IN ('running', 'in_doubt')"""
 def test_the_late_final_misses_what_was_resolved(journal: Journal, resolution: Resolution) -> None:
     journal.put("r", "in_doubt", token="old")
     text = FINAL.replace("{s}", journal.schema).encode()
-    with psycopg.connect(journal.url) as first:
+    with psycopg.connect(journal.url, autocommit=True) as first, first.transaction():
         the_one(resolve(first, ["r"], resolution, BY, schema=journal.schema))
         rival = journal.rival(lambda c: c.execute(text).rowcount)
 
@@ -402,7 +402,7 @@ def test_a_resolve_finds_that_the_late_final_was_quicker(journal: Journal) -> No
 
 def test_of_a_retry_and_a_drop_one_counts(journal: Journal) -> None:
     journal.put("r")
-    with psycopg.connect(journal.url) as first:
+    with psycopg.connect(journal.url, autocommit=True) as first, first.transaction():
         the_one(drop(first, ["r"], BY, schema=journal.schema))
         rival = journal.rival(
             lambda c: retry(c, ["r"], BY, states=[State.DEAD], schema=journal.schema)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import orjson
 import pytest
+import typer
 
+from consumer.admin.journal import JournalUnreachable
 from consumer.admin.moving import StatusPublisher
-from consumer.commands.operator import move_all
+from consumer.commands.operator import SHOWN, Moves, move_all
 from consumer.config.settings import Settings
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import AT_ONCE, Moved, TransitionOutcome
@@ -48,9 +51,44 @@ def test_requests_are_moved_in_parts_and_each_part_is_published(count: int) -> N
         return TransitionOutcome([moved(one) for one in batch if one != "r0"], refused)
 
     publisher = Published()
-    rows, refused = move_all([*ids, *ids], "retry", move, publisher)
+    moves = Moves()
+    move_all([*ids, *ids], "retry", move, publisher, moves)
 
     assert parts == [ids[start : start + AT_ONCE] for start in range(0, count, AT_ONCE)]
-    assert [row["id"] for row in rows] == ids[1:]
-    assert [one.id for one in refused] == ["r0"]
+    assert [row["id"] for row in moves.rows] == ids[1:]
+    assert [one.id for one in moves.refused] == ["r0"]
+    assert (moves.unsure, moves.untried) == ([], [])
     assert publisher.ids == [[one for one in part if one != "r0"] for part in parts]
+
+
+def test_what_was_moved_before_one_breaks_off_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = [f"r{n}" for n in range(3 * AT_ONCE)]
+
+    def move(batch: Sequence[str]) -> TransitionOutcome:
+        if "r500" in batch:
+            raise JournalUnreachable("the database does not answer")
+        return TransitionOutcome([moved(one) for one in batch], [])
+
+    for json in (True, False):
+        moves = Moves()
+        with pytest.raises(typer.Exit) as ended, moves.told("retry", json=json):
+            move_all(ids, "retry", move, Published(), moves)
+        assert ended.value.exit_code == 1
+        out, said = capsys.readouterr()
+        if json:
+            told = orjson.loads(out)
+            assert [row["id"] for row in told["moved"]] == ids[:AT_ONCE]
+            assert told["unsure"] == ids[AT_ONCE : 2 * AT_ONCE]
+            assert told["untried"] == ids[2 * AT_ONCE :]
+            assert told["problem"] == "the database does not answer"
+        else:
+            assert out == f"retry: {AT_ONCE}\n"
+        assert "r500: not known whether it was moved; look at it again" in said
+        assert f"and {AT_ONCE - SHOWN} more" in said
+        assert f"{AT_ONCE} were not tried" in said
+        assert "the database does not answer" in said
+
+
+def test_an_error_before_anything_was_tried_is_told_as_any_other() -> None:
+    with pytest.raises(JournalUnreachable), Moves().told("retry", json=False):
+        raise JournalUnreachable("the database does not answer")

@@ -1,0 +1,41 @@
+"""Moves of operators whose answers are lost, on real PostgreSQL."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from feedback.operations.request_actions import By, drop, retry
+from stack import Stack
+from tests.support.commands import Commands
+from tests.support.journal import Journal
+from tests.support.proxy import Proxy, commit_after
+
+BY = By("ann")
+
+
+def test_who_hears_of_an_error_before_the_commit_has_moved_nothing(
+    journal: Journal, proxy: Proxy, through: str
+) -> None:
+    journal.put("r")
+    for move, statement in ((retry, b"pg_notify"), (drop, b"payload IS NULL AS gone")):
+        with psycopg.connect(through, autocommit=True) as line:
+            proxy.lose_answer(statement)
+            with pytest.raises(psycopg.Error):
+                move(line, ["r", "unknown"], BY, schema=journal.schema)
+        journal.rows("SELECT 1 FROM {s}.requests FOR UPDATE")  # once the server has noticed it
+        assert journal.get("r")["state"] == "dead"
+    assert proxy.lost == 2
+
+
+@pytest.mark.parametrize("command", ["requests", "dead-letters"])
+def test_a_command_says_so_where_it_does_not_know_what_it_has_moved(
+    journal: Journal, stack: Stack, prefix: str, proxy: Proxy, through: str, command: str
+) -> None:
+    journal.put("r")
+    oncepool = Commands(stack, journal.schema, prefix)
+    proxy.wish(commit_after(b".transitions"))
+    ended = oncepool(command, "retry", "r", ONCEPOOL_DATABASE_URL=through)
+    assert (proxy.lost, ended.exit_code) == (1, 1), ended.output
+    assert "r: not known whether it was moved; look at it again" in ended.stderr
+    assert journal.get("r")["state"] == "waiting"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -42,12 +42,14 @@ def open_connection(
     timeouts: Mapping[str, float] | None = None,
     prepare_threshold: int | None = None,
     connect_timeout: int = CONNECT_TIMEOUT,
+    made: Callable[[Connection], object] = lambda _: None,
 ) -> Connection:
     """A connection in autocommit mode. Raises psycopg.OperationalError.
 
     `name` is what pg_stat_activity shows. `timeouts` are settings of the session in seconds, as
     lock_timeout; 0 = none. `prepare_threshold` is how often a statement runs before the server
     keeps it, plan included; None = never, as plans made while tables were empty are bad later.
+    `made` has it before its first statement, which nothing else bounds: so it can be cut.
     """
     connection = psycopg.connect(
         url,
@@ -67,6 +69,7 @@ def open_connection(
     wanted = {name: f"{_milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
     settings = _SERVER_SIDE | _FORMS | wanted
     try:
+        made(connection)
         connection.execute(
             "SELECT set_config(name, value, false)"
             " FROM unnest(%s::text[], %s::text[]) AS s(name, value)",

@@ -10,22 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from psycopg.errors import DeadlockDetected, LockNotAvailable, UniqueViolation
 
-from feedback.contract.envelope import read
-from feedback.contract.record import NOWHERE, Headers, Record, claim_token
-from feedback.contract.states import (
-    INSTANCE_DIED,
-    MOST_CRASHES,
-    MOST_LOST_CLAIMS,
-    WORKER_DIED,
-    DeadLetterReason,
-    State,
-)
+from feedback.contract.record import Record, claim_token
+from feedback.journal.claimed_rows import DueRow, UnreadableRow, read_records, verdict_of
 from feedback.journal.coalescing import Superseded
+from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.queries import execute
 from feedback.journal.releases import (
@@ -36,8 +28,6 @@ from feedback.journal.releases import (
     read_superseded,
     tokens_of,
 )
-from feedback.journal.rows import headers_of
-from feedback.status.status import StatusFields
 
 LONGEST_WALK: Final = 2000
 """Types that one walk looks at."""
@@ -50,11 +40,6 @@ _SLACK: Final = 5.0
 _ROUNDS: Final = 4
 """Claims of one want: types that have less than their share leave the rest to others. The last one
 is of all types that are left, however few rows are wanted."""
-_ERROR_LENGTH: Final = 500
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_ROW_ONLY: Final = frozenset({"ce_id", "ce_type", "ce_notbefore"})
-"""Headers that the row's columns say; `ce_notbefore` was for its first arrival."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +64,6 @@ class Claimed(NamedTuple):
     """`worker_died` or `instance_died` where it has ended too many: it is only to be written."""
 
 
-class UnreadableRow(NamedTuple):
-    """A row that was due and is `dead` now, as no request can be read from it."""
-
-    id: str
-    type: str
-    run: int
-    attempt: int
-    error: str
-    fingerprint: bytes | None
-    status_ttl: int | None
-    """Seconds; None = the default."""
-    state: State = State.DEAD
-    code: str = DeadLetterReason.MALFORMED.value
-
-    def status(self, at: datetime) -> StatusFields:
-        """What it says since `at`."""
-        return StatusFields(
-            self.id, self.type, self.state, self.run, code=self.code, attempt=self.attempt, at=at,
-            fingerprint=self.fingerprint, error=self.error,
-        )  # fmt: skip
-
-
 class ClaimResult(NamedTuple):
     """What a claim brought."""
 
@@ -115,23 +78,6 @@ class ClaimResult(NamedTuple):
     """Claimed, and to be given back: others of their references are locked, or came meanwhile."""
 
 
-class _Row(NamedTuple):
-    """What a claim returns of a row."""
-
-    id: str
-    type: str
-    topic: str
-    produced_at: datetime
-    key: bytes | None
-    payload: bytes | None
-    headers: str | None
-    crashes: int
-    lost_claims: int
-    coalesce_key: str | None
-    due: datetime
-    created_at: datetime
-
-
 def claim(
     connection: Connection,
     instance: str,
@@ -141,12 +87,13 @@ def claim(
     results: bool = False,
     after: str = "",
     expired: bool = True,
+    commits: Commits[Superseded | UnreadableRow] | None = None,
 ) -> ClaimResult:
     """Claims rows that are due, the first due ones of each type in turn, in one transaction.
 
     `results`: what is superseded on the way gets a result record. `after`: where the last claim
     left off; of very many types a claim looks at some. `expired`: also rows whose claim has run
-    out, which counts as a lost one.
+    out, which counts as a lost one. `commits` hears of rows that end without a run.
     """
     firsts, after = first_due(connection, after, schema=schema)
     firsts = [(t, s) for t, s in firsts if t not in want.paused and want.limits.get(t, 1) > 0]
@@ -155,32 +102,32 @@ def claim(
     if not room or want.most < 1:
         return ClaimResult([], [], later, after)
     values = {"token": claim_token(instance, want.order), "lease": LEASE, "expired": expired}
-    rows: list[_Row] = []
-    with connection.transaction():
+    rows: list[DueRow] = []
+    with (commits or Commits()).transaction(connection) as ended:
         for number in range(_ROUNDS):
-            most = want.most - len(rows)
+            most, left = want.most - len(rows), want.most_bytes - sum(row.size for row in rows)
             shares = share_out(most, room)
-            left = want.most_bytes - sum(map(_size_of, rows))
             if not shares or left <= 0:
                 break
             if number == _ROUNDS - 1:  # what is due of those before may be held up for long
                 shares = {kind: shares.get(kind, 1) for kind, n in room.items() if n}
-            bounds = {"bytes": left, "most": most}
-            got = _claim_shares(connection, shares, {**values, **bounds}, schema)
+            bounded = {**values, "bytes": left, "most": most}
+            got = _claim_shares(connection, shares, bounded, schema)
             rows += got
             for kind, share in shares.items():
                 n = sum(row.type == kind for row in got)
                 room[kind] = room[kind] - n if n == share else 0
-        records, unreadable = _read_records(connection, rows, want.order, values, schema)
+        records, unreadable = read_records(connection, rows, want.order, values, schema)
         rows = [row for row in rows if row.id in records]
         rows, superseded, stuck = _settle_references(connection, rows, values, schema)
+        ended.extend([*superseded, *unreadable])
         if results:
-            note_ended(connection, [*superseded, *unreadable], schema)
+            note_ended(connection, ended, schema)
     # Those that are due first go first; of one type the claim has seen to that.
     rows.sort(key=lambda row: (row.due, row.created_at))
-    found = [Claimed(records[row.id], _verdict(row)) for row in rows]
-    vain = [records[row.id] for row in stuck]
-    return ClaimResult(found, superseded, later, after, unreadable, vain)
+    found = [Claimed(records[row.id], verdict_of(row)) for row in rows]
+    unsettled = [records[row.id] for row in stuck]
+    return ClaimResult(found, superseded, later, after, unreadable, unsettled)
 
 
 def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:
@@ -256,24 +203,20 @@ def _walk(connection: Connection, after: str, most: int, schema: str) -> list[tu
     return execute(connection, "due_types", schema, values).fetchall()
 
 
-def _size_of(row: _Row) -> int:
-    return len(row.payload or b"") + len(row.headers or "")
-
-
 def _seconds(found: tuple[str, float]) -> float:
     return found[1]
 
 
 def _claim_shares(
     connection: Connection, shares: Mapping[str, int], values: Mapping[str, Any], schema: str
-) -> list[_Row]:
+) -> list[DueRow]:
     values = {**values, "types": list(shares), "shares": list(shares.values())}
-    return [_Row(*row) for row in execute(connection, "claim_due", schema, values)]
+    return [DueRow(*row) for row in execute(connection, "claim_due", schema, values)]
 
 
 def _settle_references(
-    connection: Connection, rows: list[_Row], values: Mapping[str, Any], schema: str
-) -> tuple[list[_Row], list[Superseded], list[_Row]]:
+    connection: Connection, rows: list[DueRow], values: Mapping[str, Any], schema: str
+) -> tuple[list[DueRow], list[Superseded], list[DueRow]]:
     """Of claimed rows that coalesce, notes those that start and gives back those that must not.
 
     The last ones that it returns could not be settled, as it waits for nobody for long.
@@ -305,46 +248,3 @@ def _settle(
         expired = execute(connection, "supersede_expired", schema, {**values, "ids": started})
         superseded += read_superseded(expired)
     return gone, superseded
-
-
-def _read_records(
-    connection: Connection, rows: Sequence[_Row], order: int, values: Mapping[str, Any], schema: str
-) -> tuple[dict[str, Record], list[UnreadableRow]]:
-    """The records of claimed rows by id, and the rows that hold none, which are dead now.
-
-    Another version, or SQL by hand, may have written anything: one such row must keep no other one
-    from being claimed, nor come back for ever.
-    """
-    records, errors = {}, {}
-    for row in rows:
-        try:
-            record = _record(row, order)
-            read(record)
-        except Exception as error:  # noqa: BLE001 - whatever cannot be read
-            text = f"its row holds no request: {type(error).__name__}: {error}"
-            errors[row.id] = text[:_ERROR_LENGTH].replace("\0", "\ufffd")
-        else:
-            records[row.id] = record
-    if not errors:
-        return records, []
-    values = {
-        **values, "ids": list(errors), "errors": list(errors.values()),
-        "code": DeadLetterReason.MALFORMED,
-    }  # fmt: skip
-    ended = execute(connection, "end_unreadable", schema, values)
-    return records, [UnreadableRow(*row) for row in ended]
-
-
-def _record(row: _Row, order: int) -> Record:
-    pairs: Headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode())]
-    pairs += [pair for pair in headers_of(row.headers) if pair[0] not in _ROW_ONLY]
-    timestamp = (row.produced_at - _EPOCH) // _MILLISECOND
-    return (
-        row.topic, NOWHERE, NOWHERE, timestamp, row.key, row.payload, pairs, row.type, order,
-    )  # fmt: skip
-
-
-def _verdict(row: _Row) -> str | None:
-    if row.crashes >= MOST_CRASHES:
-        return WORKER_DIED
-    return INSTANCE_DIED if row.lost_claims >= MOST_LOST_CLAIMS else None

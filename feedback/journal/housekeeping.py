@@ -13,6 +13,7 @@ import psycopg
 
 from feedback.contract.lost_starts import lost_reason
 from feedback.contract.states import WORKER_DIED, State
+from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import execute
@@ -80,11 +81,16 @@ def end_lost_calls(
 
 
 def add_counters(
-    connection: Connection, counts: Mapping[CountKey, int], *, schema: str
+    connection: Connection,
+    counts: Mapping[CountKey, int],
+    *,
+    schema: str,
+    commits: Commits[Mapping[CountKey, int]] | None = None,
 ) -> list[tuple[CountKey, psycopg.Error]]:
     """Adds to the counters, all or nothing; those that the database refuses, and why.
 
-    Raises psycopg.Error where the database is away: then none was added.
+    Raises psycopg.Error where the database is away: then `commits` hears whether they were added,
+    as soon as that is known.
     """
 
     def add(keys: Sequence[CountKey]) -> None:
@@ -92,7 +98,8 @@ def add_counters(
         values = [*columns, [counts[key] for key in keys]]
         execute(connection, "add_counters", schema, values)
 
-    with connection.transaction():
+    with (commits or Commits()).transaction(connection) as added:
+        added.append(counts)
         return write_in_halves(connection, list(counts), add)
 
 

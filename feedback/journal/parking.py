@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 
 from feedback.journal.coalescing import Superseded
+from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import execute
@@ -65,13 +66,14 @@ def park(
     schema: str,
     results: bool = False,
     result: ParkResult | None = None,
+    commits: Commits[Superseded] | None = None,
 ) -> ParkResult:
     """Writes waiting rows, and lets failed ones wait that were sent again. Each id may come once.
 
     What another copy of a request holds up is tried in halves, and left in the end: that copy runs.
     So is one that the database refuses: it is no neighbour's fault. Raises psycopg.Error where the
     database is away: `result`, where it is given, has what may have been written until then.
-    `results`: what is superseded on the way gets a result record.
+    `results`: what is superseded on the way gets a result record; `commits` hears of it.
     """
     result = ParkResult({}, []) if result is None else result
     tried: list[ParkResult] = []
@@ -91,11 +93,15 @@ def park(
         result.runs.update(done.runs)
         result.superseded.extend(done.superseded)
 
+    def halves(some: Sequence[ParkedRequest]) -> list[tuple[ParkedRequest, psycopg.Error]]:
+        return write_in_halves(
+            connection, some, write, landed, commits=commits, facts_of=lambda done: done.superseded
+        )
+
     try:
-        refused = write_in_halves(connection, parcels, write, landed)
+        refused = halves(parcels)
         # A newer one of its reference came between two statements: now it is seen.
-        met = [p for p, error in refused if isinstance(error, psycopg.errors.UniqueViolation)]
-        write_in_halves(connection, met, write, landed)
+        halves([p for p, error in refused if isinstance(error, psycopg.errors.UniqueViolation)])
     except psycopg.Error:
         for perhaps in tried:  # the last one, whose COMMIT was perhaps not answered
             landed(perhaps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -11,8 +12,8 @@ from psycopg import errors
 from feedback.contract.record import Headers, claim_token
 from feedback.contract.states import State
 from feedback.journal.coalescing import Superseded
+from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection, notify_due
-from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import headers_of
@@ -22,6 +23,11 @@ ClaimNames: TypeAlias = Iterable[tuple[str, int]]
 
 LOCK_BRIEFLY: Final = "SET LOCAL lock_timeout = '500ms'"
 """A resend that is answered, or a renewal, holds a row for less."""
+_HARDLY_WAIT: Final = "SET LOCAL lock_timeout = '50ms'"
+"""For what was waited for already."""
+WITHIN: Final = 3.0
+"""Seconds after which what could not be given back at once is left for the next time: meanwhile
+claims have to be renewed."""
 
 
 def tokens_of(instance: str, claims: ClaimNames) -> tuple[list[str], dict[str, Any]]:
@@ -43,48 +49,64 @@ def release(
     schema: str,
     results: bool = False,
     begun: Sequence[str] = (),
-) -> list[Superseded]:
+    commits: Commits[Any] | None = None,
+    within: float = WITHIN,
+) -> list[tuple[str, int]]:
     """Gives back claims: due at once, for any instance. Those `begun` may have been started.
 
-    Returns those that a newer request of their reference has replaced meanwhile, instead. Where
-    somebody keeps another one of its reference locked a claim is left to its lease.
+    `commits` hears of those that a newer request of their reference has replaced meanwhile,
+    instead: Superseded. Where somebody keeps another one of its reference locked a claim is left to
+    its lease. Returns the claims for which there was no time `within` so many seconds; some are
+    always done.
     """
-    claims = dict(sorted(pairs, key=_order_of))
+    claims = [*dict(sorted(pairs, key=_order_of)).items()]
     if not claims:
         return []
+    commits = Commits() if commits is None else commits
+    end = time.monotonic() + within
 
-    def values_of(some: Sequence[tuple[str, int]]) -> dict[str, Any]:
-        return {**tokens_of(instance, some)[1], "begun": list(begun)}
+    def write(lock: str, some: Sequence[tuple[str, int]], wait: str) -> None:
+        values = {**tokens_of(instance, some)[1], "begun": list(begun)}
+        with commits.transaction(connection) as superseded:
+            connection.execute(wait)
+            superseded.extend(_release(connection, lock, values, schema, results=results))
 
     # What is locked for long is being finished, and is left to that in the end. A newer one of a
     # reference that arrives between two statements has it done once more.
-    values = values_of([*claims.items()])
     for lock in ("lock_claims", "lock_free_claims"):
         with contextlib.suppress(errors.LockNotAvailable, errors.UniqueViolation):
-            return _release(connection, lock, values, schema, results=results)
-    lost: list[Superseded] = []
+            write(lock, claims, LOCK_BRIEFLY)
+            return []
+    parts = _halves(claims)
+    while parts:
+        part = parts.pop()
+        try:
+            write("lock_free_claims", part, _HARDLY_WAIT)
+        except (errors.LockNotAvailable, errors.UniqueViolation):
+            if len(part) > 1:
+                parts += _halves(part)
+                continue
+        if time.monotonic() >= end:
+            break
+    return [claim for part in reversed(parts) for claim in part]
 
-    def write(some: Sequence[tuple[str, int]]) -> list[Superseded]:
-        return _release(connection, "lock_free_claims", values_of(some), schema, results=results)
 
-    for _, error in write_in_halves(connection, [*claims.items()], write, lost.extend):
-        if not isinstance(error, errors.LockNotAvailable | errors.UniqueViolation):
-            raise error
-    return lost
+def _halves(claims: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
+    """The second one, and the first one at last; all of one claim."""
+    middle = len(claims) // 2
+    return [claims[middle:], claims[:middle]] if middle else [claims]
 
 
 def _release(
     connection: Connection, lock: str, values: Mapping[str, Any], schema: str, *, results: bool
 ) -> list[Superseded]:
-    with connection.transaction():
-        connection.execute(LOCK_BRIEFLY)
-        locked = execute(connection, lock, schema, values).fetchall()
-        superseded = give_back(connection, locked, schema, values["begun"])
-        if results:
-            note_ended(connection, superseded, schema)
-        if locked:
-            notify_due(connection, schema=schema)
-        return superseded
+    locked = execute(connection, lock, schema, values).fetchall()
+    superseded = give_back(connection, locked, schema, values["begun"])
+    if results:
+        note_ended(connection, superseded, schema)
+    if locked:
+        notify_due(connection, schema=schema)
+    return superseded
 
 
 def settle(

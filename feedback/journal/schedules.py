@@ -23,6 +23,7 @@ from feedback.contract.schedule import (
     tick_of,
 )
 from feedback.contract.states import SCHEDULED, DeadLetterReason, State
+from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import execute
 from feedback.journal.releases import LOCK_BRIEFLY
@@ -49,12 +50,18 @@ class TicksMade(NamedTuple):
 
 
 def make_ticks(
-    connection: Connection, declared: Sequence[Schedule], *, schema: str, watched: float = 0.0
+    connection: Connection,
+    declared: Sequence[Schedule],
+    *,
+    schema: str,
+    watched: float = 0.0,
+    commits: Commits[TicksMade] | None = None,
 ) -> TicksMade:
     """Makes requests of what is due. The connection is in autocommit mode.
 
     Most looks find that there is nothing to do, and cost one statement that locks nothing.
-    `watched`: seconds for which this process has looked without a break. Raises psycopg.Error.
+    `watched`: seconds for which this process has looked without a break. `commits` hears of what
+    was made. Raises psycopg.Error.
     """
     since = timedelta(seconds=watched)
     mine = {schedule.name: schedule for schedule in declared}
@@ -67,14 +74,17 @@ def make_ticks(
     if not wanted:
         return TicksMade([], {}, _seconds(decisions, now))
     try:
-        with connection.transaction():
+        with (commits or Commits()).transaction(connection) as facts:
             connection.execute(LOCK_BRIEFLY)
             ticks, taken, done = _make(connection, wanted, now, schema, since)
+            made = TicksMade(
+                ticks, {name: one.skipped for name, one in done.items() if one.skipped},
+                _seconds(decisions | done, now), len(done) < len(wanted), taken,
+            )  # fmt: skip
+            facts.append(made)
     except LockNotAvailable:  # somebody writes a request of a tick's id
         return TicksMade([], {}, _seconds(decisions, now), busy=True)
-    skipped = {name: decision.skipped for name, decision in done.items() if decision.skipped}
-    busy = len(done) < len(wanted)
-    return TicksMade(ticks, skipped, _seconds(decisions | done, now), busy, taken)
+    return made
 
 
 def tick_status(tick: TickRequest, now: datetime) -> StatusFields:

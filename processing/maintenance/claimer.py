@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from feedback.contract.record import claim_of
 from feedback.journal.backends import end_backends
+from feedback.journal.claimed_rows import UnreadableRow
 from feedback.journal.claims import (
     LEASE,
     ClaimRequest,
@@ -20,6 +22,8 @@ from feedback.journal.claims import (
     renew,
     renew_calls,
 )
+from feedback.journal.coalescing import Superseded
+from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.releases import release
 from processing.ipc.frames import (
@@ -57,6 +61,7 @@ class Claimer:
         self._lease = settings.lease
         self._results = bool(settings.results_topic)
         self._reporting = reporting
+        self.commits: Commits[Superseded | UnreadableRow] = Commits(self._tell_ended)
         self._after = ""
         """The type where the last claim left off: the database thread alone knows."""
         self._lock = threading.Lock()
@@ -163,15 +168,15 @@ class Claimer:
             releases, backends = self._releases.copy(), self._backends.copy()
         if releases:
             end_backends(connection, backends)
-            lost = release(
+            left = release(
                 connection, self._instance, releases, schema=self._schema, results=self._results,
                 begun=[request_id for (request_id, _), begun in releases.items() if begun],
+                commits=self.commits,
             )  # fmt: skip
             with self._lock:
-                for pair in releases:
+                for pair in releases.keys() - left:
                     self._releases.pop(pair, None)
                 del self._backends[: len(backends)]
-            self._reporting.superseded(lost)
 
     def _find_strays(self, connection: Connection) -> None:
         """Claims of the process before this one that nobody has in hand are to be given back.
@@ -212,6 +217,7 @@ class Claimer:
             found = claim(
                 connection, self._instance, wanted,
                 schema=self._schema, results=self._results, after=self._after, expired=expired,
+                commits=self.commits,
             )  # fmt: skip
         except BaseException:
             ended = time.monotonic()
@@ -222,13 +228,6 @@ class Claimer:
         self._after = found.after
         with self._lock:
             in_time = self._timing.claimed(len(found.rows), found.due_in, time.monotonic())
-        self._reporting.superseded(found.superseded)
-        self._reporting.unreadable(found.unreadable)
-        for row in found.unreadable:
-            self._log.error(
-                "a waiting row holds no request: dead", request_id=row.id, type=row.type,
-                error=row.error,
-            )  # fmt: skip
         vain = found.unsettled + ([] if in_time else [row.record for row in found.rows])
         if vain:
             with self._lock:
@@ -236,3 +235,13 @@ class Claimer:
         if in_time and found.rows:
             rows = [(row.record, row.verdict) for row in found.rows]
             self._reporting.tell(DueRows(wanted.order, rows))
+
+    def _tell_ended(self, rows: Sequence[Superseded | UnreadableRow]) -> None:
+        self._reporting.superseded([row for row in rows if isinstance(row, Superseded)])
+        unreadable = [row for row in rows if isinstance(row, UnreadableRow)]
+        self._reporting.unreadable(unreadable)
+        for row in unreadable:
+            self._log.error(
+                "a waiting row holds no request: dead", request_id=row.id, type=row.type,
+                error=row.error,
+            )  # fmt: skip

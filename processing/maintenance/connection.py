@@ -47,18 +47,22 @@ class ListeningConnection:
 
     def open(self) -> psycopg.Connection[Any]:
         """The connection; makes one where there is none. Raises psycopg.Error."""
-        if self._connection is None or self._connection.closed:
+        connection = self._connection
+        if connection is None or connection.closed:
             connection = open_connection(
                 self._url,
                 f"oncepool maintenance {self._instance}",
                 timeouts={"statement_timeout": STATEMENT_TIMEOUT},
+                made=self._keep,  # so that it can be cut, should the server hang from now on
             )
             # What comes in the answer to a statement is heard like what comes between two.
             connection.add_notify_handler(lambda _: self._on_due())
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
-            with self._lock:
-                self._connection = connection
-        return self._connection
+        return connection
+
+    def _keep(self, connection: psycopg.Connection[Any]) -> None:
+        with self._lock:
+            self._connection = connection
 
     def close(self) -> None:
         """Lets go of the connection."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from feedback.contract.counts import AnyCounts
 from feedback.contract.headers import MAX_NAME
-from feedback.journal.housekeeping import CountKey
+from feedback.journal.commits import Commits
+from feedback.journal.connections import Connection
+from feedback.journal.housekeeping import CountKey, add_counters
+from processing.logs import BoundLogger
 
 Counts: TypeAlias = dict[CountKey, int]
 
@@ -21,6 +25,7 @@ class Counters:
     """Adds up what the main process reports until it is written. For any threads."""
 
     def __init__(self) -> None:
+        self.commits = Commits(lost=self._restore_all)
         self._lock = threading.Lock()
         # All below is guarded by _lock.
         self._counts: Counts = {}
@@ -48,11 +53,24 @@ class Counters:
             counts, self._counts = self._counts, {}
         return counts
 
-    def restore(self, counts: Counts) -> None:
+    def restore(self, counts: Mapping[CountKey, int]) -> None:
         """Takes back what could not be written."""
         with self._lock:
             for key, n in counts.items():
                 self._counts[key] = self._counts.get(key, 0) + n
+
+    def write(self, connection: Connection, schema: str, log: BoundLogger) -> None:
+        """Writes everything that is not written yet. Raises psycopg.Error.
+
+        What is known not to have landed is still here then; of the rest `commits` finds out.
+        """
+        counts = self.take()
+        for key, error in add_counters(connection, counts, schema=schema, commits=self.commits):
+            log.error("a count could not be written", count=key, n=counts[key], why=str(error))
+
+    def _restore_all(self, added: Sequence[Mapping[CountKey, int]]) -> None:
+        for counts in added:
+            self.restore(counts)
 
     def _known(self, kind: str) -> str:
         if kind not in self._names:

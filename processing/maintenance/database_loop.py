@@ -9,13 +9,14 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import psycopg
 
 from feedback.backoff import Breaker
 from feedback.contract.counts import AnyCounts
+from feedback.journal.commits import Commits
 from feedback.journal.database_errors import Outage, outage_of
-from feedback.journal.housekeeping import add_counters
 from feedback.journal.open_rows import open_rows
 from feedback.metrics.names import COUNTED
 from feedback.status.status import StatusWrite
@@ -78,6 +79,10 @@ class DatabaseLoop:
         self._failures: defaultdict[str, Breaker] = defaultdict(Breaker)
         """By work that failed though the database is there: it is not tried again at once."""
         self._probe = DatabaseProbe(settings, self._connection, self._reporting, health, log)
+        self._commits: tuple[Commits[Any], ...] = (
+            self._claimer.commits, self._unstarted.commits, self._lost_calls.commits,
+            self._ticking.commits, self._counters.commits,
+        )  # fmt: skip
         self._spared_until = float("-inf")
         self._work_of = {
             SWEEP: self._sweep, COUNTERS: self._write_counters, METRICS: self._look_at_journal,
@@ -322,15 +327,12 @@ class DatabaseLoop:
         )
 
     def _write_counters(self) -> None:
-        counts = self._counters.take()
-        if not counts:
-            return
-        try:
-            refused = add_counters(self._connection.open(), counts, schema=self._settings.schema)
-        except BaseException:
-            self._counters.restore(counts)
-            raise
-        for key, error in refused:
-            self._log.error(
-                "a count could not be written", count=key, n=counts[key], why=str(error)
-            )
+        self._settle_commits()
+        if self._counters:
+            self._counters.write(self._connection.open(), self._settings.schema, self._log)
+
+    def _settle_commits(self) -> None:
+        """Tells of transactions whose COMMIT got no answer what the server says of them now."""
+        for commits in self._commits:
+            if commits.unclear:
+                commits.settle(self._connection.open())

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from feedback.contract.counts import Count
 from feedback.journal.backends import end_backends
+from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.housekeeping import (
+    DoubtedCall,
     end_lost_calls,
     in_doubt_records,
     in_doubt_statuses,
@@ -37,6 +39,7 @@ class LostCalls:
         self._log = log
         self._lock = threading.Lock()
         self._frames: list[EndCalls] = []  # guarded by _lock
+        self.commits = Commits(self._tell)
 
     @property
     def pending(self) -> bool:
@@ -65,18 +68,19 @@ class LostCalls:
 
     def _doubt(self, connection: Connection, codes: Mapping[str, str] | None) -> None:
         """`codes` by token; None: of all whose leases have run out."""
-        with connection.transaction(), connection.cursor() as cursor:
+        with self.commits.transaction(connection) as doubted, connection.cursor() as cursor:
             if codes is None:
-                rows = sweep_expired_claims(connection, schema=self._schema)
+                doubted.extend(sweep_expired_claims(connection, schema=self._schema))
             else:
-                rows = end_lost_calls(connection, codes, schema=self._schema)
+                doubted.extend(end_lost_calls(connection, codes, schema=self._schema))
             if self._results:
-                add_results(cursor, self._schema, in_doubt_records(rows))
+                add_results(cursor, self._schema, in_doubt_records(doubted))
+
+    def _tell(self, rows: Sequence[DoubtedCall]) -> None:
         for row in rows:
             self._log.warning(
                 "a call has no end: in doubt", request_id=row.id, type=row.type, run=row.run,
                 why=row.error or row.reason,
             )  # fmt: skip
-        if rows:
-            self._reporting.publish(in_doubt_statuses(rows, self._reporting.status_ttl))
-            self._reporting.count(Counter(Count(row.type, row.state, row.code) for row in rows))
+        self._reporting.publish(in_doubt_statuses(rows, self._reporting.status_ttl))
+        self._reporting.count(Counter(Count(row.type, row.state, row.code) for row in rows))

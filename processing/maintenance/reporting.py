@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from feedback.contract.counts import AnyCounts, Count
-from feedback.journal.claims import UnreadableRow
+from feedback.journal.claimed_rows import UnreadableRow
 from feedback.journal.coalescing import Superseded
 from feedback.status.status import StatusWrite
 from processing.ipc.frames import Frame

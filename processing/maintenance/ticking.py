@@ -15,6 +15,7 @@ from typing import Final
 from feedback.contract.counts import Count, NotRun
 from feedback.contract.schedule import Schedule
 from feedback.contract.states import SCHEDULED, DeadLetterReason, State
+from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.schedules import TicksMade, make_ticks, tick_status
 from feedback.status.status import StatusWrite
@@ -70,6 +71,7 @@ class Ticking:
         self._schema = settings.schema
         self._reporting = reporting
         self._log = log
+        self.commits = Commits(self._tell)
         self._lock = threading.Lock()
         # All below is guarded by _lock.
         self._schedules: list[Schedule] = []
@@ -91,10 +93,18 @@ class Ticking:
         with self._lock:
             schedules = self._schedules
             watched = self._timing.watched(time.monotonic())
-        made = make_ticks(connection, schedules, schema=self._schema, watched=watched)
+        made = make_ticks(
+            connection, schedules, schema=self._schema, watched=watched, commits=self.commits
+        )
         with self._lock:
             if schedules is self._schedules:
                 self._timing.looked(made, time.monotonic())
+
+    def _tell(self, looks: Sequence[TicksMade]) -> None:
+        for made in looks:
+            self._tell_of(made)
+
+    def _tell_of(self, made: TicksMade) -> None:
         now, ttl = datetime.now(UTC), self._reporting.status_ttl
         self._reporting.publish(
             [StatusWrite.of(tick_status(tick, now), ttl=ttl) for tick in made.ticks]

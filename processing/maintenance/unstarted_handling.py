@@ -15,6 +15,8 @@ from feedback.contract.counts import Count
 from feedback.contract.record import Record, perhaps_done
 from feedback.contract.states import DATABASE_UNAVAILABLE, DUPLICATE, PARKED, SHUTDOWN, State
 from feedback.journal.backends import end_backends
+from feedback.journal.coalescing import Superseded
+from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.database_errors import outage_of
 from feedback.journal.parking import ParkResult, park
@@ -38,6 +40,7 @@ class UnstartedHandling:
         self._schema = settings.schema
         self._results = bool(settings.results_topic)
         self._reporting = reporting
+        self.commits: Commits[Superseded] = Commits(reporting.superseded)
         self._letters = DeadLetterBuffer(settings.schema, log)
         self._lock = threading.Lock()
         self._parts: deque[UnstartedRecords] = deque()  # guarded by _lock
@@ -150,13 +153,13 @@ class UnstartedHandling:
         parked = park(
             connection, found.parcels, part.code,
             schema=self._schema, results=self._results, result=done,
+            commits=self.commits,
         )  # fmt: skip
         runs = parked.runs
         mine = [p._replace(run=runs[p.id]) for p in found.parcels if p.id in runs]
         now, ttl = datetime.now(UTC), reporting.status_ttl
         reporting.publish(parked_statuses(mine, found.records, part, now, ttl))
         reporting.count(Counter(Count(parcel.type, State.WAITING, part.code) for parcel in mine))
-        reporting.superseded(parked.superseded)
         settled = runs.keys() | {row.id for row in parked.superseded}
         others = [request_id for request_id in found.records if request_id not in settled]
         copies = {n: found.records[n] for n in others}

@@ -16,6 +16,7 @@ from psycopg.errors import error_from_result
 from psycopg.rows import tuple_row
 
 from feedback.journal.backends import end_backends
+from feedback.journal.commits import has_landed
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
@@ -278,13 +279,7 @@ class Session:
 
     def committed(self, xid: int) -> bool:
         """Whether a transaction that ended was committed."""
-        query = "SELECT pg_xact_status(%s::text::xid8)"
-        try:
-            row = self.cursor().execute(query, (xid,)).fetchone()
-        except psycopg.errors.InvalidParameterValue:
-            # Ahead of all that this server knows: it took over, and never heard of it.
-            return False
-        return row is not None and row[0] == "committed"
+        return has_landed(self.connection, xid) is True
 
     def end_backend(self, backend: tuple[int, str], timeout: float = 30.0) -> None:
         """Ends another session's server process and waits until it is gone.

@@ -12,10 +12,20 @@ from feedback.journal.claims import (
     ClaimRequest,
     claim,
 )
+from feedback.journal.coalescing import Superseded
+from feedback.journal.commits import Commits
 from feedback.journal.connections import due_channel
 from feedback.journal.releases import release
 from tests.support.claiming import ComesBefore, ids, reference, take
 from tests.support.waiting_rows import WaitingRows
+
+
+def given_back(rows: WaitingRows, *claims: tuple[str, int]) -> list[Superseded]:
+    """What gave way to others meanwhile."""
+    lost: list[Superseded] = []
+    commits = Commits(lost.extend)
+    assert release(rows.connection, "a", claims, schema=rows.schema, commits=commits) == []
+    return lost
 
 
 def test_what_is_given_back_is_due_at_once_and_counts_no_crash(
@@ -60,7 +70,7 @@ def test_given_back_it_gives_way_to_a_newer_one_or_takes_an_older_ones_place(
     take(rows)
     reference(rows, "a2", key="a", produced_in=-2)
     reference(rows, "b0", key="b", produced_in=-20)
-    lost = release(rows.connection, "a", [("a1", 1), ("b1", 1)], schema=rows.schema)
+    lost = given_back(rows, ("a1", 1), ("b1", 1))
     assert {(s.id, s.superseded_by) for s in lost} == {("a1", "a2"), ("b0", "b1")}
     assert rows.states() == {
         "a1": "superseded", "a2": "waiting", "b0": "superseded", "b1": "waiting",
@@ -76,7 +86,7 @@ def test_given_back_it_never_replaces_a_newer_one_that_comes_meanwhile(
     rows.add("free")
     take(rows)
     comes_before(statement, "new")
-    lost = release(rows.connection, "a", [("old", 1), ("free", 1)], schema=rows.schema)
+    lost = given_back(rows, ("old", 1), ("free", 1))
     assert rows.states() == {"old": "superseded", "new": "waiting", "free": "waiting"}
     assert [(s.id, s.superseded_by) for s in lost] == [("old", "new")]
     assert rows.columns("free", "token") == (None,)
@@ -95,7 +105,7 @@ def test_one_that_comes_while_a_claim_is_given_up_spoils_no_other_claim(
     assert ids(haul) == ["free"]
     assert [claim_of(record)[0] for record in haul.unsettled] == ["old"]
     assert rows.states()["new"] == "waiting"
-    lost = release(rows.connection, "a", [("old", 1)], schema=rows.schema)
+    lost = given_back(rows, ("old", 1))
     assert [(s.id, s.superseded_by) for s in lost] == [("old", "new")]
 
 
@@ -164,3 +174,25 @@ def test_what_somebody_keeps_locked_holds_up_nothing_of_another_reference(
     other.rollback()
     release(rows.connection, "a", [("old", 1)], schema=rows.schema)
     assert rows.states()["old"] == "superseded"
+
+
+def test_what_is_held_up_for_long_is_given_back_some_at_a_time(
+    rows: WaitingRows, other: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    """One transaction that stays open has rows of many references locked."""
+    rows.query("SET statement_timeout = '20s'")
+    for n in range(5):
+        reference(rows, f"old-{n}", key=f"k{n}")
+    take(rows)
+    for n in range(5):
+        reference(rows, f"new-{n}", key=f"k{n}", produced_in=-1)
+    other.autocommit = False
+    other.execute(f"SELECT FROM {rows.schema}.requests WHERE id ~ 'new-[0-3]' FOR UPDATE".encode())
+    left, rounds = [(f"old-{n}", 1) for n in range(5)], 0
+    while left:
+        before, rounds = len(left), rounds + 1
+        left = release(rows.connection, "a", left, schema=rows.schema, within=0.0)
+        assert len(left) < before
+    assert rounds > 1
+    superseded = {name for name, state in rows.states().items() if state == "superseded"}
+    assert superseded == {"old-4"}, "and the others are left to their leases"

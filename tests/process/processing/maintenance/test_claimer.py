@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from feedback.contract.record import CLAIM, claim_of
@@ -18,6 +19,7 @@ from processing.ipc.frames import (
     WantRows,
 )
 from stack import Stack
+from tests.support.claiming import reference
 from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
 from tests.support.proxy import Proxy, commit_after
 from tests.support.waiting import eventually
@@ -129,6 +131,26 @@ def test_rows_of_a_claim_whose_answer_was_lost_are_claimed_again_at_once(
     assert rows.query(f"SELECT DISTINCT token, crashes FROM {rows.schema}.requests") == [
         ("here:1", 0)
     ]
+
+
+def test_claims_go_on_while_others_keep_what_is_to_be_given_back_locked(
+    ready: StartMaintenance, rows: WaitingRows, stack: Stack
+) -> None:
+    """One transaction that stays open, as an operator's, has rows of forty references locked."""
+    maintenance = ready()
+    names = [f"old-{n}" for n in range(40)]
+    for n, name in enumerate(names):
+        reference(rows, name, key=f"k{n}", token="here:1", due_in=3000)
+        reference(rows, f"new-{n}", key=f"k{n}", produced_in=-1, due_in=3000)
+    with psycopg.connect(stack.database) as other:
+        other.execute(
+            f"SELECT FROM {rows.schema}.requests WHERE id LIKE 'new-%' FOR UPDATE".encode()
+        )
+        maintenance.send(ReleaseClaims([(name, 1) for name in names], []))
+        rows.add("due", type="other")
+        maintenance.send(WantRows(2, 10, {}, []))
+        assert due(maintenance, timeout=60) == ["due"]
+        assert maintenance.received(DatabaseState) == []
 
 
 def test_what_the_process_before_had_claimed_and_nobody_has_is_given_back(

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from processing.ipc.frames import Counts, DatabaseState, ProbeDatabase
+from feedback.status.redis_store import RedisStatusStore
+from processing.ipc.frames import Counts, DatabaseState, EndCalls, ProbeDatabase
 from stack import Stack
 from tests.support.journal import Journal
-from tests.support.maintenance import StartMaintenance, counters
-from tests.support.proxy import Proxy
+from tests.support.maintenance import StartMaintenance, counters, state_of
+from tests.support.proxy import Proxy, commit_after
 from tests.support.waiting import eventually
+from tests.support.waiting_rows import WaitingRows
 
 
 def test_counters_are_exact(start: StartMaintenance, stack: Stack, schema: str) -> None:
@@ -67,3 +69,30 @@ def test_a_count_that_the_database_refuses_stops_no_other(
     assert maintenance.received(DatabaseState) == []
     assert maintenance.stop() == 0
     assert capfd.readouterr().err.count("a count could not be written") == 2
+
+
+def test_what_a_commit_did_whose_answer_was_lost_is_told_and_counted_once(
+    start: StartMaintenance,
+    stack: Stack,
+    rows: WaitingRows,
+    proxy: Proxy,
+    through: str,
+    statuses: RedisStatusStore,
+) -> None:
+    rows.add("call", state="running", type="card", effect="external", token="chunk")
+    rows.query(f"UPDATE {rows.schema}.requests SET lease_until = now() + interval '1 hour'")
+    maintenance = start(schema=rows.schema, database_url=through)
+    maintenance.ready()
+    proxy.wish(commit_after(b"state = 'in_doubt'"))
+    maintenance.send(EndCalls({"chunk": "shutdown"}, []))
+    eventually(lambda: state_of(statuses, "call") == ("in_doubt", "shutdown"))
+    assert proxy.lost == 1
+
+    lost = proxy.wish(commit_after(b".counters AS c"))
+    maintenance.send(Counts({("a", "done", "ok"): 3}))
+    eventually(lost.fulfilled.is_set)
+    maintenance.send(Counts({("b", "done", "ok"): 1}))
+    eventually(lambda: ("b", "done", "ok") in counters(stack, rows.schema))
+    assert counters(stack, rows.schema) == {
+        ("a", "done", "ok"): 3, ("b", "done", "ok"): 1, ("card", "in_doubt", "shutdown"): 1,
+    }  # fmt: skip

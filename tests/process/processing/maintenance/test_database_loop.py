@@ -114,6 +114,17 @@ def test_a_database_that_hangs_is_told_and_found_again(
     assert maintenance.wait_for(DatabaseState, 2).up
 
 
+def test_a_database_that_hangs_while_a_connection_is_set_up_is_told_and_found_again(
+    start: StartMaintenance, schema: str, proxy: Proxy, through: str
+) -> None:
+    """It has let in who connects, and does not answer the first statement."""
+    proxy.wish(lambda said: b"set_config" in said, delay=120.0)
+    maintenance = start(schema=schema, database_url=through, hung_after=0.5)
+    assert maintenance.ready().schema in ("ok", "unreachable")
+    maintenance.send(ProbeDatabase())
+    assert maintenance.wait_for(DatabaseState).up
+
+
 def test_a_database_that_takes_no_writes_is_away(
     start: StartMaintenance, own_database: OwnDatabase
 ) -> None:

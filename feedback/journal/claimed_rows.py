@@ -1,0 +1,120 @@
+"""What a claim returns of rows, and the records that are read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from feedback.contract.envelope import read
+from feedback.contract.record import NOWHERE, Headers, Record
+from feedback.contract.states import (
+    INSTANCE_DIED,
+    MOST_CRASHES,
+    MOST_LOST_CLAIMS,
+    WORKER_DIED,
+    DeadLetterReason,
+    State,
+)
+from feedback.journal.connections import Connection
+from feedback.journal.queries import execute
+from feedback.journal.rows import headers_of
+from feedback.status.status import StatusFields
+
+_ERROR_LENGTH: Final = 500
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_ROW_ONLY: Final = frozenset({"ce_id", "ce_type", "ce_notbefore"})
+"""Headers that the row's columns say; `ce_notbefore` was for its first arrival."""
+
+
+class DueRow(NamedTuple):
+    """What a claim returns of a row."""
+
+    id: str
+    type: str
+    topic: str
+    produced_at: datetime
+    key: bytes | None
+    payload: bytes | None
+    headers: str | None
+    crashes: int
+    lost_claims: int
+    coalesce_key: str | None
+    due: datetime
+    created_at: datetime
+
+    @property
+    def size(self) -> int:
+        """Bytes of its payload and headers."""
+        return len(self.payload or b"") + len(self.headers or "")
+
+
+class UnreadableRow(NamedTuple):
+    """A row that was due and is `dead` now, as no request can be read from it."""
+
+    id: str
+    type: str
+    run: int
+    attempt: int
+    error: str
+    fingerprint: bytes | None
+    status_ttl: int | None
+    """Seconds; None = the default."""
+    state: State = State.DEAD
+    code: str = DeadLetterReason.MALFORMED.value
+
+    def status(self, at: datetime) -> StatusFields:
+        """What it says since `at`."""
+        return StatusFields(
+            self.id, self.type, self.state, self.run, code=self.code, attempt=self.attempt, at=at,
+            fingerprint=self.fingerprint, error=self.error,
+        )  # fmt: skip
+
+
+def read_records(
+    connection: Connection,
+    rows: Sequence[DueRow],
+    order: int,
+    values: Mapping[str, Any],
+    schema: str,
+) -> tuple[dict[str, Record], list[UnreadableRow]]:
+    """The records of claimed rows by id, and the rows that hold none, which are dead now.
+
+    Another version, or SQL by hand, may have written anything: one such row must keep no other one
+    from being claimed, nor come back for ever.
+    """
+    records, errors = {}, {}
+    for row in rows:
+        try:
+            record = _record(row, order)
+            read(record)
+        except Exception as error:  # noqa: BLE001 - whatever cannot be read
+            text = f"its row holds no request: {type(error).__name__}: {error}"
+            errors[row.id] = text[:_ERROR_LENGTH].replace("\0", "\ufffd")
+        else:
+            records[row.id] = record
+    if not errors:
+        return records, []
+    values = {
+        **values, "ids": list(errors), "errors": list(errors.values()),
+        "code": DeadLetterReason.MALFORMED,
+    }  # fmt: skip
+    ended = execute(connection, "end_unreadable", schema, values)
+    return records, [UnreadableRow(*row) for row in ended]
+
+
+def _record(row: DueRow, order: int) -> Record:
+    pairs: Headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode())]
+    pairs += [pair for pair in headers_of(row.headers) if pair[0] not in _ROW_ONLY]
+    timestamp = (row.produced_at - _EPOCH) // _MILLISECOND
+    return (
+        row.topic, NOWHERE, NOWHERE, timestamp, row.key, row.payload, pairs, row.type, order,
+    )  # fmt: skip
+
+
+def verdict_of(row: DueRow) -> str | None:
+    """`worker_died` or `instance_died` where it has ended too many."""
+    if row.crashes >= MOST_CRASHES:
+        return WORKER_DIED
+    return INSTANCE_DIED if row.lost_claims >= MOST_LOST_CLAIMS else None

@@ -31,6 +31,7 @@ COMMANDS = {
     "run": "consumer.commands.run:app",
     "new": "consumer.commands.new:app",
     "check": "consumer.commands.check:app",
+    "asyncapi": "consumer.commands.asyncapi:app",
     "migrate": "consumer.commands.migrate:app",
     "topics": "consumer.commands.topics:app",
     "send": "consumer.commands.send:app",

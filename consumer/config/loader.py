@@ -36,6 +36,7 @@ OTHER_VARIABLES = {
     "ONCEPOOL_STACK": "how tests and the demo get their services: embedded or docker",
     "ONCEPOOL_JSON": "every command's --json",
     "ONCEPOOL_RELOAD": "run --reload",
+    "ONCEPOOL_ASYNCAPI_VERSION": "asyncapi --api-version",
     "ONCEPOOL_SEND_ID": "send --id",
     "ONCEPOOL_SEND_KEY": "send --key",
     "ONCEPOOL_SEND_WAIT": "send --wait",

@@ -104,6 +104,12 @@ class Handler:
             return TypeAdapter(shape.plain_type)
         return shape.adapter
 
+    def shapes(self) -> tuple[Shape, Shape]:
+        """What its annotations ask of a payload and of a result; raises RegistrationError."""
+        self.signature.resolve()
+        annotation = self.signature.parameters[0].annotation
+        return self._shape("payload", annotation, payload_in), self._result_shape()
+
     def parse(self, payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
         """The payload object and its fingerprint (16 bytes).
 
@@ -181,9 +187,9 @@ class Handler:
         first, *others = self.signature.parameters
         if first.name in resources:
             raise self._first_is(f"is named after the resource {first.name!r}")
-        payload = self._shape("payload", first.annotation, payload_in)
+        payload, result = self.shapes()
         self._parse = payload_parser(self.type, payload, self._fingerprint)
-        self._encode = result_encoder(self._result_shape(), self.place)
+        self._encode = result_encoder(result, self.place)
         binding = bind(self.signature, others, resources, ("tx",) if self.batch else RESERVED)
         self._call = caller(self.signature.function, binding)
         if self.asynchronous:

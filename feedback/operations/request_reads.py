@@ -23,6 +23,10 @@ Row: TypeAlias = dict[str, Any]
 
 SCHEMA: Final = "oncepool"
 
+OPEN: Final = "(state = 'waiting' OR state = 'running')"
+"""A condition: it has not ended. Not `finished_at IS NULL`: of that the index knows only in which
+ranges of pages there ever was one, which in time are nearly all."""
+
 # An index finds these whatever their age.
 _INDEXED = frozenset({State.WAITING, State.RUNNING, State.IN_DOUBT, State.DEAD})
 _CONDITIONS = {
@@ -32,7 +36,7 @@ _CONDITIONS = {
     "code": "code = %(code)s",
     "key": "key = %(key)s",
     "reference": "reference = %(reference)s",
-    "since": "(finished_at >= %(since)s OR (finished_at IS NULL AND created_at >= %(since)s))",
+    "since": f"(finished_at >= %(since)s OR ({OPEN} AND created_at >= %(since)s))",
     "until": "created_at < %(until)s",
     "text": "(position(%(text_bytes)s IN payload) > 0 OR position(%(text)s IN error) > 0)",
 }
@@ -126,7 +130,7 @@ def _list(
     if made_since is not None:
         # What ended before was made before, and the index is on the end.
         conditions.append("created_at >= %(made_since)s")
-        conditions.append("(finished_at >= %(made_since)s OR finished_at IS NULL)")
+        conditions.append(f"(finished_at >= %(made_since)s OR {OPEN})")
         values["made_since"] = made_since
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     text = f"{query('list_requests', schema)} {where}ORDER BY created_at DESC, id LIMIT %(limit)s"

@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.bounded import TookTooLong, bounded
-from feedback.operations.request_reads import SCHEMA, Row, conditions_of
+from feedback.operations.request_reads import OPEN, SCHEMA, Row, conditions_of
 
 WINDOWS: Final = (
     timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10), timedelta(hours=1),
@@ -144,7 +144,7 @@ def _window(
     if since is not None:
         # What ended before was made before, and the index is on the end.
         conditions.append("created_at >= %(made_since)s")
-        conditions.append("(finished_at >= %(made_since)s OR finished_at IS NULL)")
+        conditions.append(f"(finished_at >= %(made_since)s OR {OPEN})")
         values["made_since"] = since
     if before is not None:
         conditions.append(

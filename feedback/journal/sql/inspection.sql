@@ -2,6 +2,8 @@
 -- {schema} is the quoted name of the journal's schema. Each is bounded in time where it is used.
 -- `types`: patterns for LIKE, of which a type has to fit one; NULL: all. They stand before each LIMIT, or
 -- whoever sees some types only would get pages from which the others are missing.
+-- What has not ended is found by its state, which has indexes of its own: of `finished_at IS NULL` the
+-- index knows only in which ranges of pages there ever was one, which in time are nearly all.
 
 -- name: ended_over_time
 SELECT floor(extract(epoch FROM minute) / %(step)s)::bigint * %(step)s AS at, type,
@@ -38,7 +40,7 @@ GROUP BY type, state, code ORDER BY type, state, code
 -- name: most_resent
 SELECT id, type, state, code, resends, resent_from, created_at, finished_at
 FROM {schema}.requests
-WHERE resends > 0 AND (finished_at >= %(since)s OR finished_at IS NULL)
+WHERE resends > 0 AND (finished_at >= %(since)s OR state = 'waiting' OR state = 'running')
   AND (%(types)s::text[] IS NULL OR type LIKE ANY (%(types)s))
 ORDER BY resends DESC, created_at DESC, id LIMIT %(limit)s
 
@@ -73,6 +75,6 @@ ORDER BY d.at DESC, d.id DESC LIMIT %(limit)s
 -- name: requests_at_offsets
 SELECT id, type, state, code, kafka_offset, created_at, finished_at FROM {schema}.requests
 WHERE topic = %(topic)s AND partition = %(partition)s AND kafka_offset >= %(first)s
-  AND kafka_offset < %(end)s AND (finished_at >= %(since)s OR finished_at IS NULL)
+  AND kafka_offset < %(end)s AND (finished_at >= %(since)s OR state = 'waiting' OR state = 'running')
   AND (%(types)s::text[] IS NULL OR type LIKE ANY (%(types)s))
 ORDER BY kafka_offset LIMIT %(limit)s

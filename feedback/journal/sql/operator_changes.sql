@@ -8,13 +8,17 @@ FROM unnest(%(whats)s::text[], %(names)s::text[], %(types)s::text[], %(actions)s
             %(details)s::text[]) AS u(what, name, type, action, detail)
 
 -- name: latest_changes
--- What operators did, moves of requests among it; of each table the latest by its primary key.
+-- What operators did, moves of requests among it; of each table the latest by its primary key. The type
+-- of a request is looked up move by move: joined, all requests of rare types would be read first.
 SELECT * FROM (
-    (SELECT t.at, 'request' AS what, t.request_id AS name, r.type, t.action, t.from_state, t.to_state,
-            NULL AS detail, t.who, t.why
-     FROM {schema}.transitions t LEFT JOIN {schema}.requests r ON r.id = t.request_id
-     WHERE %(types)s::text[] IS NULL OR r.type LIKE ANY (%(types)s)
-     ORDER BY t.id DESC LIMIT %(limit)s)
+    (SELECT at, 'request' AS what, request_id AS name, type, action, from_state, to_state,
+            NULL AS detail, who, why
+     FROM (
+         SELECT t.*, (SELECT r.type FROM {schema}.requests r WHERE r.id = t.request_id) AS type
+         FROM {schema}.transitions t
+     ) moves
+     WHERE %(types)s::text[] IS NULL OR type LIKE ANY (%(types)s)
+     ORDER BY id DESC LIMIT %(limit)s)
     UNION ALL
     (SELECT at, what, name, type, action, NULL, NULL, detail, who, why
      FROM {schema}.operator_changes

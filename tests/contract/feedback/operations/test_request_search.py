@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
+import psycopg
 import pytest
 
 from feedback.operations import inspection
 from feedback.operations.bounded import TookTooLong, bounded
 from feedback.operations.operator_changes import OperatorChange, note_changes
 from feedback.operations.request_actions import By
+from feedback.operations.request_reads import list_requests
 from feedback.operations.request_search import Chosen, Found, search, select_named, select_some
 from tests.support.journal import Journal
 
@@ -204,3 +206,50 @@ def test_what_is_odd_of_others_takes_no_place_of_ones_own(journal: Journal) -> N
         journal.insert("counters", minute=now, type=kind, state="lost", code="at_commit", n=1)
     [row] = inspection.not_run_counts(c, 24, types=["mine.*"], schema=schema)
     assert row["type"] == "mine.a"
+
+
+class Spy(psycopg.Cursor[Any]):
+    """Notes what is asked."""
+
+    asked: ClassVar[list[tuple[Any, Any]]] = []
+
+    def execute(self, query: Any, params: Any = None, **more: Any) -> Any:
+        self.asked.append((query, params))
+        return super().execute(query, params, **more)
+
+
+def read_in_vain(plan: Any) -> int:
+    """Rows that were looked at and are none of the answer."""
+    names = ("Rows Removed by Index Recheck", "Rows Removed by Filter")
+    return sum(plan.get(name, 0) for name in names) + sum(map(read_in_vain, plan.get("Plans", ())))
+
+
+def test_what_waits_among_old_rows_has_none_of_them_read(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index of ends knows in which pages some row has none: with a few rows, in nearly all."""
+    journal.run(
+        "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
+        " produced_at, created_at, finished_at, due_at, payload)"
+        " SELECT 'r' || n, 't', CASE n %% 300 WHEN 0 THEN 'waiting' ELSE 'done' END, 'ok', 'none',"
+        " 't', 0, n, now(), at, CASE n %% 300 WHEN 0 THEN NULL ELSE at END, at,"
+        " convert_to(repeat('x', 100), 'UTF8')"
+        " FROM (SELECT n, now() - (30000 - n) * interval '1 s' AS at"
+        "       FROM generate_series(1, 30000) n) s"
+    )
+    journal.run("VACUUM ANALYZE {s}.requests")
+    c, schema = journal.connection, journal.schema
+    Spy.asked.clear()
+    monkeypatch.setattr(c, "cursor_factory", Spy)
+    assert search(c, {"type": "t"}, 1, seconds=LONG, schema=schema).more
+    assert list_requests(c, {"since": ago(seconds=60)}, 100, schema=schema)
+    assert list_requests(c, {"type": "t"}, 10, schema=schema)
+    assert inspection.most_resent(c, 1, 10, schema=schema) == []
+    rows = inspection.requests_at_offsets(c, ("t", 0), (29_980, 30_000), 1, 10, schema=schema)
+    assert len(rows) == 10
+    asked = [(text, given) for text, given in Spy.asked if ".requests" in str(text)]
+    assert len(asked) == 5
+    for text, given in asked:
+        told = c.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", given, prepare=False).fetchone()
+        assert told is not None
+        assert read_in_vain(told[0][0]["Plan"]) < 10_000, text

@@ -13,7 +13,7 @@ class Stopping:
     Here the lock itself is the signal: it is held until `set` releases it, which needs no lock.
     """
 
-    __slots__ = ("_gate", "cancelled", "told")
+    __slots__ = ("_gate", "cancelled", "leaving", "told")
 
     def __init__(self) -> None:
         self.told = False
@@ -21,6 +21,8 @@ class Stopping:
         self._gate = _closed_gate()
         self.cancelled: str | None = None
         """Who cancelled the request that runs, and why; None where nobody did."""
+        self.leaving = False
+        """The process itself is to end, and may be killed soon."""
 
     def set(self) -> None:
         """Tell everybody; again and again does no harm."""
@@ -42,7 +44,7 @@ class Stopping:
     def clear(self) -> None:
         """Back to the start, for tests: nobody may wait meanwhile."""
         self._gate = _closed_gate()
-        self.told = False
+        self.told = self.leaving = False
         self.cancelled = None
 
 

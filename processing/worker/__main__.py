@@ -172,6 +172,7 @@ class _Worker:
             overdue = deadline is not None and time.monotonic() >= deadline
             if inbox.leaving and inbox.calls is not None:
                 inbox.calls.stop()
+            STOPPING.leaving = inbox.leaving
             if STOPPING.is_set():
                 return  # it was told already: whoever sent the signal says so again and again
             cancelled = inbox.cancelled(running)

@@ -6,6 +6,7 @@ Other transactions hold what it needs, or the connection breaks each time.
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 
 import psycopg
@@ -19,6 +20,8 @@ REDO = 10
 """Tries of a chunk that loses a race, before it is halved, and of one request, before it waits."""
 AGAIN_AFTER, AGAIN_AT_MOST = 2.0, 300.0
 """Seconds that a request waits whose locks others hold all the time: doubling from run to run."""
+LONGEST_REDO = 20.0
+"""Seconds after the first race of a chunk: then no lock is waited for a second time."""
 BETWEEN_TRIES = Backoff(0.01, 1.0, random.random)
 
 
@@ -34,6 +37,16 @@ class ConnectionLostEachTime(psycopg.OperationalError):
 def pause_after(tries: int) -> float:
     """Seconds to wait after so many tries that others were in the way of."""
     return BETWEEN_TRIES.after(tries)
+
+
+def is_locked_out(error: BaseException, since: float) -> bool:
+    """Whether it is a lock that could not be had, so long after that was first so for its chunk.
+
+    Each such try may have taken a worker as long as `database_lock_timeout`. `since`: by
+    time.monotonic().
+    """
+    late = time.monotonic() - since >= LONGEST_REDO
+    return late and isinstance(error, psycopg.errors.LockNotAvailable)
 
 
 def held_up(error: BaseException, run: int) -> Outcome:

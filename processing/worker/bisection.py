@@ -28,12 +28,13 @@ from processing.worker.bad_luck import (
     pause_after,
 )
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.outages import LOSSES, Outages
+from processing.worker.landed_ends import LandedEnds
+from processing.worker.outages import LOSSES, DatabaseAway, Outages
 from processing.worker.records import failure_without_row, stored_status
 from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
 from processing.worker.transaction import Transaction
-from processing.worker.transaction_ends import ENDED, Broken, Struck
+from processing.worker.transaction_ends import DOUBT, ENDED, Broken, Struck
 
 LOSSES_TOGETHER = 3
 """Connections that requests may lose together, before they are halved to find who breaks them."""
@@ -58,10 +59,21 @@ class Bisection:
         transaction: Transaction,
         outages: Outages,
         schema: str,
+        patience: float,
         publish: Callable[[list[StatusWrite]], None],
         log: BoundLogger,
     ) -> None:
+        """`patience`: seconds in which what a handler has committed outlasts an outage."""
         self._session = session
+        self._landed = LandedEnds(
+            session,
+            transaction,
+            outages,
+            schema=schema,
+            patience=patience,
+            publish=publish,
+            log=log,
+        )
         self._transaction = transaction
         self._outages = outages
         self._schema = schema
@@ -193,7 +205,7 @@ class Bisection:
     ) -> list[Task]:  # fmt: skip
         """Another transaction was in the way: what to take from the look-up again."""
         luck.tries -= 1
-        if not luck.tries:
+        if chunk.locked_out(error) or not luck.tries:
             self._give_way(error, tasks, chunk, apart)
             return []
         self._log.debug("redone from the look-up", why=safe_text(error))
@@ -225,40 +237,52 @@ class Bisection:
 
         Returns what broke it where that undid all and is nobody's fault.
         """
-        session, culprits, backend = self._session, broken.culprits, self._session.backend
-        if broken.lost is not None:
-            self._outages.survive(broken.lost)
-        session.rollback()
-        self._outages.connect()  # raises where the database is away: then it was not the handler
-        try:
-            landed = self._outages.redo(lambda: self._landed(backend, broken.xid))
-        except psycopg.Error as error:
-            self._log.error("nobody can say what was committed", error=describe(error))
+        landed = self._has_landed(broken)
+        culprits = broken.culprits
+        if landed is False and broken.lost is not None:
+            return broken.lost
+        if landed is None and broken.lost is not None:
             chunk.leave_unclear(chunk.open([*broken.before, *culprits]))
             return None
-        if landed:
-            chunk.decided.update(t.index for t in broken.before)
-        elif broken.lost is not None:
-            return broken.lost
-        elif not broken.known:
+        if landed is False and not broken.known:
             # Nothing of it is left: each of them alone shows whose fault it was.
             self._transact(chunk.open(broken.before), chunk, apart)
             for task in culprits:
                 self._transact([task], chunk, apart)
             return None
         for task in culprits:
-            task.end(Outcome(State.IN_DOUBT, ENDED.code, reason=ENDED.reason) if landed else ENDED)
+            task.end(ENDED if landed is False else DOUBT)
             chunk.decided.add(task.index)
             self._log.error("transaction ended by a handler", request_id=task.envelope.id,
                             type=task.envelope.type)  # fmt: skip
+        if landed is not False:
+            self._landed.write(broken, chunk, certain=landed is True)
         return None
 
-    def _landed(self, backend: tuple[int, str] | None, xid: int) -> bool:
-        """Whether a transaction that a handler ended was committed."""
-        if backend is not None and backend != self._session.backend:
-            # It may still be at work on what the handler sent.
-            self._session.end_backend(backend)
-        return xid != 0 and self._session.committed(xid)
+    def _has_landed(self, broken: Broken) -> bool | None:
+        """Whether the transaction was committed; None where nobody can say.
+
+        Raises DatabaseAway where the connection broke: then it was not the handler.
+        """
+        session, outages, backend = self._session, self._outages, self._session.backend
+
+        def ask() -> bool:
+            session.end_former(backend)  # it may still be at work on what the handler sent
+            return broken.xid != 0 and session.committed(broken.xid)
+
+        try:
+            if broken.lost is None:
+                session.rollback()
+                return self._landed.outlast(ask)
+            outages.survive(broken.lost)
+            session.rollback()
+            outages.connect()
+            return outages.redo(ask)
+        except (DatabaseAway, psycopg.Error) as error:
+            if isinstance(error, DatabaseAway) and broken.lost is not None:
+                raise
+            self._log.error("nobody can say what was committed", error=describe(error))
+            return None
 
 
 def _left(tasks: Sequence[Task], chunk: ChunkRun, apart: Sequence[Task]) -> list[Task]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from feedback.contract.states import OK, State
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request
 from processing.ipc.frames import Report, Suspect
+from processing.worker.bad_luck import is_locked_out
 from processing.worker.chunk_durations import ChunkDurations
 from processing.worker.task import Task
 
@@ -80,6 +82,8 @@ class ChunkRun:
         """Indices whose failure is their own, though it looked like the database's."""
         self.claims_in_vain: Counter[int] = Counter()
         """Index -> how often it could not be claimed, for no fault of its own."""
+        self._raced: float | None = None
+        """When another transaction was in its way first, by time.monotonic()."""
         self.lane_of: Callable[[Task], Hashable] = _no_lane
         """What of a request may not be reordered; None where that is nothing."""
         self._left: set[Hashable] = set()
@@ -208,6 +212,12 @@ class ChunkRun:
         self.give_back(late)
         gone = {t.index for t in late}
         return [t for t in tasks if t.index not in gone]
+
+    def locked_out(self, error: BaseException) -> bool:
+        """Another transaction was in the way; whether it has been for too long to try again."""
+        if self._raced is None:
+            self._raced = time.monotonic()
+        return is_locked_out(error, self._raced)
 
     def finish(self) -> Report:
         """The report; counts as plain text, since it crosses the channel."""

@@ -28,7 +28,9 @@ from processing.handlers.outcomes import (
     Unknown,
     describe,
     outcome_of,
+    safe_text,
 )
+from processing.ipc.frames import Backend
 from processing.logs import BoundLogger
 from processing.worker.bad_luck import REDO, out_of_luck, pause_after
 from processing.worker.calls import DONE, Calls
@@ -70,13 +72,10 @@ class EffectExternal:
         settling: Settling,
     ) -> None:
         self._session, self._settling = session, settling
-        self._outages = outages
-        self._calls = calls
-        self._rows = rows
-        self._results = results
+        self._outages, self._calls = outages, calls
+        self._rows, self._results = rows, results
         self._lease = lease
-        self._publish = publish
-        self._log = log
+        self._publish, self._log = publish, log
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Runs tasks whose rows were looked up; returns those to be looked up again.
@@ -181,25 +180,27 @@ class EffectExternal:
         task.used = task.used_before
         row = row_of(task, datetime.now(UTC))
         task.outcome = None
+        backend = self._session.backend
         try:
             # One statement in autocommit mode: claimed and committed at once.
             cursor = self._session.cursor()
             claimed = self._rows.claim(cursor, row, task.stored, chunk.token, self._lease)
         except psycopg.Error as error:
             if self._session.lost or self._outages.survive(error):
-                return self._found_claimed(task, chunk) or self._in_vain(task, error, chunk)
+                found = self._found_claimed(task, backend, chunk)
+                return found or self._in_vain(task, error, chunk)
             if is_lock_race(error):
                 return self._in_vain(task, error, chunk)
             return self._end_unclaimed(task, outcome_of(error), chunk)  # no row takes it
         self._outages.committed()
-        # Where the answer to an earlier try was lost, that one may have landed after the look-up.
-        return claimed or self._found_claimed(task, chunk)
+        # A proxy that pools transactions may hide which backend was lost: that one lands after all.
+        return claimed or self._found_claimed(task, None, chunk)
 
     def _in_vain(self, task: Task, error: psycopg.Error, chunk: ChunkRun) -> bool:
         """No claim was made, for no fault of the request's: it is looked up again, a few times."""
         chunk.claims_in_vain[task.index] += 1
         tries = chunk.claims_in_vain[task.index]
-        if tries >= REDO:
+        if tries >= REDO or chunk.locked_out(error):
             return self._end_unclaimed(task, out_of_luck(error, tries, task.run), chunk)
         time.sleep(pause_after(tries))
         return False
@@ -210,26 +211,26 @@ class EffectExternal:
         chunk.decided.add(task.index)
         return False
 
-    def _found_claimed(self, task: Task, chunk: ChunkRun) -> bool:
-        """Whether a claim landed whose answer was lost."""
+    def _found_claimed(self, task: Task, backend: Backend | None, chunk: ChunkRun) -> bool:
+        """Whether a claim landed whose answer was lost with the connection to `backend`."""
         try:
-            stored = self._outages.outlast(lambda: self._look_up(task), self._lease)
-        except DatabaseAway:
+            stored = self._outages.outlast(lambda: self._look_up(task, backend), self._lease)
+        except (DatabaseAway, psycopg.Error) as unknown:
             chunk.leave_unclear([task])
-            raise
-        return stored is not None and stored.state == State.RUNNING and stored.token == chunk.token
+            raise DatabaseAway(safe_text(unknown)) from unknown
+        return stored is not None and (stored.state, stored.token) == (State.RUNNING, chunk.token)
 
-    def _look_up(self, task: Task) -> StoredRequest | None:
-        request_id = task.envelope.id
-        return self._rows.find(self._session.cursor(), [request_id]).get(request_id)
+    def _look_up(self, task: Task, backend: Backend | None = None) -> StoredRequest | None:
+        """Its row, once the backend has gone that a statement may be at work in yet."""
+        self._session.end_former(backend)
+        return self._rows.find(self._session.cursor(), [task.envelope.id]).get(task.envelope.id)
 
     # The handler, and after it
 
     def _call(self, task: Task, handler: Handler, chunk: ChunkRun) -> None:
-        session = self._session
         task.started = time.time()  # from here on it is claimed: nobody says that it failed
         if handler.wants_tx:
-            self._outages.outlast(session.begin, self._lease)
+            self._outages.outlast(self._session.begin, self._lease)
         self._calls.one(task, handler)
         chunk.clear()
         if handler.wants_tx and self._written_together(task, chunk):
@@ -293,8 +294,7 @@ class EffectExternal:
             stored = self._look_up(task)
             final = final_of(task).state
             # One more where it was in doubt meanwhile.
-            runs = (task.run, task.run + 1)
-            if stored is None or stored.state != final or stored.run not in runs:
+            if stored is None or stored.state != final or stored.run - task.run not in (0, 1):
                 self._log.error("the claim was taken away meanwhile", request_id=task.envelope.id)
             if stored is not None:
                 self._tell_stored(task, stored)

@@ -109,7 +109,7 @@ class Executor:
         )  # fmt: skip
         self._bisection = Bisection(
             session=session, transaction=transaction, outages=outages, schema=settings.schema,
-            publish=publish, log=log,
+            patience=settings.lease, publish=publish, log=log,
         )  # fmt: skip
         self._pure = any(h.effect == "none" for h in app.handlers.values())
         """Whether there may be something to do before the journal is asked."""

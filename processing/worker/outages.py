@@ -147,7 +147,7 @@ class Outages:
                     or outage_of(error, connected=not lost) is not None
                 ):
                     raise
-                longest = min(patience, HASTE) if STOPPING.is_set() else patience
+                longest = min(patience, HASTE) if STOPPING.leaving else patience
                 if time.monotonic() - begun > longest:
                     raise DatabaseAway(safe_text(error)) from error
                 self._log.warning("the database is waited for", error=safe_text(error))

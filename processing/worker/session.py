@@ -288,6 +288,14 @@ class Session:
         """
         end_backends(self.connection, [backend], timeout)
 
+    def end_former(self, backend: Backend | None) -> None:
+        """Ends a server process that this session had before, unless it has that one still.
+
+        What was sent there may still be at work, and land. Raises as end_backend().
+        """
+        if backend is not None and backend != self.backend:
+            self.end_backend(backend)
+
     @property
     def _reads_as_made(self) -> bool:
         pgconn = self.connection.pgconn

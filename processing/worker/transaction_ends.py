@@ -16,6 +16,9 @@ ENDED = Outcome(
     reason="the handler ended the transaction that it shares with other requests",
 )
 
+DOUBT = Outcome(State.IN_DOUBT, ENDED.code, reason=ENDED.reason)
+"""The same, where what it did is, or may be, committed."""
+
 
 class Broken(Exception):
     """The transaction is gone; it went while one of these requests ran."""

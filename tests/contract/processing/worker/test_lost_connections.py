@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
 
 from processing import App, Request
+from processing.handlers.stopping import STOPPING
 from processing.ipc.frames import Suspect
-from processing.worker import outages
+from processing.worker import bad_luck, outages
 from processing.worker.outages import LOSSES
 from tests.support.executor import Bench
 from tests.support.own_database import OwnDatabase
@@ -223,6 +225,32 @@ def test_the_result_of_a_call_outside_survives_a_write_that_takes_too_long(
     assert (report.database_up, bench.rows()["a"], hooks.entered) == (True, ("done", "ok"), ["a"])
 
 
+@pytest.mark.parametrize("leaving", [False, True])
+def test_only_a_worker_that_leaves_is_short_of_time_for_a_call_that_was_told_to_end(
+    bench: Bench, wire: Proxy, hooks: Hooks, monkeypatch: pytest.MonkeyPatch,
+    leaving: bool,
+) -> None:  # fmt: skip
+    """Past its time-out, or cancelled, its worker goes on: its lease is what counts."""
+    monkeypatch.setattr(outages, "HASTE", 0.0)
+    monkeypatch.setattr(outages, "PATIENCE", 0.1)
+    mending = threading.Timer(0.5, wire.mend)
+
+    def told_in_an_outage() -> None:
+        STOPPING.set()
+        STOPPING.leaving = leaving
+        wire.cut()
+        mending.start()
+
+    hooks.act["c"] = told_in_an_outage
+    try:
+        report = bench.run(bench.record("c", "charge", {}))
+    finally:
+        STOPPING.clear()
+        mending.join()
+    end = ("running", "claimed") if leaving else ("done", "ok")
+    assert (bench.rows(), report.database_up) == ({"c": end}, not leaving)
+
+
 def test_what_a_handler_without_tx_returned_survives_a_connection_that_ended_meanwhile(
     bench: Bench, own_database: OwnDatabase, hooks: Hooks
 ) -> None:
@@ -237,9 +265,10 @@ def test_what_a_handler_without_tx_returned_survives_a_connection_that_ended_mea
     assert hooks.entered == ["warm", "a", "b", "c"]
 
 
-def test_a_claim_that_lands_after_it_was_looked_for_is_found_and_run(
-    bench: Bench, wire: Proxy, hooks: Hooks
+def test_a_claim_that_would_land_after_it_was_looked_for_does_not_and_is_made_again(
+    bench: Bench, wire: Proxy, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its server process waits for something, and goes on once nobody has found its row."""
     bench.query(f"CREATE SEQUENCE {SCHEMA}.claims")
     bench.query(f"""
         CREATE FUNCTION {SCHEMA}.hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -254,15 +283,25 @@ def test_a_claim_that_lands_after_it_was_looked_for_is_found_and_run(
         " WHERE wait_event_type = 'Lock' AND datname = current_database()"
     )
     record = bench.record("a", "charge", {})
+    not_found = threading.Event()
     with psycopg.connect(bench.url, autocommit=True) as gate:
+
+        def let_go(_tries: int) -> float:
+            not_found.set()
+            gate.execute("SELECT pg_advisory_unlock(7)")
+            eventually(lambda: not bench.query(waiting))
+            return 0.0
+
+        monkeypatch.setattr(bad_luck, "BETWEEN_TRIES", Mock(after=let_go))
         gate.execute("SELECT pg_advisory_lock(7)")
-        thread = threading.Thread(target=bench.run, args=(record,))
-        thread.start()
-        eventually(lambda: len(bench.query(waiting)) == 1)
-        wire.cut()
-        wire.mend()
-        eventually(lambda: len(bench.query(waiting)) == 2, message="nobody claims it again")
-    thread.join(60)
+        with psycopg.connect(bench.url, autocommit=True) as looker:
+            thread = threading.Thread(target=bench.run, args=(record,))
+            thread.start()
+            eventually(lambda: looker.execute(waiting.encode()).fetchall())
+            wire.cut()
+            wire.mend()
+            thread.join(60)
+    assert not_found.is_set()
     assert (bench.rows(), bench.state("a")) == ({"a": ("done", "ok")}, ("done", "ok"))
     assert hooks.entered == ["a"]
 
@@ -356,6 +395,27 @@ def test_two_executors_whose_chunks_lock_each_other_out_both_end_well(
     assert bench.effects() == ["a1", "a2", "b1", "b2"]
     assert bench.query(f"SELECT n FROM {SCHEMA}.accounts WHERE id < 3") == [(2,), (2,)]
     assert len(hooks.entered) > 4, "there was no deadlock"
+
+
+def test_what_others_keep_locked_is_soon_given_back(
+    bench: Bench, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try may take as long as a statement may wait, and its worker with it."""
+    monkeypatch.setattr(bad_luck, "LONGEST_REDO", 0.0)
+    bench.executor.close()
+    bench.executor = bench.another(bench.url, lock_timeout=0.02)
+    with psycopg.connect(bench.url) as somebody:
+        for name, kind, effect in (("p", "pay", "transaction"), ("c", "charge", "external")):
+            somebody.execute(
+                f"INSERT INTO {SCHEMA}.requests (id, type, state, code, attempt, run, crashes,"
+                " topic, partition, kafka_offset, produced_at, effect)"
+                f" VALUES ('{name}', '{kind}', 'done', 'ok', 1, 1, 0, 't', 0, 0, now(), '{effect}')"
+            )
+        report = bench.run(*payments(bench, "p"), bench.record("c", "charge", {}))
+        somebody.rollback()
+    assert (sorted(report.returned), report.unclear, hooks.entered) == ([0, 1], [], ["p"])
+    bench.run(*payments(bench, "p"), bench.record("c", "charge", {}))
+    assert bench.rows() == dict.fromkeys("pc", ("done", "ok"))
 
 
 def _meet(both: threading.Barrier) -> None:

@@ -343,8 +343,8 @@ def test_a_claim_that_stays_locked_out_is_given_up_and_never_runs(
     with psycopg.connect(bench.url) as somebody:
         somebody.execute(f"SELECT FROM {bench.schema}.requests FOR UPDATE".encode())
         somebody.execute(
-            f"INSERT INTO {bench.schema}.requests (id, type, state, code, attempt, run, crashes,"
-            " topic, partition, kafka_offset, produced_at, effect)"
+            f"INSERT INTO {bench.schema}.requests (id, type, state, code, attempt, run,"
+            " crashes, topic, partition, kafka_offset, produced_at, effect)"
             " VALUES ('new', 'charge', 'done', 'ok', 1, 1, 0, 't', 0, 0, now(), 'external')"
         )
         report = bench.run(bench.record("old", "charge", {}), bench.record("new", "charge", {}))

@@ -68,8 +68,7 @@ def list_dead(
     `most_bytes` payloads are left out, None, once those of the rows before are so many bytes
     together; `payload_bytes` is the length of each.
     """
-    where, values = _conditions(filters)
-    text = f"{query('list_dead', schema)} {where} {_LATEST} LIMIT %(limit)s"
+    text, values = _latest("list_dead", filters, schema)
     if most_bytes is not None:
         text = f"{query('dead_within', schema)} ({text}) listed) summed {_LATEST}"
     with connection.cursor(row_factory=dict_row) as cursor:
@@ -82,8 +81,7 @@ def list_dead_heads(
     connection: Connection, filters: Mapping[str, Any], limit: int, *, schema: str = SCHEMA
 ) -> list[Row]:
     """As list_dead, without key, headers and payload, and with the end of each detail alone."""
-    where, values = _conditions(filters)
-    text = f"{query('list_dead_heads', schema)} {where} {_LATEST} LIMIT %(limit)s"
+    text, values = _latest("list_dead_heads", filters, schema)
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(text, {**values, "limit": limit}).fetchall()
     for row in rows:
@@ -259,6 +257,16 @@ def _change(row: Row, action: Literal["drop", "resend"]) -> OperatorChange:
         action,
         row["reason"] if row["request_id"] is None else f"{row['reason']} {row['request_id']}",
     )
+
+
+def _latest(columns: str, filters: Mapping[str, Any], schema: str) -> tuple[str, Row]:
+    """The latest of both kinds: of each no more are read than of both together are wanted."""
+    where, values = _conditions(filters)
+    halves = (
+        f"({query(columns, schema)} FROM {query(half, schema)} {where} {_LATEST} LIMIT %(limit)s)"
+        for half in ("dead_requests_half", "dead_messages_half")
+    )
+    return f"{' UNION ALL '.join(halves)} {_LATEST} LIMIT %(limit)s", values
 
 
 def _conditions(filters: Mapping[str, Any]) -> tuple[str, Row]:

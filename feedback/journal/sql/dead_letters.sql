@@ -1,10 +1,21 @@
 -- Dead letters: messages that could not become a request, and dead requests. feedback/operations/dead_letters.py.
 
 -- name: list_dead
--- The conditions are added where it is used.
+-- Behind it stands either half of view `dead`, with conditions, and the union of both is made where it
+-- is used: each has an index in the order of time, of which the view knows nothing.
 SELECT kind, id, request_id, type, reason, detail, at, topic, partition, kafka_offset, key,
        headers, payload
-FROM {schema}.dead
+
+-- name: dead_requests_half
+(SELECT 'request' AS kind, NULL::bigint AS id, r.id AS request_id, r.type, r.code AS reason,
+        coalesce(r.error, r.reason) AS detail, r.finished_at AS at, r.topic, r.partition,
+        r.kafka_offset, r.key, r.headers, r.payload
+ FROM {schema}.requests r WHERE r.state = 'dead') dead
+
+-- name: dead_messages_half
+(SELECT 'message' AS kind, d.id, d.request_id COLLATE "C" AS request_id, NULL::text AS type, d.reason,
+        d.detail, d.at, d.topic, d.partition, d.kafka_offset, d.key, d.headers, d.payload
+ FROM {schema}.dead_letters d WHERE d.retried_at IS NULL) dead
 
 -- name: dead_within
 -- list_dead stands behind it: of its rows those have their payload that are so many bytes together.
@@ -15,13 +26,12 @@ FROM (SELECT *, sum(octet_length(payload))
           OVER (ORDER BY at DESC, id, request_id ROWS UNBOUNDED PRECEDING) AS bytes FROM
 
 -- name: list_dead_heads
--- The conditions are added where it is used.
+-- As list_dead.
 SELECT kind, id, request_id, type, reason, right(detail, 1000) AS detail, at, topic, partition,
        kafka_offset, (
            SELECT decode(h->>1, 'base64') FROM jsonb_array_elements(
                CASE WHEN jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
            WHERE type IS NULL AND h->>0 = 'ce_type' AND h->>1 <> '' LIMIT 1) AS ce_type
-FROM {schema}.dead
 
 -- name: select_dead
 -- The conditions are added where it is used.

@@ -11,6 +11,7 @@ import pytest
 
 from feedback.operations import inspection
 from feedback.operations.bounded import TookTooLong, bounded
+from feedback.operations.dead_letters import list_dead, list_dead_heads
 from feedback.operations.operator_changes import OperatorChange, note_changes
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import list_requests
@@ -253,3 +254,40 @@ def test_what_waits_among_old_rows_has_none_of_them_read(
         told = c.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", given, prepare=False).fetchone()
         assert told is not None
         assert read_in_vain(told[0][0]["Plan"]) < 10_000, text
+
+
+def rows_read(plan: Any) -> int:
+    """Rows that came from tables, whatever became of them."""
+    own = plan["Actual Rows"] * plan["Actual Loops"] if "Relation Name" in plan else 0
+    return int(own) + sum(map(rows_read, plan.get("Plans", ())))
+
+
+def test_the_latest_dead_letters_are_found_by_their_time(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.run(
+        "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
+        " produced_at, finished_at) SELECT 'r' || n, 't', 'dead', 'timeout', 'none', 't', 0, n,"
+        " now(), now() - n * interval '1 s' FROM generate_series(1, 20000) n"
+    )
+    journal.run(
+        "INSERT INTO {s}.dead_letters (reason, topic, partition, kafka_offset, produced_at, at)"
+        " SELECT 'malformed', 't', 0, n, now(), now() - n * interval '1 s' - interval '0.5 s'"
+        " FROM generate_series(1, 20000) n"
+    )
+    for table in ("requests", "dead_letters"):
+        journal.run(f"VACUUM ANALYZE {{s}}.{table}")
+    given: dict[str, Any] = {"schema": journal.schema}
+    Spy.asked.clear()
+    monkeypatch.setattr(journal.connection, "cursor_factory", Spy)
+    for look in (list_dead_heads, list_dead):
+        rows = look(journal.connection, {}, 3, **given)
+        assert [row["kafka_offset"] for row in rows] == [1, 1, 2]
+        assert [row["kind"] for row in rows] == ["request", "message", "request"]
+    [row] = list_dead(journal.connection, {"kind": "message"}, 1, most_bytes=9, **given)
+    assert (row["kind"], row["kafka_offset"]) == ("message", 1)
+    asked = [(text, values) for text, values in Spy.asked if "LIMIT" in str(text)]
+    assert len(asked) == 3
+    for text, values in asked:
+        told = journal.connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", values)
+        assert rows_read(told.fetchall()[0][0][0]["Plan"]) < 1000, text

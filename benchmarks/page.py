@@ -234,7 +234,28 @@ def _scale(document: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
+def _gateway(document: Mapping[str, Any]) -> Iterator[str]:
+    yield "## The HTTP gateway"
+    yield f"{document['connections']} connections; CPU in microseconds of the server for each call."
+    for method, sides in document["found"].items():
+        bare = [run["rate"] for run in next(iter(sides.values()))]
+        yield f"**{method}**"
+        yield table(
+            ("side", "calls/s", "/ the first", "p50, ms", "p99, ms", "CPU"),
+            [
+                (
+                    side, spread(rates).median, ratio(rates, bare),
+                    *(spread([run["times"][p] for run in runs]).median for p in ("p50", "p99")),
+                    spread([run["cpu"]["server"] for run in runs]).median,
+                )
+                for side, runs in sides.items()
+                if (rates := [run["rate"] for run in runs])
+            ],
+        )  # fmt: skip
+
+
 SECTIONS = {
+    "gateway": _gateway,
     "journal_size": _journal_size,
     "backlog": _backlog,
     "recovery": _recovery,

@@ -73,6 +73,10 @@ def times(p50: float, p99: float) -> list[dict[str, float]]:
     return [{"p50": p50, "p99": p99, "longest": 2 * p99, "count": 9}]
 
 
+def called(rate: float, cpu: float) -> dict[str, Any]:
+    return {"rate": rate, "times": times(5, 9)[0], "cpu": {"server": cpu}}
+
+
 RATIOS = {"finished": 1.0, "in_time": 0.9}
 OTHERS: dict[str, Any] = {
     "latency": {
@@ -107,6 +111,12 @@ OTHERS: dict[str, Any] = {
         "machine": MACHINE, "modelled_cores": {"Valkey": 1}, "modelled_workers": 8,
         "modelled": {"no-op": {"1": 10.0, "100": 900.0}},
         "found": {"no-op": {"1 x 1": [measured(10, 1)], "1 x 2": [measured(15, 1)]}},
+    },
+    "gateway": {
+        "machine": MACHINE, "connections": 16,
+        "found": {"POST": {
+            "bare application": [called(800, 500)], "gateway": [called(400, 1500)],
+        }},
     },
     "rebalance-planned": {
         "machine": MACHINE, "benchmark": "rebalance-planned",
@@ -144,6 +154,7 @@ def test_every_kind_of_result_has_its_goals_and_its_section() -> None:
         "| Oncepool, client | 6 | 20 | 40 |",
         "| 10,000,000 rows, random ids | 60 | 0.60 (0.60 - 0.60) |",
         "| main, MiB | 50 | 51 | 52.5 |",
+        "| gateway | 400 | 0.50 (0.50 - 0.50) | 5 | 9 | 1,500 |",
         "| a worker | 0.25 (0.20 - 0.30) |",
         "| no-op | 10.0 | 900 |",
         "| answered within 1 s | 0.90 (0.90 - 0.90) |",

@@ -28,10 +28,10 @@ class JournalRefused(ConsumerError):
 
 
 @contextmanager
-def explained(setting: str = "database_url") -> Iterator[None]:
+def explained(setting: str = "database_url", *, connected: bool = False) -> Iterator[None]:
     """Turns errors of PostgreSQL into ConsumerErrors that say what to do.
 
-    `setting` is the one that names the database.
+    `setting` is the one that names the database; `connected`: there is a connection already.
     """
     try:
         yield
@@ -41,15 +41,15 @@ def explained(setting: str = "database_url") -> Iterator[None]:
             " stay open, then try again"
         ) from None
     except psycopg.OperationalError as error:
+        if connected and error.sqlstate is None:
+            raise JournalUnreachable(
+                "the connection ended before the database had answered; if this was to change"
+                f" something, nobody knows whether it did: look again: {_said(error)}"
+            ) from None
         raise JournalUnreachable(
             f"the database does not answer; correct {setting} or start PostgreSQL: {_said(error)}"
         ) from None
     except psycopg.Error as error:
-        if type(error) is psycopg.DatabaseError and error.sqlstate is None:
-            raise JournalUnreachable(
-                "the connection ended before the database had answered: whether it has done what"
-                f" it was asked is not known; look again: {_said(error)}"
-            ) from None
         if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
             raise JournalRefused(f"{setting} can't be used, correct it: {_said(error)}") from None
         raise JournalRefused(f"the database refused: {_said(error)}{_advice(error)}") from None
@@ -85,6 +85,8 @@ def connect(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
     Raises ConsumerError where PostgreSQL is not there, JournalError where the journal isn't.
     """
     settings.require("database_url")
-    with explained(), open_connection(settings.database_url, "oncepool command") as connection:
+    with explained():
+        opened = open_connection(settings.database_url, "oncepool command")
+    with explained(connected=True), opened as connection:
         check_schema(connection, settings.database_schema)
         yield connection

@@ -27,7 +27,7 @@ from consumer.commands.operator import (
 from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
 from consumer.commands.output import fail
 from consumer.config.settings import Settings
-from feedback.contract.states import State
+from feedback.contract.states import FINAL, State
 from feedback.errors import StoreUnavailable
 from feedback.journal.connections import Connection
 from feedback.operations import request_actions as actions
@@ -217,22 +217,26 @@ def _move(
 
 def _end(ending: Ending, moves: Moves, mover: Callable[..., None]) -> None:
     """Those of the refused that run come to an end."""
+    refused = moves.refused
 
     def withdraw(ids: Sequence[str]) -> list[Row]:
         """What waits by now is moved after all."""
         part = Moves()
-        try:
-            mover(ids, moves=part)
-        finally:
-            moves.rows += part.rows
-            moves.begin(part.unsure)
+        mover(ids, moves=part)
+        moves.rows += part.rows
+        gone = {row["id"] for row in part.rows}
+        moves.unsure = [one for one in moves.unsure if one not in gone]
         return part.rows
 
-    ended = ending(moves.refused, withdraw)
+    # All of these may be asked to end before it breaks off.
+    moves.begin([one.id for one in refused if one.state not in FINAL])
+    moves.refused = [one for one in refused if one.state in FINAL]
+    ended = ending(refused, withdraw)
+    moves.unsure = []
     gone = {row["id"] for row in ended.rows} | {r.id for r in (*ended.ended, *ended.late)}
     known = {row["id"] for row in moves.rows}
     moves.rows += [row for row in ended.rows if row["id"] not in known]
-    moves.refused = [r for r in moves.refused if r.id not in gone] + ended.ended
+    moves.refused = [r for r in refused if r.id not in gone] + ended.ended
     moves.late = ended.late
 
 

@@ -7,12 +7,15 @@ another copy's hands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import psycopg
 
+from feedback.contract.counts import Count
+from feedback.contract.states import State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection, notify_due
@@ -66,14 +69,15 @@ def park(
     schema: str,
     results: bool = False,
     result: ParkResult | None = None,
-    commits: Commits[Superseded] | None = None,
+    commits: Commits[Superseded | Count] | None = None,
 ) -> ParkResult:
     """Writes waiting rows, and lets failed ones wait that were sent again. Each id may come once.
 
     What another copy of a request holds up is tried in halves, and left in the end: that copy runs.
     So is one that the database refuses: it is no neighbour's fault. Raises psycopg.Error where the
     database is away: `result`, where it is given, has what may have been written until then.
-    `results`: what is superseded on the way gets a result record; `commits` hears of it.
+    `results`: what is superseded on the way gets a result record; `commits` hears of it,
+    and how to count what waits now.
     """
     result = ParkResult({}, []) if result is None else result
     tried: list[ParkResult] = []
@@ -94,10 +98,9 @@ def park(
         result.superseded.extend(done.superseded)
 
     def halves(some: Sequence[ParkedRequest]) -> list[tuple[ParkedRequest, psycopg.Error]]:
-        return write_in_halves(
-            connection, some, write, landed, commits=commits, facts_of=lambda done: done.superseded
-        )
+        return write_in_halves(connection, some, write, landed, commits=commits, facts_of=facts)
 
+    facts = partial(_facts_of, {parcel.id: parcel.type for parcel in parcels}, code)
     try:
         refused = halves(parcels)
         # A newer one of its reference came between two statements: now it is seen.
@@ -107,6 +110,10 @@ def park(
             landed(perhaps)
         raise
     return result
+
+
+def _facts_of(types: Mapping[str, str], code: str, done: ParkResult) -> list[Superseded | Count]:
+    return [*done.superseded, *(Count(types[one], State.WAITING, code) for one in done.runs)]
 
 
 def _revive(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import psycopg
@@ -40,7 +40,7 @@ class UnstartedHandling:
         self._schema = settings.schema
         self._results = bool(settings.results_topic)
         self._reporting = reporting
-        self.commits: Commits[Superseded] = Commits(reporting.superseded)
+        self.commits: Commits[Superseded | Count] = Commits(self._tell_parked)
         self._letters = DeadLetterBuffer(settings.schema, log)
         self._lock = threading.Lock()
         self._parts: deque[UnstartedRecords] = deque()  # guarded by _lock
@@ -159,7 +159,6 @@ class UnstartedHandling:
         mine = [p._replace(run=runs[p.id]) for p in found.parcels if p.id in runs]
         now, ttl = datetime.now(UTC), reporting.status_ttl
         reporting.publish(parked_statuses(mine, found.records, part, now, ttl))
-        reporting.count(Counter(Count(parcel.type, State.WAITING, part.code) for parcel in mine))
         settled = runs.keys() | {row.id for row in parked.superseded}
         others = [request_id for request_id in found.records if request_id not in settled]
         copies = {n: found.records[n] for n in others}
@@ -171,6 +170,10 @@ class UnstartedHandling:
             reporting.tell(PartAnswered(part.number, answered))
         if rest:
             self.refuse(part._replace(records=rest))
+
+    def _tell_parked(self, facts: Sequence[Superseded | Count]) -> None:
+        self._reporting.superseded([fact for fact in facts if isinstance(fact, Superseded)])
+        self._reporting.count(Counter(fact for fact in facts if isinstance(fact, Count)))
 
     def _give_up(self, part: UnstartedRecords) -> None:
         """Answers for records that could not be parked."""
@@ -200,8 +203,9 @@ class UnstartedHandling:
         )
         stored = [row.id for row in found]
         if resent and stored:
-            reporting.count(Counter(Count(row.type, State(row.state), DUPLICATE) for row in found))
             with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(LOCK_BRIEFLY)
                 writer.add_resends(connection.cursor(), {n: copies[n] for n in stored})
+            # Where this failed all is done again, and counted then.
+            reporting.count(Counter(Count(row.type, State(row.state), DUPLICATE) for row in found))
         return set(stored)

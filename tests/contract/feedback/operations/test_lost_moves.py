@@ -28,6 +28,16 @@ def test_who_hears_of_an_error_before_the_commit_has_moved_nothing(
     assert proxy.lost == 2
 
 
+def test_any_command_says_so_where_its_connection_ended_in_the_middle(
+    journal: Journal, stack: Stack, prefix: str, proxy: Proxy, through: str
+) -> None:
+    oncepool = Commands(stack, journal.schema, prefix)
+    proxy.lose_answer(b".schedules")
+    ended = oncepool("schedules", "pause", "m", ONCEPOOL_DATABASE_URL=through)
+    assert (proxy.lost, ended.exit_code) == (1, 1), ended.output
+    assert "nobody knows whether it did: look again" in ended.stderr
+
+
 @pytest.mark.parametrize("command", ["requests", "dead-letters"])
 def test_a_command_says_so_where_it_does_not_know_what_it_has_moved(
     journal: Journal, stack: Stack, prefix: str, proxy: Proxy, through: str, command: str

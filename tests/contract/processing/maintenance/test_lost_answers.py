@@ -121,7 +121,7 @@ def test_a_failed_one_that_is_parked_again_and_replaces_an_older_one(
     scene.twice(unstarted.park_next, b"superseded_by = r.id", unstarted.commits)
     assert rows.states() == {"old": "superseded", "again": "waiting"}
     assert sorted(scene.ids) == ["again", "old"]
-    assert scene.counts[("superseded", "superseded")] == 1
+    assert scene.counts == {("superseded", "superseded"): 1, ("waiting", "parked"): 1}
 
 
 def test_ticks_of_schedules(scene: Scene, rows: WaitingRows) -> None:

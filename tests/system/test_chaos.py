@@ -16,7 +16,7 @@ KINDS = (
     *("commit_reply_lost", "kafka_connections_cut", "database_backend_ended_busy"),
     *("database_commit_reply_lost", "database_unreachable", "database_read_only"),
     *("redis_flushed", "redis_killed"),
-    *("relay_killed", "producer_killed"),
+    *("relay_killed", "producer_killed", "gateway_killed"),
 )
 
 
@@ -25,7 +25,7 @@ def test_nothing_is_lost_or_done_twice_under_faults(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     plan = EpisodePlan(
         name="chaos_test", protocol="consumer", ordering="key", seed=11, seconds=20.0, instances=2,
-        rate=45.0, calm=0.3, kinds=KINDS, partitions=4, orders=15.0,
+        rate=45.0, calm=0.3, kinds=KINDS, partitions=4, orders=15.0, gateway=0.2,
     )  # fmt: skip
     with Place(1, tmp_path) as place:
         outcome = episode(place, plan)
@@ -35,3 +35,6 @@ def test_nothing_is_lost_or_done_twice_under_faults(tmp_path: Path) -> None:
     orders = outcome.facts.orders
     assert orders is not None
     assert orders.begun > len(orders.committed) > 50
+    gateway = outcome.facts.gateway
+    assert gateway is not None
+    assert len(gateway.ids) > 20

@@ -17,6 +17,7 @@ from tests.chaos.real.campaign import MATRIX, command_of, options_of, plans
 from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.facts import Effect, Entry, Facts, Row
 from tests.chaos.real.faults import Struck
+from tests.chaos.real.gateway_facts import GatewayFacts
 from tests.chaos.real.order_facts import OrderFacts
 from tests.chaos.real.orders import Obedience, Orders
 from tests.chaos.real.process_limit import ProcessLimit, can_limit_processes
@@ -118,6 +119,7 @@ def right() -> Facts:
             sends={"o1": 2, "o2": 1},
             open=[],
         ),
+        gateway=GatewayFacts(ids={"b"}, last={"b": "done"}),
         charges=Counter(),
         entries=[Entry("a", 0, 1, MAIN, 11), Entry("b", 0, 2, MAIN, 11)],
         commits=[Landed(0, 4, "1;me-1;")],
@@ -240,6 +242,31 @@ def order_open(facts: Facts) -> None:
     orders_of(facts).open.append("o1: unanswered")
 
 
+def gateway_of(facts: Facts) -> GatewayFacts:
+    assert facts.gateway is not None
+    return facts.gateway
+
+
+def told_otherwise(facts: Facts) -> None:
+    gateway_of(facts).last["b"] = "rejected"
+
+
+def told_that_it_is_unknown(facts: Facts) -> None:
+    gateway_of(facts).last["b"] = "unknown"
+
+
+def told_nothing(facts: Facts) -> None:
+    gateway_of(facts).last.clear()
+
+
+def told_done_without_a_row(facts: Facts) -> None:
+    del facts.rows["b"]
+
+
+def told_nonsense(facts: Facts) -> None:
+    gateway_of(facts).wrong.append("b: POST 500")
+
+
 WRONG: list[tuple[str, Callable[[Facts], None]]] = [
     ("nothing twice", second_effect),
     ("nothing twice", second_charge),
@@ -270,6 +297,16 @@ WRONG: list[tuple[str, Callable[[Facts], None]]] = [
             order_rolled_back,
             order_failed,
             order_open,
+        )
+    ),
+    *(
+        ("the gateway's answers agree with the journal", spoil)
+        for spoil in (
+            told_otherwise,
+            told_that_it_is_unknown,
+            told_nothing,
+            told_done_without_a_row,
+            told_nonsense,
         )
     ),
 ]

@@ -82,6 +82,7 @@ def plans(options: argparse.Namespace) -> list[EpisodePlan]:
             rate=options.rate, calm=options.calm,
             kinds=tuple(options.faults.split(",")) if options.faults else (),
             orders=options.orders,
+            gateway=options.gateway,
             share=(number, count),
         )
         for number, (protocol, ordering) in enumerate(matrix)
@@ -124,6 +125,7 @@ def tell(outcome: Outcome) -> list[str]:
         "retried by the operator": outcome.operator_retries,
         "out of order across instances": kept_order(facts)[1],
         **order_figures(outcome),
+        **gateway_figures(outcome),
         f"{effective.total()} faults of {len(effective)} kinds": dict(effective),
         "without effect": dict(vain),
     }
@@ -142,6 +144,14 @@ def order_figures(outcome: Outcome) -> dict[str, int]:
         "orders rolled back": orders.begun - len(orders.committed),
         "orders sent again by a relay": sum(sends > 1 for sends in orders.sends.values()),
     }
+
+
+def gateway_figures(outcome: Outcome) -> dict[str, object]:
+    """Of requests that went through a gateway, where there are any."""
+    gateway = outcome.facts.gateway
+    if gateway is None:
+        return {}
+    return {"through the gateway": len(gateway.ids), "its answers": dict(gateway.answers)}
 
 
 def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -168,6 +178,10 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--orders", type=float, default=0.0,
         help="orders a second that go through an outbox, with relays and producer struck as well",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gateway", type=float, default=0.05, metavar="SHARE",
+        help="of the requests, that go through a gateway, which is struck as well; 0: none",
     )  # fmt: skip
     parser.add_argument("--calm", type=float, default=1.0, help="mean seconds between faults")
     parser.add_argument("--faults", default="", help="only these kinds, comma separated")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tests.chaos.real.books import CAUSES, IN_HAND, balance
 from tests.chaos.real.facts import Facts
+from tests.chaos.real.gateway_checks import gateway_answers_agree
 from tests.chaos.real.order_checks import committed_orders_run_once, orders_are_answered_once
 from tests.chaos.real.traffic import EFFECTS, NOT_AGAIN, Item, Kind
 from tests.support.storm import instance_of
@@ -230,5 +231,6 @@ CHECKS: dict[str, Callable[[Facts], list[str]]] = {
     "kills and stops lose nothing": kills_lose_nothing,
     "committed orders run once, others never": committed_orders_run_once,
     "orders are answered once": orders_are_answered_once,
+    "the gateway's answers agree with the journal": gateway_answers_agree,
     "every copy is accounted for": lambda facts: balance(facts).unexplained,
 }

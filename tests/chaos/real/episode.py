@@ -16,6 +16,7 @@ import psutil
 
 from tests.chaos.real import (  # noqa: F401 - their faults register themselves
     database_faults,
+    gateway_faults,
     kafka_faults,
     machine_faults,
     member_faults,
@@ -36,6 +37,7 @@ from tests.chaos.real.facts import (
     statuses_of,
 )
 from tests.chaos.real.faults import FAULTS, Lane, LaneRunner, Scene, Struck
+from tests.chaos.real.gateway_side import GatewaySide
 from tests.chaos.real.members import CODES, ROOT, Members, until
 from tests.chaos.real.orders import Orders
 from tests.chaos.real.outbox_side import OutboxSide
@@ -44,8 +46,9 @@ from tests.chaos.real.place import Place
 from tests.chaos.real.producer import ChaosProducer
 from tests.chaos.real.resources import Sample, Watch
 from tests.chaos.real.schedule import schedule
+from tests.chaos.real.sides import Sides
 from tests.chaos.real.traffic import NOT_TO_FORGET, Traffic
-from tests.chaos.real.witness import Witness, channel_of
+from tests.chaos.real.witness import Witness, channel_of, channels_of_clients
 
 PROTOCOLS = {
     "range": {"ONCEPOOL_KAFKA_PROTOCOL": "classic", "ONCEPOOL_KAFKA_ASSIGNOR": "range",
@@ -55,6 +58,8 @@ PROTOCOLS = {
                            "ONCEPOOL_KAFKA_SESSION_TIMEOUT": "6"},
     "consumer": {"ONCEPOOL_KAFKA_PROTOCOL": "consumer"},
 }  # fmt: skip
+PATIENCE = 15.0
+"""Seconds without news after which a request is sent again."""
 SETTLING = 150.0
 """Seconds in which everything must have come to an end once nothing strikes any more."""
 REST = 60.0
@@ -85,6 +90,8 @@ class EpisodePlan:
     """Faults go on until so many were sent, or the seconds and `OVERTIME` of them are over."""
     orders: float = 0.0
     """Orders a second that go through an outbox, beside the other requests."""
+    gateway: float = 0.0
+    """Share of the requests that go through a gateway."""
     workers: int = 2
     partitions: int = 6
     look_every: float = 2.0
@@ -144,11 +151,19 @@ class Episode:
         self._entries = self._folder / "entries.log"
         self._clock = JumpingClock(self._folder / "clock")
         self._operator_retries = 0
+
+    def _sides_of(self, producer: ChaosProducer) -> Sides:
+        place, plan = self._place, self._plan
+        gateway = None
+        if plan.gateway:
+            gateway = GatewaySide(
+                place, plan.name, self._folder, plan.gateway, producer.ledger, patience=PATIENCE
+            )
+            producer.elsewhere = gateway.take
         # A database that forgets orders has had them paid all the same.
-        self._outbox = (
-            OutboxSide(place, plan.name, self._folder, plan.orders)
-            if plan.orders and FORGOTTEN not in plan.kinds else None
-        )  # fmt: skip
+        ordering = plan.orders and FORGOTTEN not in plan.kinds
+        outbox = OutboxSide(place, plan.name, self._folder, plan.orders) if ordering else None
+        return Sides(outbox, gateway)
 
     def run(self) -> Outcome:
         plan, place = self._plan, self._place
@@ -159,19 +174,21 @@ class Episode:
                 Traffic(plan.seed, plan.name, NOT_TO_FORGET if FORGOTTEN in plan.kinds
                         else frozenset()), kafka=place.kafka, redis_port=place.redis_port,
                 topic=plan.name, prefix=plan.name, rate=plan.rate,
-                window=max(200, int(plan.rate * 4)), patience=15.0,
+                window=max(200, int(plan.rate * 4)), patience=PATIENCE,
             )  # fmt: skip
+            sides = self._sides_of(producer)
             watch = Watch(
                 lambda: {member.number: member.pid for member in members.alive},
-                lambda: len(producer.pending), plan.look_every, place.services,
+                lambda: len(producer.pending) + len(sides.pending), plan.look_every, place.services,
             )  # fmt: skip
-            witness = Witness(place.redis_port, channel_of(plan.name))
+            witness = Witness(
+                place.redis_port, channel_of(plan.name), channels_of_clients(plan.name)
+            )
             beside = self._beside(members)
             try:
-                return self._run(members, producer, watch, outside, witness)
+                return self._run(members, producer, sides, watch, outside, witness)
             finally:
-                if self._outbox is not None:
-                    self._outbox.end()
+                sides.end()
                 beside.end()
                 witness.end()
                 for member in members.alive:
@@ -180,34 +197,33 @@ class Episode:
                 producer.end()
 
     def _run(
-        self, members: Members, producer: ChaosProducer, watch: Watch, outside: Outside,
-        witness: Witness,
+        self, members: Members, producer: ChaosProducer, sides: Sides, watch: Watch,
+        outside: Outside, witness: Witness,
     ) -> Outcome:  # fmt: skip
         plan, place = self._plan, self._place
         for n in range(plan.instances):
             members.start(**(plan.own_settings[n] if n < len(plan.own_settings) else {}))
         assert until(lambda: len(members.serving) == plan.instances, 90), "no instance serves"
+        sides.start()
         producer.start()
-        if self._outbox is not None:
-            self._outbox.start()
         began = time.time()
         assert until(lambda: len(producer.ledger.ends) > 50, 60), "nothing is answered"
         scene = Scene(
             place=place, members=members, orders=Orders(self._folder / "orders"),
             clock=self._clock, entries=self._entries, name=plan.name,
             partitions=plan.partitions, protocol=plan.protocol,
-            pending=lambda: len(producer.pending), producer=producer, outbox=self._outbox,
+            pending=lambda: len(producer.pending) + len(sides.pending), producer=producer,
+            outbox=sides.outbox, gateway=sides.gateway,
         )  # fmt: skip
         struck = self._strike(scene)
         place.mend()
         self._clock.set(0.0)
         calm_at = time.time()
         producer.quiet()
-        if self._outbox is not None:
-            self._outbox.close()
+        sides.quiet()
         while len(members.serving) < plan.instances and members.start():
             until(lambda: len(members.serving) >= plan.instances, 40)
-        until(lambda: self._settled(producer), SETTLING)
+        until(lambda: self._settled(producer, sides), SETTLING)
         until(lambda: read_to_the_end(place, plan.name), REST)
         by_itself = members.unexpected_ends()
         how = {m.name: m.how for m in members.all}
@@ -216,30 +232,23 @@ class Episode:
             charges=outside.charges, entries=[], commits=[], statuses={}, names={}, how=how,
             struck=struck, heard=witness.heard, ended_by_itself=by_itself,
         )  # fmt: skip
-        if self._outbox is not None:
-            facts.ended_by_itself += self._outbox.wrong_ends()
-            self._outbox.end()
-            facts.orders = self._outbox.facts()
+        producer.end()
+        sides.finish(facts)
         codes = [member.stop() for member in members.alive]
         facts.ended_by_itself += [f"exit code {code}" for code in codes if code not in CODES]
         self._gather(facts, members)
-        producer.end()
         if producer.trouble is not None:
             raise producer.trouble
         return Outcome(
-            plan, facts, began, calm_at, time.time(), watch.samples, sorted(producer.pending),
-            self._operator_retries, codes, members.all_said(),
+            plan, facts, began, calm_at, time.time(), watch.samples,
+            sorted([*producer.pending, *sides.pending]), self._operator_retries, codes,
+            members.all_said(),
         )  # fmt: skip
 
     def _strike(self, scene: Scene) -> list[Struck]:
         plan, lanes = self._plan, []
-        fitting = [
-            f
-            for f in FAULTS.values()
-            if f.needs(scene.place)
-            and (not plan.kinds or f.kind in plan.kinds)
-            and (scene.outbox is not None or not f.of_orders)
-        ]
+        wanted = plan.kinds or FAULTS.keys()
+        fitting = [f for f in FAULTS.values() if f.fits(scene) and f.kind in wanted]
         for lane in Lane:
             weights = {f.kind: f.weight or float(bool(plan.kinds)) for f in fitting
                        if f.lane is lane}  # fmt: skip
@@ -256,9 +265,9 @@ class Episode:
             assert runner.join(150), "a fault does not come to its end"
         return sorted(itertools.chain(*(r.struck for r in lanes)), key=lambda s: s.began)
 
-    def _settled(self, producer: ChaosProducer) -> bool:
+    def _settled(self, producer: ChaosProducer, sides: Sides) -> bool:
         """Whether everything has its answer; an operator retries what is dead meanwhile."""
-        if not producer.pending and (self._outbox is None or self._outbox.settled()):
+        if not producer.pending and sides.settled():
             waiting = self._place.query(
                 f"SELECT count(*) FROM {self._plan.name}.requests"
                 " WHERE state IN ('waiting', 'running')"

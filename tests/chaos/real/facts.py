@@ -12,6 +12,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import OffsetSpec
 
 from tests.chaos.real.faults import Struck
+from tests.chaos.real.gateway_facts import GatewayFacts
 from tests.chaos.real.order_facts import OrderFacts
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import SendLedger
@@ -81,6 +82,8 @@ class Facts:
     struck: list[Struck] = field(default_factory=list)
     orders: OrderFacts | None = None
     """None: no orders in this episode."""
+    gateway: GatewayFacts | None = None
+    """None: no gateway in this episode."""
     left: list[str] = field(default_factory=list)
     """Processes and transactions that were there after the end."""
     ended_by_itself: list[str] = field(default_factory=list)

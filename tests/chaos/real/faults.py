@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.chaos.real.clock import JumpingClock
+from tests.chaos.real.gateway_side import GatewaySide
 from tests.chaos.real.members import Members
 from tests.chaos.real.orders import Orders
 from tests.chaos.real.outbox_side import OutboxSide
@@ -46,6 +47,7 @@ class Scene:
     """How many requests have no answer now."""
     producer: ChaosProducer
     outbox: OutboxSide | None = None
+    gateway: GatewaySide | None = None
 
 
 Strike = Callable[[Scene, random.Random], str]
@@ -64,6 +66,16 @@ class Fault:
     needs: Callable[[Place], bool] = lambda _: True
     of_orders: bool = False
     """Whether it strikes what is there only where orders go through an outbox."""
+    of_gateway: bool = False
+    """Whether it strikes what is there only where requests go through a gateway."""
+
+    def fits(self, scene: Scene) -> bool:
+        """Whether there is what it strikes."""
+        return (
+            self.needs(scene.place)
+            and (scene.outbox is not None or not self.of_orders)
+            and (scene.gateway is not None or not self.of_gateway)
+        )
 
 
 @dataclass
@@ -86,12 +98,13 @@ def fault(
     needs: Callable[[Place], bool] = lambda _: True,
     *,
     of_orders: bool = False,
+    of_gateway: bool = False,
 ) -> Callable[[Strike], Strike]:
     """Registers a function as a kind of fault, under its name."""
 
     def register(strike: Strike) -> Strike:
         kind = getattr(strike, "__name__", "")
-        FAULTS[kind] = Fault(kind, lane, strike, weight, needs, of_orders)
+        FAULTS[kind] = Fault(kind, lane, strike, weight, needs, of_orders, of_gateway)
         return strike
 
     return register

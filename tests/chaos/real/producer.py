@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -111,6 +112,8 @@ class ChaosProducer:
         self._doubted: deque[str] = deque()
         """Ids that were answered, and that are to be sent again all the same."""
         self.trouble: BaseException | None = None
+        self.elsewhere: Callable[[Item], bool] = lambda _: False
+        """Takes some of the requests, to send them on another way."""
 
     def start(self) -> None:
         self._thread.start()
@@ -164,6 +167,8 @@ class ChaosProducer:
         stamp = item.timestamp or time.time_ns() // 1_000_000
         if item.kind is Kind.REQUEST:
             self.ledger.items[item.id] = item
+            if self.elsewhere(item):
+                return
             self.pending[item.id] = Pending(item, now, now + self._patience, self._patience, stamp)
             self._turn.append(item.id)
         self._send(item, 0, stamp)

@@ -12,6 +12,7 @@ from typing import Any
 from tests.chaos.real.books import Books, balance
 from tests.chaos.real.checks import kept_order
 from tests.chaos.real.episode import Outcome
+from tests.chaos.real.gateway_facts import GatewayFacts
 from tests.chaos.real.plots import plot
 from tests.chaos.real.resources import MAIN, PROGRAMS
 from tests.chaos.real.timeline import buckets, effective, quantile, recoveries, throughput
@@ -65,6 +66,8 @@ def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, An
         "settled and sent again, by end": dict(
             Counter(what for o in outcomes for *_, what in o.facts.ledger.refusals)
         ),
+        "requests through a gateway": sum(len(g.ids) for g in gateways_of(outcomes)),
+        "what gateways answered": total(g.answers for g in gateways_of(outcomes)),
         "rows by state": dict(Counter(r.state for o in outcomes for r in o.facts.rows.values())),
         "in doubt and settled": sum(settled_doubts(o) for o in outcomes),
         "in doubt and left so": sum(
@@ -90,6 +93,11 @@ def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, An
             for kind, s in sorted(recovery.items())
         },
     }
+
+
+def gateways_of(outcomes: Sequence[Outcome]) -> list[GatewayFacts]:
+    """Of episodes that have one."""
+    return [o.facts.gateway for o in outcomes if o.facts.gateway is not None]
 
 
 def settled_doubts(outcome: Outcome) -> int:

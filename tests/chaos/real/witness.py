@@ -25,6 +25,11 @@ def channel_of(name: str) -> str:
     return f"{name}:told"
 
 
+def channels_of_clients(prefix: str) -> str:
+    """A pattern of the channels on which clients, as a gateway's, are hinted at statuses."""
+    return f"{prefix}:hints:*"
+
+
 @dataclass
 class Heard:
     """What was said, and when nobody listened."""
@@ -51,10 +56,11 @@ class Heard:
 class Witness:
     """Listens in a thread of its own, past the gate, until it is told to end."""
 
-    def __init__(self, redis_port: int, channel: str) -> None:
+    def __init__(self, redis_port: int, channel: str, pattern: str) -> None:
+        """`pattern`: of the channels that clients have for themselves."""
         self.heard = Heard()
         self._client = redis.Redis(port=redis_port, socket_timeout=5, socket_connect_timeout=1)
-        self._channel = channel
+        self._channel, self._pattern = channel, pattern
         self._over, self._listening = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -70,12 +76,14 @@ class Witness:
         while not self._over.is_set():
             with contextlib.suppress(redis.RedisError), self._client.pubsub() as pubsub:
                 pubsub.subscribe(self._channel)
-                pubsub.get_message(timeout=5)  # the confirmation
+                pubsub.psubscribe(self._pattern)
+                for _ in range(2):
+                    pubsub.get_message(timeout=5)  # the confirmations
                 self.heard.deaf.append((last, time.time()))
                 self._listening.set()
                 while not self._over.is_set():
                     last = time.time()
                     said = pubsub.get_message(timeout=WAIT)
-                    if said is not None and said["type"] == "message":
+                    if said is not None and said["type"] in ("message", "pmessage"):
                         self.heard.take(said["data"])
             self._over.wait(0.05)

@@ -237,6 +237,7 @@ class Bisection:
 
         Returns what broke it where that undid all and is nobody's fault.
         """
+        chunk.clear()  # from here on it takes what the database takes
         landed = self._has_landed(broken)
         culprits = broken.culprits
         if landed is False and broken.lost is not None:

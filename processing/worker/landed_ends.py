@@ -66,7 +66,6 @@ class LandedEnds:
 
         Not `certain`: perhaps has. Raises nothing that the database does.
         """
-        chunk.clear()
         if not certain:
             for task in broken.before:
                 if task.outcome is DONE:

@@ -14,7 +14,7 @@ from processing import App, Request
 from processing.ipc.frames import Report
 from processing.worker import outages
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, FakeGate, chunk_run
 from tests.support.proxy import Proxy, Wish
 
 entered: list[str] = []
@@ -56,9 +56,22 @@ def bench(
     made.app.stop_worker()
 
 
-def run(bench: Bench, names: str = "abc") -> Report:
+class Gate(FakeGate):
+    """Knows what runs."""
+
+    running: int | None = None
+
+    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
+        self.running = index
+
+    def clear(self) -> None:
+        self.running = None
+
+
+def run(bench: Bench, names: str = "abc", gate: FakeGate | None = None) -> Report:
     """The handler of `b` commits."""
-    return bench.run(*(bench.record(name, "pay", name == "b") for name in names))
+    records = [bench.record(name, "pay", name == "b") for name in names]
+    return bench.executor.run(chunk_run(records, gate=gate))
 
 
 def test_what_a_handler_has_committed_outlasts_an_outage(
@@ -66,6 +79,7 @@ def test_what_a_handler_has_committed_outlasts_an_outage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(outages, "PATIENCE", 0.1)
+    gate, running = Gate(), []
     mending: list[threading.Thread] = []
 
     def mend(wish: Wish) -> None:
@@ -74,12 +88,14 @@ def test_what_a_handler_has_committed_outlasts_an_outage(
         proxy.mend()
 
     def go_when_it_is_asked_for() -> None:
-        mending.append(threading.Thread(target=mend, args=(cut_when_asked(proxy),)))
+        wish = cut_when_asked(proxy, lambda: running.append(gate.running))
+        mending.append(threading.Thread(target=mend, args=(wish,)))
         mending[0].start()
 
     before_commit.append(go_when_it_is_asked_for)
-    report = run(bench)
+    report = run(bench, gate=gate)
     mending[0].join()
+    assert running == [None], "the deadline of what ran would kill its worker while it waits"
     ends = {"a": ("done", "ok"), "b": ("in_doubt", "transaction_ended"), "c": ("done", "ok")}
     assert (bench.rows(), {name: bench.state(name) for name in "abc"}) == (ends, ends)
     assert (bench.effects(), report.returned, report.unclear) == (["a", "b", "c"], [], [])
@@ -114,9 +130,16 @@ def test_of_what_a_handler_has_committed_only_what_no_row_takes_is_in_doubt(benc
     assert (bench.effects(), sorted(entered)) == (["a", "b", "c", "d"], ["a", "b", "c", "d"])
 
 
-def cut_when_asked(proxy: Proxy) -> Wish:
+def cut_when_asked(proxy: Proxy, then: Callable[[], None] = lambda: None) -> Wish:
     """The database cannot be reached any more once somebody asks what was committed."""
-    return proxy.wish(lambda data: b"pg_xact_status" in data, cut=True)
+
+    def fits(data: bytes) -> bool:
+        if b"pg_xact_status" not in data:
+            return False
+        then()
+        return True
+
+    return proxy.wish(fits, cut=True)
 
 
 def fill(bench: Bench) -> None:

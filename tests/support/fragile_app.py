@@ -111,8 +111,12 @@ def forks(request: Request[dict[str, str]]) -> Done:
 
 
 @app.handler("fragile.call", effect="external", check=forks, timeout=30)
-def fragile_call(payload: dict[str, str]) -> int:
-    """Leaves a doubt."""
+def fragile_call(payload: dict[str, str], request: Request[Any]) -> int:
+    """Leaves a doubt, or goes on until it is told to end."""
+    while payload["do"] == "heed":
+        if request.stopping:
+            return os.getpid()
+        time.sleep(0.01)
     raise RuntimeError(payload["do"])
 
 

@@ -19,7 +19,9 @@ from feedback.journal.parking import ParkedRequest, park
 from feedback.journal.rows import headers_json
 from processing.ipc.progress import Running
 from processing.pool.actions import Signal
+from processing.worker.outages import HASTE, PATIENCE
 from tests.support.descriptors import no_more_descriptors
+from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 from tests.support.workers import Workers
 
@@ -380,6 +382,23 @@ def test_from_the_stop_on_a_worker_ends_after_the_request_that_it_runs(
 def looks(workers: Workers) -> list[bool]:
     """Whether each worker runs a request right now."""
     return [look is not None for look in workers.supervisor._processes.looks().values()]
+
+
+def test_what_a_call_came_to_past_its_deadline_outlasts_an_outage(
+    make: Make, proxy: Proxy, through: str
+) -> None:
+    workers = make(database_url=through)
+    workers.start()
+    workers.submit("late", do="heed", kind="fragile.call", ce_timeout="2")
+    workers.until(lambda: workers.states() and any(looks(workers)))
+    proxy.cut()
+    workers.until(lambda: not any(looks(workers)))
+    over = time.monotonic() + HASTE + PATIENCE + 1
+    workers.until(lambda: time.monotonic() > over)
+    proxy.mend()
+    workers.finish()
+    assert workers.states() == {"late": ("done", "ok")}
+    assert workers.supervisor.stats().deaths == 0
 
 
 def test_a_request_that_heeds_no_signal_is_killed_at_its_deadline(

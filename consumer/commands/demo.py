@@ -19,6 +19,8 @@ WIDTH = 120
 FEWEST = 1000
 """Requests: of fewer nothing may be left that a kill interrupts, or that becomes a dead letter."""
 
+FOREVER = 10 * 365 * 86400.0
+
 RequestsOption = Annotated[
     int | None,
     typer.Option(
@@ -37,6 +39,24 @@ NoOutboxOption = Annotated[
     ),
 ]
 
+ServeOption = Annotated[
+    bool,
+    typer.Option(
+        "--serve",
+        envvar="ONCEPOOL_DEMO_SERVE",
+        help="Afterwards leave consumers and the gateway with its pages running, until Ctrl-C.",
+    ),
+]
+ServeSecondsOption = Annotated[
+    float,
+    typer.Option(
+        "--serve-seconds",
+        min=1,
+        envvar="ONCEPOOL_DEMO_SERVE_SECONDS",
+        help="With --serve: end by itself after so many seconds.",
+    ),
+]
+
 
 @app.command()
 def demo(
@@ -47,6 +67,8 @@ def demo(
     ] = False,
     requests: RequestsOption = None,
     no_outbox: NoOutboxOption = False,
+    serve: ServeOption = False,
+    serve_seconds: ServeSecondsOption = FOREVER,
     json: Annotated[
         bool,
         typer.Option("--json", envvar="ONCEPOOL_JSON", help="Print the ledger as one JSON object."),
@@ -70,7 +92,11 @@ def demo(
         if not console.is_terminal:
             console.width = WIDTH
         balanced, ledger = part.play(
-            quick=quick, outbox=not no_outbox, requests=requests, console=console
+            quick=quick,
+            outbox=not no_outbox,
+            requests=requests,
+            served=serve_seconds if serve else 0.0,
+            console=console,
         )
     except (OncepoolError, StackError) as error:
         fail(str(error))

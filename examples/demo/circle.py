@@ -120,12 +120,7 @@ class Circle:
         return self._start(name, command, {DATABASE: self._place.storefront})
 
     def _start_relay(self, name: str) -> Program:
-        settings = {
-            "ONCEPOOL_OUTBOX_DATABASE_URL": self._place.storefront,
-            "ONCEPOOL_OUTBOX_INBOX": "true",
-            "ONCEPOOL_OUTBOX_RESEND_AFTER": str(RESEND_AFTER),
-        }
-        return self._start(name, ["consumer", "relay"], settings)
+        return self._start(name, ["consumer", "relay"], relay_settings(self._place))
 
     def _start(self, name: str, command: list[str], settings: dict[str, str]) -> Program:
         place = self._place
@@ -139,3 +134,12 @@ class Circle:
     def _count(self, statement: str, *values: Any) -> int:
         found = self._database.execute(statement.encode(), values).fetchone()
         return 0 if found is None else int(found[0])
+
+
+def relay_settings(place: DemoPlace) -> dict[str, str]:
+    """What a relay has to know, beside what all clients do."""
+    return {
+        "ONCEPOOL_OUTBOX_DATABASE_URL": place.storefront,
+        "ONCEPOOL_OUTBOX_INBOX": "true",
+        "ONCEPOOL_OUTBOX_RESEND_AFTER": str(RESEND_AFTER),
+    }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -14,18 +16,20 @@ from examples.demo.place import DemoPlace, prepared
 from examples.demo.program import DemoFailed
 from examples.demo.report import DemoBooks, show
 from examples.demo.screen import Screen
+from examples.demo.serving import serve
 from examples.demo.story import FULL, NO_OUTBOX, QUICK, Size, Story
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def play(
-    *, quick: bool, outbox: bool, requests: int | None, console: Console
+    *, quick: bool, outbox: bool, requests: int | None, served: float, console: Console
 ) -> tuple[bool, dict[str, Any]]:
     """Plays it, and shows it on `console`; whether the books balance, and the ledger as JSON.
 
     Without `outbox` the storefront sends its requests before it commits its orders, and that is
-    all. `requests`: of the group's other producer; None: as many as it has.
+    all. `requests`: of the group's other producer; None: as many as it has. `served`: seconds for
+    which consumers and pages run on afterwards, unless a signal comes.
 
     Raises OncepoolError where it could not be played, KeyboardInterrupt where a signal ended it.
     Nothing that it started is left.
@@ -33,14 +37,20 @@ def play(
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             signal.signal(number, _interrupt)
-    with Screen(console) as screen, prepared(screen.event) as place:
-        books = _story(place, _size(requests, quick=quick, outbox=outbox), screen)
-        seconds = screen.seconds
+    with ExitStack() as opened:
+        with Screen(console) as screen:
+            place = opened.enter_context(prepared(screen.event))
+            books = _story(place, _size(requests, quick=quick, outbox=outbox), screen)
+            seconds = screen.seconds
         balanced = books.messages.balanced and books.orders.balanced
         kept = "" if balanced or not outbox else str(place.keep())
-    show(console, books)
-    if kept:
-        console.print(f"the programs' logs and the card service's record: {kept}", soft_wrap=True)
+        show(console, books)
+        if kept:
+            where = f"the programs' logs and the card service's record: {kept}"
+            console.print(where, soft_wrap=True)
+        if served:
+            tell = partial(console.print, soft_wrap=True)
+            serve(place, tell, outbox=outbox, seconds=served)
     return balanced, {
         **books.messages.as_json(),
         "balanced": balanced,

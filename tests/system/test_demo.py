@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import httpx
 import orjson
 import pytest
 
@@ -136,4 +137,28 @@ def test_interrupted_it_leaves_nothing(folder: Path) -> None:
 
     assert demo.returncode == 1
     assert "interrupted; nothing is left running" in told
+    eventually(lambda: left(folder) == [], 10, lambda: str(left(folder)))
+
+
+@pytest.mark.timeout(LIMIT)
+@pytest.mark.long
+def test_served_it_can_be_looked_at_until_it_is_interrupted(folder: Path, stack: Stack) -> None:
+    services = {
+        "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
+        "ONCEPOOL_DATABASE_URL": stack.database,
+        "ONCEPOOL_REDIS_URL": stack.redis,
+    }
+    arguments = ("--no-outbox", "--serve", "--serve-seconds", "120")
+    demo = start(folder, *arguments, services=services)
+    assert demo.stdout is not None
+    told = next(line for line in demo.stdout if "the dashboard: " in line)
+    url = told.partition("the dashboard: ")[2].split()[0]
+
+    assert httpx.get(url, timeout=30).status_code == 200
+    charged = httpx.get(f"{url}requests", timeout=30).text
+    assert "shop.charge_card" in charged
+    demo.send_signal(signal.SIGINT)
+    _, errors = demo.communicate(timeout=90)
+    assert demo.returncode == 1, errors  # as its books do not balance
+    assert "interrupted" not in errors
     eventually(lambda: left(folder) == [], 10, lambda: str(left(folder)))

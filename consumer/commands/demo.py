@@ -27,7 +27,7 @@ RequestsOption = Annotated[
         "--requests",
         min=FEWEST,
         envvar="ONCEPOOL_DEMO_REQUESTS",
-        help="How many, instead of 20,000, or of 4,000 with --quick.",
+        help="How many, instead of 20,000, or of 2,400 with --quick.",
     ),
 ]
 NoOutboxOption = Annotated[
@@ -63,7 +63,7 @@ def demo(
     *,
     quick: Annotated[
         bool,
-        typer.Option("--quick", envvar="ONCEPOOL_DEMO_QUICK", help="Less than a minute."),
+        typer.Option("--quick", envvar="ONCEPOOL_DEMO_QUICK", help="About half a minute."),
     ] = False,
     requests: RequestsOption = None,
     no_outbox: NoOutboxOption = False,

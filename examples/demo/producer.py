@@ -21,6 +21,9 @@ from feedback.status.status import Status
 
 DELIVERY_TIMEOUT = 60.0
 READ_AT_ONCE = 500
+SEND_AT_ONCE = 400
+"""Messages of the plan in one turn: each asks Redis for its id first, which takes milliseconds on a
+busy machine, and the story looks at its answers between two turns only."""
 
 
 @dataclass(slots=True)
@@ -100,7 +103,8 @@ class DemoProducer:
         self._held = [item for item in self._held if item.id not in self.answers]
         for item in ready:
             self._send(item)
-        while self._plan and len(self._waiting) < self._window:
+        least = max(0, len(self._plan) - SEND_AT_ONCE)
+        while len(self._plan) > least and len(self._waiting) < self._window:
             if self._plan[0].queued and not self.queue_open:
                 break
             item = self._plan.popleft()

@@ -60,7 +60,7 @@ class Size:
 
 # In the quick one nothing waits yet when the consumer is killed: what it has claimed by then is
 # free again after a minute.
-QUICK = Size(requests=4_000, window=1_200, limit=120.0, direct=0.8)
+QUICK = Size(requests=2_400, window=1_200, limit=120.0, direct=0.8)
 FULL = Size(requests=20_000, window=1_500, limit=600.0)
 NO_OUTBOX = Size(requests=0, window=1, limit=120.0, consumers=1, outbox=False)
 

@@ -180,8 +180,8 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
         help="orders a second that go through an outbox, with relays and producer struck as well",
     )  # fmt: skip
     parser.add_argument(
-        "--gateway", type=float, default=0.05, metavar="SHARE",
-        help="of the requests, that go through a gateway, which is struck as well; 0: none",
+        "--gateway", type=float, default=0.0, metavar="SHARE",
+        help="of the requests, that go through a gateway, which is struck as well",
     )  # fmt: skip
     parser.add_argument("--calm", type=float, default=1.0, help="mean seconds between faults")
     parser.add_argument("--faults", default="", help="only these kinds, comma separated")

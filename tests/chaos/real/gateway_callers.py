@@ -69,12 +69,14 @@ class OpenRequest:
         self.end: tuple[str, str] | None = None
         """State and code that ended it."""
         self._patience = self._pause = patience
+        self.longest = 8 * patience
+        """Seconds until it is sent again, at most."""
         self._refused = self._heard = ""
 
     def sent(self, now: float) -> None:
         """The gateway has it, and says so."""
         self.due = now + self._pause
-        self._pause = min(2 * self._pause, 8 * self._patience)
+        self._pause = min(2 * self._pause, self.longest)
 
     def told(self, status: dict[str, Any], now: float) -> str:
         """Hears a status; what was refused with it, as `failed/shutdown`, else ""."""
@@ -124,6 +126,7 @@ class GatewayCallers:
     def quiet(self) -> None:
         """What is pending is not waited for longer than once."""
         for open_ in list(self.pending.values()):
+            open_.longest = self._patience
             open_.due = min(open_.due, time.time() + self._patience)
 
     def look(self, timeout: float) -> None:
@@ -211,7 +214,7 @@ class GatewayCallers:
 
     async def _ask(self, method: str, path: str, headers: dict[str, str], **more: Any) -> Answer:
         answer = Answer(0)
-        with contextlib.suppress(httpx.HTTPError):
+        with contextlib.suppress(httpx.HTTPError, OSError):  # a TimeoutError is one, too
             async with asyncio.timeout(2 * ANSWER_WITHIN):
                 found = await self._http.request(method, path, headers=headers, **more)
             body: Any = found.text

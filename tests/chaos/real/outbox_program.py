@@ -1,15 +1,14 @@
 """A producer with an outbox, as a process: orders in transactions of its own, and their answers.
 
-Some orders are taken back before their commit. SIGTERM: nothing new is ordered; answers are worked
-on until the process is killed. A database that is away is asked again: which orders were committed
-says its table alone.
+Some orders are taken back before their commit. Once the file CLOSING is there nothing new is
+ordered; answers are worked on until the process is killed. A database that is away is asked again:
+which orders were committed says its table alone.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
 import time
 import traceback
@@ -23,6 +22,8 @@ from feedback.outbox import rows
 
 SCHEMA = os.environ["CHAOS_SCHEMA"]
 DATABASE = os.environ["CHAOS_DATABASE"]
+CLOSING = Path(os.environ["CHAOS_CLOSING"])
+"""Made when nobody shall order any more: a signal would end a process that has just begun."""
 CLOSED = Path(os.environ["CHAOS_CLOSED"])
 """Made when nobody orders any more."""
 RATE = float(os.environ["CHAOS_ORDERS_RATE"])
@@ -79,9 +80,11 @@ def place(connection: psycopg.Connection[tuple[object, ...]], chance: random.Ran
             raise psycopg.Rollback
 
 
-def answer(buyers: list[threading.Thread]) -> None:
+def answer(buyers: list[threading.Thread], closing: threading.Event) -> None:
     """Works on answers, each in the transaction that takes it from the inbox."""
     while True:
+        if CLOSING.exists():
+            closing.set()
         if not any(buyer.is_alive() for buyer in buyers):
             CLOSED.touch()
         try:
@@ -104,11 +107,10 @@ if __name__ == "__main__":
     skew = random.randint(-SKEW, SKEW) * 10**9
     rows._CLOCK = SendClock(lambda: time.time_ns() + skew)  # type: ignore[misc]
     over = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: over.set())
     threads = [
         threading.Thread(target=order, args=(over, random.randrange(2**31)), daemon=True)
         for _ in range(BUYERS)
     ]
     for thread in threads:
         thread.start()
-    answer(threads)
+    answer(threads, over)

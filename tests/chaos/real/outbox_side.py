@@ -58,7 +58,7 @@ class OutboxSide:
     def __init__(self, place: Place, name: str, folder: Path, rate: float) -> None:
         """`name`: topic and prefix, and the schema of the orders; `rate`: orders a second."""
         self._place, self._name, self._folder, self._rate = place, name, folder, rate
-        self._closed = folder / "orders-closed"
+        self._closing, self._closed = folder / "orders-closing", folder / "orders-closed"
         self.all: list[OutboxProgram] = []
 
     def start(self) -> None:
@@ -99,8 +99,7 @@ class OutboxSide:
 
     def close(self) -> None:
         """Nothing is ordered any more."""
-        for program in self.alive(PRODUCER):
-            program.process.terminate()
+        self._closing.touch()
 
     def settled(self) -> bool:
         """Whether every order has its answer, and the producer has worked on it.
@@ -176,6 +175,7 @@ class OutboxSide:
             "ONCEPOOL_LOG_FORMAT": "json",
             "CHAOS_SCHEMA": name,
             "CHAOS_DATABASE": place.gated_database,
+            "CHAOS_CLOSING": str(self._closing),
             "CHAOS_CLOSED": str(self._closed),
             "CHAOS_ORDERS_RATE": str(self._rate),
         }

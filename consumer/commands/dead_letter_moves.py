@@ -187,8 +187,10 @@ class _DeadLetterSession:
         if one_of(names or (), narrowed, everything=everything):
             places, missing = locate(self._connection, names or (), kind, schema=self._schema)
             self._moves.refused += missing
-            return places
-        return select_dead(self._connection, chosen, schema=self._schema)
+        else:
+            places = select_dead(self._connection, chosen, schema=self._schema)
+        self._moves.plan(place.name for place in places)
+        return places
 
     def retry_messages(self, numbers: Sequence[int], id: str | None, type: str | None) -> None:
         """Each becomes a request, in a transaction of its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -114,11 +114,22 @@ class Moves:
     """Those of which nothing was heard in time."""
     unsure: list[str] = field(default_factory=list)
     """Those that were just being moved: at an error nobody knows whether they were."""
-    untried: list[str] = field(default_factory=list)
+    _left: dict[str, None] = field(default_factory=dict)
 
-    def begin(self, batch: Sequence[Any], rest: Sequence[Any] = ()) -> None:
-        """These are being moved now, and then the rest."""
-        self.unsure, self.untried = [*map(str, batch)], [*map(str, rest)]
+    @property
+    def untried(self) -> list[str]:
+        """Those that it is to move, and has not come to."""
+        return list(self._left)
+
+    def plan(self, names: Iterable[str]) -> None:
+        """These are to be moved, too."""
+        self._left |= dict.fromkeys(names)
+
+    def begin(self, batch: Sequence[Any]) -> None:
+        """These are being moved now."""
+        self.unsure = [*map(str, batch)]
+        for name in self.unsure:
+            self._left.pop(name, None)
 
     def done(self, rows: Sequence[Row], refused: Sequence[Refusal]) -> None:
         """What was being moved has its answer."""
@@ -149,9 +160,9 @@ def move_all(
     ids: Sequence[str], doing: str, move: Move, publisher: StatusPublisher, moves: Moves
 ) -> None:
     """Moves requests, part by part, and publishes their statuses: `moves` has what became of it."""
-    wanted = list(dict.fromkeys(ids))
-    for number, batch in enumerate(batches(wanted, doing), 1):
-        moves.begin(batch, wanted[number * AT_ONCE :])
+    moves.plan(ids)
+    for batch in batches(ids, doing):
+        moves.begin(batch)
         outcome = move(batch)
         moves.done([as_row(one) for one in outcome.moved], outcome.refused)
         publisher.publish(one.status() for one in outcome.moved)

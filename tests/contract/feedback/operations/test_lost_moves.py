@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+
+import orjson
 import psycopg
 import pytest
 
 from feedback.operations.request_actions import By, drop, retry
 from stack import Stack
-from tests.support.commands import Commands
+from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
 from tests.support.proxy import Proxy, commit_after
 
@@ -49,3 +52,26 @@ def test_a_command_says_so_where_it_does_not_know_what_it_has_moved(
     assert (proxy.lost, ended.exit_code) == (1, 1), ended.output
     assert "r: not known whether it was moved; look at it again" in ended.stderr
     assert journal.get("r")["state"] == "waiting"
+
+
+def test_dead_letters_that_a_command_did_not_come_to_are_told(
+    journal: Journal, stack: Stack, prefix: str, proxy: Proxy, through: str
+) -> None:
+    for n in range(2):
+        pairs = [["ce_id", f"m{n}"], ["ce_type", "a"]]
+        headers = [[name, base64.b64encode(text.encode()).decode()] for name, text in pairs]
+        journal.insert(
+            "dead_letters", topic="requests", partition=0, kafka_offset=n, payload=b"{}",
+            produced_at="2026-05-01T12:00:00Z", reason="malformed", detail="was not read",
+            headers=orjson.dumps(headers).decode(),
+        )  # fmt: skip
+    first, second = [str(row["id"]) for row in journal.rows("SELECT id FROM {s}.dead_letters")]
+    journal.put("r")
+    oncepool = Commands(stack, journal.schema, prefix)
+    proxy.wish(commit_after(b".dead_letters"))
+    arguments = ("retry", first, second, "r", "--json")
+    ended = oncepool("dead-letters", *arguments, ONCEPOOL_DATABASE_URL=through)
+    assert (proxy.lost, ended.exit_code) == (1, 1), ended.output
+    told = answer(ended)
+    assert (told["moved"], told["unsure"], told["untried"]) == ([], [first], [second, "r"])
+    assert "2 were not tried" in ended.stderr

@@ -7,7 +7,7 @@ server asked what became of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -50,12 +50,15 @@ class Commits(Generic[Fact]):
         return bool(self._unclear)
 
     @contextmanager
-    def transaction(self, connection: Connection) -> Iterator[list[Fact]]:
+    def transaction(
+        self, connection: Connection, facts: Iterable[Fact] = ()
+    ) -> Iterator[list[Fact]]:
         """A transaction, and no savepoint in another; what it does is put into the list.
 
-        Raises psycopg.Error; what is then unclear `settle` finds out, on another connection.
+        `facts` are in it from the start, and lost also where it does not begin. Raises
+        psycopg.Error; what is then unclear `settle` finds out, on another connection.
         """
-        facts: list[Fact] = []
+        facts = list(facts)
         number = None
         try:
             with connection.transaction():

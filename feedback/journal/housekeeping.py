@@ -98,8 +98,7 @@ def add_counters(
         values = [*columns, [counts[key] for key in keys]]
         execute(connection, "add_counters", schema, values)
 
-    with (commits or Commits()).transaction(connection) as added:
-        added.append(counts)
+    with (commits or Commits()).transaction(connection, [counts]):
         return write_in_halves(connection, list(counts), add)
 
 

@@ -18,6 +18,7 @@ from feedback.status.status import StatusWrite
 from processing.ipc.frames import EndCalls, ReleaseClaims, WantRows
 from processing.logs import get_logger
 from processing.maintenance.claimer import Claimer
+from processing.maintenance.counters import Counters
 from processing.maintenance.lost_calls import LostCalls
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.ticking import Ticking
@@ -137,3 +138,18 @@ def test_ticks_of_schedules(scene: Scene, rows: WaitingRows) -> None:
     assert made
     assert sorted(scene.ids) == made
     assert scene.counts == {("waiting", "scheduled"): len(made)}
+
+
+def test_counts_of_what_did_not_begin_did_not_land_or_did(
+    rows: WaitingRows, proxy: Proxy, through: str
+) -> None:
+    counters = Counters()
+    for statement in (b"BEGIN", b"INTO", b"COMMIT"):
+        counters.add({("a", "done", "ok"): 1}, 0.0)
+        lost = proxy.lose_answer(statement)
+        with psycopg.connect(through, autocommit=True) as line, pytest.raises(psycopg.Error):
+            counters.write(line, rows.schema, LOG)
+        assert lost.fulfilled.is_set()
+    counters.commits.settle(rows.connection)
+    assert not counters
+    assert rows.query(f"SELECT n FROM {rows.schema}.counters") == [(3,)]

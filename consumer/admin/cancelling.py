@@ -15,6 +15,7 @@ from consumer.admin.lookup import look_up
 from consumer.admin.running import unanswered
 from consumer.config.settings import Settings
 from feedback.contract.states import CANCELLED, State
+from feedback.errors import OncepoolError, StoreUnavailable
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_reads import Row
 from feedback.status.status import Status
@@ -27,7 +28,9 @@ ASK_EVERY: Final = 2.0
 """Seconds after which an instance is asked once more: its maintenance process may have died."""
 
 Withdraw = Callable[[Sequence[str]], list[Row]]
-"""Takes out of the queue what waits there by now; returns those that it took."""
+"""Takes out of the queue what waits there by now; returns those that it took.
+
+Raises OncepoolError."""
 
 
 @dataclass(slots=True)
@@ -52,31 +55,90 @@ def cancel_running(
 ) -> Cancelled:
     """Has running requests cancelled; `at_work` are their rows of `running_now`, by request id.
 
-    At most `wait` seconds. Raises StoreUnavailable and what asks the journal.
+    At most `wait` seconds. Raises StoreUnavailable and what `withdraw` raises as long as nothing
+    was asked and nothing has ended; after that `late` has what is left where something fails.
     """
-    result, left, asked_at = Cancelled(), dict(at_work), float("-inf")
-    end = time.monotonic() + wait
-    with unanswered(), connect(settings.redis_url) as client:
-        cancellations = Cancellations(client, settings.redis_prefix)
-        while left:
-            for name, status in zip(left, look_up(settings, list(left)), strict=True):
-                if status is not None and _has_ended(status, at_work[name]):
-                    _sort(status, result)
-            _forget(left, result)
-            result.rows += withdraw(list(left)) if left else []
-            _forget(left, result)
-            now = time.monotonic()
-            if now >= end:
-                break
-            if now - asked_at >= ASK_EVERY:
-                asked_at = now
-                for name in left:
-                    cancellations.ask(left[name]["instance"], name, reason)
-            time.sleep(min(LOOK_EVERY, end - now) if left else 0)
-        for name, place in left.items():
-            unread = cancellations.withdraw(place["instance"], name)
-            result.late.append(Refusal(name, State.RUNNING, _late(place, wait, unread=unread)))
+    with connect(settings.redis_url) as client:
+        asking = _Asking(Cancellations(client, settings.redis_prefix), at_work, reason)
+        result, end = asking.result, time.monotonic() + wait
+        problem = ""
+        try:
+            while asking.left:
+                asking.sort(look_up(settings, list(asking.left)))
+                if asking.left:
+                    asking.add(withdraw(list(asking.left)))
+                now = time.monotonic()
+                if now >= end:
+                    break
+                asking.ask(now)
+                time.sleep(min(LOOK_EVERY, end - now) if asking.left else 0)
+        except OncepoolError as error:
+            if not (asking.asked or result.rows or result.ended):
+                raise
+            problem = _away(error)
+        asking.give_up(wait, problem)
     return result
+
+
+class _Asking:
+    """Those that are to end, what their instances were asked, and what became of them."""
+
+    def __init__(
+        self, cancellations: Cancellations, at_work: Mapping[str, Row], reason: str
+    ) -> None:
+        self._cancellations = cancellations
+        self._at_work = at_work
+        self._reason = reason
+        self._asked_at = float("-inf")
+        self._read: set[str] = set()
+        """Those whose instance has read that they are to end."""
+        self.left = dict(at_work)
+        self.asked: set[str] = set()
+        """Those whose instance may know of it."""
+        self.result = Cancelled()
+
+    def sort(self, statuses: Sequence[Status | None]) -> None:
+        """Takes out what has ended, as the statuses of those that are left say."""
+        for name, status in zip(list(self.left), statuses, strict=True):
+            if status is not None and _has_ended(status, self._at_work[name]):
+                _sort(status, self.result)
+                self.left.pop(name)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Takes out what was withdrawn where it waits."""
+        self.result.rows += rows
+        for row in rows:
+            self.left.pop(row["id"], None)
+
+    def ask(self, now: float) -> None:
+        """Asks for all that are left, unless that was a moment ago. Raises StoreUnavailable."""
+        if now - self._asked_at < ASK_EVERY:
+            return
+        self._asked_at = now
+        for name, place in self.left.items():
+            again = name in self.asked
+            self.asked.add(name)  # a request whose answer is lost may have been taken
+            with unanswered():
+                was_read = self._cancellations.ask(place["instance"], name, self._reason)
+            if again and was_read:
+                self._read.add(name)
+
+    def give_up(self, wait: float, problem: str) -> None:
+        """What is left is late. `problem`: what did not answer, where it was not the time."""
+        away = False
+        for name, place in self.left.items():
+            unread = name not in self.asked
+            if not unread and not away:
+                try:
+                    with unanswered():
+                        gone = self._cancellations.withdraw(place["instance"], name)
+                    unread = gone and name not in self._read
+                except StoreUnavailable as error:
+                    away = True  # it is not waited for with each of them
+                    problem = problem or _away(error)
+            said = _broke_off(place, problem, unread=unread) if problem else ""
+            said = said or _late(place, wait, unread=unread)
+            self.result.late.append(Refusal(name, State.RUNNING, said))
 
 
 def _has_ended(status: Status, place: Row) -> bool:
@@ -92,11 +154,6 @@ def _sort(status: Status, result: Cancelled) -> None:
         result.ended.append(Refusal(status.id, status.state, said))
 
 
-def _forget(left: dict[str, Row], result: Cancelled) -> None:
-    for known in (*(row["id"] for row in result.rows), *(one.id for one in result.ended)):
-        left.pop(known, None)
-
-
 def _row(status: Status) -> Row:
     """As that of a request which was moved."""
     head: dict[str, Any] = {"id": status.id, "type": status.type, "from_state": State.RUNNING}
@@ -109,3 +166,15 @@ def _late(place: Row, wait: float, *, unread: bool) -> str:
     if unread:
         return f"runs in {where}, which did not answer for {wait:g} s; nothing was changed"
     return f"was to be cancelled in {where}, and has not ended after {wait:g} s; look at it again"
+
+
+def _broke_off(place: Row, problem: str, *, unread: bool) -> str:
+    where = f"worker {place['worker']} of {place['instance']}"
+    if unread:
+        return f"runs in {where}, and was not told to end, as {problem}; look at it again"
+    return f"was asked to end in {where}; then {problem}; look at it again"
+
+
+def _away(error: OncepoolError) -> str:
+    store = isinstance(error, StoreUnavailable)
+    return f"{'Redis' if store else 'the journal'} did not answer"

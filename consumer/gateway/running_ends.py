@@ -43,7 +43,13 @@ class RunningEnds:
 
         def withdrawn(ids: Sequence[str]) -> list[Row]:
             asked = asyncio.run_coroutine_threadsafe(_awaited(withdraw(ids)), loop)
-            return asked.result(MOVE_WITHIN + _MARGIN)
+            try:
+                return asked.result(MOVE_WITHIN + _MARGIN)
+            except TimeoutError:
+                asked.cancel()
+                raise JournalUnreachable(
+                    f"no answer within {MOVE_WITHIN + _MARGIN:g} s; look at it again"
+                ) from None
 
         try:
             async with asyncio.timeout(MOVE_WITHIN + wait), self._places:

@@ -24,13 +24,17 @@ class Cancellations:
         self._client = client
         self._prefix = prefix
 
-    def ask(self, instance: str, request_id: str, reason: str) -> None:
-        """Asks an instance to cancel a request that it runs; again and again does no harm."""
+    def ask(self, instance: str, request_id: str, reason: str) -> bool:
+        """Asks an instance to cancel a request that it runs; again and again does no harm.
+
+        False where the instance has still to read what it was asked before.
+        """
         key = self._key(instance)
         with self._client.pipeline(transaction=True) as pipeline:
             pipeline.hset(key, request_id, reason)
             pipeline.expire(key, READ_WITHIN)
-            pipeline.execute()
+            added, _ = pipeline.execute()
+        return bool(added)
 
     def withdraw(self, instance: str, request_id: str) -> bool:
         """Takes an entry back; False where the instance has read it."""

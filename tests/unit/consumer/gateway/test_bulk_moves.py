@@ -11,7 +11,7 @@ import pytest
 from consumer.admin.cancelling import Cancelled, Withdraw
 from consumer.admin.journal import JournalUnreachable
 from consumer.config.settings import Settings
-from consumer.gateway import bulk_moves
+from consumer.gateway import bulk_moves, running_ends
 from consumer.gateway.bulk_moves import BulkOutcome, Ending, JournalBulkMover
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import AT_ONCE, By
@@ -94,3 +94,21 @@ def test_who_has_tried_nothing_raises() -> None:
     mover = JournalBulkMover(Settings(), threads)  # type: ignore[arg-type]
     with pytest.raises(JournalUnreachable):
         asyncio.run(mover.move("retry", IDS, By("ann")))
+
+
+def test_a_journal_that_takes_too_long_while_one_waits_is_named_as_such(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running_ends, "MOVE_WITHIN", 0.0)
+    monkeypatch.setattr(running_ends, "_MARGIN", 0.02)
+
+    async def hangs(_: Any) -> list[Any]:
+        await asyncio.Event().wait()
+        return []
+
+    def end(withdraw: Withdraw) -> str:
+        with pytest.raises(JournalUnreachable, match=r"no answer within 0\.02 s") as caught:
+            withdraw(["r"])
+        return str(caught.value)
+
+    assert asyncio.run(running_ends.RunningEnds().end(end, hangs, 60))

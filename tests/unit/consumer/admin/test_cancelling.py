@@ -1,0 +1,152 @@
+"""Cancels of what runs that come to no end, as Redis or the journal goes away meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
+
+import pytest
+import redis
+
+from consumer.admin import cancelling
+from consumer.admin.cancelling import Cancelled, cancel_running
+from consumer.admin.journal import JournalBusy
+from consumer.config.settings import Settings
+from feedback.contract.states import CANCELLED, State
+from feedback.operations.request_reads import Row
+from feedback.status.status import Status, StatusFields, StatusWrite
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Place:
+    """A journal, and the Redis in which instances are asked."""
+
+    def __init__(self) -> None:
+        self.ended: dict[str, Status] = {}
+        self.waiting: set[str] = set()
+        """Those that the journal takes out of the queue."""
+        self.asks: list[str] = []
+        self.unread: set[str] = set()
+        self.asked: Callable[[str], object] = lambda _: None
+        self.withdrawn: Callable[[], object] = lambda: None
+        self.away = False
+        """Redis is."""
+
+    def look_up(self, _: Settings, ids: Sequence[str]) -> list[Status | None]:
+        return [self.ended.get(one) for one in ids]
+
+    def take(self, ids: Sequence[str]) -> list[Row]:
+        self.withdrawn()
+        return [{"id": one} for one in ids if one in self.waiting]
+
+    def end(self, id: str) -> None:
+        fields = StatusFields(id, "a.b", State.CANCELLED, 1, code=CANCELLED, attempt=1, at=BEGAN)
+        self.ended[id] = Status.decode(StatusWrite.of(fields).value)
+
+    def ask(self, _instance: str, id: str, _reason: str) -> bool:
+        self.asked(id)
+        self._answer()
+        self.asks.append(id)
+        was_read = id not in self.unread
+        self.unread.add(id)
+        return was_read
+
+    def withdraw(self, _instance: str, id: str) -> bool:
+        self._answer()
+        try:
+            self.unread.remove(id)
+        except KeyError:
+            return False
+        return True
+
+    def _answer(self) -> None:
+        if self.away:
+            raise redis.ConnectionError("away")
+
+    def cancel(self, *ids: str, wait: float = 30.0) -> Cancelled:
+        began = {"worker": 0, "instance": "i", "since": BEGAN.isoformat()}
+        places = {one: {"request_id": one, **began} for one in ids}
+        return cancel_running(Settings(), places, self.take, reason="", wait=wait)
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Place:
+    here = Place()
+    monkeypatch.setattr(cancelling, "look_up", here.look_up)
+    monkeypatch.setattr(cancelling, "connect", lambda _: nullcontext())
+    monkeypatch.setattr(cancelling, "Cancellations", lambda *_: here)
+    monkeypatch.setattr(cancelling, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(cancelling, "ASK_EVERY", 0.0)
+    return here
+
+
+def late(found: Cancelled) -> dict[str, str]:
+    return {one.id: one.reason for one in found.late}
+
+
+def test_what_has_ended_is_told_where_redis_goes_away(place: Place) -> None:
+    def goes_away(id: str) -> None:
+        if id == "b" and "b" in place.asks:
+            place.away = True
+        elif "b" in place.asks:
+            place.end("a")
+
+    place.asked = goes_away
+    found = place.cancel("a", "b", "c")
+    assert [row["id"] for row in found.rows] == ["a"]
+    asked = "was asked to end in worker 0 of i; then Redis did not answer; look at it again"
+    assert late(found) == {"b": asked, "c": asked}
+
+
+def test_what_was_not_asked_any_more_is_told_as_such(place: Place) -> None:
+    def goes_away(id: str) -> None:
+        place.away = id == "b"
+
+    place.asked = goes_away
+    said = late(place.cancel("a", "b", "c"))
+    assert [one for one, text in said.items() if "was asked to end" in text] == ["a", "b"]
+    assert "was not told to end, as Redis did not answer" in said["c"]
+
+
+def test_nothing_is_told_as_unchanged_where_the_journal_goes_away(place: Place) -> None:
+    def busy() -> None:
+        if place.asks:
+            place.unread.remove("a")
+            raise JournalBusy("nothing was asked or changed")
+
+    place.withdrawn = busy
+    said = late(place.cancel("a", "b"))
+    assert "was asked to end in worker 0 of i; then the journal did not answer" in said["a"]
+    assert "was not told to end, as the journal did not answer" in said["b"]
+
+
+def test_what_an_instance_has_read_once_is_not_told_as_unchanged(place: Place) -> None:
+    def read(id: str) -> None:
+        if len(place.asks) == 1:
+            place.unread.remove(id)
+
+    place.asked = read
+    assert "was to be cancelled in worker 0 of i" in late(place.cancel("a", wait=0.02))["a"]
+    assert "nothing was changed" in late(place.cancel("a", wait=0.0))["a"]
+
+
+def test_what_waited_by_then_is_told_though_nobody_could_be_asked(place: Place) -> None:
+    place.waiting, place.away = {"a"}, True
+    found = place.cancel("a", "b")
+    assert (found.rows, list(late(found))) == ([{"id": "a"}], ["b"])
+
+
+def test_it_is_an_error_as_long_as_nothing_was_asked(place: Place) -> None:
+    def busy() -> None:
+        raise JournalBusy("nothing was asked or changed")
+
+    place.withdrawn = busy
+    with pytest.raises(JournalBusy):
+        place.cancel("a")
+
+
+def test_an_ask_without_an_answer_may_have_been_taken(place: Place) -> None:
+    place.away = True
+    assert "was asked to end" in late(place.cancel("a"))["a"]

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import re
+import sys
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/**/*.md")
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
-ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:")
+sys.path.append(str(ROOT))
+
+from tests.support.links import links, pages  # noqa: E402 - it is found now
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Each under its path from the root. Of files that are no pages only those that are linked."""
     theme = [file for file in files if file.abs_src_path is None or not _ours(file.abs_src_path)]
-    pages = sorted({path for pattern in PAGES for path in ROOT.glob(pattern)})
-    linked = {target for page in pages for target in _targets(page)}
+    ours = pages(ROOT)
+    linked = {target for page in ours for target in _targets(page)}
     return Files(
         [
             *theme,
             *(
                 File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path))
-                for path in sorted({*pages, *linked})
+                for path in sorted({*ours, *linked})
             ),
         ]
     )
@@ -36,6 +36,6 @@ def _ours(path: str) -> bool:
 
 def _targets(page: Path) -> list[Path]:
     """Files that a page links to, which need be no pages."""
-    links = (link for link in LINK.findall(page.read_text("utf-8")) if not ELSEWHERE.match(link))
-    found = [(page.parent / link).resolve() for link in links]
+    places = (link.partition("#")[0] for link in links(page.read_text("utf-8")))
+    found = [(page.parent / place).resolve() for place in places]
     return [path for path in found if path.is_file() and path.is_relative_to(ROOT)]

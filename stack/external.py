@@ -17,8 +17,7 @@ VARIABLES: dict[Role, str] = {
     "database": "ONCEPOOL_DATABASE_URL",
     "redis": "ONCEPOOL_REDIS_URL",
 }
-DEFAULT_PORTS: dict[Role, int] = {"kafka": 9092, "database": 5432, "redis": 6379}
-
+_PORTS: dict[Role, int] = {"kafka": 9092, "database": 5432, "redis": 6379}
 
 OWN = "ONCEPOOL_STACK_OWN"
 """What `up` exports beside the addresses: which of them are a stack's own, and of which folder."""
@@ -62,7 +61,7 @@ def _digest(address: str) -> str:
 
 def hosts(role: Role, address: str) -> list[tuple[str, int]]:
     """Host and port of each server of an address. Raises StackError where there are none."""
-    default = {"kafka": 9092, "database": 5432, "redis": 6379}[role]
+    default = _PORTS[role]
     parts = (
         [f"//{server.strip()}" for server in address.split(",")] if role == "kafka" else [address]
     )

@@ -16,13 +16,14 @@ from feedback.client.kafka_log import OutageLog
 from feedback.client.message import KafkaMessage, SubmitOptions, draft
 from feedback.client.own_statuses import OwnStatuses
 from feedback.client.pending import Submission, Submissions, accepted
-from feedback.client.producer import KafkaProducer, lasting
+from feedback.client.producer import lasting
 from feedback.client.results import Subscriptions
 from feedback.client.send_clock import SendClock
 from feedback.client.settings import given, store_of
 from feedback.client.waiter import CautiousReader, StatusWaiter
 from feedback.contract.ids import uuid7
 from feedback.errors import ClientClosed
+from feedback.guarded_producer import PlainProducer
 from feedback.status.sender import StatusSender
 from feedback.status.status import StatusWrite
 from feedback.status.store import StatusStore
@@ -41,7 +42,7 @@ class ClientCore:
 
     def __init__(
         self,
-        kafka: str | Mapping[str, Any] | KafkaProducer,
+        kafka: str | Mapping[str, Any] | PlainProducer,
         redis: str | StatusStore,
         topic: str,
         *,

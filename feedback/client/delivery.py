@@ -14,9 +14,9 @@ from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog, log
 from feedback.client.message import KafkaMessage
 from feedback.client.pending import Submission
-from feedback.client.producer import KafkaProducer, LastingProducer
+from feedback.client.producer import LastingProducer
 from feedback.errors import ClientClosed, DeliveryFailed, DeliveryPending, QueueFull
-from feedback.guarded_producer import GuardedProducer
+from feedback.guarded_producer import GuardedProducer, PlainProducer
 
 if TYPE_CHECKING:
     from feedback.tracing.spans import Spans
@@ -240,7 +240,7 @@ def _not_sent(message: KafkaMessage, error: confluent_kafka.KafkaException) -> E
 
 
 def _reported(
-    topic: str, error: confluent_kafka.KafkaError, producer: GuardedProducer[KafkaProducer]
+    topic: str, error: confluent_kafka.KafkaError, producer: GuardedProducer[PlainProducer]
 ) -> str:
     if producer.hears(error) and error.code() in _TAKEN_BACK:
         return f"the Kafka producer had failed before ({producer.failure})"

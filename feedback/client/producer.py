@@ -13,8 +13,6 @@ from feedback.client.kafka_log import OutageLog, log
 from feedback.errors import ConfigurationError
 from feedback.guarded_producer import GuardedProducer, PlainProducer
 
-KafkaProducer = PlainProducer
-
 _TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
 _SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 _REFUSED: Final = {
@@ -30,7 +28,7 @@ _LONGEST_PAUSE: Final = 5.0
 
 def connect(
     kafka: str | Mapping[str, Any], delivery_timeout: float, outages: OutageLog | None = None
-) -> KafkaProducer:
+) -> PlainProducer:
     """A producer for bootstrap servers, or for librdkafka properties. Connects later."""
     given = {"bootstrap.servers": kafka} if isinstance(kafka, str) else dict(kafka)
     for name, reason in _REFUSED.items():
@@ -56,7 +54,7 @@ def connect(
     }
     try:
         return cast(
-            "KafkaProducer", confluent_kafka.Producer(properties, logger=outages or OutageLog())
+            "PlainProducer", confluent_kafka.Producer(properties, logger=outages or OutageLog())
         )
     except confluent_kafka.KafkaException as error:
         raise ConfigurationError(f"Kafka properties are not valid: {error.args[0]}") from error
@@ -67,12 +65,12 @@ class LastingProducer:
 
     def __init__(
         self,
-        producer: KafkaProducer,
-        another: Callable[[], KafkaProducer] | None,
+        producer: PlainProducer,
+        another: Callable[[], PlainProducer] | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`another` connects one with the same properties; None: there will be no other."""
-        self.current: GuardedProducer[KafkaProducer] = GuardedProducer(producer)
+        self.current: GuardedProducer[PlainProducer] = GuardedProducer(producer)
         """Set by the thread that serves it."""
         self._another = another
         self._clock = clock
@@ -102,7 +100,7 @@ class LastingProducer:
             self._replace(current, self._another)
 
     def _replace(
-        self, failed: GuardedProducer[KafkaProducer], another: Callable[[], KafkaProducer]
+        self, failed: GuardedProducer[PlainProducer], another: Callable[[], PlainProducer]
     ) -> None:
         """Whoever waits for what it had is told before; what it had never arrives later."""
         log.error("the Kafka producer has failed, another takes its place: %s", failed.failure)
@@ -115,7 +113,7 @@ class LastingProducer:
 
 
 def lasting(
-    kafka: str | Mapping[str, Any] | KafkaProducer, delivery_timeout: float, outages: OutageLog
+    kafka: str | Mapping[str, Any] | PlainProducer, delivery_timeout: float, outages: OutageLog
 ) -> LastingProducer:
     """One for a client's argument, as connect() has it; what is given ready-made is the only one.
 
@@ -125,7 +123,7 @@ def lasting(
         return LastingProducer(kafka, None)
     given = kafka if isinstance(kafka, str) else dict(kafka)
 
-    def another() -> KafkaProducer:
+    def another() -> PlainProducer:
         return connect(given, delivery_timeout, outages)
 
     return LastingProducer(another(), another)

@@ -76,6 +76,7 @@ class Bisection:
         )
         self._transaction = transaction
         self._outages = outages
+        self._patience = patience
         self._schema = schema
         self._publish = publish
         self._log = log
@@ -274,7 +275,7 @@ class Bisection:
         try:
             if broken.lost is None:
                 session.rollback()
-                return self._landed.outlast(ask)
+                return outages.outlast(ask, self._patience)
             outages.survive(broken.lost)
             session.rollback()
             outages.connect()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from feedback.contract.states import HANDLER_ERROR, State
 from feedback.journal.database_errors import is_race
@@ -30,8 +29,6 @@ from processing.worker.transaction_ends import ENDED, Broken
 _UNKNOWN = (
     "another request's handler ended their transaction, and nobody can say what was committed"
 )
-
-T = TypeVar("T")
 
 
 class LandedEnds:
@@ -56,10 +53,6 @@ class LandedEnds:
         self._patience = patience
         self._publish = publish
         self._log = log
-
-    def outlast(self, ask: Callable[[], T]) -> T:
-        """What the database answers, however long it is away. Raises as Outages.outlast()."""
-        return self._outages.outlast(ask, self._patience)
 
     def write(self, broken: Broken, chunk: ChunkRun, *, certain: bool) -> None:
         """Writes how those ended that ran in a transaction that a handler has committed.

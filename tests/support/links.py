@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-PAGES = ("README.md", "CHANGELOG.md", "benchmarks/*.md", "docs/**/*.md", "examples/**/*.md")
+PAGES = ("README.md", "CHANGELOG.md", "benchmarks/*.md", "docs/**/*.md")
+"""What the site is made of."""
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:")
@@ -43,7 +44,7 @@ def links(text: str) -> Iterator[str]:
 
 def broken_links(root: Path) -> dict[str, list[str]]:
     """Page -> its links to files, or anchors in pages, that are not there."""
-    texts = {path.resolve(): path.read_text() for path in _pages(root)}
+    texts = {path.resolve(): path.read_text() for path in pages(root)}
     found: dict[str, list[str]] = {}
     for page, text in texts.items():
         broken = [link for link in links(text) if not _leads(page, link, texts)]
@@ -52,7 +53,8 @@ def broken_links(root: Path) -> dict[str, list[str]]:
     return found
 
 
-def _pages(root: Path) -> list[Path]:
+def pages(root: Path) -> list[Path]:
+    """The project's pages."""
     return sorted({path for pattern in PAGES for path in root.glob(pattern)})
 
 

@@ -33,9 +33,9 @@ PUBLIC = {
     ],
     "feedback.outbox": ["add", "add_many"],
     "feedback": [
-        *("AsyncClient", "Client", "ClientClosed", "Conflict", "DeliveryFailed", "OncepoolError"),
-        *("QueueFull", "Result", "ResultsFailed", "State", "Status", "StoreUnavailable"),
-        "WaitTimeout",
+        *("AsyncClient", "Client", "ClientClosed", "ConfigurationError", "Conflict"),
+        *("DeliveryFailed", "DeliveryPending", "OncepoolError", "QueueFull", "Result"),
+        *("ResultMismatch", "ResultsFailed", "State", "Status", "StoreUnavailable", "WaitTimeout"),
     ],
 }
 

@@ -44,7 +44,7 @@ ServeOption = Annotated[
     typer.Option(
         "--serve",
         envvar="ONCEPOOL_DEMO_SERVE",
-        help="Afterwards leave consumers and the gateway with its pages running, until Ctrl-C.",
+        help="Afterwards leave consumers, a relay and the gateway with its pages running.",
     ),
 ]
 ServeSecondsOption = Annotated[
@@ -53,6 +53,7 @@ ServeSecondsOption = Annotated[
         "--serve-seconds",
         min=1,
         envvar="ONCEPOOL_DEMO_SERVE_SECONDS",
+        show_default="until Ctrl-C",
         help="With --serve: end by itself after so many seconds.",
     ),
 ]

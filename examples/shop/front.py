@@ -4,7 +4,8 @@
 
 PUT /orders/{number}   places an order once, however often it is sent: 201 and what was placed, 202
                        while that is not known, 409 for another order under the number, 422 with the
-                       reason where the shop refuses it
+                       reason where the shop refuses it, 503 where it was not placed, or perhaps not
+                       sent: the same again, after a while, is safe
 /oncepool              the gateway: statuses over HTTP, and pages for operators
 """
 
@@ -20,7 +21,7 @@ from fastapi.responses import JSONResponse
 from consumer.config.loader import load_settings
 from consumer.gateway import create_app, lifespan
 from examples.shop.models import Order
-from feedback import AsyncClient, Conflict, Status, WaitTimeout
+from feedback import AsyncClient, Conflict, DeliveryFailed, QueueFull, Status, WaitTimeout
 
 PLACE = "shop.place_order"
 GATEWAY = "/oncepool"
@@ -60,6 +61,8 @@ def create_front(gateway: FastAPI, front: FastAPI) -> FastAPI:
             return JSONResponse({"code": "another_order"}, 409)
         except WaitTimeout:
             return _not_known(request_id)
+        except (QueueFull, DeliveryFailed):  # which may have arrived all the same
+            return _not_known(request_id, 503)
         return _answer(request_id, status)
 
     front.mount(GATEWAY, gateway)
@@ -72,12 +75,15 @@ def _answer(request_id: str, status: Status[Any]) -> JSONResponse:
         return JSONResponse(status.result, 201)
     if status.state == "rejected":
         return JSONResponse({"code": status.code, "reason": status.reason}, 422)
-    # Failed, or dead: nothing was ordered, and an operator may still bring it to its end.
+    if status.state == "in_doubt":
+        return _not_known(request_id)
+    # Failed, dead, cancelled, superseded: nothing was ordered. Of what failed the same again is one
+    # more try; of the others an operator decides.
     return JSONResponse({"state": status.state, "code": status.code}, 503, _headers(request_id))
 
 
-def _not_known(request_id: str) -> JSONResponse:
-    return JSONResponse({"state": "unknown"}, 202, _headers(request_id))
+def _not_known(request_id: str, code: int = 202) -> JSONResponse:
+    return JSONResponse({"state": "unknown"}, code, _headers(request_id))
 
 
 def _headers(request_id: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from consumer.gateway import create_app
 from examples.shop.front import create_front
-from feedback import Conflict, Status, WaitTimeout
+from feedback import Conflict, DeliveryFailed, QueueFull, Status, WaitTimeout
 from tests.support.gateway import GatewayBench
 
 ORDER = {"customer": "ann", "lines": [{"article": "book"}]}
@@ -60,6 +60,10 @@ def sent(client: Answering, path: str = "/orders/1", order: Any = ORDER) -> http
         (status("rejected", "unknown_article", reason="x"), 422,
          {"code": "unknown_article", "reason": "x"}),
         (status("dead", "timeout"), 503, {"state": "dead", "code": "timeout"}),
+        (status("cancelled", "cancelled"), 503, {"state": "cancelled", "code": "cancelled"}),
+        (status("in_doubt", "worker_died"), 202, {"state": "unknown"}),
+        (QueueFull("web-1", 5), 503, {"state": "unknown"}),
+        (DeliveryFailed({"web-1": "timed out"}), 503, {"state": "unknown"}),
         (Conflict("web-1", status("done")), 409, {"code": "another_order"}),
         (WaitTimeout("web-1", 10, None), 202, {"state": "unknown"}),
     ],
@@ -75,6 +79,7 @@ def test_an_order_is_answered_by_its_end(
     assert (type_, request_id, payload["customer"]) == ("shop.place_order", "web-1", "ann")
     where = "/oncepool/requests/web-1" if code in (202, 503) else None
     assert response.headers.get("Location") == where
+    assert ("Retry-After" in response.headers) == (where is not None)
 
 
 def test_what_is_no_order_is_not_sent() -> None:

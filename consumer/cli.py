@@ -3,9 +3,7 @@
 A command's module is imported when that command is called, so that `oncepool run`, whose process
 lives long, holds only what it uses.
 
-Exit codes: 0 done; 1 something failed or is wrong, the message says what; 2 wrong usage; 3 `run`
-had to kill something at the end of the grace; 4 `status` met an unknown id; 5 no answer in time;
-6 a request's state does not allow what was asked.
+Its exit codes are a promise, and stand in docs/cli.md.
 """
 
 from __future__ import annotations

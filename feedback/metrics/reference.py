@@ -22,7 +22,7 @@ that says so (404, of the gateway 501); without a health port nothing is measure
 ```yaml
 scrape_configs:
   - job_name: oncepool
-    static_configs: [{targets: ["10.0.0.7:8080"]}]
+    static_configs: [{targets: ["10.0.0.7:9100"]}]
   - job_name: oncepool-gateway
     authorization: {credentials_file: /etc/prometheus/oncepool.key}
     static_configs: [{targets: ["10.0.0.9:8080"]}]

@@ -3,11 +3,11 @@
 One Redis hash, `<prefix>:limits`, one field per figure, so that two operators who set different
 ones never undo each other: `workers`, `workers_total`, and for each type `total:<type>`,
 `instance:<type>` and `paused:<type>`. A field that is not there, or says `none`, limits nothing.
+Beside each stands when it was changed last, in `at:<field>`.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,27 +26,31 @@ MOST: Final = 1_000_000
 MOST_WORKERS: Final = 1024
 """As the configuration has it."""
 
-REVISION: Final = "revision"
-"""A field that limits nothing and that stays: it begins with a number of the hash's own, and grows
-with each change. Without it, with another beginning or below what it was, Redis has lost data."""
-_AGES: Final = 1_000_000
-"""Changes of one hash for which there is room behind the number that it began with."""
+_AT: Final = "at:"
+"""Before a figure's name: the field that says when it was changed last, in microseconds by the
+clock of Redis. Where that is older than what was seen before, Redis has lost data."""
 _GONE: Final = "none"
 """What a figure says that was taken away, and stays: perhaps Redis has lost its data, and an
 instance is about to put back what it had."""
 _CHANGE: Final = f"""\
-local fresh = redis.call('exists', KEYS[1]) == 0
-for i = 2, #ARGV, 2 do redis.call('hset', KEYS[1], ARGV[i], ARGV[i + 1]) end
-if fresh then redis.call('hset', KEYS[1], '{REVISION}', ARGV[1]) end
-redis.call('hincrby', KEYS[1], '{REVISION}', 1)
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
+for i = 1, #ARGV, 2 do
+    local at = '{_AT}' .. ARGV[i]
+    local before = tonumber(redis.call('hget', KEYS[1], at) or '0') or 0
+    local changed = string.format('%.0f', math.max(now, before + 1))
+    redis.call('hset', KEYS[1], ARGV[i], ARGV[i + 1], at, changed)
+end
 """
 _RESTORE: Final = f"""\
-local held, ages = tonumber(ARGV[1]), tonumber(ARGV[2])
-local found = tonumber(redis.call('hget', KEYS[1], '{REVISION}') or '0') or 0
-if found >= held and math.floor(found / ages) == math.floor(held / ages) then return 0 end
-local put = 0
-for i = 3, #ARGV, 2 do put = put + redis.call('hsetnx', KEYS[1], ARGV[i], ARGV[i + 1]) end
-if put > 0 or found == 0 then redis.call('hset', KEYS[1], '{REVISION}', ARGV[1]) end
+local put = {{}}
+for i = 1, #ARGV, 3 do
+    local at = '{_AT}' .. ARGV[i]
+    if (tonumber(redis.call('hget', KEYS[1], at) or '0') or 0) < tonumber(ARGV[i + 2]) then
+        redis.call('hset', KEYS[1], ARGV[i], ARGV[i + 1], at, ARGV[i + 2])
+        put[#put + 1] = ARGV[i]
+    end
+end
 return put
 """
 
@@ -96,17 +100,16 @@ class ClusterLimits:
     workers_total: int | None = None
     """Worker processes of all instances together, shared out."""
     types: Mapping[str, TypeLimit] = field(default_factory=dict)
-    revision: int = field(default=0, compare=False)
-    """Grows with each change; 0: there was none, or what Redis held of them is lost."""
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """As they stand in the hash."""
+    """All figures as they stand in the hash."""
+    changed: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """When these fields were changed last, also those taken away: microseconds since the epoch."""
     unread: tuple[str, ...] = ()
     """Unreadable fields, which limit nothing."""
 
     def lacks(self, held: ClusterLimits) -> bool:
-        """Whether Redis has lost what it `held` before: nobody takes all away without a trace."""
-        of_the_same = self.revision // _AGES == held.revision // _AGES
-        return held.revision > 0 and (self.revision < held.revision or not of_the_same)
+        """Whether Redis has lost a change that it `held` before: it is gone, or an older stands."""
+        return any(self.changed.get(name, 0) < at for name, at in held.changed.items())
 
 
 class RedisLimitsStore:
@@ -128,12 +131,11 @@ class RedisLimitsStore:
         Raises InvalidLimit, StoreUnavailable; LimitsUnclear where it may have landed, or may yet.
         """
         check(changes)
-        first = (secrets.randbelow(2**31) + 1) * _AGES
         wanted = {s.field: _GONE if n is None else str(n) for s, n in changes.items()}
         with _explained():
             self._client.ping()  # what fails from here on may have been heard
         try:
-            self._eval(_CHANGE, first, *chain.from_iterable(wanted.items()))
+            self._eval(_CHANGE, *chain.from_iterable(wanted.items()))
         except StoreUnavailable as error:
             if isinstance(error.__cause__, redis.ResponseError):
                 raise
@@ -153,15 +155,16 @@ class RedisLimitsStore:
             else:
                 return wanted.items() <= found.items()
 
-    def restore(self, lost: ClusterLimits) -> bool:
-        """Puts back what was lost; what was set since stays. Whether there was anything to put.
+    def restore(self, lost: ClusterLimits) -> list[str]:
+        """Puts back each figure whose change was lost; one that was changed since stays.
 
-        Where others have put it back already there is not. Raises StoreUnavailable.
+        The fields that were put: none where others have put them back already. Whoever has seen
+        the latest change of a figure prevails. Raises StoreUnavailable.
         """
         flat = chain.from_iterable(
-            (name, text) for name, text in lost.fields.items() if name != REVISION
+            (name, lost.fields.get(name, _GONE), at) for name, at in lost.changed.items()
         )
-        return bool(self._eval(_RESTORE, lost.revision, _AGES, *flat))
+        return [_text(name) for name in self._eval(_RESTORE, *flat)]
 
     def _eval(self, script: str, *arguments: Any) -> Any:
         with _explained():
@@ -208,11 +211,14 @@ def parse(fields: Iterable[tuple[str, str]]) -> ClusterLimits:
     of_all: dict[str, int] = {}
     of_types: dict[str, dict[str, int]] = {}
     unread: list[str] = []
-    given = dict(fields)
-    revision = given.get(REVISION, "0")
+    given: dict[str, str] = {}
+    changed: dict[str, int] = {}
+    for name, value in fields:
+        if not name.startswith(_AT):
+            given[name] = value
+        elif value.isdecimal():
+            changed[name.removeprefix(_AT)] = int(value)
     for name, value in sorted(given.items()):
-        if name == REVISION:
-            continue
         figure, colon, kind = name.partition(":")
         setting = Setting(figure, kind if colon else None)  # type: ignore[arg-type]
         if value == _GONE:
@@ -235,8 +241,8 @@ def parse(fields: Iterable[tuple[str, str]]) -> ClusterLimits:
         workers=of_all.get("workers"),
         workers_total=of_all.get("workers_total"),
         types=types,
-        revision=int(revision) if revision.isdecimal() else 0,
         fields=given,
+        changed=changed,
         unread=tuple(unread),
     )
 

@@ -34,7 +34,9 @@ class Membership:
         self._seen = Peer(instance)
         """What the main process had said of itself at the last look."""
         self.restored_at: datetime | None = None
-        """When they were gone from Redis and this instance put them back."""
+        """When Redis had lost some and this instance put them back."""
+        self.restored: list[str] = []
+        """The fields that it put back then."""
         self.unread: tuple[str, ...] = ()
         """Unreadable fields of the limits."""
         self.known_elsewhere: frozenset[str] = frozenset()
@@ -80,8 +82,8 @@ class Membership:
     def _read_limits(self) -> ClusterLimits:
         limits = self._limits.read()
         if self._held is not None and limits.lacks(self._held):
-            if self._limits.restore(self._held):
-                self.restored_at = datetime.now(UTC)
+            if restored := self._limits.restore(self._held):
+                self.restored, self.restored_at = restored, datetime.now(UTC)
             limits = self._limits.read()
         self._held = limits
         return limits

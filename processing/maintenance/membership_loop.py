@@ -129,7 +129,10 @@ class MembershipLoop:
             self._leave_to_others(self._membership.known_elsewhere)
             if self._membership.restored_at != self._restored_at:
                 self._restored_at = self._membership.restored_at
-                self._log.warning("limits were gone from Redis: put back as this instance had them")
+                self._log.warning(
+                    "limits were gone from Redis: put back as this instance had them",
+                    fields=self._membership.restored,
+                )
             if portion is not None:
                 self._tell_limits(portion)
 

@@ -313,6 +313,19 @@ def test_limits_that_redis_has_lost_are_put_back(
                 return "".join(said).count("limits were gone from Redis")
 
             eventually(lambda: told() == 2)
+
+            # Redis comes back with a copy of a time when it was not paused.
+            store.change({Setting("paused", "b"): 1})
+            store.change({Setting("paused", "b"): None})
+            backup = client.dump(f"{prefix}:limits")
+            assert isinstance(backup, bytes)
+            store.change({Setting("paused", "b"): 1, Setting("total", "a"): 6})
+            six = {**store.read().types}
+            eventually(lambda: 6 in maintenance.received(LimitsFound)[-1].types["a"])
+            client.restore(f"{prefix}:limits", 0, backup, replace=True)
+            eventually(lambda: store.read().types == six)
+            eventually(lambda: told() == 3)
+            assert '"fields":["' in "".join(said)
     finally:
         valkey.stop()
     assert maintenance.stop() == 0

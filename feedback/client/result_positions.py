@@ -37,11 +37,12 @@ def hopeless(error: KafkaError) -> bool:
 class ResultPositions:
     """Of one reader. Where it starts is settled when it is made: what is written after that comes.
 
-    A group that nothing was committed for begins with whoever is assigned a partition first: it
-    commits its start, or a reader that died before its first record would begin behind it. Readers
-    that begin together each do so for their own partitions, as they did not start at the same
-    place. A partition without an offset that was not there then has been added since, and is read
-    from its beginning; so is one of a group that stood somewhere when this reader came.
+    A group that nothing was committed for begins where the first of its readers does, which commits
+    that before it joins: it may die before its first record, and one that is made later may be
+    assigned a partition first. A group with members takes no such commit; where they have made none
+    either, whoever is assigned a partition commits its own start there. A partition without an
+    offset that was not there then has been added since, and is read from its beginning; so is one
+    of a group that stood somewhere when this reader came.
     """
 
     def __init__(
@@ -51,9 +52,13 @@ class ResultPositions:
         self._consumer = consumer
         self._topic = topic
         partitions = self._partitions()
+        # Before it asks for the group's: of two that find none each has started before the other
+        # commits, so that either commit is before all that comes once both are made.
+        self._starts = {p.partition: self._start(p, from_beginning) for p in partitions}
         self._begins = self._is_new(partitions) if grouped else False
         """Nothing was committed for the group when this reader came; None: that is not known."""
-        self._starts = {p.partition: self._start(p, from_beginning) for p in partitions}
+        if self._begins:
+            self._commit_starts()
 
     @property
     def starts(self) -> list[TopicPartition]:
@@ -77,6 +82,14 @@ class ResultPositions:
             TopicPartition(p.topic, p.partition, offsets.get(p.partition, OFFSET_BEGINNING))
             for p in assigned
         ]
+
+    def _commit_starts(self) -> None:
+        """A group that has members refuses: its first ones have done so, or do when assigned."""
+        try:
+            self._consumer.commit(offsets=self.starts, asynchronous=False)
+        except KafkaException as error:
+            if hopeless(error.args[0]):
+                raise
 
     def _is_new(self, partitions: list[TopicPartition]) -> bool | None:
         """A cluster's first group waits here until there is a coordinator."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,9 @@ class Broker:
         self.committed: dict[int, int] = {}
         self.seen: dict[int, int] | None = None
         """What everybody is told of the commits, whatever has come since."""
+        self.members: list[Member] = []
+        self.told: Callable[[], object] = lambda: None
+        """Called when somebody has been told of the commits."""
 
 
 class Member:
@@ -45,10 +49,15 @@ class Member:
             raise KafkaException(self.failing)
         broker = self.broker
         known = broker.committed if broker.seen is None else broker.seen
-        return [TopicPartition(p.topic, p.partition, known.get(p.partition, -1001)) for p in parts]
+        found = [TopicPartition(p.topic, p.partition, known.get(p.partition, -1001)) for p in parts]
+        told, broker.told = broker.told, lambda: None
+        told()
+        return found
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
         assert not asynchronous
+        if self.broker.members and self not in self.broker.members:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
         self.broker.committed.update({part.partition: part.offset for part in offsets})
 
     def assign(self, parts: list[TopicPartition]) -> None:
@@ -69,12 +78,39 @@ def reader(broker: Broker, **options: bool) -> ResultPositions:
 
 
 def begins(positions: ResultPositions, *partitions: int) -> dict[int, int]:
+    member: Any = positions._consumer
+    member.broker.members.append(member)
     found = positions.of([TopicPartition("t", number) for number in partitions])
     return {part.partition: part.offset for part in found}
 
 
-def test_readers_that_begin_a_group_together_leave_each_others_starts() -> None:
+def test_a_group_begins_where_its_first_reader_does_whoever_is_assigned_first() -> None:
     broker = Broker(5, 5)
+    first = reader(broker)
+    broker.ends = [9, 9]
+    second = reader(broker)
+    assert begins(second, 1) == {1: 5}
+    assert begins(first, 0) == {0: 5}
+    broker.ends.append(3)
+    assert begins(second, 2) == {2: OFFSET_BEGINNING}, "it was added since"
+    assert broker.committed == {0: 5, 1: 5}
+
+
+def test_what_comes_after_a_reader_was_made_is_before_no_commit_of_another() -> None:
+    broker = Broker(5, 5)
+
+    def first() -> None:
+        reader(broker)
+        broker.ends = [9, 9]
+
+    broker.told = first
+    second = reader(broker)
+    assert begins(second, 0, 1) == {0: 5, 1: 5}
+
+
+def test_readers_of_a_group_with_members_leave_each_others_starts() -> None:
+    broker = Broker(5, 5)
+    broker.members = [Member(broker)]
     first = reader(broker)
     broker.ends = [9, 9]
     second = reader(broker)
@@ -82,16 +118,13 @@ def test_readers_that_begin_a_group_together_leave_each_others_starts() -> None:
     assert begins(first, 0) == {0: 5}
     assert begins(second, 1) == {1: 9}
     assert broker.committed == {0: 5, 1: 9}
-
     broker.seen = None
     assert begins(first, 0, 1) == {0: 5, 1: 9}
-    broker.ends.append(3)
-    assert begins(second, 2) == {2: OFFSET_BEGINNING}, "it was added since"
-    assert 2 not in broker.committed
 
 
 def test_what_a_reader_died_before_is_begun_by_who_began_with_it() -> None:
     broker = Broker(5, 5)
+    broker.members = [Member(broker)]
     first, _dies = reader(broker), reader(broker)
     assert begins(first, 0) == {0: 5}
     later = reader(broker)

@@ -50,7 +50,7 @@ class AllOrNone(Sampler):
         return "AllOrNone"
 
 
-class Costs:
+class TracingCosts:
     """Work, measured with every trace sampled or with none."""
 
     def __init__(self, rounds: int) -> None:
@@ -76,7 +76,7 @@ def main() -> None:
     """Measures and prints."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=7)
-    costs = Costs(max(1, arguments.parse_args().rounds))
+    costs = TracingCosts(max(1, arguments.parse_args().rounds))
     spans, task = Spans(), tasks_of(1)[0]
     runs, headers = TracedRuns(spans, "group"), [("ce_id", b"id-0"), ("ce_type", b"pay")]
 

@@ -43,6 +43,8 @@ class Cancelled:
     """Those that came to an end of their own before."""
     late: list[Refusal] = field(default_factory=list)
     """Those of which nothing was heard in time."""
+    problem: str = ""
+    """Why nothing was done, where Redis did not answer."""
 
 
 def cancel_running(

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 from consumer.admin.cancelling import Cancelled, Withdraw, cancel_running
 from consumer.admin.running import running_now
 from consumer.config.settings import Settings
 from feedback.contract.states import FINAL, State
 from feedback.errors import StoreUnavailable
+from feedback.journal.connections import Connection
 from feedback.operations.explanations import Refusal
-from feedback.operations.request_actions import Moved
+from feedback.operations.request_actions import By, Moved, TransitionOutcome
 from feedback.operations.request_reads import Row, matches
 from feedback.status.opening import open_store
 from feedback.status.status import StatusWrite
 from feedback.status.store import StatusStore
+
+Transition = Callable[[Connection, Sequence[str]], TransitionOutcome]
+"""Moves what it is given, on the journal."""
 
 REDIS_TIMEOUT = 2.0
 DOUBT = (
     "was ended, and its effect may have happened; find out whether it did, then `oncepool requests"
     " resolve`"
 )
+
+
+class Ending(NamedTuple):
+    """How requests that run are ended: within so many seconds."""
+
+    wait: float
+    types: Sequence[str] | None = None
+    """Only what runs as one of them (`*` stands for anything); None: whatever it is."""
 
 
 class StatusPublisher:
@@ -99,27 +111,32 @@ def end_running(
     settings: Settings,
     refused: Sequence[Refusal],
     withdraw: Withdraw,
+    ending: Ending,
+    by: By,
     told: Callable[[str], None] = lambda _: None,
-    *,
-    reason: str,
-    wait: float,
-    types: Sequence[str] | None = None,
 ) -> Cancelled:
-    """Those of the refused that run come to an end; `told` hears of each. Raises StoreUnavailable.
+    """Those of the refused that run come to an end; `told` hears of each.
 
-    `withdraw` takes those out of the queue that wait there by now. With `types` (`*` stands for
-    anything) only what runs as one of them is ended.
+    `withdraw` takes those out of the queue that wait there by now. Where Redis does not answer, and
+    nothing was done yet, the result says so. Raises what `withdraw` raises as long as that is so.
     """
     names = {one.id for one in refused if one.state not in FINAL}
-    at_work = {
-        one["request_id"]: one
-        for one in running_now(settings)
-        if types is None or any(matches(one["type"], wanted) for wanted in types)
-    }
-    places = {name: at_work[name] for name in names & at_work.keys()}
-    for name, place in places.items():
-        told(f"{name} {is_running(place)}")
-    return cancel_running(settings, places, withdraw, reason=reason, wait=wait)
+    types = ending.types
+    try:
+        at_work = {
+            one["request_id"]: one
+            for one in running_now(settings)
+            if types is None or any(matches(one["type"], wanted) for wanted in types)
+        }
+        places = {name: at_work[name] for name in names & at_work.keys()}
+        if not places:
+            return Cancelled()
+        for name, place in places.items():
+            told(f"{name} {is_running(place)}")
+        reason = by.said("cancelled")
+        return cancel_running(settings, places, withdraw, reason=reason, wait=ending.wait)
+    except StoreUnavailable as error:  # nobody was asked yet
+        return Cancelled(problem=str(error))
 
 
 def wants_results(settings: Settings) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from consumer.admin.journal import connect
+from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.moving import as_row, wants_results
 from consumer.commands.dead_letter_options import (
     DeadLetterKind,
@@ -22,7 +23,6 @@ from consumer.commands.dead_letter_options import (
 )
 from consumer.commands.operator import (
     Move,
-    Moves,
     WhoOption,
     WhyOption,
     YesOption,
@@ -33,6 +33,7 @@ from consumer.commands.operator import (
     one_of,
     publisher_of,
     report,
+    told,
 )
 from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, with_settings
 from consumer.commands.resending import NotSent, Resender
@@ -117,8 +118,8 @@ def retry(
     if resend:
         settings.require("kafka_bootstrap_servers")
     chosen = filters(kind, None if names else type_, reason, since, search)
-    moves = Moves()
-    with moves.told("retry", json=json), ExitStack() as stack:
+    moves = MoveOutcome()
+    with told(moves, "retry", json=json), ExitStack() as stack:
         session = _DeadLetterSession(settings, stack, by(who, why), moves)
         places = session.places(names, chosen, kind, everything=everything)
         _ask(places, names, "retry", yes=yes)
@@ -152,8 +153,8 @@ def drop(
     Exit code 4 when a name is unknown.
     """
     chosen = filters(kind, type_, reason, since, search)
-    moves = Moves()
-    with moves.told("drop", json=json), ExitStack() as stack:
+    moves = MoveOutcome()
+    with told(moves, "drop", json=json), ExitStack() as stack:
         session = _DeadLetterSession(settings, stack, by(who, why), moves)
         places = session.places(names, chosen, kind, everything=everything)
         _ask(places, names, "drop", yes=yes)
@@ -165,7 +166,9 @@ def drop(
 class _DeadLetterSession:
     """What one call of a command does, and what became of it."""
 
-    def __init__(self, settings: Settings, stack: ExitStack, operator: By, moves: Moves) -> None:
+    def __init__(
+        self, settings: Settings, stack: ExitStack, operator: By, moves: MoveOutcome
+    ) -> None:
         self._moves = moves
         self._by = operator
         self._schema = settings.database_schema

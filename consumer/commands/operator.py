@@ -5,13 +5,13 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.moving import StatusPublisher, as_row
 from consumer.commands.output import (
     EXIT_FAILED,
@@ -25,9 +25,7 @@ from consumer.commands.output import (
 )
 from consumer.config.settings import Settings
 from feedback.errors import OncepoolError
-from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import AT_ONCE, By, TransitionOutcome
-from feedback.operations.request_reads import Row
 
 T = TypeVar("T")
 Move = Callable[[Sequence[str]], TransitionOutcome]
@@ -103,61 +101,26 @@ def publisher_of(settings: Settings) -> StatusPublisher:
     )
 
 
-@dataclass(slots=True)
-class Moves:
-    """What became of what a command moves; of one that breaks off, so far."""
-
-    rows: list[Row] = field(default_factory=list)
-    """What was moved."""
-    refused: list[Refusal] = field(default_factory=list)
-    late: list[Refusal] = field(default_factory=list)
-    """Those of which nothing was heard in time."""
-    unsure: list[str] = field(default_factory=list)
-    """Those that were just being moved: at an error nobody knows whether they were."""
-    _left: dict[str, None] = field(default_factory=dict)
-
-    @property
-    def untried(self) -> list[str]:
-        """Those that it is to move, and has not come to."""
-        return list(self._left)
-
-    def plan(self, names: Iterable[str]) -> None:
-        """These are to be moved, too."""
-        self._left |= dict.fromkeys(names)
-
-    def begin(self, batch: Sequence[Any]) -> None:
-        """These are being moved now."""
-        self.unsure = [*map(str, batch)]
-        for name in self.unsure:
-            self._left.pop(name, None)
-
-    def done(self, rows: Sequence[Row], refused: Sequence[Refusal]) -> None:
-        """What was being moved has its answer."""
-        self.rows += rows
-        self.refused += refused
-        self.unsure = []
-
-    @contextmanager
-    def told(self, doing: str, *, json: bool) -> Iterator[None]:
-        """Where it breaks off, says first what was done until then, and what is not known."""
-        try:
-            yield
-        except OncepoolError as error:
-            if not (self.rows or self.refused or self.unsure):
-                raise
-            _show(self, doing, json=json, problem=str(error))
-            if self.unsure:
-                complain([
-                    f"{name}: not known whether it was moved; look at it again"
-                    for name in self.unsure
-                ])  # fmt: skip
-            if self.untried:
-                complain([f"{len(self.untried)} were not tried"])
-            fail(str(error), EXIT_FAILED)
+@contextmanager
+def told(moves: MoveOutcome, doing: str, *, json: bool) -> Iterator[None]:
+    """Where it breaks off, says first what was done until then, and what is not known."""
+    try:
+        yield
+    except OncepoolError as error:
+        if not (moves.rows or moves.refused or moves.unsure):
+            raise
+        moves.broke_off(error)
+        _show(moves, doing, json=json)
+        complain([
+            f"{name}: not known whether it was moved; look at it again" for name in moves.unsure
+        ])  # fmt: skip
+        if moves.untried:
+            complain([f"{len(moves.untried)} were not tried"])
+        fail(moves.problem, EXIT_FAILED)
 
 
 def move_all(
-    ids: Sequence[str], doing: str, move: Move, publisher: StatusPublisher, moves: Moves
+    ids: Sequence[str], doing: str, move: Move, publisher: StatusPublisher, moves: MoveOutcome
 ) -> None:
     """Moves requests, part by part, and publishes their statuses: `moves` has what became of it."""
     moves.plan(ids)
@@ -168,7 +131,7 @@ def move_all(
         publisher.publish(one.status() for one in outcome.moved)
 
 
-def report(moves: Moves, doing: str, *, json: bool) -> None:
+def report(moves: MoveOutcome, doing: str, *, json: bool) -> None:
     """Says what was moved and what was refused, and ends with the exit code for it."""
     _show(moves, doing, json=json)
     if moves.late:
@@ -179,19 +142,19 @@ def report(moves: Moves, doing: str, *, json: bool) -> None:
         raise typer.Exit(EXIT_UNKNOWN)
 
 
-def _show(moves: Moves, doing: str, *, json: bool, problem: str | None = None) -> None:
-    rows, told = moves.rows, [*moves.refused, *moves.late]
+def _show(moves: MoveOutcome, doing: str, *, json: bool) -> None:
+    rows, left = moves.rows, [*moves.refused, *moves.late]
     if json:
-        broken = {"unsure": moves.unsure, "untried": moves.untried, "problem": problem}
-        shown: dict[str, Any] = {"moved": rows, "refused": [one._asdict() for one in told]}
-        print_json(shown if problem is None else shown | broken)
+        broken = {"unsure": moves.unsure, "untried": moves.untried, "problem": moves.problem}
+        shown: dict[str, Any] = {"moved": rows, "refused": [one._asdict() for one in left]}
+        print_json(shown | broken if moves.problem else shown)
     elif len(rows) > SHOWN:
         typer.echo(f"{doing}: {len(rows)}")
     elif rows:
         names = [name for name in rows[0] if name not in ("attempt", "at", "due_at")]
         columns = [name for name in names if any(row[name] is not None for row in rows)]
         print_table(columns, ([row[name] for name in columns] for row in rows))
-    complain([f"{one.id}: {one.reason}" for one in told])
+    complain([f"{one.id}: {one.reason}" for one in left])
 
 
 def complain(problems: Sequence[str]) -> None:

@@ -10,9 +10,16 @@ import typer
 
 from consumer.admin.cancelling import Cancelled, Withdraw
 from consumer.admin.journal import connect
-from consumer.admin.moving import DOUBT, end_running, explain_running, wants_results
+from consumer.admin.move_outcome import MoveOutcome
+from consumer.admin.moving import (
+    DOUBT,
+    Ending,
+    Transition,
+    end_running,
+    explain_running,
+    wants_results,
+)
 from consumer.commands.operator import (
-    Moves,
     WhoOption,
     WhyOption,
     YesOption,
@@ -23,21 +30,20 @@ from consumer.commands.operator import (
     one_of,
     publisher_of,
     report,
+    told,
 )
 from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
 from consumer.commands.output import fail
 from consumer.config.settings import Settings
-from feedback.contract.states import FINAL, State
-from feedback.errors import StoreUnavailable
+from feedback.contract.states import State
 from feedback.journal.connections import Connection
 from feedback.operations import request_actions as actions
 from feedback.operations.explanations import Refusal
-from feedback.operations.request_actions import RETRYABLE, ResultRefused, TransitionOutcome
+from feedback.operations.request_actions import RETRYABLE, By, ResultRefused
 from feedback.operations.request_reads import Row, select_ids
 
-Transition = Callable[[Connection, Sequence[str]], TransitionOutcome]
 Order = Callable[[Connection, Sequence[str]], Sequence[str]]
-Ending = Callable[[Sequence[Refusal], Withdraw], Cancelled]
+EndRunning = Callable[[Sequence[Refusal], Withdraw], Cancelled]
 """Ends those of the refused requests that run."""
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Request ids.")]
@@ -133,7 +139,7 @@ def cancel(
         schema=settings.database_schema,
         results=wants_results(settings),
     )
-    ending = partial(_end_running, settings, reason=operator.said("cancelled"), wait=wait)
+    ending = partial(_end_running, settings, ending=Ending(wait), by=operator)
     _move(settings, ids, {**filters, "state": "waiting"}, move, "cancel", yes=yes, json=json,
           ending=ending if by_ids else None)  # fmt: skip
 
@@ -191,11 +197,11 @@ def _move(
     yes: bool,
     json: bool,
     order: Order | None = None,
-    ending: Ending | None = None,
+    ending: EndRunning | None = None,
 ) -> None:
     """`order`: in which they are moved; `ending`: what is done about those refused as they run."""
-    moves = Moves()
-    with moves.told(doing, json=json), connect(settings) as connection:
+    moves = MoveOutcome()
+    with told(moves, doing, json=json), connect(settings) as connection:
         if not ids:
             ids = select_ids(connection, filters, schema=settings.database_schema)
             if ids:
@@ -215,42 +221,28 @@ def _move(
     report(moves, doing, json=json)
 
 
-def _end(ending: Ending, moves: Moves, mover: Callable[..., None]) -> None:
+def _end(ending: EndRunning, moves: MoveOutcome, mover: Callable[..., None]) -> None:
     """Those of the refused that run come to an end."""
-    refused = moves.refused
 
     def withdraw(ids: Sequence[str]) -> list[Row]:
         """What waits by now is moved after all."""
-        part = Moves()
-        mover(ids, moves=part)
-        moves.rows += part.rows
-        gone = {row["id"] for row in part.rows}
-        moves.unsure = [one for one in moves.unsure if one not in gone]
+        part = MoveOutcome()
+        try:
+            mover(ids, moves=part)
+        finally:
+            moves.withdrew(part.rows)
         return part.rows
 
-    # All of these may be asked to end before it breaks off.
-    moves.begin([one.id for one in refused if one.state not in FINAL])
-    moves.refused = [one for one in refused if one.state in FINAL]
-    ended = ending(refused, withdraw)
-    moves.unsure = []
-    gone = {row["id"] for row in ended.rows} | {r.id for r in (*ended.ended, *ended.late)}
-    known = {row["id"] for row in moves.rows}
-    moves.rows += [row for row in ended.rows if row["id"] not in known]
-    moves.refused = [r for r in refused if r.id not in gone] + ended.ended
-    moves.late = ended.late
+    moves.ended(ending(moves.end_those_that_run(), withdraw))
 
 
 def _end_running(
-    settings: Settings, refused: Sequence[Refusal], withdraw: Withdraw, *, reason: str, wait: float
+    settings: Settings, refused: Sequence[Refusal], withdraw: Withdraw, *, ending: Ending, by: By
 ) -> Cancelled:
-    """Those of the refused that run come to an end."""
-    try:
-        ended = end_running(
-            settings, refused, withdraw, lambda said: complain([said]), reason=reason, wait=wait
-        )
-    except StoreUnavailable as error:
-        complain([f"warning: {error}"])
-        return Cancelled()
+    """Those of the refused that run come to an end, and it is said what happens to them."""
+    ended = end_running(settings, refused, withdraw, ending, by, lambda said: complain([said]))
+    if ended.problem:
+        complain([f"warning: {ended.problem}"])
     doubtful = [row["id"] for row in ended.rows if row["state"] == State.IN_DOUBT]
     complain([f"{name}: {DOUBT}" for name in doubtful])
     return ended

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from consumer.admin.cancelling import Cancelled, Withdraw
-from consumer.admin.moving import StatusPublisher, as_row, end_running, wants_results
+from consumer.admin.move_outcome import MoveOutcome
+from consumer.admin.moving import (
+    Ending,
+    StatusPublisher,
+    Transition,
+    as_row,
+    end_running,
+    wants_results,
+)
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds
 from feedback.contract.states import State
-from feedback.errors import OncepoolError, StoreUnavailable
+from feedback.errors import OncepoolError
 from feedback.journal.connections import Connection
 from feedback.operations import request_actions as actions
 from feedback.operations.explanations import Refusal
-from feedback.operations.request_actions import AT_ONCE, RETRYABLE, By, Runs, TransitionOutcome
+from feedback.operations.request_actions import AT_ONCE, RETRYABLE, By, Runs
 from feedback.operations.request_reads import Row
 from processing.logs import get_logger
 
@@ -33,38 +39,7 @@ MOVES_FROM: Final[dict[BulkAction, tuple[State, ...]]] = {
 }
 """Action -> the states that it moves requests from."""
 
-Move = Callable[[Connection, Sequence[str]], TransitionOutcome]
-
 log = get_logger("oncepool.gateway")
-
-
-@dataclass(slots=True)
-class BulkOutcome:
-    """What was moved, and what was not and why."""
-
-    rows: list[Row] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
-    late: list[Refusal] = field(default_factory=list)
-    """Those that run, and of which nothing was heard in time."""
-    problem: str = ""
-    """Why it broke off, where it did."""
-    unsure: list[str] = field(default_factory=list)
-    """Those that it was at then: they may have been moved, or not."""
-    untried: list[str] = field(default_factory=list)
-
-    def broke_off(self, error: OncepoolError, at: Iterable[str], left: Iterable[str]) -> None:
-        """It came to no end: these may have been moved, and those were not tried."""
-        self.problem = str(error)
-        self.unsure += at
-        self.untried += left
-
-
-class Ending(NamedTuple):
-    """How requests that run are ended: within so many seconds."""
-
-    wait: float
-    types: tuple[str, ...] | None = None
-    """Only what runs as one of them; None: whatever it is."""
 
 
 class BulkMover(Protocol):
@@ -79,7 +54,7 @@ class BulkMover(Protocol):
         *,
         runs: Runs | None = None,
         result: bytes | None = None,
-    ) -> BulkOutcome:
+    ) -> MoveOutcome:
         """Moves all of them that may be moved; with `ending` also those that run, on `cancel`.
 
         With `runs` each only in its run. `result` is what was done: JSON. Raises ResultRefused.
@@ -103,26 +78,24 @@ class JournalBulkMover:
         *,
         runs: Runs | None = None,
         result: bytes | None = None,
-    ) -> BulkOutcome:
+    ) -> MoveOutcome:
         """As BulkMover has it."""
-        outcome = BulkOutcome()
+        outcome = MoveOutcome()
         schema = self._settings.database_schema
         move = self._moves(action, by, runs, result)
         wanted = list(dict.fromkeys(ids))
         if action == "retry":
             order = partial(actions.in_retry_order, ids=wanted, schema=schema)
             wanted = list(await self._threads.run(order, MOVE_WITHIN, again=True))
+        outcome.plan(wanted)
         for start in range(0, len(wanted), AT_ONCE):
             part = wanted[start : start + AT_ONCE]
+            outcome.begin(part)
             try:
-                rows, refused = await self._threads.run(
-                    partial(self._part, move=move, ids=part), MOVE_WITHIN
-                )
+                outcome.done(*await self._moved(move, part))
             except OncepoolError as error:
-                outcome.broke_off(error, part, wanted[start + AT_ONCE :])
+                outcome.broke_off(error)
                 break
-            outcome.rows += rows
-            outcome.refused += refused
         if ending is not None and action == "cancel" and outcome.refused and not outcome.problem:
             await self._end_running(outcome, move, by, ending)
         log.info("requests moved", action=action, who=by.who, why=by.why, problem=outcome.problem,
@@ -130,20 +103,31 @@ class JournalBulkMover:
                  unsure=len(outcome.unsure), untried=len(outcome.untried))  # fmt: skip
         return outcome
 
-    async def _end_running(self, outcome: BulkOutcome, move: Move, by: By, ending: Ending) -> None:
+    async def _end_running(
+        self, outcome: MoveOutcome, move: Transition, by: By, ending: Ending
+    ) -> None:
+        """Those of the refused that run come to an end."""
+
         async def withdraw(ids: Sequence[str]) -> list[Row]:
-            part = partial(self._part, move=move, ids=ids)
-            rows, _ = await self._threads.run(part, MOVE_WITHIN)
+            rows, _ = await self._moved(move, ids)
+            outcome.withdrew(rows)
             return rows
 
-        end = partial(self._end, refused=outcome.refused, by=by, ending=ending)
+        asked = outcome.end_those_that_run()
         try:
-            self._add(outcome, await self._ends.end(end, withdraw, ending.wait))
+            outcome.ended(
+                await self._ends.end(
+                    lambda withdraw: end_running(self._settings, asked, withdraw, ending, by),
+                    withdraw,
+                    ending.wait,
+                )
+            )
         except OncepoolError as error:
-            outcome.broke_off(error, [one.id for one in outcome.refused], ())
-            outcome.refused = []
+            outcome.broke_off(error)
 
-    def _moves(self, action: BulkAction, by: By, runs: Runs | None, result: bytes | None) -> Move:
+    def _moves(
+        self, action: BulkAction, by: By, runs: Runs | None, result: bytes | None
+    ) -> Transition:
         schema = self._settings.database_schema
         results = wants_results(self._settings)
         if action == "retry":
@@ -158,33 +142,14 @@ class JournalBulkMover:
             schema=schema, results=results,
         )  # fmt: skip
 
+    async def _moved(self, move: Transition, ids: Sequence[str]) -> tuple[list[Row], list[Refusal]]:
+        return await self._threads.run(partial(self._part, move=move, ids=ids), MOVE_WITHIN)
+
     def _part(
-        self, connection: Connection, *, move: Move, ids: Sequence[str]
+        self, connection: Connection, *, move: Transition, ids: Sequence[str]
     ) -> tuple[list[Row], list[Refusal]]:
         outcome = move(connection, ids)
         if outcome.moved:
             with StatusPublisher(self._settings, log.warning) as publisher:
                 publisher.publish(one.status() for one in outcome.moved)
         return [as_row(one) for one in outcome.moved], outcome.refused
-
-    def _end(
-        self, withdraw: Withdraw, *, refused: Sequence[Refusal], by: By, ending: Ending
-    ) -> Cancelled:
-        """Those of the refused that run come to an end."""
-        try:
-            return end_running(
-                self._settings,
-                refused,
-                withdraw,
-                reason=by.said("cancelled"),
-                wait=ending.wait,
-                types=ending.types,
-            )
-        except StoreUnavailable:
-            return Cancelled()
-
-    def _add(self, outcome: BulkOutcome, ended: Cancelled) -> None:
-        told = {row["id"] for row in ended.rows} | {one.id for one in (*ended.ended, *ended.late)}
-        outcome.refused = [one for one in outcome.refused if one.id not in told] + ended.ended
-        outcome.rows += ended.rows
-        outcome.late += ended.late

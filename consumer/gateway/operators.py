@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from consumer.admin.cancelling import Withdraw
+from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.moving import (
+    Ending,
     StatusPublisher,
     as_row,
     end_running,
@@ -17,7 +19,6 @@ from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds
 from feedback.contract.states import State
-from feedback.errors import StoreUnavailable
 from feedback.journal.connections import Connection
 from feedback.operations import dead_letters as letters
 from feedback.operations import request_actions as actions
@@ -108,15 +109,17 @@ class JournalOperator:
         answer = await self._withdrawn(id, by)
         if answer.refusal is None:
             return answer
-        refusal = answer.refusal
+        outcome = MoveOutcome(refused=[answer.refusal])
+        asked = outcome.end_those_that_run()
 
         async def withdraw(ids: Sequence[str]) -> list[Row]:
             rows = [(await self._withdrawn(one, by)).row for one in ids]
             return [row for row in rows if row is not None]
 
         def end(withdraw: Withdraw) -> OperatorAnswer:
-            ended = self._ended(refusal, withdraw, by, wait, types)
-            return self._explained(answer) if ended is None else ended
+            ending = Ending(wait, types)
+            outcome.ended(end_running(self._settings, asked, withdraw, ending, by))
+            return self._explained(_answer(outcome))
 
         return await self._ends.end(end, withdraw, wait)
 
@@ -222,7 +225,7 @@ class JournalOperator:
 
     def _explained(self, answer: OperatorAnswer) -> OperatorAnswer:
         """Of an id that the journal does not know it is said where it runs."""
-        if answer.refusal is None:
+        if answer.refusal is None or answer.late:
             return answer
         return OperatorAnswer(refusal=explain_running(self._settings, [answer.refusal])[0])
 
@@ -235,28 +238,11 @@ class JournalOperator:
             lambda connection: self._moved(connection, self._cancelling(id, by)), MOVE_WITHIN
         )
 
-    def _ended(
-        self,
-        refusal: Refusal,
-        withdraw: Withdraw,
-        by: By,
-        wait: float,
-        types: Sequence[str] | None,
-    ) -> OperatorAnswer | None:
-        """What became of it where it ran; None where it does not run."""
-        try:
-            ended = end_running(
-                self._settings,
-                [refusal],
-                withdraw,
-                reason=by.said("cancelled"),
-                wait=wait,
-                types=types,
-            )
-        except StoreUnavailable:
-            return None
-        if ended.rows:
-            return OperatorAnswer(ended.rows[0])
-        if ended.late:
-            return OperatorAnswer(refusal=ended.late[0], late=True)
-        return OperatorAnswer(refusal=ended.ended[0]) if ended.ended else None
+
+def _answer(outcome: MoveOutcome) -> OperatorAnswer:
+    """Of one request."""
+    if outcome.rows:
+        return OperatorAnswer(outcome.rows[0])
+    if outcome.late:
+        return OperatorAnswer(refusal=outcome.late[0], late=True)
+    return OperatorAnswer(refusal=outcome.refused[0])

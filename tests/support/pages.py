@@ -10,9 +10,11 @@ from typing import Any
 import orjson
 
 from consumer.admin.lag import UnfinishedOffsets
+from consumer.admin.move_outcome import MoveOutcome
+from consumer.admin.moving import Ending
 from consumer.admin.overview import Look
 from consumer.gateway.app import create_app
-from consumer.gateway.bulk_moves import BulkAction, BulkOutcome, Ending
+from consumer.gateway.bulk_moves import BulkAction
 from consumer.gateway.limits_board import LimitsSeen
 from consumer.gateway.pages.journal_pages import OverTime
 from consumer.gateway.pages.services import Whole
@@ -188,16 +190,18 @@ class FakeMover:
         *,
         runs: Runs | None = None,
         result: bytes | None = None,
-    ) -> BulkOutcome:
+    ) -> MoveOutcome:
         self.asked.append((action, list(ids), by, ending))
         self.runs.append(runs)
         self.result = result
         rows = [{"id": one, "from_state": "dead", "state": "waiting"} for one in ids[:1]]
         if self.breaks is not None:
-            outcome = BulkOutcome(rows)
-            outcome.broke_off(self.breaks, ids[1:2], ids[2:])
+            outcome = MoveOutcome(rows)
+            outcome.plan(ids[1:])
+            outcome.begin(ids[1:2])
+            outcome.broke_off(self.breaks)
             return outcome
-        return BulkOutcome(rows, [Refusal(one, "done", "is done") for one in ids[1:]])
+        return MoveOutcome(rows, [Refusal(one, "done", "is done") for one in ids[1:]])
 
 
 class FakeBoard:

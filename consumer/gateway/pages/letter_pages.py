@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, cast, get_args
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
+from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.since import parse_since
-from consumer.gateway.bulk_moves import BulkOutcome
 from consumer.gateway.calls import named
 from consumer.gateway.dead_letter_api import is_own
 from consumer.gateway.operators import OperatorAnswer, OperatorMoves
@@ -108,14 +108,20 @@ async def do(request: Request, sent: FormHere) -> Response:
 
 async def _moved(
     places: list[DeadLetterRef], move: Callable[[DeadLetterRef], Awaitable[OperatorAnswer]]
-) -> BulkOutcome:
-    outcome = BulkOutcome()
-    for n, place in enumerate(places):
+) -> MoveOutcome:
+    outcome = MoveOutcome()
+    outcome.plan(place.name for place in places)
+    for place in places:
+        outcome.begin([place.name])
         try:
-            _add(outcome, await move(place))
+            answer = await move(place)
         except OncepoolError as error:
-            outcome.broke_off(error, [place.name], [one.name for one in places[n + 1 :]])
+            outcome.broke_off(error)
             break
+        outcome.done(
+            [] if answer.row is None else [answer.row],
+            [] if answer.refusal is None else [answer.refusal],
+        )
     return outcome
 
 
@@ -246,10 +252,3 @@ def _asked(who: Visitor, given: dict[str, str]) -> dict[str, Any]:
 def _listed(row: Row) -> Row:
     name = str(row["id"]) if row["kind"] == "message" else row["request_id"]
     return {**row, "name": name, "ref": f"{row['kind']}:{name}"}
-
-
-def _add(outcome: BulkOutcome, answer: OperatorAnswer) -> None:
-    if answer.row is not None:
-        outcome.rows.append(answer.row)
-    elif answer.refusal is not None:
-        (outcome.late if answer.late else outcome.refused).append(answer.refusal)

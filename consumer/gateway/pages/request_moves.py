@@ -7,7 +7,9 @@ from typing import Final, NamedTuple, cast, get_args
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from consumer.gateway.bulk_moves import MOVES_FROM, BulkAction, BulkMover, BulkOutcome, Ending
+from consumer.admin.move_outcome import MoveOutcome
+from consumer.admin.moving import Ending
+from consumer.gateway.bulk_moves import MOVES_FROM, BulkAction, BulkMover
 from consumer.gateway.calls import named
 from consumer.gateway.pages.confirming import digest
 from consumer.gateway.pages.filters import RequestFilters
@@ -174,7 +176,7 @@ async def _ticked(who: Visitor, form: Form, action: BulkAction) -> Choice:
     return Choice(action, ids, stands, None)
 
 
-async def _move(who: Visitor, choice: Choice, by: By, result: str) -> BulkOutcome:
+async def _move(who: Visitor, choice: Choice, by: By, result: str) -> MoveOutcome:
     mover: BulkMover | None = who.pages.mover
     if mover is None:
         raise HttpProblem(501, "not_configured", "this gateway has no journal: set database_url")

@@ -10,8 +10,9 @@ import pytest
 import typer
 
 from consumer.admin.journal import JournalUnreachable
+from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.moving import StatusPublisher
-from consumer.commands.operator import SHOWN, Moves, move_all
+from consumer.commands.operator import SHOWN, move_all, told
 from consumer.config.settings import Settings
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import AT_ONCE, Moved, TransitionOutcome
@@ -51,7 +52,7 @@ def test_requests_are_moved_in_parts_and_each_part_is_published(count: int) -> N
         return TransitionOutcome([moved(one) for one in batch if one != "r0"], refused)
 
     publisher = Published()
-    moves = Moves()
+    moves = MoveOutcome()
     move_all([*ids, *ids], "retry", move, publisher, moves)
 
     assert parts == [ids[start : start + AT_ONCE] for start in range(0, count, AT_ONCE)]
@@ -70,17 +71,17 @@ def test_what_was_moved_before_one_breaks_off_is_told(capsys: pytest.CaptureFixt
         return TransitionOutcome([moved(one) for one in batch], [])
 
     for json in (True, False):
-        moves = Moves()
-        with pytest.raises(typer.Exit) as ended, moves.told("retry", json=json):
+        moves = MoveOutcome()
+        with pytest.raises(typer.Exit) as ended, told(moves, "retry", json=json):
             move_all(ids, "retry", move, Published(), moves)
         assert ended.value.exit_code == 1
         out, said = capsys.readouterr()
         if json:
-            told = orjson.loads(out)
-            assert [row["id"] for row in told["moved"]] == ids[:AT_ONCE]
-            assert told["unsure"] == ids[AT_ONCE : 2 * AT_ONCE]
-            assert told["untried"] == ids[2 * AT_ONCE :]
-            assert told["problem"] == "the database does not answer"
+            answer = orjson.loads(out)
+            assert [row["id"] for row in answer["moved"]] == ids[:AT_ONCE]
+            assert answer["unsure"] == ids[AT_ONCE : 2 * AT_ONCE]
+            assert answer["untried"] == ids[2 * AT_ONCE :]
+            assert answer["problem"] == "the database does not answer"
         else:
             assert out == f"retry: {AT_ONCE}\n"
         assert "r500: not known whether it was moved; look at it again" in said
@@ -90,5 +91,5 @@ def test_what_was_moved_before_one_breaks_off_is_told(capsys: pytest.CaptureFixt
 
 
 def test_an_error_before_anything_was_tried_is_told_as_any_other() -> None:
-    with pytest.raises(JournalUnreachable), Moves().told("retry", json=False):
+    with pytest.raises(JournalUnreachable), told(MoveOutcome(), "retry", json=False):
         raise JournalUnreachable("the database does not answer")

@@ -10,11 +10,14 @@ import pytest
 
 from consumer.admin.cancelling import Cancelled, Withdraw
 from consumer.admin.journal import JournalUnreachable
+from consumer.admin.move_outcome import MoveOutcome
+from consumer.admin.moving import Ending
 from consumer.config.settings import Settings
 from consumer.gateway import bulk_moves, running_ends
-from consumer.gateway.bulk_moves import BulkOutcome, Ending, JournalBulkMover
+from consumer.gateway.bulk_moves import JournalBulkMover
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import AT_ONCE, By
+from tests.support.cancelling import redis_goes
 
 
 class FakeThreads:
@@ -49,7 +52,7 @@ def test_what_was_moved_before_it_broke_off_is_told() -> None:
 
 
 def test_it_breaks_off_while_those_that_run_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    def end(_: Settings, refused: Any, withdraw: Withdraw, **_more: Any) -> Cancelled:
+    def end(settings: Settings, refused: Any, withdraw: Withdraw, *_: Any, **__: Any) -> Cancelled:
         return Cancelled(withdraw([one.id for one in refused]))
 
     monkeypatch.setattr(bulk_moves, "end_running", end)
@@ -61,10 +64,36 @@ def test_it_breaks_off_while_those_that_run_are_ended(monkeypatch: pytest.Monkey
     assert (outcome.problem, outcome.unsure) == ("away", ["r1"])
 
 
+def test_of_what_ended_before_it_broke_off_more_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(settings: Settings, refused: Any, withdraw: Withdraw, *_: Any, **__: Any) -> Cancelled:
+        assert withdraw([one.id for one in refused]) == [{"id": "r1"}]
+        return Cancelled(withdraw(["r2"]))
+
+    monkeypatch.setattr(bulk_moves, "end_running", end)
+    done = Refusal("r0", "done", "is done")
+    refused = [done, *(Refusal(one, "running", "is running right now") for one in ("r1", "r2"))]
+    threads = FakeThreads(([], refused), ([{"id": "r1"}], []), JournalUnreachable("away"))
+    mover = JournalBulkMover(Settings(), threads)  # type: ignore[arg-type]
+    outcome = asyncio.run(mover.move("cancel", ["r0", "r1", "r2"], By("ann"), Ending(1)))
+    assert (outcome.rows, outcome.refused) == ([{"id": "r1"}], [done])
+    assert (outcome.problem, outcome.unsure) == ("away", ["r2"])
+
+
+def test_redis_goes_after_some_were_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    redis_goes(monkeypatch, "r1", "r2")
+    refused = [Refusal(one, "running", "is running right now") for one in ("r1", "r2", "r3")]
+    threads = FakeThreads(([], refused), ([{"id": "r1"}], refused[1:2]))
+    mover = JournalBulkMover(Settings(), threads)  # type: ignore[arg-type]
+    outcome = asyncio.run(mover.move("cancel", ["r1", "r2", "r3"], By("ann"), Ending(5)))
+    assert (outcome.rows, outcome.refused) == ([{"id": "r1"}], refused[2:])
+    assert [one.id for one in outcome.late] == ["r2"], "it may have been asked to end"
+    assert (outcome.problem, outcome.unsure) == ("", [])
+
+
 def test_who_waits_for_those_that_run_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     waits, go_on = threading.Event(), threading.Event()
 
-    def end(_: Settings, refused: Any, withdraw: Withdraw, **_more: Any) -> Cancelled:
+    def end(settings: Settings, refused: Any, withdraw: Withdraw, *_: Any, **__: Any) -> Cancelled:
         rows = withdraw([one.id for one in refused])
         waits.set()
         assert go_on.wait(60)
@@ -75,7 +104,7 @@ def test_who_waits_for_those_that_run_keeps_no_connection(monkeypatch: pytest.Mo
     threads = FakeThreads(([], refused), ([{"id": "r1"}], []), ([{"id": "r9"}], []))
     mover = JournalBulkMover(Settings(), threads)  # type: ignore[arg-type]
 
-    async def scenario() -> BulkOutcome:
+    async def scenario() -> MoveOutcome:
         cancel = mover.move("cancel", ["r1", "r2"], By("ann"), Ending(60))
         cancelling = asyncio.create_task(cancel)
         await asyncio.to_thread(waits.wait, 60)

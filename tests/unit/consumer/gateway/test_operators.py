@@ -18,6 +18,7 @@ from consumer.gateway.operators import JournalOperator
 from feedback.contract.states import State
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By, TransitionOutcome
+from tests.support.cancelling import redis_goes
 
 BY = By("ann")
 
@@ -43,7 +44,7 @@ def test_the_wait_for_a_running_request_keeps_no_connection(
         asked.extend(ids)
         return TransitionOutcome([], [Refusal(one, State.RUNNING, "runs") for one in ids])
 
-    def end(_: Any, refused: Any, withdraw: Any, **__: Any) -> Cancelled:
+    def end(_: Any, refused: Any, withdraw: Any, *__: Any, **___: Any) -> Cancelled:
         assert withdraw(["r"]) == []
         waits.set()
         go.wait(25)
@@ -73,3 +74,21 @@ def test_the_wait_for_a_running_request_keeps_no_connection(
         assert asked == ["r", "r", "other"]
 
     asyncio.run(scenario())
+
+
+def test_whoever_may_have_been_asked_to_end_is_not_told_as_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    redis_goes(monkeypatch, "r")
+    refusal = Refusal("r", State.RUNNING, "runs")
+    monkeypatch.setattr(
+        operators.actions, "cancel", lambda *_, **__: TransitionOutcome([], [refusal])
+    )
+    threads = DatabaseThreads("database_url", IdleConnection, 1)  # type: ignore[arg-type]
+    try:
+        answer = asyncio.run(JournalOperator(Settings(), threads).cancel("r", BY, 5))
+    finally:
+        threads.close()
+    assert answer.late
+    assert answer.refusal is not None
+    assert "look at it again" in answer.refusal.reason

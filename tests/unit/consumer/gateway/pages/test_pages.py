@@ -5,7 +5,7 @@ import pytest
 from fastapi import FastAPI
 
 from consumer.admin.journal import JournalUnreachable
-from consumer.gateway.bulk_moves import Ending
+from consumer.admin.moving import Ending
 from consumer.gateway.pages.journal_pages import MOST_CHOSEN
 from consumer.gateway.path_names import in_path
 from feedback.contract.states import State

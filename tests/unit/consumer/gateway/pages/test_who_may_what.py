@@ -4,7 +4,7 @@ import httpx
 import orjson
 import pytest
 
-from consumer.gateway.bulk_moves import Ending
+from consumer.admin.moving import Ending
 from consumer.gateway.pages.sessions import COOKIE
 from feedback.contract.states import State
 from feedback.journal.rows import headers_json

@@ -43,6 +43,8 @@ class DueRow(NamedTuple):
     coalesce_key: str | None
     due: datetime
     created_at: datetime
+    transaction: str
+    """The id of the one that claims it."""
 
     @property
     def size(self) -> int:

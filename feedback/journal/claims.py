@@ -8,7 +8,7 @@ Connections are in autocommit mode. Due times are compared with the database's c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -88,12 +88,14 @@ def claim(
     after: str = "",
     expired: bool = True,
     commits: Commits[Superseded | UnreadableRow] | None = None,
+    claiming: Callable[[str], object] = lambda _: None,
 ) -> ClaimResult:
     """Claims rows that are due, the first due ones of each type in turn, in one transaction.
 
     `results`: what is superseded on the way gets a result record. `after`: where the last claim
     left off; of very many types a claim looks at some. `expired`: also rows whose claim has run
-    out, which counts as a lost one. `commits` hears of rows that end without a run.
+    out, which counts as a lost one. `commits` hears of rows that end without a run, `claiming` of
+    the transaction's id before it is committed, where it has claimed any.
     """
     firsts, after = first_due(connection, after, schema=schema)
     firsts = [(t, s) for t, s in firsts if t not in want.paused and want.limits.get(t, 1) > 0]
@@ -102,21 +104,10 @@ def claim(
     if not room or want.most < 1:
         return ClaimResult([], [], later, after)
     values = {"token": claim_token(instance, want.order), "lease": LEASE, "expired": expired}
-    rows: list[DueRow] = []
     with (commits or Commits()).transaction(connection) as ended:
-        for number in range(_ROUNDS):
-            most, left = want.most - len(rows), want.most_bytes - sum(row.size for row in rows)
-            shares = share_out(most, room)
-            if not shares or left <= 0:
-                break
-            if number == _ROUNDS - 1:  # what is due of those before may be held up for long
-                shares = {kind: shares.get(kind, 1) for kind, n in room.items() if n}
-            bounded = {**values, "bytes": left, "most": most}
-            got = _claim_shares(connection, shares, bounded, schema)
-            rows += got
-            for kind, share in shares.items():
-                n = sum(row.type == kind for row in got)
-                room[kind] = room[kind] - n if n == share else 0
+        rows = _claim_rounds(connection, want, room, values, schema)
+        if rows:
+            claiming(rows[0].transaction)
         records, unreadable = read_records(connection, rows, want.order, values, schema)
         rows = [row for row in rows if row.id in records]
         rows, superseded, stuck = _settle_references(connection, rows, values, schema)
@@ -205,6 +196,31 @@ def _walk(connection: Connection, after: str, most: int, schema: str) -> list[tu
 
 def _seconds(found: tuple[str, float]) -> float:
     return found[1]
+
+
+def _claim_rounds(
+    connection: Connection,
+    want: ClaimRequest,
+    room: dict[str, int],
+    values: Mapping[str, Any],
+    schema: str,
+) -> list[DueRow]:
+    """What types do not fill of their shares is left to the others, as far as there is `room`."""
+    rows: list[DueRow] = []
+    for number in range(_ROUNDS):
+        most, left = want.most - len(rows), want.most_bytes - sum(row.size for row in rows)
+        shares = share_out(most, room)
+        if not shares or left <= 0:
+            break
+        if number == _ROUNDS - 1:  # what is due of those before may be held up for long
+            shares = {kind: shares.get(kind, 1) for kind, n in room.items() if n}
+        bounded = {**values, "bytes": left, "most": most}
+        got = _claim_shares(connection, shares, bounded, schema)
+        rows += got
+        for kind, share in shares.items():
+            n = sum(row.type == kind for row in got)
+            room[kind] = room[kind] - n if n == share else 0
+    return rows
 
 
 def _claim_shares(

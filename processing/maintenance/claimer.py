@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from feedback.contract.record import claim_of
 from feedback.journal.backends import end_backends
@@ -23,7 +23,7 @@ from feedback.journal.claims import (
     renew_calls,
 )
 from feedback.journal.coalescing import Superseded
-from feedback.journal.commits import Commits
+from feedback.journal.commits import Commits, has_landed
 from feedback.journal.connections import Connection
 from feedback.journal.releases import release
 from processing.ipc.frames import (
@@ -40,6 +40,9 @@ from processing.maintenance.claim_timing import ClaimTiming
 from processing.maintenance.reporting import Reporting
 from processing.settings import MaintenanceSettings
 
+_ASK_AGAIN: Final = 1.0
+"""Seconds until a server is asked again for a transaction that still ran."""
+
 
 class _FailedClaim(NamedTuple):
     """A claim whose answer is not known, and when it was tried (monotonic seconds)."""
@@ -47,6 +50,10 @@ class _FailedClaim(NamedTuple):
     order: int
     begun: float
     ended: float
+    number: str
+    """Of its transaction."""
+    in_hand: set[tuple[str, int]]
+    """What was claimed since with an answer, perhaps under the same order."""
 
 
 class Claimer:
@@ -78,7 +85,8 @@ class Claimer:
         self._first: int | None = None
         """The first order that this process was given: older ones were the one's before it."""
         self._unclear: list[_FailedClaim] = []
-        """They may have been committed."""
+        """They may have been committed, or may yet be."""
+        self._ask_at = float("-inf")
         self._began = time.monotonic()
         self._spared_until = float("-inf")
 
@@ -130,9 +138,13 @@ class Claimer:
     def pause(self, now: float) -> float | None:
         """Seconds until there is something to do; None while nothing is wanted."""
         with self._lock:
-            if self._renewal or self._calls or self._releases or self._unclear or self._all:
+            if self._renewal or self._calls or self._releases or self._all:
                 return 0.0
-            return self._timing.pause(now)
+            due = self._timing.pause(now)
+            if not self._unclear:
+                return due
+            ask = max(self._ask_at - now, 0.0)
+            return ask if due is None else min(ask, due)
 
     def spare(self, until: float) -> None:
         """Until then no row is claimed whose claim has run out: whoever has it may renew it yet."""
@@ -157,13 +169,7 @@ class Claimer:
 
     def _give_back(self, connection: Connection) -> None:
         self._find_strays(connection)
-        while self._unclear:
-            failed = self._unclear[0]
-            found = self._claims_between(connection, failed.begun, failed.ended)
-            with self._lock:  # nobody has these in hand
-                mine = [pair for pair in found if pair[1] == failed.order]
-                self._releases.update(dict.fromkeys(mine, False))
-                self._unclear.remove(failed)
+        self._find_failed(connection)
         with self._lock:
             releases, backends = self._releases.copy(), self._backends.copy()
         if releases:
@@ -177,6 +183,19 @@ class Claimer:
                 for pair in releases.keys() - left:
                     self._releases.pop(pair, None)
                 del self._backends[: len(backends)]
+
+    def _find_failed(self, connection: Connection) -> None:
+        """What landed of claims without an answer nobody has in hand: it is to be given back."""
+        for failed in self._unclear.copy():
+            landed = has_landed(connection, failed.number)
+            if landed is None:  # its server has not noticed yet that its client is gone
+                self._ask_at = time.monotonic() + _ASK_AGAIN
+                continue
+            found = self._claims_between(connection, failed.begun, failed.ended) if landed else ()
+            with self._lock:
+                mine = [p for p in found if p[1] == failed.order and p not in failed.in_hand]
+                self._releases.update(dict.fromkeys(mine, False))
+                self._unclear.remove(failed)
 
     def _find_strays(self, connection: Connection) -> None:
         """Claims of the process before this one that nobody has in hand are to be given back.
@@ -212,20 +231,24 @@ class Claimer:
         if wanted is None:
             return
         wanted = replace(wanted, paused=foreign.union(wanted.paused))
-        begun = time.monotonic()
+        begun, numbers = time.monotonic(), list[str]()
         try:
             found = claim(
                 connection, self._instance, wanted,
                 schema=self._schema, results=self._results, after=self._after, expired=expired,
-                commits=self.commits,
+                commits=self.commits, claiming=numbers.append,
             )  # fmt: skip
         except BaseException:
             ended = time.monotonic()
             with self._lock:
                 self._timing.failed(ended)
-                self._unclear = [_FailedClaim(wanted.order, begun, ended)]
+                for number in numbers:
+                    self._unclear.append(_FailedClaim(wanted.order, begun, ended, number, set()))
+                    self._ask_at = ended
             raise
         self._after = found.after
+        for failed in self._unclear:
+            failed.in_hand.update(claim_of(row.record) for row in found.rows)
         with self._lock:
             in_time = self._timing.claimed(len(found.rows), found.due_in, time.monotonic())
         vain = found.unsettled + ([] if in_time else [row.record for row in found.rows])

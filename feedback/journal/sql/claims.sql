@@ -53,7 +53,7 @@ WHERE r.ctid = ANY (ARRAY(
 ))
 RETURNING r.id, r.type, r.topic, least(greatest(r.produced_at, 'epoch'), '9999-12-30Z'), r.key, r.payload, r.headers::text, r.crashes,
           r.lost_claims, r.coalesce_key, least(greatest(coalesce(r.not_before, r.created_at), 'epoch'), '9999-12-30Z'),
-          least(greatest(r.created_at, 'epoch'), '9999-12-30Z')
+          least(greatest(r.created_at, 'epoch'), '9999-12-30Z'), pg_current_xact_id()::text
 
 -- name: claims_between
 -- What an instance has claimed whose leases end between two times from now, type by type along

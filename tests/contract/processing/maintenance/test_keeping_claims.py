@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,6 +23,9 @@ from processing.maintenance.claimer import Claimer
 from processing.maintenance.reporting import Reporting
 from processing.settings import MaintenanceSettings
 from stack import Stack
+from tests.support.claiming import waits_for_a_lock
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 
 
@@ -79,3 +84,46 @@ def test_what_a_new_process_has_claimed_itself_is_no_stray(
     assert dict(rows.query(f"SELECT id, token FROM {schema}.requests")) == {
         "of the one before": None, "in hand": None, "claimed here": "here:2",
     }  # fmt: skip
+
+
+def test_a_claim_that_lands_after_its_server_was_asked(
+    stack: Stack, schema: str, rows: WaitingRows, proxy: Proxy, through: str
+) -> None:
+    """Nobody has it in hand; what was claimed since under the same order stays."""
+    settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    rows.add("late")
+    rows.query(
+        f"CREATE FUNCTION {schema}.hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" LOCK TABLE {schema}.counters; RETURN NULL; END $$"
+    )
+    rows.query(
+        f"CREATE CONSTRAINT TRIGGER hold AFTER UPDATE ON {schema}.requests DEFERRABLE INITIALLY"
+        f" DEFERRED FOR EACH ROW WHEN (NEW.id = 'late') EXECUTE FUNCTION {schema}.hold()"
+    )
+    tokens = f"SELECT id, token FROM {schema}.requests ORDER BY id"
+    claimer.on_frame(WantRows(5, 10, {}, []))
+    with closing(psycopg.connect(stack.database)) as holder:
+        holder.execute(f"LOCK TABLE {schema}.counters".encode())
+        with closing(psycopg.connect(through, autocommit=True)) as line:
+
+            def cut() -> None:
+                eventually(lambda: waits_for_a_lock(rows, line))
+                proxy.cut_connections()
+
+            cutting = threading.Thread(target=cut)
+            cutting.start()
+            with pytest.raises(psycopg.OperationalError):
+                claimer.claim(line)
+            cutting.join()
+        assert claimer.pause(time.monotonic()) == 0.0
+        claimer.keep_claims(rows.connection)
+        rows.add("next")
+        claimer.woken()
+        claimer.claim(rows.connection)
+        assert rows.query(tokens) == [("late", None), ("next", "here:5")]
+        assert claimer.pause(0.0)
+    eventually(lambda: rows.columns("late", "token") == ("here:5",))
+    claimer.keep_claims(rows.connection)
+    assert rows.query(tokens) == [("late", None), ("next", "here:5")]
+    assert claimer.pause(time.monotonic()) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from consumer.admin.lookup import may_change, newer
@@ -79,34 +80,48 @@ class Statuses:
         """As one(), as soon as it is settled, or after so many seconds."""
         end = time.monotonic() + seconds
         pause = _FIRST_LOOK
+        told = False
         while True:
             status = await self.one(id)
             left = end - time.monotonic()
             if (status is not None and status.settled) or left <= 0 or self._stopping.is_set():
                 return status
-            await self._until_news(id, min(left, pause))
+            if told:
+                # Redis says so, and the journal, which counts, does not: it would say so at once.
+                await self._sleep(min(left, pause))
+                told = False
+            else:
+                told = await self._until_news(id, min(left, pause))
             pause = min(2 * pause, _LONGEST_LOOK)
 
     async def stopped(self) -> None:
         """Returns when all waits end."""
         await self._stopping.wait()
 
-    async def _until_news(self, id: str, seconds: float) -> None:
-        """Returns when Redis says that it is settled, or after so many seconds."""
+    async def _sleep(self, seconds: float) -> None:
+        """So long, or until all waits end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.stopped()
+
+    async def _until_news(self, id: str, seconds: float) -> bool:
+        """Whether Redis says that it is settled, within so many seconds."""
         waits = asyncio.ensure_future(self._client.wait(id, seconds))
         stops = asyncio.ensure_future(self.stopped())
         try:
             await asyncio.wait({waits, stops}, return_when=asyncio.FIRST_COMPLETED)
             if waits.done():
                 waits.result()
+                return True
         except WaitTimeout:
-            return
+            pass
         except (Conflict, DeliveryFailed):
             # Of another one under its id, which was sent here: it is not asked about.
-            await asyncio.wait({stops}, timeout=min(seconds, _FIRST_LOOK))
+            await self._sleep(min(seconds, _FIRST_LOOK))
         finally:
             for task in (waits, stops):
                 task.cancel()
+        return False
 
     async def _from_redis(self, ids: Sequence[str]) -> list[Status | None]:
         try:

@@ -132,7 +132,10 @@ class ClientCore:
             self._waits.wake(submission.id)
             return
         ttl = int(min(LONGEST_STATUS, self._answer_within(submission))) + 1
-        self._sender.put([StatusWrite.of(accepted(submission), ttl=ttl)])
+        try:
+            self._sender.put([StatusWrite.of(accepted(submission), ttl=ttl)])
+        finally:
+            submission.delivered = True  # who sees that finds the status
 
     def _answer_within(self, submission: Submission) -> float:
         """Seconds in which an answer is expected."""

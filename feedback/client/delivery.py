@@ -21,8 +21,8 @@ from feedback.guarded_producer import GuardedProducer, PlainProducer
 if TYPE_CHECKING:
     from feedback.tracing.spans import Spans
 
-# Called, mostly in the polling thread, when the broker has confirmed a request for the first time
-# or when it has failed before that.
+# Called, mostly in the polling thread, when the broker has confirmed a request for the first time,
+# to mark it as delivered, or when it has failed before that.
 Reported = Callable[[Submission], None]
 
 _REMEMBERED: Final = 1_000  # failed ids; of more only the number is kept
@@ -199,7 +199,6 @@ class Deliveries:
         if submission.delivered:
             return  # a resend: whatever became of it, the first one arrived
         if cause is None:
-            submission.delivered = True
             submission.failure = None
             with self._lock:
                 self._failures.pop(submission.id, None)

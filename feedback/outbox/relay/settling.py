@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from feedback.client.results import Result
 from feedback.contract.states import REOPENABLE
@@ -91,6 +91,15 @@ VALUES (0, now(), now(), 0, gen_random_uuid()::text, '', %s, '', '', %s)
 _PROBE_SIZE: Final = 12_000
 
 
+class _Written(NamedTuple):
+    """What a transaction has changed."""
+
+    gone: set[int]
+    """Ends that were news."""
+    again: int
+    """How many rows are to be sent once more."""
+
+
 class Settling:
     """Passes over what one sender's rows wait for."""
 
@@ -147,8 +156,8 @@ class Settling:
                 return False
             statuses = self._store.read([row.id for row in rows])
             found = judge(rows, statuses, self._policy, datetime.now(UTC))
-            gone = self._write(connection, found)
-        self._tell(found, gone)
+            written = self._write(connection, found)
+        self._tell(found, written)
         return last is not None
 
     def records(self, connection: Connection, results: Sequence[Result]) -> list[str]:
@@ -168,8 +177,8 @@ class Settling:
                 for row, standing in zip(sent, self._standing(sent), strict=True)
             ]
             findings = judge(sent, statuses, self._policy, datetime.now(UTC))
-            gone = self._write(connection, findings)
-        self._tell(findings, gone)
+            written = self._write(connection, findings)
+        self._tell(findings, written)
         return [row.id for row in rows if row.state == "unsent"]
 
     def _standing(self, rows: Sequence[SentRow]) -> Sequence[Status | None]:
@@ -181,12 +190,14 @@ class Settling:
                 pass
         return [None] * len(rows)
 
-    def _tell(self, found: Findings, gone: set[int]) -> None:
-        self.ended += len(gone)
+    def _tell(self, found: Findings, written: _Written) -> None:
+        """What was committed is counted, and told."""
+        self.ended += len(written.gone)
+        self.again += written.again
         if self._settled is None:
             return
         for ended in found.ended:
-            if ended.seq not in gone:
+            if ended.seq not in written.gone:
                 continue
             try:
                 self._settled(ended)
@@ -206,9 +217,9 @@ class Settling:
         rows = [SentRow._make(row[:-1]) for row in found]
         return rows, (found[-1][-1], rows[-1].seq) if len(rows) == PAGE else None
 
-    def _write(self, connection: Connection, found: Findings) -> set[int]:
-        """Returns which of the ends were news."""
+    def _write(self, connection: Connection, found: Findings) -> _Written:
         gone: set[int] = set()
+        again = 0
         if found.ended:
             values = {
                 "said": _said(found.ended), "inbox": self._inbox, "channel": self._channel,
@@ -218,10 +229,10 @@ class Settling:
             later = json.dumps([{"n": n, "seconds": s, "seen": v} for n, s, v in found.later])
             connection.execute(self._texts[_LATER], [later])
         if found.again:
-            self.again += connection.execute(self._texts[_AGAIN], [found.again]).rowcount
+            again = connection.execute(self._texts[_AGAIN], [found.again]).rowcount
         if found.unanswered:
             connection.execute(self._texts[_UNANSWERED], [found.unanswered, self._channel])
-        return gone
+        return _Written(gone, again)
 
 
 def _telling(row: SentRow, standing: Status | None, record: Status) -> Status:

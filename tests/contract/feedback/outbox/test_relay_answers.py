@@ -132,6 +132,25 @@ def test_only_dead_letters_are_moved_and_of_others_it_is_said_why_not(
     assert asked.rows() == before
 
 
+def test_what_was_not_committed_is_not_counted(outbox_: Outbox) -> None:
+    asked = Asked(outbox_, "a")
+    outbox_.run(
+        "CREATE FUNCTION :schema.refuse() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$BEGIN RAISE 'no'; END$$"
+    )
+    outbox_.run(
+        "CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE OF state ON :schema.requests"
+        " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION :schema.refuse()"
+    )
+    asked.silence()
+    with pytest.raises(psycopg.errors.RaiseException):
+        asked.settle()
+    assert asked.settling.again == 0
+    outbox_.run("DROP FUNCTION :schema.refuse() CASCADE")
+    asked.settle()
+    assert asked.settling.again == 1
+
+
 def test_silence_sends_again_until_it_is_unanswered_and_a_late_answer_still_counts(
     stack: Stack, outbox_: Outbox
 ) -> None:

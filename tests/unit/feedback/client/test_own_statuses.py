@@ -72,6 +72,26 @@ def test_what_is_written_just_after_the_store_was_asked_is_found() -> None:
         assert states([client.status(request_id)]) == ["accepted"]
 
 
+def test_who_sees_that_it_is_taken_finds_it_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer, seen = FakeProducer(), []
+    with Client(producer, HeldStore(), "requests", hints=False) as client:
+        put = client._sender.put
+
+        def looked(writes: Sequence[StatusWrite]) -> None:
+            submission = client._submissions.get("a")
+            assert submission is not None
+            seen.append((submission.delivered, client.status("a")))
+            put(writes)
+
+        monkeypatch.setattr(client._sender, "put", looked)
+        producer.confirming.clear()
+        client.submit("t", 1, request_id="a")
+        producer.confirming.set()
+        client.flush()
+        assert seen == [(False, None)]
+        assert states([client.status("a")]) == ["accepted"]
+
+
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_the_result_of_an_earlier_run_is_not_kept(kind: type[Client | AsyncClient]) -> None:
     store, producer = MemoryStatusStore(), FakeProducer()

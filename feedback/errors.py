@@ -99,12 +99,21 @@ class ClientClosed(ClientError):
 
 
 class QueueFull(ClientError):
-    """The local send queue stayed full for the whole `queue_timeout`."""
+    """The local send queue took nothing for the whole `queue_timeout`.
 
-    def __init__(self, id: str, seconds: float) -> None:
+    It is full; or the Kafka producer has failed for good, and no other has taken its place yet.
+    """
+
+    def __init__(self, id: str, seconds: float, failure: str | None = None) -> None:
+        """`failure`: why the producer has failed; None where the queue is full."""
+        full = f"the local send queue stayed full for {seconds:g} s. Check that the brokers answer"
+        if failure is not None:
+            full = (
+                f"the Kafka producer has failed ({failure}), and no other had taken its place after"
+                f" {seconds:g} s. See to the cause"
+            )
         super().__init__(
-            f"request {id!r} was not sent: the local send queue stayed full for {seconds:g} s. "
-            "Check that the brokers answer, then submit it again with the same id"
+            f"request {id!r} was not sent: {full}, then submit it again with the same id"
         )
         self.id = id
 

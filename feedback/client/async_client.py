@@ -276,7 +276,7 @@ class AsyncClient(ClientCore):
                     while not self._offer(message, submission):
                         await bell.wait(_ROOM)
         except TimeoutError:
-            raise QueueFull(message.id, seconds) from None
+            raise QueueFull(message.id, seconds, self._deliveries.failure) from None
 
     def _offer(self, message: KafkaMessage, submission: Submission) -> bool:
         """Sends and remembers in one go: what was cancelled before is not remembered."""

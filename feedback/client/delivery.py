@@ -69,7 +69,12 @@ class Deliveries:
         end = time.monotonic() + timeout
         while not self.offer(message, submission):
             if not self._wait_for_room(end):
-                raise QueueFull(message.id, timeout)
+                raise QueueFull(message.id, timeout, self.failure)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the producer takes nothing for now, where it has failed."""
+        return self._producer.current.failure
 
     def offer(self, message: KafkaMessage, submission: Submission) -> bool:
         """Queues one message, or says that there is no room; waits for nothing.

@@ -102,7 +102,10 @@ class LastingProducer:
     def _replace(
         self, failed: GuardedProducer[PlainProducer], another: Callable[[], PlainProducer]
     ) -> None:
-        """Whoever waits for what it had is told before; what it had never arrives later."""
+        """Whoever waits for what it had is told before.
+
+        A slow broker may append later still what was in flight.
+        """
         log.error("the Kafka producer has failed, another takes its place: %s", failed.failure)
         if failed.flush(_IN_FLIGHT):
             failed.end()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from feedback import Client, DeliveryFailed
+from feedback import AsyncClient, Client, DeliveryFailed, QueueFull
 from feedback.client.producer import LastingProducer
 from feedback.errors import ConfigurationError
 from feedback.status.memory_store import MemoryStatusStore
@@ -62,6 +64,19 @@ def test_one_that_was_given_ready_made_has_no_other() -> None:
     client.submit("t", 2)
     client.flush(30)  # reports are served all the same
     client.close()
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_what_finds_no_producer_in_time_is_told_why(kind: type[Client | AsyncClient]) -> None:
+    async def sent() -> None:
+        client = kind(FakeProducer(), MemoryStatusStore(), "requests", queue_timeout=0.05)
+        client._deliveries._producer = LastingProducer(FailedProducer(), FailedProducer)
+        with pytest.raises(QueueFull, match=r"producer has failed \(.+\), and no other"):
+            _ = not isinstance(sending := client.submit("t", 1), str) and await sending
+        if (closing := client.close()) is not None:
+            await closing
+
+    asyncio.run(sent())
 
 
 def test_one_after_the_other_they_are_made_more_seldom() -> None:

@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
+import redis
+
+from consumer.config.masking import mask_url
+from consumer.config.settings import Settings
+from feedback.errors import LimitsUnclear, StoreUnavailable
 from feedback.operations.operator_changes import OperatorChange
+from processing.cluster.instances import connect
 from processing.cluster.limits import Changes, ClusterLimits, Setting, TypeLimit
 
 WITHIN: Final = 5
 """Seconds within which live instances apply a change."""
+LAST_HOLD: Final = "The last known limits hold meanwhile"
+CHANGED: Final = "The change is made, and can't be shown"
+NOT_NOTED: Final = "it holds, and who changed it is not in the audit"
+
+
+@contextmanager
+def limits_redis(settings: Settings, holds: str = LAST_HOLD) -> Iterator[redis.Redis]:
+    """Where limits are kept; `holds` is what is said where that does not answer.
+
+    Raises StoreUnavailable; LimitsUnclear as it is.
+    """
+    try:
+        with connect(settings.redis_url) as client:
+            yield client
+    except LimitsUnclear:
+        raise
+    except (redis.RedisError, OSError, StoreUnavailable) as error:
+        said = mask_url(str(error)).rstrip(".")
+        raise StoreUnavailable(
+            f"limits are kept in Redis, and it does not answer: {said}; correct redis_url or start"
+            f" Redis. {holds}"
+        ) from None
+
+
+def said_of(changes: Changes, found: ClusterLimits, live: list[dict[str, Any]]) -> list[str]:
+    """What is said to whoever has made them: who applies them first, then what is odd."""
+    kinds = sorted({setting.type for setting in changes if setting.type is not None})
+    odd = [warning for kind in kinds for warning in limit_warnings(kind, found, live)]
+    return [who_applies(live), *odd]
 
 
 def who_applies(live: list[dict[str, Any]]) -> str:

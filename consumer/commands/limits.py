@@ -10,16 +10,24 @@ import redis
 import typer
 
 from consumer.admin.journal import connect as journal
-from consumer.admin.limits import described, limit_warnings, noted, who_applies
+from consumer.admin.limits import (
+    CHANGED,
+    LAST_HOLD,
+    NOT_NOTED,
+    described,
+    limits_redis,
+    noted,
+    said_of,
+)
 from consumer.commands.operator import WhoOption, WhyOption, by
 from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
 from consumer.commands.output import fail, print_json, print_table
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
-from feedback.errors import InvalidLimit, LimitsUnclear, OncepoolError, StoreUnavailable
+from feedback.errors import InvalidLimit, OncepoolError, StoreUnavailable
 from feedback.operations.operator_changes import note_changes
 from feedback.operations.request_actions import By
-from processing.cluster.instances import connect, instances
+from processing.cluster.instances import instances
 from processing.cluster.limits import (
     Changes,
     ClusterLimits,
@@ -158,20 +166,18 @@ def _change(settings: Settings, changes: Changes, who_why: By, *, json: bool) ->
             RedisLimitsStore(client, settings.redis_prefix).change(changes)
         except InvalidLimit as error:
             raise typer.BadParameter(str(error)) from None
-        except LimitsUnclear as error:
-            fail(mask_url(str(error)))
     _note(settings, changes, who_why)
-    with _connected(settings, "The change is made, and can't be shown") as client:
+    with _connected(settings, CHANGED) as client:
         found = RedisLimitsStore(client, settings.redis_prefix).read()
         live = instances(client, settings.redis_prefix)
     if json:
         print_json(described(found, live))
     else:
         _print(found, live)
-    typer.echo(who_applies(live), err=True)
-    for kind in sorted({setting.type for setting in changes if setting.type is not None}):
-        for warning in limit_warnings(kind, found, live):
-            typer.echo(f"oncepool: {warning}", err=True)
+    applied, *odd = said_of(changes, found, live)
+    typer.echo(applied, err=True)
+    for warning in odd:
+        typer.echo(f"oncepool: {warning}", err=True)
 
 
 def _note(settings: Settings, changes: Changes, who_why: By) -> None:
@@ -182,7 +188,7 @@ def _note(settings: Settings, changes: Changes, who_why: By) -> None:
         with journal(settings) as connection:
             note_changes(connection, noted(changes), who_why, schema=settings.database_schema)
     except OncepoolError as error:
-        typer.echo(f"oncepool: it holds, and who changed it is not kept: {error}", err=True)
+        typer.echo(f"oncepool: {NOT_NOTED}: {error}", err=True)
 
 
 def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:
@@ -203,16 +209,10 @@ def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def _connected(
-    settings: Settings, holds: str = "The last known limits hold meanwhile"
-) -> Iterator[redis.Redis]:
+def _connected(settings: Settings, holds: str = LAST_HOLD) -> Iterator[redis.Redis]:
     settings.require("redis_url")
     try:
-        with connect(settings.redis_url) as client:
+        with limits_redis(settings, holds) as client:
             yield client
-    except (redis.RedisError, OSError, StoreUnavailable) as error:
-        said = mask_url(str(error)).rstrip(".")
-        fail(
-            f"limits are kept in Redis, and it does not answer: {said}; correct"
-            f" redis_url or start Redis. {holds}"
-        )
+    except StoreUnavailable as error:
+        fail(mask_url(str(error)))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-import redis
-
-from consumer.admin.limits import described, limit_warnings, noted, who_applies
-from consumer.config.masking import mask_url
+from consumer.admin.limits import (
+    CHANGED,
+    LAST_HOLD,
+    NOT_NOTED,
+    described,
+    limits_redis,
+    noted,
+    said_of,
+)
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
 from feedback.client.event_loop import in_thread
-from feedback.errors import LimitsUnclear, OncepoolError, StoreUnavailable
+from feedback.errors import OncepoolError
 from feedback.operations.operator_changes import note_changes
 from feedback.operations.request_actions import By
-from processing.cluster.instances import connect, instances
+from processing.cluster.instances import instances
 from processing.cluster.limits import Changes, RedisLimitsStore
 from processing.logs import get_logger
 
@@ -25,8 +28,6 @@ NOTED_WITHIN: Final = 5.0
 """Seconds in which the journal has to keep who changed a limit."""
 
 log = get_logger("oncepool.gateway")
-
-_LAST: Final = "The last known ones hold meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,36 +81,19 @@ class RedisLimitsBoard:
             )
         except OncepoolError as error:
             log.warning("a change of limits is not in the audit", error=str(error), who=by.who)
-            return f"it holds, and who changed it is not in the audit: {error}"
+            return f"{NOT_NOTED}: {error}"
         return ""
 
     def _change(self, changes: Changes) -> None:
-        with self._connected(_LAST) as client:
+        with limits_redis(self._settings) as client:
             RedisLimitsStore(client, self._settings.redis_prefix).change(changes)
 
     def _look(self, changes: Changes | None = None) -> LimitsSeen:
         """`changes`: those that were made just now."""
-        holds = "The change is made, and can't be shown" if changes else _LAST
-        with self._connected(holds) as client:
+        holds = CHANGED if changes else LAST_HOLD
+        with limits_redis(self._settings, holds) as client:
             found = RedisLimitsStore(client, self._settings.redis_prefix).read()
             live = instances(client, self._settings.redis_prefix)
         types = sorted({kind for facts in live for kind in facts.get("types") or ()})
-        said: list[str] = []
-        if changes is not None:
-            said.append(who_applies(live))
-            for kind in sorted({one.type for one in changes if one.type is not None}):
-                said += limit_warnings(kind, found, live)
+        said = [] if changes is None else said_of(changes, found, live)
         return LimitsSeen(described(found, live), types, tuple(said))
-
-    @contextmanager
-    def _connected(self, holds: str) -> Iterator[redis.Redis]:
-        try:
-            with connect(self._settings.redis_url) as client:
-                yield client
-        except LimitsUnclear:
-            raise
-        except (redis.RedisError, OSError, StoreUnavailable) as error:
-            said = mask_url(str(error)).rstrip(".")
-            raise StoreUnavailable(
-                f"limits are kept in Redis, and it does not answer: {said}. {holds}"
-            ) from None

@@ -145,13 +145,9 @@ class EffectExternal:
         return [task]
 
     def end_lost(
-        self,
-        task: Task,
-        stored: StoredRequest,
-        doubt: Outcome,
-        not_done: Outcome | None,
+        self, task: Task, stored: StoredRequest, doubt: Outcome, not_done: Outcome | None,
         chunk: ChunkRun,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """The end of a claim whose worker died: `doubt`, or what its check finds out.
 
         The check is asked where there is a `not_done`, which is the end where nothing happened.
@@ -251,6 +247,7 @@ class EffectExternal:
                 why = "its transaction was lost, and with it what the handler did there"
                 task.end(Outcome(State.IN_DOUBT, HANDLER_ERROR, error=why))
             return False
+        backend = session.backend
         try:
             session.put_back()
             self._write_final(task, chunk.token, chunk)
@@ -258,7 +255,7 @@ class EffectExternal:
             session.rollback()
             if isinstance(error, Overtaken) or session.lost:
                 # Its row says what became of it, where its COMMIT may have landed as well.
-                stored = self._outages.outlast(lambda: self._look_up(task), self._lease)
+                stored = self._outages.outlast(lambda: self._look_up(task, backend), self._lease)
                 if stored is not None and stored.state != State.RUNNING:
                     self._tell_stored(task, stored)
                     return True
@@ -348,3 +345,5 @@ class EffectExternal:
             FORK_GUARD.check(error)
             self._log.error("check failed", request_id=task.envelope.id, error=describe(error))
             return None, None
+        finally:
+            chunk.clear()  # what comes of it takes what the database takes

@@ -21,19 +21,21 @@ from tests.support.queries import Queries
 
 
 class FakeGate:
-    """Remembers what was shown."""
+    """Remembers what was shown, and knows what runs."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.shown: list[int | None] = []
         self.timeouts: list[float | None] = []
+        self.running: int | None = None
 
     def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
         self.shown.append(index)
         self.timeouts.append(timeout)
+        self.running = index
 
     def clear(self) -> None:
-        """Nothing to hide."""
+        self.running = None
 
 
 def chunk_run(

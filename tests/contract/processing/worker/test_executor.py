@@ -16,7 +16,7 @@ from processing import App, Done, NotDone, Reject, Request, Retry, Unknown
 from processing.handlers.decoder import Skip
 from processing.ipc.frames import Suspect
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, chunk_run
 
 
 def make_app(  # noqa: C901, PLR0915 - a list of handlers
@@ -427,8 +427,6 @@ def test_two_executors_on_the_same_ids_leave_one_effect_each(bench: Bench) -> No
     for executor in (first, other):
 
         def race(executor: Any = executor) -> None:
-            from tests.support.executor import chunk_run
-
             executor.run(chunk_run(records))
 
         threads.append(threading.Thread(target=race))

@@ -56,18 +56,6 @@ def bench(
     made.app.stop_worker()
 
 
-class Gate(FakeGate):
-    """Knows what runs."""
-
-    running: int | None = None
-
-    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
-        self.running = index
-
-    def clear(self) -> None:
-        self.running = None
-
-
 def run(bench: Bench, names: str = "abc", gate: FakeGate | None = None) -> Report:
     """The handler of `b` commits."""
     records = [bench.record(name, "pay", name == "b") for name in names]
@@ -79,7 +67,7 @@ def test_what_a_handler_has_committed_outlasts_an_outage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(outages, "PATIENCE", 0.1)
-    gate, running = Gate(), []
+    gate, running = FakeGate(), []
     mending: list[threading.Thread] = []
 
     def mend(wish: Wish) -> None:

@@ -1,4 +1,4 @@
-"""Suspects that are looked up after the claims of their dead worker have run out."""
+"""Checks are asked: of suspects after the claims of their dead worker have run out, and at all."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import psycopg
 import pytest
 
 from feedback.journal.housekeeping import sweep_expired_claims
+from feedback.journal.writer import JournalWriter
 from processing import App, Done, NotDone, Request, Unknown
 from processing.ipc.frames import Suspect
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, FakeGate, chunk_run
 
 ANSWERS = {"done": Done("found"), "nothing": NotDone(), "resolved": Done("found")}
 
@@ -67,3 +68,24 @@ def test_the_check_is_asked_though_the_claim_ran_out_before(
     once = 0 if verdict else 1  # the sweep takes it for a crash, which a time-out is not
     assert crashes == {**dict.fromkeys(ends, once), "resolved": 1, "again": 1}
     bench.executor.close()
+
+
+def test_what_a_check_said_is_written_when_its_time_is_no_longer_counted(
+    stack: Stack, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits there for the database would have its worker killed at that deadline."""
+    bench = Bench(make_app(), stack.database, schema)
+    bench.run(bench.record("done", "charge", {}))
+    gate, running = FakeGate(), []
+    finish = JournalWriter.finish_claim
+
+    def look(*given: Any) -> int:
+        running.append(gate.running)
+        return finish(*given)
+
+    monkeypatch.setattr(JournalWriter, "finish_claim", look)
+    bench.executor.run(chunk_run([bench.record("done", "charge", {})], gate=gate))
+    assert (running, bench.rows()) == ([None], {"done": ("done", "ok")})
+    assert len(gate.shown) > 1
+    bench.executor.close()
+    bench.app.stop_worker()

@@ -62,6 +62,12 @@ def make_app(hooks: Hooks) -> App:
         hooks.enter(request)
         return "charged"
 
+    @app.handler("charge.tx", effect="external")
+    def charge_tx(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> str:
+        tx.execute(f"INSERT INTO {SCHEMA}.effects VALUES (%s)", (request.id,))
+        hooks.enter(request)
+        return "charged"
+
     @app.handler("render")
     def render(payload: Any, request: Request[Any]) -> str:
         hooks.enter(request)
@@ -303,6 +309,37 @@ def test_a_claim_that_would_land_after_it_was_looked_for_does_not_and_is_made_ag
             thread.join(60)
     assert not_found.is_set()
     assert (bench.rows(), bench.state("a")) == ({"a": ("done", "ok")}, ("done", "ok"))
+    assert hooks.entered == ["a"]
+
+
+def test_a_call_whose_commit_hangs_in_a_server_process_that_was_lost_is_in_doubt_soon(
+    bench: Bench, wire: Proxy, hooks: Hooks
+) -> None:
+    """It holds the row, and would commit after its lease."""
+    bench.query(f"""
+        CREATE FUNCTION {SCHEMA}.hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS
+        $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$""")
+    bench.query(f"""
+        CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON {SCHEMA}.effects
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.hold()""")
+    waiting = (
+        "SELECT 1 FROM pg_stat_activity"
+        " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    bench.executor.close()
+    bench.executor = bench.another(wire.before(bench.url), lock_timeout=0.5, lease=4.0)
+    record = bench.record("a", "charge.tx", {})
+    with psycopg.connect(bench.url, autocommit=True) as gate:
+        gate.execute("SELECT pg_advisory_lock(7)")
+        with psycopg.connect(bench.url, autocommit=True) as looker:
+            thread = threading.Thread(target=bench.run, args=(record,))
+            thread.start()
+            eventually(lambda: looker.execute(waiting.encode()).fetchall())
+            wire.cut()
+            wire.mend()
+            thread.join(60)
+    assert (bench.rows(), bench.effects()) == ({"a": ("in_doubt", "handler_error")}, [])
+    assert bench.state("a") == ("in_doubt", "handler_error")
     assert hooks.entered == ["a"]
 
 

@@ -174,6 +174,8 @@ class Report(NamedTuple):
     """What its requests took, for metrics; None where nobody wants them."""
     statuses_dropped: int = 0
     """Statuses that this worker has dropped since its last report."""
+    alone: list[int] | None = None
+    """Those of `returned` that go alone the next time: somebody keeps them locked."""
 
 
 # To the maintenance process

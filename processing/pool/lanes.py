@@ -16,7 +16,7 @@ What lanes hold and wait for is the `LaneOrder`'s, which of them goes next the `
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from itertools import chain
 
 from feedback.contract.record import Record, is_due, kind_of, record_size
@@ -245,14 +245,14 @@ class Lanes:
             self._queues.put_lane(lane)
 
     def put_back(
-        self, chunk: Chunk, suspects: Mapping[int, Suspect], *, alone: bool = False
+        self, chunk: Chunk, suspects: Mapping[int, Suspect], *, alone: Container[int] = ()
     ) -> None:
         """A chunk ended without its records being done: they come back, suspects as such.
 
-        `alone`: the others among them go alone from now on.
+        `alone`: the others of these indices go alone from now on.
         """
         for index, _ in reversed(list(chunk.remaining())):
-            self._come_back(chunk.held(index, suspects.get(index), alone=alone))
+            self._come_back(chunk.held(index, suspects.get(index), alone=index in alone))
         self.release(chunk)
 
     def submit_suspect(self, record: Record, suspect: Suspect) -> None:

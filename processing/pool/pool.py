@@ -207,7 +207,8 @@ class Pool:
             self.lanes.release(chunk)
         else:
             # Whose connection broke goes alone: it may be what broke it. So does what is no call.
-            alone = not report.database_up or chunk.seat is not None
+            all_alone = not report.database_up or chunk.seat is not None
+            alone = range(len(chunk.records)) if all_alone else report.alone or ()
             self.lanes.put_back(chunk, unclear, alone=alone)
         actions: list[Action] = []
         if report.due_in is not None:

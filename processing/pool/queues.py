@@ -75,10 +75,13 @@ class Queues:
             self.quick.append(place)
 
     def put_first(self, held: Held) -> None:
-        """A record without a lane that came back goes before its like."""
+        """A record without a lane that came back goes before its like.
+
+        But what goes alone and is no suspect goes behind: it may have to wait as long again.
+        """
         kind = kind_of(held.record)
         if held.apart:
-            self.alone.put(share_of(held.record), held, first=True)
+            self.alone.put(share_of(held.record), held, first=held.suspect is not None)
         elif kind in self.beside and kind not in self.limited.most:
             self.calls.put(share_of(held.record), held, first=True)
         elif kind in self.beside:

@@ -93,6 +93,9 @@ class MemorySession(Session):
         self._journal.begin()
         self._tx.begin()
 
+    def wait_at_most(self, seconds: float | None) -> None:
+        """Nothing here is locked by others."""
+
     def put_back(self) -> None:
         """Nothing here is read as a handler says."""
 

@@ -21,7 +21,11 @@ REDO = 10
 AGAIN_AFTER, AGAIN_AT_MOST = 2.0, 300.0
 """Seconds that a request waits whose locks others hold all the time: doubling from run to run."""
 LONGEST_REDO = 20.0
-"""Seconds after the first race of a chunk: then no lock is waited for a second time."""
+"""Seconds after the first race of a chunk: then nothing that met a lock is tried a second time."""
+ROW_WAIT, HANDLER_WAIT = 0.05, 0.5
+"""Seconds for which a lock is waited for by what has waited the whole `database_lock_timeout` in
+vain: who else of the chunk needs it is found in no time. The journal's own statements from then on;
+handlers, whose rows may be busy ones, once it is late (LONGEST_REDO)."""
 BETWEEN_TRIES = Backoff(0.01, 1.0, random.random)
 
 
@@ -39,14 +43,14 @@ def pause_after(tries: int) -> float:
     return BETWEEN_TRIES.after(tries)
 
 
-def is_locked_out(error: BaseException, since: float) -> bool:
-    """Whether it is a lock that could not be had, so long after that was first so for its chunk.
+def has_waited(error: BaseException) -> bool:
+    """Whether it is a lock that could not be had: that may have taken a worker long."""
+    return isinstance(error, psycopg.errors.LockNotAvailable)
 
-    Each such try may have taken a worker as long as `database_lock_timeout`. `since`: by
-    time.monotonic().
-    """
-    late = time.monotonic() - since >= LONGEST_REDO
-    return late and isinstance(error, psycopg.errors.LockNotAvailable)
+
+def is_late(since: float) -> bool:
+    """Whether a chunk has had races for too long. `since`: its first, by time.monotonic()."""
+    return time.monotonic() - since >= LONGEST_REDO
 
 
 def held_up(error: BaseException, run: int) -> Outcome:

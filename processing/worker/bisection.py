@@ -174,7 +174,7 @@ class Bisection:
                     return self._after_loss(error, tasks, luck, chunk, apart)
                 self._session.rollback()
                 if is_race(error, self._schema):
-                    return self._after_race(error, tasks, luck, chunk, apart)
+                    return self._after_race(raised, tasks, luck, chunk, apart)
                 if isinstance(raised, Struck):
                     # The database does work: it was what they asked of it.
                     chunk.excused.update(t.index for t in raised.tasks)
@@ -201,12 +201,14 @@ class Bisection:
         return []
 
     def _after_race(
-        self, error: BaseException, tasks: list[Task], luck: _Luck, chunk: ChunkRun,
+        self, raised: BaseException, tasks: list[Task], luck: _Luck, chunk: ChunkRun,
         apart: list[Task],
     ) -> list[Task]:  # fmt: skip
         """Another transaction was in the way: what to take from the look-up again."""
+        handlers = isinstance(raised, Struck)
+        error = raised.error if isinstance(raised, Struck) else raised
         luck.tries -= 1
-        if chunk.locked_out(error) or not luck.tries:
+        if chunk.locked_out(error, handlers=handlers) or not luck.tries:
             self._give_way(error, tasks, chunk, apart)
             return []
         self._log.debug("redone from the look-up", why=safe_text(error))
@@ -227,7 +229,7 @@ class Bisection:
         if len(tasks) > 1:
             self._halves(tasks, chunk, apart)
         elif tasks and (tasks[0].index in chunk.decided or isinstance(error, Overtaken)):
-            chunk.give_back(tasks)
+            chunk.give_back(tasks, alone=True)
         elif tasks:
             self._decide(tasks[0], held_up(error, tasks[0].run), chunk, apart)
 

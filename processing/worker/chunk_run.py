@@ -17,7 +17,7 @@ from feedback.contract.states import OK, State
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request
 from processing.ipc.frames import Report, Suspect
-from processing.worker.bad_luck import is_locked_out
+from processing.worker.bad_luck import has_waited, is_late
 from processing.worker.chunk_durations import ChunkDurations
 from processing.worker.task import Task
 
@@ -82,6 +82,11 @@ class ChunkRun:
         """Indices whose failure is their own, though it looked like the database's."""
         self.claims_in_vain: Counter[int] = Counter()
         """Index -> how often it could not be claimed, for no fault of its own."""
+        self.alone: list[int] = []
+        """Those of `returned` that others are to go without: somebody keeps them locked."""
+        self.rows_locked = self.handlers_locked = False
+        """A statement of the journal's, or late one of a handler's, has waited for a lock in vain:
+        the next ones hardly wait."""
         self._raced: float | None = None
         """When another transaction was in its way first, by time.monotonic()."""
         self.lane_of: Callable[[Task], Hashable] = _no_lane
@@ -213,17 +218,26 @@ class ChunkRun:
         gone = {t.index for t in late}
         return [t for t in tasks if t.index not in gone]
 
-    def locked_out(self, error: BaseException) -> bool:
-        """Another transaction was in the way; whether it has been for too long to try again."""
+    def locked_out(self, error: BaseException, *, handlers: bool = False) -> bool:
+        """Another transaction was in the way; whether it has been for too long to try again.
+
+        `handlers`: what met it was a statement of a handler's.
+        """
         if self._raced is None:
             self._raced = time.monotonic()
-        return is_locked_out(error, self._raced)
+        if not has_waited(error):
+            return False
+        late = is_late(self._raced)
+        self.rows_locked |= not handlers
+        self.handlers_locked |= handlers and late
+        return late
 
     def finish(self) -> Report:
         """The report; counts as plain text, since it crosses the channel."""
         return Report(
             chunk=self.number,
             returned=self.returned,
+            alone=self.alone,
             unclear=self.unclear,
             times=self.times,
             counts={(str(c.type), str(c.state), str(c.code)): n for c, n in self.counts.items()},
@@ -272,9 +286,12 @@ class ChunkRun:
             seconds, so_far = max(0.0, (due - now).total_seconds()), self.due_in
             self.due_in = seconds if so_far is None else min(seconds, so_far)
 
-    def give_back(self, tasks: Iterable[Task]) -> None:
-        """These were not run, for no fault of theirs."""
-        self.returned += self._leave(tasks)
+    def give_back(self, tasks: Iterable[Task], *, alone: bool = False) -> None:
+        """These were not run, for no fault of theirs; `alone`: they would hold up others again."""
+        indices = self._leave(tasks)
+        self.returned += indices
+        if alone:
+            self.alone += indices
 
     def leave_unclear(self, tasks: Iterable[Task]) -> None:
         """Unknown outcome: nothing is said of these before the journal has spoken."""

@@ -7,6 +7,7 @@ round trip at most, and nothing happens behind the executor's back.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -200,6 +201,13 @@ class Session:
         """Starts a transaction."""
         self._next_savepoint = None
         self._send(_BEGIN)
+
+    def wait_at_most(self, seconds: float | None) -> None:
+        """So long, or as ever (None), the rest of the transaction waits for a lock."""
+        wait = self._options["lock_timeout"]
+        if seconds is not None:
+            wait = min(wait or seconds, seconds)
+        self._send(b"SET LOCAL lock_timeout = %d" % math.ceil(1000 * wait))
 
     def put_back(self) -> None:
         """Undoes for the journal's rows what a handler's SET LOCAL said of how they are read."""

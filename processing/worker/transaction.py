@@ -20,6 +20,7 @@ from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import CLOSED, JournalWriter
 from feedback.status.status import StatusWrite
 from processing.handlers.handler import Handler
+from processing.worker.bad_luck import HANDLER_WAIT, ROW_WAIT
 from processing.worker.calls import DONE
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import Dedup, conflict_letter, made_by, sort_out
@@ -76,6 +77,8 @@ class Transaction:
         late = not any(t.handler is not None and t.handler.wants_tx for t in tasks)
         if not late:
             session.begin()
+            if chunk.handlers_locked:
+                session.wait_at_most(HANDLER_WAIT)
         cursor = session.cursor()
         found = self._rows.find(cursor, [t.envelope.id for t in tasks])
         fate = sort_out(tasks, found, chunk.decided, chunk.reading)
@@ -95,7 +98,11 @@ class Transaction:
             else:
                 conclude(task, now, random.random)
         with self._settling(fate.plain, fate.ended):
+            if chunk.rows_locked:
+                session.wait_at_most(ROW_WAIT)
             writes = self._write(cursor, fate, now, chunk)
+            if chunk.rows_locked:
+                session.wait_at_most(None)  # COMMITs that notify stand in one line
             session.commit()
         self._tell(fate, writes, now, chunk)
         chunk.give_back([*recalled, *more_recalled])

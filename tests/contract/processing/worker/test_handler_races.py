@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from feedback.backoff import Backoff
 from processing import App, Reject, Request, RetryPolicy
+from processing.worker import bad_luck, transaction
 from processing.worker.chunk_run import ChunkRun
 from stack import Stack
 from tests.support.executor import Bench, chunk_run
@@ -156,3 +159,33 @@ def test_a_reject_after_a_lock_that_was_not_waited_for_is_its_own_word(
         bench.run(bench.record("x", "polite", {}))
         holder.rollback()
     assert bench.rows() == {"x": ("rejected", "occupied")}
+
+
+@pytest.mark.parametrize("locked", ["row", "account"])
+def test_what_somebody_keeps_locked_holds_its_neighbours_up_hardly_longer_than_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, locked: str
+) -> None:
+    """The row of a request that was sent again, or what its handler wants, in a chunk of many."""
+    monkeypatch.setattr(bad_luck, "BETWEEN_TRIES", Backoff(0.0, 0.0))
+    if locked == "account":
+        monkeypatch.setattr(bad_luck, "LONGEST_REDO", 0.0)
+        monkeypatch.setattr(transaction, "HANDLER_WAIT", 0.05)
+    patience = 2.0
+    bench.executor.close()
+    bench.executor = bench.another(bench.url, lock_timeout=patience)
+    x = bench.record("x", "touch", {})
+    if locked == "row":
+        bench.run(x)
+    names = [f"n{n}" for n in range(40)]
+    others = [bench.record(n, "transfer", {"source": "a1", "target": "a2"}) for n in names]
+    what = {"row": "requests WHERE id = 'x'", "account": "accounts WHERE name = 'a0'"}[locked]
+    with psycopg.connect(bench.url) as somebody:
+        somebody.execute(f"SELECT FROM {bench.schema}.{what} FOR UPDATE")
+        begun = time.monotonic()
+        report = bench.run(bench.record("x", "touch", {}), *others)
+        took = time.monotonic() - begun
+    given_back = [0] if locked == "row" else []
+    assert (report.returned, report.alone, report.unclear) == (given_back, given_back, [])
+    x_is = ("done", "ok") if locked == "row" else ("waiting", "retry")
+    assert bench.rows() == {**dict.fromkeys(names, ("done", "ok")), "x": x_is}
+    assert took < 4 * patience, "each transaction has waited as long as the first"

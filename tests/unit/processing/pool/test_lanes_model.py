@@ -247,7 +247,7 @@ class LanesModel(RuleBasedStateMachine):
         for chunk in others:
             self.give_back(chunk)
         self.workers[worker] = others
-        self.lanes.put_back(first, {}, alone=True)
+        self.lanes.put_back(first, {}, alone=range(len(first.records)))
 
     @rule(kind=st.sampled_from(KINDS))
     def give_up_apart(self, kind: str) -> None:

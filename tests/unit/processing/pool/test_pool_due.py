@@ -276,3 +276,21 @@ def test_the_claims_of_suspects_are_renewed_until_the_last_was_looked_up() -> No
         assert frames(pool.ask(now), RenewCalls) == [RenewCalls([f"i-{number}", "i-0"])]
         pool.report(1, report(number))
     assert frames(pool.ask(180.0), RenewCalls) == []
+
+
+def test_what_others_keep_locked_goes_alone_and_behind_others_that_do() -> None:
+    """Two of them are locked, over and over."""
+    pool = pool_with(1)
+    pool.submit([fresh(n) for n in range(4)])
+    pool.plan(1.0)
+    pool.report(0, report(0, returned=[0, 1, 2], alone=[0, 2]))
+    order: list[int] = []
+    for _ in range(6):
+        for chunk in sent(pool.plan(1.1)):
+            ((_due, number),) = chunk
+            order.append(number)
+        while chunks := pool.workers[0].chunks:
+            back = [] if chunks[0].records[0][OFFSET] == 1 else [0]
+            pool.report(0, report(chunks[0].number, returned=back, alone=back))
+    assert order.count(1) == 1
+    assert [n for n in order if n != 1][:4] in ([0, 2, 0, 2], [2, 0, 2, 0])

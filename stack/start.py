@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stack import keeper, places
-from stack.errors import StackError
+from stack.errors import ServiceFailed, StackError
 from stack.external import given
 from stack.local import Stack
 from stack.plan import Kind, Plan, Role, load, locked, new_cluster, new_nodes
@@ -18,6 +18,8 @@ from stack.roster import services_of
 from stack.service import StackService, Tell
 
 BROKERS = (1, 3)
+PORT_TRIES = 3
+"""A port that was free when it was chosen may be taken when a service has got so far."""
 
 
 class Progress(NamedTuple):
@@ -57,14 +59,13 @@ def up(
         _stop_replaced(folder, plan, external)
         plan = replace(plan, external=external, disposable=plan.disposable or disposable)
         plan = _on_free_ports(folder, plan)
-        plan.save(folder)
-        stack = Stack(folder, plan)
         try:
-            _bring_up(stack.services, watch or (lambda _: None))
+            plan = _bring_up_somewhere(folder, plan, watch or (lambda _: None))
         except BaseException:
             # Properties that the brokers refuse must not stand in the way of the next `up`.
             replace(plan, properties=earlier.properties if earlier else {}).save(folder)
             raise
+        stack = Stack(folder, plan)
         if owner is not None:
             keeper.engage(folder, owner)
     return stack
@@ -139,6 +140,22 @@ def _on_free_ports(data: Path, plan: Plan) -> Plan:
             if not places.become_free(ports):
                 moved.add(role)
     return plan.with_new_ports(set(), moved) if moved else plan
+
+
+def _bring_up_somewhere(data: Path, plan: Plan, watch: Watch) -> Plan:
+    """Brings all of it up; the plan, on other ports where others took some at the last moment."""
+    for left in reversed(range(PORT_TRIES)):
+        plan.save(data)
+        try:
+            _bring_up(Stack(data, plan).services, watch)
+        except ServiceFailed:
+            moved = _on_free_ports(data, plan)
+            if moved == plan or not left:
+                raise
+            plan = moved
+        else:
+            break
+    return plan
 
 
 def _bring_up(services: list[StackService], watch: Watch) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import psycopg
@@ -23,6 +26,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from stack import NotOurs, ServiceFailed, Stack, StackError, find, processes, up
 from stack.external import VARIABLES, given
+from stack.service import Tell
+from stack.valkey import Valkey
 from tests.support import eventually, run
 
 pytestmark = pytest.mark.timeout(180)
@@ -195,6 +200,29 @@ def test_given_addresses_come_first_and_are_left_alone(
     stack.down(delete=True)
     assert not data.exists()
     assert {s.state for s in own_stack.status()} == {"running"}
+
+
+def test_a_port_that_others_take_at_the_last_moment_is_given_up(
+    own_stack: Stack, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLES["kafka"], own_stack.kafka)
+    monkeypatch.setenv(VARIABLES["database"], own_stack.database)
+    with contextlib.ExitStack() as others:
+        taken: list[int] = []
+        launch = Valkey.launch
+
+        def launch_too_late(self: Valkey, tell: Tell) -> bool:
+            if not taken:
+                taken.append(self.port)
+                others.enter_context(socket.create_server(("127.0.0.1", self.port)))
+            return launch(self, tell)
+
+        monkeypatch.setattr(Valkey, "launch", launch_too_late)
+        stack = up(data)
+        assert urlsplit(stack.redis).port not in taken
+        with redis.Redis.from_url(stack.redis) as valkey:
+            assert valkey.ping()
+        stack.down(delete=True)
 
 
 def test_a_given_address_where_nobody_answers_is_named(

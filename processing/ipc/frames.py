@@ -176,6 +176,8 @@ class Report(NamedTuple):
     """Statuses that this worker has dropped since its last report."""
     alone: list[int] | None = None
     """Those of `returned` that go alone the next time: somebody keeps them locked."""
+    held_up: float = 0.0
+    """Seconds that the chunk took where there are such ones."""
 
 
 # To the maintenance process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from feedback.contract.record import is_due
+from feedback.contract.record import Record, is_due
 from processing.ipc.frames import RunChunk
 from processing.pool.actions import Action, Send
 from processing.pool.calls import SeatedCalls
@@ -67,6 +67,11 @@ class Dispatch:
             if self._lanes.take_quick(chunk, CHUNK_REQUESTS, worker.chunks):
                 actions.append(self._send(worker, chunk))
         return actions
+
+    def was_held_up(self, record: Record, seconds: float) -> None:
+        """A locked record kept a worker so long: others have as much time before its next turn."""
+        self._shares.served(ALONE, seconds)
+        self._lanes.was_held_up(record, seconds)
 
     def _turns(self) -> list[str]:
         return self._shares.in_turn((QUICK, ALONE))

@@ -24,7 +24,7 @@ from processing.ipc.frames import Suspect
 from processing.pool.chunk import Chunk, Filling, Held
 from processing.pool.lane_order import BEFORE_ALL, LaneOrder
 from processing.pool.queues import Fresh, Place, Queues
-from processing.pool.worker_time import Costs
+from processing.pool.worker_time import Costs, share_of
 from processing.settings import Ordering
 
 
@@ -177,6 +177,10 @@ class Lanes:
         if not self._limited_call_first:
             self._take_limited_alone(chunk, has_room)
         return self._taken(chunk)
+
+    def was_held_up(self, record: Record, seconds: float) -> None:
+        """A record that goes alone kept a worker so long."""
+        self._queues.alone.served(share_of(record), seconds)
 
     def _goes_in_chunks(self, kind: str) -> bool:
         return kind not in self._queues.beside

@@ -228,7 +228,7 @@ class Bisection:
         tasks = chunk.open(tasks)
         if len(tasks) > 1:
             self._halves(tasks, chunk, apart)
-        elif tasks and (tasks[0].index in chunk.decided or isinstance(error, Overtaken)):
+        elif tasks and (_has_end(tasks[0], chunk) or isinstance(error, Overtaken)):
             chunk.give_back(tasks, alone=True)
         elif tasks:
             self._decide(tasks[0], held_up(error, tasks[0].run), chunk, apart)
@@ -287,6 +287,11 @@ class Bisection:
                 raise
             self._log.error("nobody can say what was committed", error=describe(error))
             return None
+
+
+def _has_end(task: Task, chunk: ChunkRun) -> bool:
+    """Whether it need only be written: also what was not to run now, as it is delayed or late."""
+    return task.index in chunk.decided or (task.outcome is not None and task.started is None)
 
 
 def _left(tasks: Sequence[Task], chunk: ChunkRun, apart: Sequence[Task]) -> list[Task]:

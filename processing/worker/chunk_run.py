@@ -85,8 +85,8 @@ class ChunkRun:
         self.alone: list[int] = []
         """Those of `returned` that others are to go without: somebody keeps them locked."""
         self.rows_locked = self.handlers_locked = False
-        """A statement of the journal's, or late one of a handler's, has waited for a lock in vain:
-        the next ones hardly wait."""
+        """Statements of the journal's, or a handler's, met a lock for too long: the next hardly wait."""
+        self._begun = time.monotonic()
         self._raced: float | None = None
         """When another transaction was in its way first, by time.monotonic()."""
         self.lane_of: Callable[[Task], Hashable] = _no_lane
@@ -244,6 +244,7 @@ class ChunkRun:
             database_up=self.database_up,
             due_in=self.due_in,
             durations=None if self.durations is None else self.durations.counts,
+            held_up=time.monotonic() - self._begun if self.alone else 0.0,
         )
 
     def settle(self, tasks: Iterable[Task]) -> None:

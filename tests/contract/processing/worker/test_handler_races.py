@@ -17,6 +17,7 @@ import pytest
 from feedback.backoff import Backoff
 from processing import App, Reject, Request, RetryPolicy
 from processing.worker import bad_luck, transaction
+from processing.worker.bisection import Bisection
 from processing.worker.chunk_run import ChunkRun
 from stack import Stack
 from tests.support.executor import Bench, chunk_run
@@ -189,3 +190,26 @@ def test_what_somebody_keeps_locked_holds_its_neighbours_up_hardly_longer_than_o
     x_is = ("done", "ok") if locked == "row" else ("waiting", "retry")
     assert bench.rows() == {**dict.fromkeys(names, ("done", "ok")), "x": x_is}
     assert took < 4 * patience, "each transaction has waited as long as the first"
+
+
+def test_what_was_not_to_run_now_is_not_put_off_to_a_time_of_its_own(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delayed request whose row cannot be written; the lock goes at the worst moment."""
+    monkeypatch.setattr(bad_luck, "BETWEEN_TRIES", Backoff(0.0, 0.0))
+    bench.executor.close()
+    bench.executor = bench.another(bench.url, lock_timeout=0.2)
+    later = bench.record("x", "touch", {}, ce_notbefore="2035-01-01T00:00:00Z")
+    with psycopg.connect(bench.url) as somebody:
+        somebody.execute(f"LOCK TABLE {bench.schema}.requests IN SHARE MODE")
+        decide = Bisection._decide
+
+        def decide_once_it_is_free(self: Bisection, *args: Any) -> None:
+            somebody.rollback()
+            decide(self, *args)
+
+        monkeypatch.setattr(Bisection, "_decide", decide_once_it_is_free)
+        report = bench.run(later)
+    assert (report.returned, report.alone, bench.rows()) == ([0], [0], {})
+    assert bench.run(later).returned == []
+    assert bench.rows() == {"x": ("waiting", "delayed")}

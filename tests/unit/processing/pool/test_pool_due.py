@@ -294,3 +294,19 @@ def test_what_others_keep_locked_goes_alone_and_behind_others_that_do() -> None:
             pool.report(0, report(chunks[0].number, returned=back, alone=back))
     assert order.count(1) == 1
     assert [n for n in order if n != 1][:4] in ([0, 2, 0, 2], [2, 0, 2, 0])
+
+
+def test_the_quick_ones_have_as_much_time_as_a_locked_one_kept_the_worker_for() -> None:
+    pool = pool_with(1)
+    pool.submit([fresh(n) for n in range(100)])
+    pool.plan(1.0)
+    pool.report(0, report(0, returned=[0], alone=[0], held_up=16.0))
+    sizes: list[int] = []
+    for turn in range(1, 41):
+        pool.submit([fresh(turn * 1000 + n) for n in range(600)])
+        pool.plan(1.0 + turn)
+        for chunk in list(pool.workers[0].chunks):
+            sizes.append(len(chunk.records))
+            back = [0] if chunk.alone else []
+            pool.report(0, report(chunk.number, returned=back, alone=back, held_up=16.0))
+    assert sizes.count(1) <= 1, "16 s are as many as 300 chunks of quick ones"

@@ -85,7 +85,7 @@ class ChunkRun:
         self.alone: list[int] = []
         """Those of `returned` that others are to go without: somebody keeps them locked."""
         self.rows_locked = self.handlers_locked = False
-        """Statements of the journal's, or a handler's, met a lock for too long: the next hardly wait."""
+        """Statements of the journal's, or a handler's, waited too long: the next ones hardly do."""
         self._begun = time.monotonic()
         self._raced: float | None = None
         """When another transaction was in its way first, by time.monotonic()."""

@@ -68,9 +68,9 @@ class Kafka:
         self._events: list[Event] = []
         self._client_log = ClientLog(self._connection_lost, self._offset_reset)
         self._fallback = settings.kafka_protocol == "auto"
-        """The classic protocol may still be taken instead: nothing was assigned so far."""
+        """The classic protocol may still be taken instead: no membership so far."""
         self._was_member = False
-        """The present client has been a member of the group."""
+        """This process has been a member of the group, with this client or one before it."""
         self._pause = JoinPause(clock)
         self._to_join = False
         """The group is to be joined as soon as the pause is over."""
@@ -90,7 +90,6 @@ class Kafka:
 
     def _make(self) -> Consumer:
         self._client_log.quiet_fatal = self._fallback
-        self._was_member = False
         try:
             return Consumer(
                 {
@@ -107,7 +106,8 @@ class Kafka:
     def member(self) -> bool:
         # Partitions say nothing of it: with KIP-848 a member without any hears of no assignment.
         member = is_member(self._consumer.consumer_group_metadata())
-        self._was_member = self._was_member or member
+        if member:
+            self._joined()
         return member
 
     @property
@@ -129,6 +129,10 @@ class Kafka:
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
         )
+
+    def _joined(self) -> None:
+        self._was_member = True
+        self._fallback = self._client_log.quiet_fatal = False
 
     def unsubscribe(self) -> None:
         self._to_join = False
@@ -282,8 +286,7 @@ class Kafka:
     # the committed offsets, and that has a bound
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._fallback = self._client_log.quiet_fatal = False
-        self._was_member = True
+        self._joined()
         places = tuple(map(_place, partitions))
         self._owned.update(places)
         if not self._settings.read_again or self._closing:

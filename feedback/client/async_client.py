@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
 
@@ -17,7 +18,7 @@ from feedback.client.pending import StatusBefore, Submission, accepted
 from feedback.client.results import Results
 from feedback.client.settings import settings_from
 from feedback.client.shared_reads import SharedReads
-from feedback.errors import CLOSED, DeliveryFailed, DeliveryPending, QueueFull
+from feedback.errors import CLOSED, DeliveryFailed, DeliveryPending, QueueFull, StoreUnavailable
 from feedback.status.status import Status, StatusFields
 
 _SLICE: Final = 0.1  # how long a thread of a flush() goes on that was cancelled
@@ -39,7 +40,7 @@ class AsyncClient(ClientCore):
 
     def _set_up(self) -> None:
         self._reads = SharedReads(self._statuses.read)
-        self._looks = SharedReads(self._reader.read_all)  # of what may be unknown: never raise
+        self._looks = SharedReads(self._reader.read_all)  # after a failure it fails at once
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bells: dict[str, list[LoopBell]] = {}  # of tasks that wait for the broker, by id
 
@@ -252,7 +253,10 @@ class AsyncClient(ClientCore):
         self._enter()
         message, submission = self._draft(type, payload, options)
         if options.get("request_id") is not None:  # nothing can stand under an id just made
-            submission.before = StatusBefore.of(await self._look(message.id))
+            try:
+                submission.before = StatusBefore.of(await self._look(message.id))
+            except StoreUnavailable:
+                submission.unread_before()
         return message, submission
 
     async def _send_first(
@@ -298,7 +302,8 @@ class AsyncClient(ClientCore):
                 step = steps.send(status)
                 status = None
                 if step is Act.LOOK:
-                    status = await self._look(watch.id)
+                    with suppress(StoreUnavailable):
+                        status = await self._look(watch.id)
                 elif step is not Act.SEND:
                     await watch.wait(step.seconds)
                 elif sent is not None:

@@ -14,7 +14,7 @@ from feedback.client.pending import StatusBefore, Submission
 from feedback.client.results import Results
 from feedback.client.settings import settings_from
 from feedback.client.waiter import ThreadWatch
-from feedback.errors import CLOSED, DeliveryFailed, QueueFull
+from feedback.errors import CLOSED, DeliveryFailed, QueueFull, StoreUnavailable
 from feedback.status.status import Status
 
 ResultT = TypeVar("ResultT")
@@ -210,7 +210,10 @@ class Client(ClientCore):
     ) -> tuple[KafkaMessage, Submission]:
         message, submission = self._draft(type, payload, options)
         if options.get("request_id") is not None:  # nothing can stand under an id just made
-            submission.before = StatusBefore.of(self._reader.read(message.id))
+            try:
+                submission.before = StatusBefore.of(self._reader.read(message.id))
+            except StoreUnavailable:
+                submission.unread_before()
         return message, submission
 
     def _send_first(
@@ -232,7 +235,8 @@ class Client(ClientCore):
                 step = steps.send(status)
                 status = None
                 if step is Act.LOOK:
-                    status = self._reader.read(watch.id)
+                    with suppress(StoreUnavailable):
+                        status = self._reader.read(watch.id)
                 elif step is not Act.SEND:
                     watch.wait(step.seconds)
                 elif sent is not None:

@@ -44,11 +44,16 @@ class Submission:
     fingerprint: str | None  # hex; None where its payload is not known here
     sent: SendTime | None = None  # when it was sent first; None where it was not sent here
     before: StatusBefore | None = None  # what stood before it was sent
+    unread: datetime | None = None  # when what stood before could not be read
     adapter: ResultAdapter | None = None
     waits_for: float = 0.0  # seconds that it asked not to be run for
     delivered: bool = False
     failure: str | None = None  # why the broker did not confirm it
     told: bool = False  # such a failure was raised by a wait for it
+
+    def unread_before(self) -> None:
+        """What stands before it is sent can't be read: it may be a failure or a doubt."""
+        self.unread = datetime.now(UTC)
 
     def answer(self, status: Status | None) -> Status | None:
         """The status, where it settles this request, typed; raises Conflict where it is another's.
@@ -65,13 +70,16 @@ class Submission:
         return typed(status, self.adapter)
 
     def _is_old(self, status: Status) -> bool:
+        if status.state not in (State.IN_DOUBT, State.FAILED):
+            return False
+        if self.before is None and self.unread is not None and status.at < self.unread:
+            # It stood before, or a worker's clock is behind: in either case the next one answers.
+            self.before = StatusBefore.of(status)
         if self.before is None:
             return False
         if status.state is State.IN_DOUBT:
             # The answer to a resend says it anew, where nobody knows more than before.
             return (status.v, status.at) == (self.before.v, self.before.at)
-        if status.state is not State.FAILED:
-            return False
         if self.before.code in WITHOUT_ROW:
             # Its run number counts what the journal never saw: a newer one may be lower.
             return status.v <= self.before.v and (status.code, status.at) == (

@@ -239,7 +239,7 @@ class StatusWaiter:
 
 
 class CautiousReader:
-    """Reads statuses; after a failure it answers None at once until the breaker's pause is over."""
+    """Reads statuses; after a failure it raises at once until the breaker's pause is over."""
 
     def __init__(self, store: StatusStore) -> None:
         self._store = store
@@ -247,20 +247,20 @@ class CautiousReader:
         self._breaker = Breaker()  # guarded by _lock
 
     def read(self, id: str) -> Status | None:
-        """The status that stands; None where there is none, or the store is away."""
+        """The status that stands; None where there is none. Raises StoreUnavailable."""
         return self.read_all([id])[0]
 
     def read_all(self, ids: Sequence[str]) -> list[Status | None]:
         """As read(), one answer an id, in their order."""
         with self._lock:
             if self._breaker.pause(time.monotonic()):
-                return [None] * len(ids)
+                raise StoreUnavailable("statuses could not be read a moment ago")
         try:
             statuses = self._store.read(ids)
         except StoreUnavailable:
             with self._lock:
                 self._breaker.failed(time.monotonic())
-            return [None] * len(ids)
+            raise
         with self._lock:
             self._breaker.succeeded()
         return statuses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -15,9 +16,9 @@ from consumer.intake.kafka import Kafka
 from processing.logs import get_logger
 
 
-def given_up() -> Message:
+def given_up(code: int = KafkaError.INVALID_REQUEST) -> Message:
     """What a client says that has given up its membership."""
-    cause = KafkaError(KafkaError.INVALID_REQUEST).str()
+    cause = KafkaError(code).str()
     said = KafkaError(KafkaError._FATAL, f"ConsumerGroupHeartbeat: {cause}", True)
     return Message("t", error=said)
 
@@ -31,6 +32,11 @@ class Client:
         self.made.append(self)
         self.messages: list[Any] = []
         self.calls: list[str] = []
+        self.member_id = ""
+
+    def consumer_group_metadata(self) -> bytes:
+        generation = 1 if self.member_id else -1
+        return struct.pack("=7si", b"CGMDv2:", generation) + f"g\0{self.member_id}\0".encode()
 
     def subscribe(self, _topics: list[str], **_: Any) -> None:
         self.calls.append("subscribe")
@@ -93,6 +99,30 @@ def test_a_group_is_joined_anew_after_pauses_that_grow(edge: Edge) -> None:
     edge.now += CALM
     assert Revoked in edge.give_up()
     assert round(edge.joins_after()) == 1
+
+
+def test_who_was_a_member_once_joins_again_also_where_the_next_client_never_is(edge: Edge) -> None:
+    edge.give_up()
+    for pause in (1, 2, 4):
+        assert round(edge.joins_after()) == pause
+        Client.made[-1].messages.append(given_up(KafkaError.GROUP_ID_NOT_FOUND))
+        assert [type(event) for event in edge.kafka.poll(1, 0.0)] == [JoinedAnew]
+
+
+def test_a_member_without_partitions_keeps_to_the_protocol_that_it_has_joined_with(
+    edge: Edge,
+) -> None:
+    Client.made[-1].member_id = "here"
+    assert edge.kafka.member
+    Client.made[-1].messages.append(given_up(KafkaError.GROUP_ID_NOT_FOUND))
+    assert [type(event) for event in edge.kafka.poll(1, 0.0)] == [JoinedAnew]
+    assert edge.kafka.protocol == "consumer"
+
+
+def test_who_never_was_a_member_takes_the_classic_protocol(edge: Edge) -> None:
+    Client.made[-1].messages.append(given_up(KafkaError.GROUP_ID_NOT_FOUND))
+    assert list(edge.kafka.poll(1, 0.0)) == []
+    assert edge.kafka.protocol == "classic"
 
 
 def test_who_leaves_during_the_pause_does_not_join(edge: Edge) -> None:

@@ -19,7 +19,7 @@ from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
-from tests.support.client import AnsweringConsumer, FakeProducer, answering, begin
+from tests.support.client import AnsweringConsumer, FakeProducer, answering, begin, waiting
 
 
 def test_a_call_returns_the_answer(
@@ -212,3 +212,19 @@ def test_a_call_is_bounded_also_when_the_queue_is_full(
     producer.room = 0
     with pytest.raises(QueueFull):
         client.call("t", 1, timeout=0.2)
+
+
+def test_a_failure_from_before_is_no_answer_where_the_store_came_back_after_the_send(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer, store: MemoryStatusStore,
+    pool: ThreadPoolExecutor,
+) -> None:  # fmt: skip
+    first = client.submit("t", 1, request_id="mine")
+    consumer.say(first, State.FAILED, 1)
+    assert client.wait(first, 5).state == "failed"
+    store.available = False
+    client.submit("t", 2, request_id="other")  # sees that the store is away, and so does the next
+    store.available = True
+    call = begin(pool, lambda: client.call("t", 1, timeout=30, request_id="mine"))
+    eventually(lambda: waiting(client, "mine") and client._waits._watches["mine"][0].status)
+    consumer.say("mine", State.DONE, 2)
+    assert call.result(10).state == "done"

@@ -60,6 +60,28 @@ def test_a_failure_from_before_the_send_is_no_answer() -> None:
     assert mine.answer(status(State.DONE, 1)) is not None
 
 
+@pytest.mark.parametrize("state", [State.FAILED, State.IN_DOUBT])
+def test_where_nobody_could_look_what_is_older_than_the_send_is_no_answer(state: State) -> None:
+    mine = submission()
+    mine.unread_before()
+    assert mine.unread is not None
+    before = status(state, 3, at=mine.unread - timedelta(seconds=1))
+    assert mine.answer(before) is None
+    assert mine.answer(before) is None
+    # Also by a worker whose clock is behind.
+    assert mine.answer(status(state, 4, at=mine.unread - timedelta(milliseconds=500))) is not None
+
+
+def test_where_nobody_could_look_other_states_and_what_came_later_answer() -> None:
+    mine = submission()
+    mine.unread_before()
+    assert mine.unread is not None
+    assert mine.answer(status(State.DONE, at=mine.unread - timedelta(seconds=1))) is not None
+    later = mine.unread + timedelta(seconds=1)
+    assert mine.answer(status(State.FAILED, at=later)) is not None
+    assert mine.answer(status(State.IN_DOUBT, at=later)) is not None
+
+
 @pytest.mark.parametrize("code", ["database_unavailable", "malformed"])
 def test_after_failures_that_the_journal_never_saw_a_lower_run_answers(code: str) -> None:
     before = status(State.FAILED, 5, code=code)

@@ -15,8 +15,10 @@ from examples.demo.place import DemoPlace
 from examples.demo.program import Program
 from examples.demo.shopping import DATABASE
 
-CAUGHT = 5.0
+CAUGHT = 10.0
 """Seconds to wait for a moment in which a program has a transaction open."""
+SETTLED = 0.02
+"""Seconds in which what a held program has sent reaches the database."""
 RESEND_AFTER = 8
 """Seconds without news after which the relay sends again: longer than a session."""
 SELLING = 30
@@ -24,6 +26,7 @@ SELLING = 30
 _BUSY = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name LIKE %s AND state = 'idle in transaction'
+AND query ~* %s
 """
 _SOLD = "SELECT count(*) FROM storefront.orders"
 
@@ -76,13 +79,13 @@ class Circle:
 
     def kill_relay(self) -> str:
         """Ends the relay with SIGKILL, in the middle of its work, and starts another one."""
-        told = self._kill(self._relay, "oncepool relay%")
+        told = self._kill(self._relay, "oncepool relay%", ".")
         self._relay = self._start_relay("relay 2")
         return told
 
     def kill_storefront(self) -> str:
         """The same of the storefront, with orders that are not committed yet."""
-        told = self._kill(self._storefront, "storefront")
+        told = self._kill(self._storefront, "storefront", r"^\s*INSERT")
         self._storefront = self._start_storefront("storefront 2")
         return told
 
@@ -104,10 +107,17 @@ class Circle:
         place = self._place
         return balance_orders(order_facts.read(place.storefront, self._notes, place.charges))
 
-    def _kill(self, program: Program, application: str) -> str:
+    def _kill(self, program: Program, application: str, last: str) -> str:
+        """Once it is in transactions whose `last` statement matches; held, it cannot end them."""
         end = time.monotonic() + CAUGHT
-        while not (busy := self._count(_BUSY, application)) and time.monotonic() < end:
-            time.sleep(0.001)
+        while True:
+            program.hold()
+            time.sleep(SETTLED)
+            busy = self._count(_BUSY, application, last)
+            if busy or time.monotonic() > end:
+                break
+            program.go_on()
+            time.sleep(SETTLED)
         program.kill()
         return (
             f"{program.name} was killed with SIGKILL (pid {program.pid}), "

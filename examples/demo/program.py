@@ -80,6 +80,14 @@ class Program:
         self._process.wait()
         self.look()
 
+    def hold(self) -> None:
+        """Stops its main process where it is."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Lets what was held go on."""
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """Asks it to end."""
         self._process.terminate()

@@ -82,7 +82,9 @@ def draft(
     headers = options.get("headers")
     name = str(uuid7()) if request_id is None else request_id
     now = datetime.now(UTC)
-    due = _due(now, options.get("delay"), options.get("not_before"))
+    # Under an id of the caller's own it may be the second send of what is due by now.
+    late = LONGEST_DELAY if options.get("request_id") is not None else _JUST_PASSED
+    due = _due(now, options.get("delay"), options.get("not_before"), late)
     content_type = _content_type(headers)
     value = encode_payload(payload, content_type)
     fingerprint = _fingerprint(kind, value, content_type)
@@ -168,7 +170,7 @@ def _resolve(type: str | Callable[..., Any]) -> tuple[str, ResultAdapter | None]
 
 
 def _due(
-    now: datetime, delay: float | timedelta | None, not_before: datetime | None
+    now: datetime, delay: float | timedelta | None, not_before: datetime | None, late: timedelta
 ) -> datetime | None:
     if delay is not None and not_before is not None:
         raise ValueError("delay and not_before exclude each other: give one of them")
@@ -181,8 +183,8 @@ def _due(
             raise ValueError(f"not_before={not_before} has no time zone: use an aware datetime")
         wait = not_before - now
         name, given = "not_before", not_before
-        if -_JUST_PASSED <= wait < timedelta(0):
-            return not_before  # it was due while it was being sent
+        if -late <= wait < timedelta(0):
+            return not_before
     else:
         return None
     if wait < timedelta(0):

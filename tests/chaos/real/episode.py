@@ -174,7 +174,7 @@ class Episode:
                 Traffic(plan.seed, plan.name, NOT_TO_FORGET if FORGOTTEN in plan.kinds
                         else frozenset()), kafka=place.kafka, redis_port=place.redis_port,
                 topic=plan.name, prefix=plan.name, rate=plan.rate,
-                window=max(200, int(plan.rate * 4)), patience=PATIENCE,
+                window=max(200, int(plan.rate * 8)), patience=PATIENCE,
             )  # fmt: skip
             sides = self._sides_of(producer)
             watch = Watch(

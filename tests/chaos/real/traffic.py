@@ -44,8 +44,8 @@ class Item:
 
 
 MIX: dict[str, float] = {
-    "move": 50, "batch": 10, "pure": 8, "charge": 7, "blind": 2, "shaky": 4, "swap": 4, "later": 4,
-    "recount": 4, "once": 4, "refused": 2, "orphan": 0.4, "nul": 0.4,
+    "move": 60, "batch": 12, "pure": 8, "charge": 4, "blind": 1, "shaky": 3, "swap": 1, "later": 4,
+    "recount": 4, "once": 4, "refused": 1, "orphan": 0.1, "nul": 0.1,
 }  # fmt: skip
 """Shares of the types."""
 ENDS: dict[str, frozenset[str]] = {

@@ -114,6 +114,11 @@ def test_a_draft_refuses_what_no_consumer_takes(
         make(**options)
 
 
+def test_what_was_due_may_be_sent_again_under_an_id_of_the_callers() -> None:
+    envelope, _ = make(not_before=datetime(2020, 1, 1, tzinfo=UTC), request_id="mine")
+    assert envelope.options.not_before == datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+
+
 def test_bytes_that_are_no_json_need_a_content_type() -> None:
     with pytest.raises(ValueError, match="content-type"):
         make(b"\xff")

@@ -17,6 +17,10 @@ FIRST_PORT, LAST_PORT = 20000, 31999
 TRIES = 200
 
 
+_RANDOM = random.SystemRandom()
+"""Programs that were given the same seed choose different ports all the same."""
+
+
 def data_folder() -> Path:
     """The data folder where none is named: ONCEPOOL_STACK_DATA, else one for each user.
 
@@ -46,7 +50,7 @@ def free_port(taken: set[int]) -> int:
     those could take it while a service is stopped, and the service could not come back on it.
     """
     for _ in range(TRIES):
-        port = random.randint(FIRST_PORT, LAST_PORT)
+        port = _RANDOM.randint(FIRST_PORT, LAST_PORT)
         if port not in taken and port_is_free(port):
             taken.add(port)
             return port

@@ -316,6 +316,12 @@ def bench_on(stack: Stack, tmp: Path, partitions: int = 4) -> Iterator[Bench]:
             database.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
 
 
+def state_of(stack: Stack) -> list[str]:
+    """Its services as they are now, and what its brokers said last."""
+    tails = [log.read_text(errors="replace")[-2000:] for log in stack.data.glob("kafka-*.log")]
+    return [*map(str, stack.status()), *tails]
+
+
 class Callers:
     """Producers that call one request after the other, each until it has its answer."""
 
@@ -375,7 +381,9 @@ class Callers:
         eventually(
             lambda: self.trouble or len(self.answers) >= wanted,
             timeout,
-            lambda: "\n".join([f"{len(self.answers)} of {wanted}", *logs]),
+            lambda: "\n".join(
+                [f"{len(self.answers)} of {wanted}", *state_of(self._bench.stack), *logs]
+            ),
         )
         assert not self.trouble, self.trouble[:3]
 

@@ -83,6 +83,7 @@ def plans(options: argparse.Namespace) -> list[EpisodePlan]:
             kinds=tuple(options.faults.split(",")) if options.faults else (),
             orders=options.orders,
             gateway=options.gateway,
+            plain=options.plain,
             share=(number, count),
         )
         for number, (protocol, ordering) in enumerate(matrix)
@@ -182,6 +183,10 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--gateway", type=float, default=0.0, metavar="SHARE",
         help="of the requests, that go through a gateway, which is struck as well",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plain", type=float, default=0.0, metavar="SHARE",
+        help="of the requests, that are of the plainest type: a run of many needs less time",
     )  # fmt: skip
     parser.add_argument("--calm", type=float, default=1.0, help="mean seconds between faults")
     parser.add_argument("--faults", default="", help="only these kinds, comma separated")

@@ -92,6 +92,8 @@ class EpisodePlan:
     """Orders a second that go through an outbox, beside the other requests."""
     gateway: float = 0.0
     """Share of the requests that go through a gateway."""
+    plain: float = 0.0
+    """Share of the requests that are of the plainest type, beside those of the mix."""
     workers: int = 2
     partitions: int = 6
     look_every: float = 2.0
@@ -172,9 +174,9 @@ class Episode:
             members = Members(self._environment(outside.port), self._folder)
             producer = ChaosProducer(
                 Traffic(plan.seed, plan.name, NOT_TO_FORGET if FORGOTTEN in plan.kinds
-                        else frozenset()), kafka=place.kafka, redis_port=place.redis_port,
+                        else frozenset(), plan.plain), kafka=place.kafka, redis_port=place.redis_port,
                 topic=plan.name, prefix=plan.name, rate=plan.rate,
-                window=max(200, int(plan.rate * 8)), patience=PATIENCE,
+                window=max(200, int(plan.rate * 4)), patience=PATIENCE,
             )  # fmt: skip
             sides = self._sides_of(producer)
             watch = Watch(

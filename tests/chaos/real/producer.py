@@ -24,7 +24,8 @@ from tests.chaos.real.witness import WITHOUT_ROW
 
 FINAL = {"done", "rejected", "superseded"}
 SETTLED = FINAL | {"failed", "in_doubt", "dead", "cancelled"}
-AT_ONCE = 1000
+AT_ONCE = 250
+"""Statuses read in a turn, at most: the gates have their work from the same process."""
 TURN = 0.05
 READ_EVERY = 0.25
 """Seconds from one look at a status to the next one."""

@@ -44,8 +44,8 @@ class Item:
 
 
 MIX: dict[str, float] = {
-    "move": 60, "batch": 12, "pure": 8, "charge": 4, "blind": 1, "shaky": 3, "swap": 1, "later": 4,
-    "recount": 4, "once": 4, "refused": 1, "orphan": 0.1, "nul": 0.1,
+    "move": 50, "batch": 10, "pure": 8, "charge": 7, "blind": 2, "shaky": 4, "swap": 4, "later": 4,
+    "recount": 4, "once": 4, "refused": 2, "orphan": 0.4, "nul": 0.4,
 }  # fmt: skip
 """Shares of the types."""
 ENDS: dict[str, frozenset[str]] = {
@@ -76,6 +76,8 @@ class Traffic:
     name: str
     without: frozenset[str] = frozenset()
     """Types that are not sent."""
+    plain: float = 0.0
+    """Share of the requests that are of the plainest type, whatever the mix says of the others."""
     made: int = 0
     _numbers: Counter[str] = field(default_factory=Counter)
 
@@ -88,7 +90,7 @@ class Traffic:
         self.made += 1
         if self._random.random() < MALFORMED_SHARE:
             return self._malformed()
-        [type_] = self._random.choices(list(self._mix), list(self._mix.values()))
+        type_ = self._type()
         id_ = f"{self.name}-{self.made}"
         key = f"k{self._random.randrange(KEYS)}"
         self._numbers[key] += 1
@@ -109,6 +111,12 @@ class Traffic:
         ends = ENDS.get(type_, frozenset({"done"}))
         return Item(id_, Kind.REQUEST, type_, key.encode(), json.dumps(payload).encode(), headers,
                     payload["n"], ends)  # fmt: skip
+
+    def _type(self) -> str:
+        if self.plain and self._random.random() < self.plain:
+            return "move"
+        [type_] = self._random.choices(list(self._mix), list(self._mix.values()))
+        return type_
 
     def conflict(self, item: Item) -> Item | None:
         """Another payload under the id of an item that is done.

@@ -172,10 +172,10 @@ class Episode:
         place.prepare(plan.name, plan.partitions)
         with Outside(plan.seed, lose=0.02) as outside:
             members = Members(self._environment(outside.port), self._folder)
+            without = NOT_TO_FORGET if FORGOTTEN in plan.kinds else frozenset()
             producer = ChaosProducer(
-                Traffic(plan.seed, plan.name, NOT_TO_FORGET if FORGOTTEN in plan.kinds
-                        else frozenset(), plan.plain), kafka=place.kafka, redis_port=place.redis_port,
-                topic=plan.name, prefix=plan.name, rate=plan.rate,
+                Traffic(plan.seed, plan.name, without, plan.plain),
+                kafka=place.kafka, redis_port=place.redis_port, topic=plan.name, prefix=plan.name, rate=plan.rate,
                 window=max(200, int(plan.rate * 4)), patience=PATIENCE,
             )  # fmt: skip
             sides = self._sides_of(producer)

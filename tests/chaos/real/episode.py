@@ -175,8 +175,9 @@ class Episode:
             without = NOT_TO_FORGET if FORGOTTEN in plan.kinds else frozenset()
             producer = ChaosProducer(
                 Traffic(plan.seed, plan.name, without, plan.plain),
-                kafka=place.kafka, redis_port=place.redis_port, topic=plan.name, prefix=plan.name, rate=plan.rate,
-                window=max(200, int(plan.rate * 4)), patience=PATIENCE,
+                kafka=place.kafka, redis_port=place.redis_port, topic=plan.name,
+                prefix=plan.name, rate=plan.rate, window=max(200, int(plan.rate * 4)),
+                patience=PATIENCE,
             )  # fmt: skip
             sides = self._sides_of(producer)
             watch = Watch(

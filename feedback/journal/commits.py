@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from psycopg import errors
@@ -16,14 +17,30 @@ from psycopg import errors
 from feedback.journal.connections import Connection
 
 Fact = TypeVar("Fact")
-_NUMBER: Final = "SELECT pg_current_xact_id_if_assigned()::text"
-_STATUS: Final = "SELECT pg_xact_status(%s::text::xid8)"
+LIFE: Final = """concat(extract(epoch FROM pg_postmaster_start_time()), '/',
+    extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))"""
+"""SQL: which life of the server this is. Another one after each start, and after each crash that
+its postmaster outlives, since then it begins its statistics anew. What it had not flushed when it
+crashed it has forgotten, ids of transactions among it, and it gives the same ids out again."""
+_NUMBER: Final = f"SELECT pg_current_xact_id_if_assigned()::text, {LIFE}"
+_STATUS: Final = f"SELECT pg_xact_status(%s::text::xid8), {LIFE}"
+
+
+class Fate(Enum):
+    """What became of a transaction."""
+
+    COMMITTED = "committed"
+    UNDONE = "undone"
+    RUNS = "runs"
+    UNKNOWN = "unknown"
+    """Its server has crashed: it was committed before, or another one that has its id was since."""
 
 
 class _Unclear(NamedTuple):
-    """A transaction whose COMMIT got no answer, by its id."""
+    """A transaction whose COMMIT got no answer, by its id and the life of the server."""
 
     number: str
+    life: str
     facts: list[object]
 
 
@@ -59,15 +76,15 @@ class Commits(Generic[Fact]):
         psycopg.Error; what is then unclear `settle` finds out, on another connection.
         """
         facts = list(facts)
-        number = None
+        number, life = None, ""
         try:
             with connection.transaction():
                 yield facts
                 if facts:
-                    number = _number_of(connection)
+                    number, life = _number_of(connection)
         except BaseException:
             if number is not None and connection.closed:
-                self._unclear.append(_Unclear(number, list(facts)))
+                self._unclear.append(_Unclear(number, life, list(facts)))
             elif facts:
                 self._lost(facts)
             raise
@@ -78,27 +95,34 @@ class Commits(Generic[Fact]):
         """Finds out what became of those that are unclear. Raises psycopg.Error.
 
         One that still runs is left for the next time: its server has not noticed yet that its
-        client is gone.
+        client is gone. What nobody can know counts as lost: rows tell it to whoever asks.
         """
         for one in self._unclear.copy():
-            landed = has_landed(connection, one.number)
-            if landed is not None:
+            fate = fate_of(connection, one.number, one.life)
+            if fate is not Fate.RUNS:
                 self._unclear.remove(one)
-                (self._landed if landed else self._lost)(one.facts)
+                (self._landed if fate is Fate.COMMITTED else self._lost)(one.facts)
 
 
-def has_landed(connection: Connection, number: str | int) -> bool | None:
-    """Whether the transaction with this id was committed; None while it runs."""
+def fate_of(connection: Connection, number: str | int, life: str | None = None) -> Fate:
+    """What became of the transaction that had this id in this life of the server.
+
+    Without a `life`, of whichever has the id by now, for those who look for what it did anyway.
+    """
     try:
         row = connection.execute(_STATUS, [number]).fetchone()
     except errors.InvalidParameterValue:
-        # Ahead of all that this server knows: it took over, and never heard of it.
-        return False
-    status = None if row is None else row[0]
-    return None if status == "in progress" else bool(status == "committed")
+        # Ahead of all that this server knows: it took over, or crashed, and never heard of it.
+        return Fate.UNDONE
+    status, now = row or (None, None)
+    same = life is None or life == now
+    if status == "committed":
+        return Fate.COMMITTED if same else Fate.UNKNOWN
+    # No transaction outlives a crash: what runs with its id after one is another.
+    return Fate.RUNS if status == "in progress" and same else Fate.UNDONE
 
 
-def _number_of(connection: Connection) -> str | None:
-    """The id of the open transaction; None where it has written nothing."""
+def _number_of(connection: Connection) -> tuple[str | None, str]:
+    """The id of the open transaction, None where it has written nothing; the server's life."""
     row = connection.execute(_NUMBER).fetchone()
-    return None if row is None else row[0]
+    return (None, "") if row is None else (row[0], row[1])

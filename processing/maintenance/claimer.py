@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ from feedback.journal.claims import (
     renew_calls,
 )
 from feedback.journal.coalescing import Superseded
-from feedback.journal.commits import Commits, has_landed
+from feedback.journal.commits import Commits, Fate, fate_of
 from feedback.journal.connections import Connection
 from feedback.journal.releases import release
 from processing.ipc.frames import (
@@ -187,11 +187,13 @@ class Claimer:
     def _find_failed(self, connection: Connection) -> None:
         """What landed of claims without an answer nobody has in hand: it is to be given back."""
         for failed in self._unclear.copy():
-            landed = has_landed(connection, failed.number)
-            if landed is None:  # its server has not noticed yet that its client is gone
+            fate = fate_of(connection, failed.number)
+            if fate is Fate.RUNS:  # its server has not noticed yet that its client is gone
                 self._ask_at = time.monotonic() + _ASK_AGAIN
                 continue
-            found = self._claims_between(connection, failed.begun, failed.ended) if landed else ()
+            found: Iterable[tuple[str, int]] = ()
+            if fate is Fate.COMMITTED:
+                found = self._claims_between(connection, failed.begun, failed.ended)
             with self._lock:
                 mine = [p for p in found if p[1] == failed.order and p not in failed.in_hand]
                 self._releases.update(dict.fromkeys(mine, False))

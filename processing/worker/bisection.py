@@ -268,11 +268,12 @@ class Bisection:
 
         Raises DatabaseAway where the connection broke: then it was not the handler.
         """
-        session, outages, backend = self._session, self._outages, self._session.backend
+        session, outages = self._session, self._outages
+        backend, life = session.backend, session.life
 
-        def ask() -> bool:
+        def ask() -> bool | None:
             session.end_former(backend)  # it may still be at work on what the handler sent
-            return broken.xid != 0 and session.committed(broken.xid)
+            return broken.xid != 0 and session.committed(broken.xid, life)
 
         try:
             if broken.lost is None:

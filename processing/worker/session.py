@@ -17,7 +17,7 @@ from psycopg.errors import error_from_result
 from psycopg.rows import tuple_row
 
 from feedback.journal.backends import end_backends
-from feedback.journal.commits import has_landed
+from feedback.journal.commits import LIFE, Fate, fate_of
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
@@ -84,6 +84,8 @@ class Session:
         self._connection: psycopg.Connection[Any] | None = None
         self.backend: Backend | None = None
         """(pid, start) of the server process behind the connection; None without one."""
+        self.life = ""
+        """Of the server behind the latest connection."""
         self.failures = Failures()
         """Of the handler that runs, on its cursors."""
         self._next_savepoint: int | None = None
@@ -128,11 +130,12 @@ class Session:
         connection._prepared = PreparedStatements()  # noqa: SLF001 - nothing else mends it
         connection.prepare_threshold = self._prepare_threshold
         row = connection.execute(
-            "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            f"SELECT pid, backend_start::text, {LIFE}"  # noqa: S608 - a constant
+            " FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         ).fetchone()
         self._connection = connection
         if row is not None:
-            self.backend = (row[0], row[1])
+            self.backend, self.life = (row[0], row[1]), row[2]
             self._connected(self.backend)
 
     def drop(self) -> None:
@@ -285,9 +288,18 @@ class Session:
         """Whether the server writes now, outside of a transaction. Raises psycopg.Error."""
         return takes_writes(self.connection, schema=schema)
 
-    def committed(self, xid: int) -> bool:
-        """Whether a transaction that ended was committed."""
-        return has_landed(self.connection, xid) is True
+    def committed(self, xid: int, life: str) -> bool | None:
+        """Whether a transaction that ended in that life of the server was committed.
+
+        None where nobody can say, as the server has crashed since.
+        """
+        match fate_of(self.connection, xid, life):
+            case Fate.COMMITTED:
+                return True
+            case Fate.UNKNOWN:
+                return None
+            case _:
+                return False
 
     def end_backend(self, backend: tuple[int, str], timeout: float = 30.0) -> None:
         """Ends another session's server process and waits until it is gone.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import psycopg
 import pytest
 
-from feedback.journal.commits import Commits, has_landed
+from feedback.journal.commits import LIFE, Commits, Fate, fate_of
 from stack import Stack
+from tests.support import eventually
 from tests.support.proxy import Proxy, says_commit
 from tests.support.waiting_rows import WaitingRows
 
@@ -62,9 +65,53 @@ def test_one_that_still_runs_is_left_for_the_next_time(
     for end in ("COMMIT", "ROLLBACK"):
         other.execute("BEGIN")
         [(number,)] = other.execute("SELECT pg_current_xact_id()::text").fetchall()
-        assert has_landed(rows.connection, str(number)) is None
+        assert fate_of(rows.connection, str(number)) is Fate.RUNS
         other.execute(end)
         numbers.append(str(number))
-    assert [has_landed(rows.connection, number) for number in numbers] == [True, False]
+    ends = [fate_of(rows.connection, number) for number in numbers]
+    assert ends == [Fate.COMMITTED, Fate.UNDONE]
     ahead = int(numbers[-1]) + 10**9
-    assert has_landed(rows.connection, ahead) is False, "a server that took over knows of none"
+    assert fate_of(rows.connection, ahead) is Fate.UNDONE, "a server that took over knows of none"
+
+
+def life_of(connection: psycopg.Connection[Any]) -> str:
+    [(life,)] = connection.execute(f"SELECT {LIFE}".encode()).fetchall()
+    return str(life)
+
+
+@pytest.mark.parametrize("kill", ["the server", "one backend"])
+def test_what_a_server_has_forgotten_in_a_crash_is_not_taken_for_committed(
+    own_stack: Stack, kill: str
+) -> None:
+    """It gives the same ids out again: what is committed under one may be somebody else's."""
+    heard = Heard()
+    with psycopg.connect(own_stack.database, autocommit=True) as line:
+        line.execute("CREATE TABLE IF NOT EXISTS seen (n int)")
+        line.execute("CHECKPOINT")
+        before = life_of(line)
+        with pytest.raises(psycopg.Error), heard.commits.transaction(line) as facts:  # noqa: PT012
+            line.execute("INSERT INTO seen VALUES (1)")
+            [(number,)] = line.execute("SELECT pg_current_xact_id()::text").fetchall()
+            facts.append("never there")
+            if kill == "the server":
+                own_stack.stop_database(kill=True)
+            else:
+                os.kill(line.info.backend_pid, signal.SIGKILL)
+            line.execute("SELECT 1")
+    assert heard.lost == ["never there"], "it had not come to its COMMIT"
+    own_stack.heal()
+    with eventually(lambda: connected(own_stack.database)) as line:
+        assert life_of(line) != before
+        while fate_of(line, number) is Fate.UNDONE:
+            line.execute("INSERT INTO seen VALUES (2)")
+        assert fate_of(line, number) is Fate.COMMITTED, "by another one that has its id"
+        assert fate_of(line, number, before) is Fate.UNKNOWN
+        assert life_of(line) == life_of(line)
+
+
+def connected(url: str) -> psycopg.Connection[Any] | None:
+    """A connection, once the server takes some again."""
+    try:
+        return psycopg.connect(url, autocommit=True)
+    except psycopg.OperationalError:
+        return None

@@ -1,0 +1,71 @@
+"""A database server that crashes while a handler runs, and gives its transaction's id out again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from feedback.journal.commits import Fate, fate_of
+from feedback.journal.migrations import migrate
+from processing import App, Request
+from stack import Stack
+from tests.support.executor import Bench, chunk_run
+
+entered: list[str] = []
+
+
+def make_app(schema: str, stack: Stack) -> App:
+    app = App()
+    entered.clear()
+
+    @app.handler("pay")
+    def pay(payload: str, request: Request[Any], tx: psycopg.Cursor[Any]) -> None:
+        entered.append(request.id)
+        tx.execute(f"INSERT INTO {schema}.effects VALUES (%s)", [request.id])
+        if payload == "crash" and entered.count(request.id) == 1:
+            row = tx.execute("SELECT pg_current_xact_id()::text").fetchone()
+            assert row is not None
+            stack.stop_database(kill=True)
+            stack.start_database()
+            commit_under(row[0], stack)
+            tx.execute("SELECT 1")
+
+    return app
+
+
+def commit_under(number: str, stack: Stack) -> None:
+    """Somebody else's transactions, until one of them has this id."""
+    with psycopg.connect(stack.database, autocommit=True) as line:
+        line.execute("CREATE TABLE IF NOT EXISTS others (n int)")
+        while fate_of(line, number) is not Fate.COMMITTED:
+            line.execute("INSERT INTO others VALUES (1)")
+
+
+@pytest.fixture
+def bench(own_stack: Stack) -> Iterator[Bench]:
+    schema = f"test_{uuid.uuid4().hex[:12]}"
+    migrate(own_stack.database, schema)
+    made = Bench(make_app(schema, own_stack), own_stack.database, schema)
+    made.query(f"CREATE TABLE {schema}.effects (id text)")
+    with psycopg.connect(own_stack.database, autocommit=True) as line:
+        line.execute("CHECKPOINT")
+    yield made
+    made.executor.close()
+    made.app.stop_worker()
+
+
+def test_what_a_crash_has_undone_is_not_done_though_somebody_else_commits_under_its_id(
+    bench: Bench,
+) -> None:
+    records = [bench.record(name, "pay", "crash" if name == "b" else "") for name in "abc"]
+    report = bench.executor.run(chunk_run(records))
+    assert (report.returned, report.unclear) == ([], [0, 1])
+    assert (bench.rows(), bench.effects()) == ({"c": ("done", "ok")}, ["c"])
+    report = bench.executor.run(chunk_run(records[:2]))
+    assert report.returned == report.unclear == []
+    assert bench.rows() == dict.fromkeys("abc", ("done", "ok"))
+    assert sorted(bench.effects()) == ["a", "b", "c"]

@@ -17,7 +17,7 @@ from consumer.config.settings import Settings
 from consumer.errors import ConfigError, ConsumerError
 from consumer.gateway import serve
 from consumer.gateway.guard import is_loopback
-from consumer.gateway.server import GatewayServer, configured
+from consumer.gateway.server import BoundedHttp, GatewayServer, configured
 from tests.support.gateway import GatewayBench, key
 
 GIVEN = {"redis_url": "redis://127.0.0.1:1", "kafka_bootstrap_servers": "127.0.0.1:1",
@@ -72,6 +72,23 @@ def test_clients_that_are_slow_are_let_go() -> None:
         assert b"server:" not in answers[3].lower()
 
     _serving(slow, gateway_client_timeout=0.3)
+
+
+def test_an_answer_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, options = BoundedHttp.connection_made, []
+
+    def noted(self: BoundedHttp, transport: Any) -> None:
+        made(self, transport)
+        taken = transport.get_extra_info("socket")
+        options.append(taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(BoundedHttp, "connection_made", noted)
+
+    async def ask(host: str, port: int) -> None:
+        await _all(host, port, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+    _serving(ask, gateway_client_timeout=0.3)
+    assert options == [1]
 
 
 def test_who_connects_when_too_many_are_is_told_when_to_come_again() -> None:

@@ -22,6 +22,7 @@ from feedback.contract.states import State
 from feedback.journal.connections import Connection
 from feedback.operations import dead_letters as letters
 from feedback.operations import request_actions as actions
+from feedback.operations.bounded import bounded
 from feedback.operations.dead_letters import DEAD_LETTER, DeadLetterRef, Kind
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By, Resolution, TransitionOutcome
@@ -29,6 +30,8 @@ from feedback.operations.request_reads import Row
 from feedback.operations.request_search import select_named
 from processing.logs import get_logger
 
+LIST_WITHIN: Final = 8.0
+"""Seconds for a list of dead letters: well before its connection would be cut."""
 MOST_LETTERS: Final = 500
 MOST_BYTES: Final = 8 * 1024 * 1024
 """Of payloads in a list of dead letters."""
@@ -135,13 +138,14 @@ class JournalOperator:
 
     async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
         """As OperatorMoves has it."""
-        return await self._threads.run(
-            lambda c: letters.list_dead(
-                c, filters, limit, schema=self._schema, most_bytes=MOST_BYTES
-            ),
-            MOVE_WITHIN,
-            again=True,
-        )
+
+        def read(connection: Connection) -> list[Row]:
+            with bounded(connection, LIST_WITHIN):
+                return letters.list_dead(
+                    connection, filters, limit, schema=self._schema, most_bytes=MOST_BYTES
+                )
+
+        return await self._threads.run(read, MOVE_WITHIN, again=True)
 
     async def dead_letter(self, name: str, kind: Kind | None) -> list[Row]:
         """As OperatorMoves has it."""

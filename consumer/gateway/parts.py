@@ -33,8 +33,9 @@ from processing.logs import get_logger
 NAME = "oncepool gateway"
 READERS, OPERATORS, WRITERS = 2, 2, 4
 """Connections to the journal for statuses and for operators, and to the outbox."""
-PAGE_READERS, PATIENT_READERS, PAGE_MOVERS = 3, 2, 4
-"""To the journal for pages. Who has what runs cancelled waits for that without one."""
+PAGE_READERS, PATIENT_READERS, PAGE_COUNTERS, PAGE_MOVERS = 3, 2, 2, 4
+"""To the journal for pages: for looks, long searches, figures of the whole, and moves. Who has what
+runs cancelled waits for that without one."""
 TIMEOUTS = {
     "statement_timeout": 15.0,
     "lock_timeout": 5.0,
@@ -143,10 +144,10 @@ def _pages(settings: Settings, access: Access, databases: list[DatabaseThreads])
     if not settings.database_url:
         limits = RedisLimitsBoard(settings) if settings.redis_url else None
         return PageParts(sessions, Services(settings, None), limits=limits)
-    counts = (PAGE_READERS, PATIENT_READERS, PAGE_MOVERS)
-    readers, patient, movers = (_journal(settings, n) for n in counts)
-    databases += [readers, patient, movers]
-    journal = JournalPages(readers, patient, settings.database_schema)
+    counts = (PAGE_READERS, PATIENT_READERS, PAGE_COUNTERS, PAGE_MOVERS)
+    readers, patient, counting, movers = (_journal(settings, n) for n in counts)
+    databases += [readers, patient, counting, movers]
+    journal = JournalPages(readers, patient, counting, settings.database_schema)
     return PageParts(
         sessions,
         Services(settings, journal),

@@ -8,12 +8,15 @@ from typing import Final, Protocol, TypeVar
 from consumer.gateway.database import DatabaseThreads
 from feedback.journal.connections import Connection
 from feedback.operations import schedules
+from feedback.operations.bounded import bounded
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import Row
 from processing.logs import get_logger
 
 T = TypeVar("T")
 
+LIST_WITHIN: Final = 1.0
+"""Seconds for the list of them."""
 WITHIN: Final = 10.0
 """Seconds in which the journal has to answer."""
 
@@ -42,9 +45,12 @@ class JournalSchedules:
 
     async def look(self) -> list[Row]:
         """As ScheduleSource has it."""
-        return await self._run(
-            lambda c: schedules.list_schedules(c, schema=self._schema), again=True
-        )
+
+        def read(connection: Connection) -> list[Row]:
+            with bounded(connection, LIST_WITHIN):
+                return schedules.list_schedules(connection, schema=self._schema)
+
+        return await self._run(read, again=True)
 
     async def pause(self, name: str, by: By) -> bool:
         """As ScheduleSource has it."""

@@ -28,7 +28,9 @@ def bounded(connection: Connection, seconds: float) -> Iterator[None]:
         with connection.transaction():
             connection.execute(
                 "SELECT set_config('transaction_read_only', 'on', true),"
-                " set_config('statement_timeout', %s, true)",
+                " set_config('statement_timeout', %s, true),"
+                # To compile a plan takes longer than most looks may.
+                " set_config('jit', 'off', true)",
                 [limit],
             )
             yield

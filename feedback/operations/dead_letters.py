@@ -78,10 +78,18 @@ def list_dead(
 
 
 def list_dead_heads(
-    connection: Connection, filters: Mapping[str, Any], limit: int, *, schema: str = SCHEMA
+    connection: Connection,
+    filters: Mapping[str, Any],
+    limit: int,
+    *,
+    schema: str = SCHEMA,
+    newest: int | None = None,
 ) -> list[Row]:
-    """As list_dead, without key, headers and payload, and with the end of each detail alone."""
-    text, values = _latest("list_dead_heads", filters, schema)
+    """As list_dead, without key, headers and payload, and with the end of each detail alone.
+
+    With `newest` only so many of either kind, the latest, are looked at.
+    """
+    text, values = _latest("list_dead_heads", filters, schema, newest)
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(text, {**values, "limit": limit}).fetchall()
     for row in rows:
@@ -259,12 +267,19 @@ def _change(row: Row, action: Literal["drop", "resend"]) -> OperatorChange:
     )
 
 
-def _latest(columns: str, filters: Mapping[str, Any], schema: str) -> tuple[str, Row]:
+def _latest(
+    columns: str, filters: Mapping[str, Any], schema: str, newest: int | None = None
+) -> tuple[str, Row]:
     """The latest of both kinds: of each no more are read than of both together are wanted."""
     where, values = _conditions(filters)
+    parts = [query(half, schema) for half in ("dead_requests_half", "dead_messages_half")]
+    if newest is not None:
+        values["newest"] = newest
+        parts = [f"({query('newest_dead', schema)} {part} {_LATEST} LIMIT %(newest)s) dead"
+                 for part in parts]  # fmt: skip
     halves = (
-        f"({query(columns, schema)} FROM {query(half, schema)} {where} {_LATEST} LIMIT %(limit)s)"
-        for half in ("dead_requests_half", "dead_messages_half")
+        f"({query(columns, schema)} FROM {part} {where} {_LATEST} LIMIT %(limit)s)"
+        for part in parts
     )
     return f"{' UNION ALL '.join(halves)} {_LATEST} LIMIT %(limit)s", values
 

@@ -17,7 +17,7 @@ from consumer.gateway.app import create_app
 from consumer.gateway.bulk_moves import BulkAction
 from consumer.gateway.limits_board import LimitsSeen
 from consumer.gateway.pages.journal_pages import OverTime
-from consumer.gateway.pages.services import Whole
+from consumer.gateway.pages.services import Whole, running_of
 from consumer.gateway.pages.sessions import Sessions
 from consumer.gateway.pages.snapshots import Snapshot
 from consumer.gateway.parts import PageParts
@@ -27,6 +27,7 @@ from feedback.journal.rows import headers_json
 from feedback.operations.bounded import TookTooLong
 from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.explanations import Refusal
+from feedback.operations.inspection import LookedBack
 from feedback.operations.request_actions import By, Runs
 from feedback.operations.request_search import Chosen, Found
 from feedback.operations.statistics import Figures
@@ -54,7 +55,9 @@ def request_row(id: str, state: str = "dead", **fields: Any) -> dict[str, Any]:
                       "ended_at": AT + timedelta(seconds=2)}],
         "transitions": [{"at": AT + timedelta(seconds=3), "action": "retry", "from_state": "dead",
                          "to_state": "waiting", "run": 2, "who": "gateway:ops", "why": "again"}],
-        "took_over": [{"id": "older", "created_at": AT, "finished_at": AT}],
+        "took_over": LookedBack(
+            [{"id": "older", "created_at": AT, "finished_at": AT}], timedelta(hours=1), whole=True
+        ),
     }  # fmt: skip
     return row | fields
 
@@ -86,6 +89,8 @@ class FakePageJournal:
         self.asked: list[tuple[Any, ...]] = []
         self.slow = False
         self.odd: dict[str, list[dict[str, Any]]] = {}
+        self.back = (timedelta(hours=24), True)
+        """How far back it is looked, and whether that is as far as was asked for."""
 
     async def figures(self) -> Figures:
         return Figures([], 0, 0, 0)
@@ -118,8 +123,12 @@ class FakePageJournal:
     async def request(self, id: str) -> dict[str, Any] | None:
         return next((row for row in self.rows if row["id"] == id), None)
 
-    async def dead(self, filters: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
+    async def dead(
+        self, filters: Mapping[str, Any], limit: int, *, deep: bool
+    ) -> list[dict[str, Any]]:
         self.asked.append(("dead", dict(filters)))
+        if self.slow and not deep:
+            raise TookTooLong("the journal could not answer this")
         return self.letters
 
     async def chosen_dead(self, filters: Mapping[str, Any]) -> list[DeadLetterRef]:
@@ -131,6 +140,14 @@ class FakePageJournal:
     ) -> list[dict[str, Any]]:
         self.asked.append((name, *arguments, types))
         return self.odd.get(name, [])
+
+    async def look_back(
+        self, name: str, *arguments: Any, types: Sequence[str] | None = None, seconds: float
+    ) -> LookedBack:
+        self.asked.append((name, *arguments, types))
+        if self.slow and seconds < 1:
+            raise TookTooLong("the journal could not answer this")
+        return LookedBack(self.odd.get(name, []), *self.back)
 
 
 class FakeServices:
@@ -163,6 +180,9 @@ class FakeServices:
 
     async def whole(self) -> Whole:
         return Whole(self.found, self.over_time, {"journal": AT})
+
+    async def running(self) -> list[dict[str, Any]]:
+        return running_of(self.found)
 
     async def unfinished(self) -> Snapshot[list[UnfinishedOffsets]]:
         return Snapshot(self.gaps, AT)

@@ -11,15 +11,23 @@ from feedback.journal.connections import Connection
 from feedback.operations import dead_letters, inspection, request_reads, request_search
 from feedback.operations.bounded import TookTooLong, bounded
 from feedback.operations.dead_letters import DeadLetterRef
+from feedback.operations.inspection import NEWEST, LookedBack
 from feedback.operations.request_reads import Row
 from feedback.operations.request_search import Chosen, Found
 from feedback.operations.statistics import Figures, figures, outcomes
 
 T = TypeVar("T")
 
-SEARCH: Final = 0.15
-"""Seconds for a page of requests, unless somebody asks for more."""
+SEARCH: Final = 0.12
+"""Seconds for a list, unless somebody asks for more."""
 DEEP_SEARCH: Final = 8.0
+ODD: Final = 0.1
+"""For each question about what is odd."""
+ODD_OFFSETS: Final = 0.05
+"""For what became of offsets, which are asked for before."""
+DEEP_ODD: Final = 4.0
+ONE: Final = 1.0
+"""For what has an index of its own."""
 FIGURES: Final = 3.0
 """For each part of the figures of the journal as a whole."""
 WITHIN: Final = 10.0
@@ -69,10 +77,13 @@ class PageJournal(Protocol):
         """Those of these ids that there are."""
 
     async def request(self, id: str) -> Row | None:
-        """All of one, with its timeline, and `took_over`: those whose place it took."""
+        """All of one, with its timeline, and `took_over`: those whose place it took, LookedBack."""
 
-    async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
-        """Dead letters without headers and payloads, the latest first."""
+    async def dead(self, filters: Mapping[str, Any], limit: int, *, deep: bool) -> list[Row]:
+        """Dead letters without headers and payloads, the latest first.
+
+        Unless `deep`, what matches is looked for among the NEWEST of either kind.
+        """
 
     async def chosen_dead(self, filters: Mapping[str, Any]) -> list[DeadLetterRef]:
         """Those that match, the oldest first, at most one more than MOST_LETTERS."""
@@ -80,16 +91,28 @@ class PageJournal(Protocol):
     async def look(
         self, name: str, *arguments: Any, types: Sequence[str] | None = None
     ) -> list[Row]:
-        """What the function of this name in feedback.operations.inspection answers."""
+        """What the function of this name in feedback.operations.inspection lists."""
+
+    async def look_back(
+        self, name: str, *arguments: Any, types: Sequence[str] | None = None, seconds: float
+    ) -> LookedBack:
+        """The same of what is looked for in windows of time, for so many seconds."""
 
 
 class JournalPages:
     """On the journal."""
 
-    def __init__(self, threads: DatabaseThreads, patient: DatabaseThreads, schema: str) -> None:
-        """`patient` are for questions that may take long: they keep nobody but each other."""
+    def __init__(
+        self,
+        threads: DatabaseThreads,
+        patient: DatabaseThreads,
+        counting: DatabaseThreads,
+        schema: str,
+    ) -> None:
+        """`patient` are for searches that may take long, `counting` for figures of the whole."""
         self._threads = threads
         self._patient = patient
+        self._counting = counting
         self._schema = schema
 
     async def figures(self) -> Figures:
@@ -99,7 +122,7 @@ class JournalPages:
             with bounded(connection, FIGURES):
                 return figures(connection, schema=self._schema)
 
-        return await self._run(read)
+        return await self._counting.run(read, WITHIN, again=True)
 
     async def over_time(self, minutes: int) -> OverTime:
         """As PageJournal has it."""
@@ -108,7 +131,8 @@ class JournalPages:
             step = 60
             ended = inspection.ended_over_time(connection, minutes, step, schema=self._schema)
             since = datetime.now(UTC) - timedelta(minutes=minutes)
-            states = outcomes(connection, since, schema=self._schema)
+            with bounded(connection, FIGURES):
+                states = outcomes(connection, since, schema=self._schema)
             times: list[Row] = []
             reached = 0
             for part in (1, 10, minutes):
@@ -119,7 +143,7 @@ class JournalPages:
                 reached = part
             return OverTime(step, minutes, ended, states, times, reached)
 
-        return await self._run(read)
+        return await self._counting.run(read, WITHIN, again=True)
 
     async def search(self, filters: Mapping[str, Any], *, deep: bool) -> Found:
         """As PageJournal has it."""
@@ -142,33 +166,43 @@ class JournalPages:
 
     async def named(self, ids: Sequence[str]) -> list[Chosen]:
         """As PageJournal has it."""
-        return await self._run(lambda c: request_search.select_named(c, ids, schema=self._schema))
+
+        def read(connection: Connection) -> list[Chosen]:
+            with bounded(connection, ONE):
+                return request_search.select_named(connection, ids, schema=self._schema)
+
+        return await self._run(read)
 
     async def request(self, id: str) -> Row | None:
         """As PageJournal has it."""
 
         def read(connection: Connection) -> Row | None:
-            row = request_reads.show_request(connection, id, schema=self._schema, most=MOST_EVENTS)
-            if row is None:
-                return None
+            with bounded(connection, ONE):
+                row = request_reads.show_request(
+                    connection, id, schema=self._schema, most=MOST_EVENTS
+                )
+            if row is None or row["reference"] is None:
+                return row and {**row, "took_over": None}
             try:
                 took = inspection.superseded_by(
                     connection, id, row["created_at"], 50, schema=self._schema
                 )
             except TookTooLong:
-                took = None
-            return {**row, "took_over": took if row["reference"] is not None else []}
+                took = LookedBack([], timedelta(0), whole=False)
+            return {**row, "took_over": took}
 
         return await self._run(read)
 
-    async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
+    async def dead(self, filters: Mapping[str, Any], limit: int, *, deep: bool) -> list[Row]:
         """As PageJournal has it."""
 
         def read(connection: Connection) -> list[Row]:
-            with bounded(connection, DEEP_SEARCH):
-                return dead_letters.list_dead_heads(connection, filters, limit, schema=self._schema)
+            with bounded(connection, DEEP_SEARCH if deep else SEARCH):
+                return dead_letters.list_dead_heads(
+                    connection, filters, limit, schema=self._schema, newest=None if deep else NEWEST
+                )
 
-        return await self._run(read, patient=True)
+        return await self._run(read, patient=deep)
 
     async def chosen_dead(self, filters: Mapping[str, Any]) -> list[DeadLetterRef]:
         """As PageJournal has it."""
@@ -186,7 +220,19 @@ class JournalPages:
     ) -> list[Row]:
         """As PageJournal has it."""
         ask: Callable[..., list[Row]] = getattr(inspection, name)
-        return await self._run(lambda c: ask(c, *arguments, types=types, schema=self._schema))
+        return await self._run(
+            lambda c: ask(c, *arguments, types=types, schema=self._schema, seconds=ODD)
+        )
+
+    async def look_back(
+        self, name: str, *arguments: Any, types: Sequence[str] | None = None, seconds: float
+    ) -> LookedBack:
+        """As PageJournal has it."""
+        ask: Callable[..., LookedBack] = getattr(inspection, name)
+        return await self._run(
+            lambda c: ask(c, *arguments, types=types, schema=self._schema, seconds=seconds),
+            patient=seconds > ODD,
+        )
 
     async def _run(self, read: Callable[[Connection], T], *, patient: bool = False) -> T:
         if patient:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, cast, get_args
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.since import parse_since
-from consumer.gateway.calls import named
+from consumer.gateway.calls import named, unless_gone
 from consumer.gateway.dead_letter_api import is_own
 from consumer.gateway.operators import OperatorAnswer, OperatorMoves
 from consumer.gateway.pages.confirming import digest
@@ -26,6 +27,7 @@ from feedback.errors import OncepoolError
 from feedback.journal.rows import stored_headers
 from feedback.operations.bounded import TookTooLong
 from feedback.operations.dead_letters import DeadLetterRef, Kind
+from feedback.operations.inspection import NEWEST
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import Row
 
@@ -42,10 +44,12 @@ Number = Annotated[str, Path(pattern="^[0-9]{1,18}$")]
 async def letters(request: Request, who: VisitorHere) -> Response:
     """The latest of them."""
     given = _given(dict(request.query_params))
+    deep = request.query_params.get("deep") == "1"
     rows: list[Row] = []
     problem = ""
+    looking = journal_of(who).dead(_asked(who, given), AT_ONCE + 1, deep=deep)
     try:
-        rows = await journal_of(who).dead(_asked(who, given), AT_ONCE + 1)
+        rows = await (unless_gone(request, looking) if deep else looking)
     except TookTooLong as error:
         problem = str(error)
     return page(
@@ -57,6 +61,9 @@ async def letters(request: Request, who: VisitorHere) -> Response:
         rows=[_listed(row) for row in rows[:AT_ONCE]],
         more=len(rows) > AT_ONCE,
         problem=problem,
+        deep=deep,
+        newest=NEWEST,
+        deeper=urlencode(given | {"deep": "1"}),
         kinds=get_args(Kind),
         reasons=[str(reason) for reason in DeadLetterReason],
     )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from consumer.admin.lag import UnfinishedOffsets
 from consumer.gateway.pages.frame import page
-from consumer.gateway.pages.journal_pages import PageJournal
+from consumer.gateway.pages.journal_pages import DEEP_ODD, ODD, ODD_OFFSETS, PageJournal
 from consumer.gateway.pages.payload_view import PayloadView, Shown, differing
 from consumer.gateway.pages.request_pages import journal_of
+from consumer.gateway.pages.snapshots import Snapshot
 from consumer.gateway.pages.visitor import UI, Visitor, VisitorHere
 from feedback.client.event_loop import in_thread
 from feedback.errors import OncepoolError
 from feedback.journal.rows import stored_headers
+from feedback.operations.inspection import NEWEST, OffsetsAsked
 from feedback.operations.request_reads import Row
 
 router = APIRouter(include_in_schema=False)
@@ -32,16 +36,18 @@ MOST_GAPS: Final = 10
 @router.get(f"{UI}/oddities")
 async def oddities(request: Request, who: VisitorHere) -> Response:
     """Resends, coalesced groups, what is committed and not finished, conflicts."""
-    journal = journal_of(who)
-    resent, groups, clashes, counts, unfinished = await asyncio.gather(
-        _asked(who, journal, "most_resent", HOURS, MOST),
-        _asked(who, journal, "coalesced_groups", HOURS, MOST),
-        _asked(who, journal, "conflicts", MOST),
-        _asked(who, journal, "not_run_counts", HOURS),
-        who.pages.services.unfinished(),
+    deep = request.query_params.get("deep") == "1"
+    back = partial(_looked, who, journal_of(who), seconds=DEEP_ODD if deep else ODD)
+    (resent, groups, clashes, counts), (unfinished, became) = await asyncio.gather(
+        asyncio.gather(
+            back("most_resent", HOURS, MOST),
+            back("coalesced_groups", HOURS, MOST),
+            _asked(who, journal_of(who), "conflicts", MOST),
+            back("not_run_counts", HOURS),
+        ),
+        _unfinished(who, partial(back, seconds=DEEP_ODD if deep else ODD_OFFSETS)),
     )
     gaps = unfinished.value or []
-    became = [(gap, *await _became(who, journal, gap)) for gap in gaps[:MOST_GAPS]]
     # Many payloads make many lines: nobody else waits for them.
     return await in_thread(
         lambda: page(
@@ -49,6 +55,9 @@ async def oddities(request: Request, who: VisitorHere) -> Response:
             who,
             "oddities.html",
             title="Oddities",
+            deep=deep,
+            seconds=(ODD, DEEP_ODD),
+            newest=NEWEST,
             hours=HOURS,
             most=MOST,
             resent=resent,
@@ -57,7 +66,8 @@ async def oddities(request: Request, who: VisitorHere) -> Response:
             conflicts_problem=clashes[1],
             counts=counts,
             unfinished=unfinished,
-            gaps=became,
+            gaps=[(gap, _rows_of(gap, became)) for gap in gaps[:MOST_GAPS]],
+            became=became,
             more_gaps=gaps[MOST_GAPS:],
         )
     )
@@ -67,14 +77,25 @@ async def oddities(request: Request, who: VisitorHere) -> Response:
 async def audit(request: Request, who: VisitorHere) -> Response:
     """What operators did last, who and why."""
     rows, problem = await _asked(who, journal_of(who), "latest_changes", 200)
-    return page(request, who, "audit.html", title="Audit", rows=rows, problem=problem)
+    return page(
+        request, who, "audit.html", title="Audit", rows=rows, problem=problem, newest=NEWEST
+    )
 
 
-Answer = tuple[list[Row], str]
-"""Rows, and why there are none."""
+class LookedAt(NamedTuple):
+    """A part of the page of oddities."""
+
+    rows: list[Row]
+    back: float = 0.0
+    """Seconds."""
+    whole: bool = True
+    problem: str = ""
+    """Why there are no rows."""
 
 
-async def _asked(who: Visitor, journal: PageJournal, name: str, *arguments: Any) -> Answer:
+async def _asked(
+    who: Visitor, journal: PageJournal, name: str, *arguments: Any
+) -> tuple[list[Row], str]:
     """One part of a page that is worth having without it, of the types that he may see."""
     try:
         return await journal.look(name, *arguments, types=who.types), ""
@@ -82,9 +103,34 @@ async def _asked(who: Visitor, journal: PageJournal, name: str, *arguments: Any)
         return [], str(error)
 
 
-async def _became(who: Visitor, journal: PageJournal, gap: UnfinishedOffsets) -> Answer:
-    place, offsets = (gap.topic, gap.partition), (gap.mark, gap.committed)
-    return await _asked(who, journal, "requests_at_offsets", place, offsets, HOURS, MOST)
+async def _looked(
+    who: Visitor, journal: PageJournal, name: str, *arguments: Any, seconds: float
+) -> LookedAt:
+    """The same of what is looked for in windows of time."""
+    try:
+        found = await journal.look_back(name, *arguments, types=who.types, seconds=seconds)
+    except OncepoolError as error:
+        return LookedAt([], problem=str(error))
+    return LookedAt(found.rows, found.back.total_seconds(), found.whole)
+
+
+async def _unfinished(
+    who: Visitor, back: Callable[..., Awaitable[LookedAt]]
+) -> tuple[Snapshot[list[UnfinishedOffsets]], LookedAt]:
+    """What is committed and not finished, and what the journal has of it."""
+    unfinished = await who.pages.services.unfinished()
+    places = [
+        OffsetsAsked(gap.topic, gap.partition, gap.mark, gap.committed)
+        for gap in (unfinished.value or [])[:MOST_GAPS]
+    ]
+    if not places:
+        return unfinished, LookedAt([])
+    return unfinished, await back("requests_at_offsets", places, HOURS, MOST)
+
+
+def _rows_of(gap: UnfinishedOffsets, became: LookedAt) -> list[Row]:
+    place = (gap.topic, gap.partition)
+    return [row for row in became.rows if (row["topic"], row["partition"]) == place]
 
 
 def _one_side(view: PayloadView, row: Row, column: str) -> Shown:

@@ -15,6 +15,7 @@ from consumer.gateway.pages import plots
 from consumer.gateway.pages.advice import notices
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import OverTime
+from consumer.gateway.pages.services import running_of
 from consumer.gateway.pages.visitor import UI, VisitorHere
 from consumer.gateway.pages.words import age, figure
 from feedback.contract.states import DUPLICATE, READ_AGAIN, SETTLED
@@ -27,14 +28,7 @@ async def overview(request: Request, who: VisitorHere) -> Response:
     """All at one look."""
     whole = await who.pages.services.whole()
     look = seen_by(who.caller, whole.look)
-    running = sorted(
-        (
-            {**row, "instance": facts["id"]}
-            for facts in look.instances or ()
-            for row in facts.get("running_requests") or ()
-        ),
-        key=lambda row: str(row["since"]),
-    )
+    running = sorted(running_of(look), key=lambda row: str(row["since"]))
     return page(
         request,
         who,

@@ -114,13 +114,8 @@ async def running_of(who: Visitor, filters: RequestFilters) -> list[Row]:
 
 
 async def _running(who: Visitor) -> list[Row]:
-    whole = await who.pages.services.whole()
-    return [
-        {**row, "instance": facts["id"]}
-        for facts in whole.look.instances or ()
-        for row in facts.get("running_requests") or ()
-        if who.caller.may_see(row["type"])
-    ]
+    running = await who.pages.services.running()
+    return [row for row in running if who.caller.may_see(row["type"])]
 
 
 def _details(who: Visitor, row: Row | None) -> dict[str, Any]:

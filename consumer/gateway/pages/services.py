@@ -15,6 +15,7 @@ from consumer.config.settings import Settings
 from consumer.gateway.pages.journal_pages import OverTime, PageJournal
 from consumer.gateway.pages.snapshots import Kept, Snapshot
 from feedback.client.event_loop import in_thread
+from feedback.operations.request_reads import Row
 from feedback.operations.statistics import Figures
 
 T = TypeVar("T")
@@ -41,6 +42,9 @@ class ServicesSeen(Protocol):
 
     async def whole(self) -> Whole:
         """All of it, from what is kept."""
+
+    async def running(self) -> list[Row]:
+        """What runs right now, each with its instance; nothing where that is not known."""
 
     async def unfinished(self) -> Snapshot[list[UnfinishedOffsets]]:
         """What is committed and was not known to be finished."""
@@ -90,6 +94,12 @@ class Services:
             _note(whole, "times", over_time)
         return whole
 
+    async def running(self) -> list[Row]:
+        """As ServicesSeen has it. Instances alone are asked: a look at one counts nothing."""
+        kept = self._looks.get("instances")
+        found = None if kept is None else (await kept.look()).value
+        return [] if found is None else running_of(found)
+
     async def unfinished(self) -> Snapshot[list[UnfinishedOffsets]]:
         """As ServicesSeen has it."""
         return await self._unfinished.look()
@@ -100,6 +110,15 @@ class Services:
         for one in kept:
             if one is not None:
                 one.forget()
+
+
+def running_of(look: Look) -> list[Row]:
+    """What its instances run, each row with its instance."""
+    return [
+        {**row, "instance": facts["id"]}
+        for facts in look.instances or ()
+        for row in facts.get("running_requests") or ()
+    ]
 
 
 async def _asked(kept: Kept[T] | None) -> Snapshot[T] | None:

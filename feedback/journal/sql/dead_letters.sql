@@ -17,6 +17,10 @@ SELECT kind, id, request_id, type, reason, detail, at, topic, partition, kafka_o
         d.detail, d.at, d.topic, d.partition, d.kafka_offset, d.key, d.headers, d.payload
  FROM {schema}.dead_letters d WHERE d.retried_at IS NULL) dead
 
+-- name: newest_dead
+-- A half stands behind it, of which no more than so many of the latest are looked at.
+SELECT * FROM
+
 -- name: dead_within
 -- list_dead stands behind it: of its rows those have their payload that are so many bytes together.
 SELECT kind, id, request_id, type, reason, detail, at, topic, partition, kafka_offset, key, headers,

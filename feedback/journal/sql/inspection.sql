@@ -40,7 +40,8 @@ GROUP BY type, state, code ORDER BY type, state, code
 -- name: most_resent
 SELECT id, type, state, code, resends, resent_from, created_at, finished_at
 FROM {schema}.requests
-WHERE resends > 0 AND (finished_at >= %(since)s OR state = 'waiting' OR state = 'running')
+WHERE resends > 0 AND (finished_at >= %(since)s OR (state = 'waiting' AND created_at >= %(since)s)
+       OR (state = 'running' AND created_at >= %(since)s))
   AND (%(types)s::text[] IS NULL OR type LIKE ANY (%(types)s))
 ORDER BY resends DESC, created_at DESC, id LIMIT %(limit)s
 
@@ -56,6 +57,7 @@ GROUP BY superseded_by, type ORDER BY n DESC, last DESC, superseded_by LIMIT %(l
 -- name: superseded_by_one
 SELECT id, created_at, finished_at FROM {schema}.requests
 WHERE state = 'superseded' AND superseded_by = %(id)s AND finished_at >= %(since)s
+  AND finished_at < %(until)s
 ORDER BY created_at DESC, id LIMIT %(limit)s
 
 -- name: conflicts
@@ -67,14 +69,24 @@ SELECT d.id AS number, d.request_id, d.detail, d.at, d.topic, d.partition, d.kaf
        octet_length(r.payload) AS payload_bytes,
        r.type, r.state, r.code, r.created_at, r.fingerprint,
        r.topic AS stored_topic, r.partition AS stored_partition, r.kafka_offset AS stored_offset
-FROM {schema}.dead_letters d LEFT JOIN {schema}.requests r ON r.id = d.request_id
-WHERE d.reason = 'conflict' AND d.retried_at IS NULL
+FROM (SELECT * FROM {schema}.dead_letters WHERE retried_at IS NULL ORDER BY at DESC, id DESC LIMIT %(newest)s) d
+LEFT JOIN {schema}.requests r ON r.id = d.request_id
+WHERE d.reason = 'conflict'
   AND (%(types)s::text[] IS NULL OR r.type LIKE ANY (%(types)s))
 ORDER BY d.at DESC, d.id DESC LIMIT %(limit)s
 
 -- name: requests_at_offsets
-SELECT id, type, state, code, kafka_offset, created_at, finished_at FROM {schema}.requests
-WHERE topic = %(topic)s AND partition = %(partition)s AND kafka_offset >= %(first)s
-  AND kafka_offset < %(end)s AND (finished_at >= %(since)s OR state = 'waiting' OR state = 'running')
-  AND (%(types)s::text[] IS NULL OR type LIKE ANY (%(types)s))
-ORDER BY kafka_offset LIMIT %(limit)s
+-- Of all places in one reading: none of them has an index.
+SELECT * FROM (
+    SELECT r.id, r.type, r.state, r.code, r.topic, r.partition, r.kafka_offset, r.created_at, r.finished_at,
+           row_number() OVER (PARTITION BY r.topic, r.partition ORDER BY r.kafka_offset) AS n
+    FROM {schema}.requests r
+    JOIN unnest(%(topics)s::text[], %(partitions)s::int[], %(firsts)s::bigint[], %(ends)s::bigint[])
+        AS place(topic, partition, first, past)
+      ON r.topic = place.topic AND r.partition = place.partition
+         AND r.kafka_offset >= place.first AND r.kafka_offset < place.past
+    WHERE (r.finished_at >= %(since)s OR (r.state = 'waiting' AND r.created_at >= %(since)s)
+           OR (r.state = 'running' AND r.created_at >= %(since)s))
+      AND (%(types)s::text[] IS NULL OR r.type LIKE ANY (%(types)s))
+) found
+WHERE n <= %(limit)s ORDER BY topic, partition, kafka_offset

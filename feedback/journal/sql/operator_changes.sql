@@ -8,20 +8,23 @@ FROM unnest(%(whats)s::text[], %(names)s::text[], %(types)s::text[], %(actions)s
             %(details)s::text[]) AS u(what, name, type, action, detail)
 
 -- name: latest_changes
--- What operators did, moves of requests among it; of each table the latest by its primary key. The type
--- of a request is looked up move by move: joined, all requests of rare types would be read first.
+-- What operators did, moves of requests among it; of each table the newest by its primary key, or who sees
+-- types that nobody moves would have all of it read. The type of a request is looked up move by move:
+-- joined, all requests of rare types would be read first.
 SELECT * FROM (
     (SELECT at, 'request' AS what, request_id AS name, type, action, from_state, to_state,
             NULL AS detail, who, why
      FROM (
          SELECT t.*, (SELECT r.type FROM {schema}.requests r WHERE r.id = t.request_id) AS type
-         FROM {schema}.transitions t
+         FROM {schema}.transitions t ORDER BY id DESC LIMIT %(newest)s
      ) moves
      WHERE %(types)s::text[] IS NULL OR type LIKE ANY (%(types)s)
      ORDER BY id DESC LIMIT %(limit)s)
     UNION ALL
     (SELECT at, what, name, type, action, NULL, NULL, detail, who, why
-     FROM {schema}.operator_changes
+     FROM (
+         SELECT * FROM {schema}.operator_changes ORDER BY id DESC LIMIT %(newest)s
+     ) changes
      WHERE %(types)s::text[] IS NULL OR type LIKE ANY (%(types)s)
      ORDER BY id DESC LIMIT %(limit)s)
 ) latest

@@ -12,6 +12,7 @@ import pytest
 from feedback.operations import inspection
 from feedback.operations.bounded import TookTooLong, bounded
 from feedback.operations.dead_letters import list_dead, list_dead_heads
+from feedback.operations.inspection import LookedBack, OffsetsAsked
 from feedback.operations.operator_changes import OperatorChange, note_changes
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import list_requests
@@ -133,21 +134,23 @@ def test_what_is_odd(journal: Journal) -> None:
     given = {"schema": journal.schema}
     c = journal.connection
 
-    [often] = inspection.most_resent(c, 24, 10, **given)
+    [often] = inspection.most_resent(c, 24, 10, **given).rows
     assert (often["id"], often["resends"]) == ("often", 5)
-    [group] = inspection.coalesced_groups(c, 24, 10, **given)
+    [group] = inspection.coalesced_groups(c, 24, 10, **given).rows
     assert (group["superseded_by"], group["n"], len(group["ids"])) == ("winner", 3, 3)
-    assert len(inspection.superseded_by(c, "winner", ago(hours=1), 10, **given)) == 3
+    took = inspection.superseded_by(c, "winner", ago(hours=1), 10, **given)
+    assert (len(took.rows), took.whole) == (3, True)
     [clash] = inspection.conflicts(c, 10, **given)
     assert (clash["payload"], clash["other_payload"]) == (b'{"n": 1}', b'{"n": 2}')
     journal.run("UPDATE {s}.dead_letters SET payload = convert_to(repeat('x', 65537), 'UTF8')")
     [clash] = inspection.conflicts(c, 10, **given)
     assert (clash["other_payload"], clash["other_payload_bytes"]) == (None, 65537)
     assert (clash["payload"], clash["payload_bytes"]) == (b'{"n": 1}', 8)
-    counts = {(row["state"], row["n"]) for row in inspection.not_run_counts(c, 24, **given)}
+    counts = {(row["state"], row["n"]) for row in inspection.not_run_counts(c, 24, **given).rows}
     assert counts == {("lost", 3), ("done", 2)}
-    rows = inspection.requests_at_offsets(c, ("requests", 0), (40, 42), 24, 10, **given)
-    assert [row["id"] for row in rows] == ["often"]
+    places = [OffsetsAsked("requests", 0, 40, 42), OffsetsAsked("requests", 1, 0, 99)]
+    became = inspection.requests_at_offsets(c, places, 24, 10, **given)
+    assert ([row["id"] for row in became.rows], became.whole) == (["often"], True)
     [moved] = inspection.latest_changes(c, 10, **given)
     assert (moved["who"], moved["why"], moved["type"]) == ("ann", "because", "payment.create")
     changes = [
@@ -194,19 +197,24 @@ def test_what_is_odd_of_others_takes_no_place_of_ones_own(journal: Journal) -> N
                        to_state="waiting", who="ann")  # fmt: skip
     looks: list[tuple[str, tuple[Any, ...]]] = [
         ("most_resent", (24, 1)), ("coalesced_groups", (24, 1)), ("conflicts", (1,)),
-        ("requests_at_offsets", (("requests", 0), (0, 50), 24, 1)), ("latest_changes", (1,)),
+        ("requests_at_offsets", ([OffsetsAsked("requests", 0, 0, 50)], 24, 1)),
+        ("latest_changes", (1,)),
     ]  # fmt: skip
     for name, arguments in looks:
         look = getattr(inspection, name)
-        [row] = look(c, *arguments, schema=schema)
+        [row] = rows_of(look(c, *arguments, schema=schema))
         assert row["type"] == "other", name
-        [row] = look(c, *arguments, types=["x", "mine.*"], schema=schema)
+        [row] = rows_of(look(c, *arguments, types=["x", "mine.*"], schema=schema))
         assert row["type"] == "mine.a", name
-        assert look(c, *arguments, types=[], schema=schema) == [], name
+        assert rows_of(look(c, *arguments, types=[], schema=schema)) == [], name
     for kind in ("mine.a", "other"):
         journal.insert("counters", minute=now, type=kind, state="lost", code="at_commit", n=1)
-    [row] = inspection.not_run_counts(c, 24, types=["mine.*"], schema=schema)
+    [row] = inspection.not_run_counts(c, 24, types=["mine.*"], schema=schema).rows
     assert row["type"] == "mine.a"
+
+
+def rows_of(answer: list[dict[str, Any]] | LookedBack) -> list[dict[str, Any]]:
+    return answer.rows if isinstance(answer, LookedBack) else answer
 
 
 class Spy(psycopg.Cursor[Any]):
@@ -245,11 +253,11 @@ def test_what_waits_among_old_rows_has_none_of_them_read(
     assert search(c, {"type": "t"}, 1, seconds=LONG, schema=schema).more
     assert list_requests(c, {"since": ago(seconds=60)}, 100, schema=schema)
     assert list_requests(c, {"type": "t"}, 10, schema=schema)
-    assert inspection.most_resent(c, 1, 10, schema=schema) == []
-    rows = inspection.requests_at_offsets(c, ("t", 0), (29_980, 30_000), 1, 10, schema=schema)
-    assert len(rows) == 10
+    assert inspection.most_resent(c, 1, 10, schema=schema).rows == []
+    place = OffsetsAsked("t", 0, 29_980, 30_000)
+    assert len(inspection.requests_at_offsets(c, [place], 1, 10, schema=schema).rows) == 10
     asked = [(text, given) for text, given in Spy.asked if ".requests" in str(text)]
-    assert len(asked) == 5
+    assert len(asked) == 3 + 2 * 3, "each of the last two in three windows"
     for text, given in asked:
         told = c.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", given, prepare=False).fetchone()
         assert told is not None
@@ -275,11 +283,21 @@ def test_the_latest_dead_letters_are_found_by_their_time(
         " SELECT 'malformed', 't', 0, n, now(), now() - n * interval '1 s' - interval '0.5 s'"
         " FROM generate_series(1, 20000) n"
     )
-    for table in ("requests", "dead_letters"):
+    journal.run(
+        "INSERT INTO {s}.transitions (run, request_id, action, from_state, to_state, who)"
+        " SELECT 2, 'r' || n, 'retry', 'dead', 'waiting', 'ann' FROM generate_series(1, 5000) n"
+    )
+    for table in ("requests", "dead_letters", "transitions"):
         journal.run(f"VACUUM ANALYZE {{s}}.{table}")
     given: dict[str, Any] = {"schema": journal.schema}
     Spy.asked.clear()
     monkeypatch.setattr(journal.connection, "cursor_factory", Spy)
+    # None of the newest of either kind is one of those that are older than all of them.
+    none = {"reason": "malformed", "kind": "request"}
+    assert list_dead_heads(journal.connection, none, 3, newest=300, **given) == []
+    monkeypatch.setattr(inspection, "NEWEST", 300)
+    assert inspection.conflicts(journal.connection, 3, **given) == []
+    assert inspection.latest_changes(journal.connection, 3, types=["no"], **given) == []
     for look in (list_dead_heads, list_dead):
         rows = look(journal.connection, {}, 3, **given)
         assert [row["kafka_offset"] for row in rows] == [1, 1, 2]
@@ -287,7 +305,7 @@ def test_the_latest_dead_letters_are_found_by_their_time(
     [row] = list_dead(journal.connection, {"kind": "message"}, 1, most_bytes=9, **given)
     assert (row["kind"], row["kafka_offset"]) == ("message", 1)
     asked = [(text, values) for text, values in Spy.asked if "LIMIT" in str(text)]
-    assert len(asked) == 3
+    assert len(asked) == 6
     for text, values in asked:
         told = journal.connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", values)
         assert rows_read(told.fetchall()[0][0][0]["Plan"]) < 1000, text

@@ -26,3 +26,9 @@ async def bill(payload: dict[str, Any], request: Request[Any]) -> None:
     """Calls another service."""
     with tracer.start_as_current_span("charge"):
         await asyncio.sleep(0)
+
+
+@app.batch_handler("count")
+def count(requests: list[Request[Any]], tx: psycopg.Cursor[Any]) -> list[int]:
+    """How many came at once."""
+    return [len(requests) for _ in requests]

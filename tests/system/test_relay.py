@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import os
-import signal
-import socket
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +21,7 @@ from tests.support.metrics import listed, scrape, shown
 from tests.support.outbox import Outbox
 from tests.support.promql import kinds_of
 from tests.support.proxy import Proxy, Wish, commit_after
-from tests.support.service import ROOT
+from tests.support.relay_process import RelayProcess
 from tests.support.topic_reader import messages, request_id
 from tests.support.waiting import eventually
 
@@ -39,45 +33,6 @@ STEPS: dict[str, Callable[[Proxy], Wish]] = {
     "sent": lambda proxy: proxy.wish(lambda data: b"SET state = 'sent'" in data, HELD),
     "committed": lambda proxy: proxy.wish(commit_after(b"SET state = 'sent'"), HELD),
 }
-
-
-class RelayProcess:
-    """One `oncepool relay`."""
-
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self._log = log
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "consumer", "relay", "--health-port", str(self.port)],
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                stderr=file,
-            )
-
-    def get(self, path: str) -> tuple[int, str]:
-        """Status and text; 0 where nobody listens."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            connection.request("GET", f"{path}?verbose")
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        except OSError:
-            return 0, ""
-        finally:
-            connection.close()
-
-    def is_ready(self) -> None:
-        eventually(lambda: self.get("/readyz")[0] == 200, 60, self._log.read_text)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(30)
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
 
 
 @pytest.fixture

@@ -87,9 +87,14 @@ def test_exporters_are_those_that_are_named(
         pass
     provider.shutdown()
     assert '"one"' in (tmp_path / "spans").read_text()
-    caplog.clear()
+
+
+def test_what_the_exporter_that_nobody_named_needs_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("feedback.tracing.provider.entry_points", lambda **_: [])
     provider_of({})
-    assert "opentelemetry-exporter-otlp-proto-http" in caplog.text
+    assert "pip install opentelemetry-exporter-otlp-proto-http" in caplog.text
 
 
 def test_exporters_that_hang_or_fail_hold_up_nobody(tmp_path: Path) -> None:

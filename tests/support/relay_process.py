@@ -1,0 +1,69 @@
+"""A relay as a real process."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+class RelayProcess:
+    """One `oncepool relay`."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._log = log
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "consumer", "relay", "--health-port", str(self.port)],
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stderr=file,
+            )
+
+    @property
+    def log(self) -> str:
+        """What it and those before it have said."""
+        return self._log.read_text()
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text; 0 where nobody listens."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", f"{path}?verbose")
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except OSError:
+            return 0, ""
+        finally:
+            connection.close()
+
+    def is_ready(self) -> None:
+        """Waits until it is."""
+        eventually(lambda: self.get("/readyz")[0] == 200, 60, self._log.read_text)
+
+    def kill(self) -> None:
+        """Whatever it does."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def stop(self) -> int:
+        """Its exit code after SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()

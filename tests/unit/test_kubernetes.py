@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from typer import Context
@@ -19,11 +20,14 @@ from consumer.cli import app
 from consumer.commands.run import NEEDED
 from consumer.config.loader import load_settings
 from consumer.config.settings import Settings
+from consumer.gateway import health_api
 from consumer.gateway.access import Access
 from consumer.gateway.server import configured
 from consumer.relay.routes import routes_of
 from consumer.service.service import STUCK_AFTER
 from feedback.outbox.relay.relay import STOP_TIMEOUT
+from processing.maintenance.health import HealthReport
+from processing.maintenance.health_server import HealthServer
 from processing.settings import MaintenanceSettings
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +37,7 @@ OBJECTS: list[dict[str, Any]] = [
     one for path in FILES for one in yaml.safe_load_all(path.read_text())
 ]
 ROLES = ["consumer", "gateway", "relay"]
+PROBES = {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
 
 
 def find(kind: str, name: str) -> dict[str, Any]:
@@ -110,14 +115,17 @@ def test_each_program_has_the_settings_that_it_asks_for() -> None:
 
 
 def test_each_command_is_one() -> None:
-    group = get_command(app)
-    assert isinstance(group, TyperGroup)
-    known = group.list_commands(Context(group))
     for role in [*ROLES, "migrate"]:
         for container in containers(role):
-            program, command, *_ = container["args"]
+            program, *words = container["args"]
             assert program == "oncepool"
-            assert command in known, command
+            found = get_command(app)
+            for word in words:
+                assert isinstance(found, TyperGroup), words
+                command = found.get_command(Context(found), word)
+                assert command is not None, words
+                found = command
+            assert not isinstance(found, TyperGroup), words
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -129,9 +137,33 @@ def test_probes_ask_where_the_program_listens(role: str) -> None:
     else:
         host, port = read.health_host, read.health_port or 0
     assert host == "0.0.0.0"
-    for probe, path in (("startup", "/livez"), ("liveness", "/livez"), ("readiness", "/readyz")):
+    for probe, path in PROBES.items():
         asked = container[f"{probe}Probe"]["httpGet"]
         assert (asked["path"], ports[asked["port"]]) == (path, port), probe
+
+
+class Well:
+    def live(self) -> HealthReport:
+        return HealthReport(())
+
+    ready = live
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_probes_ask_for_is_served(role: str) -> None:
+    container, _ = server(role)
+    probes = [container[f"{probe}Probe"]["httpGet"] for probe in PROBES]
+    if role == "gateway":
+        served = {getattr(route, "path", None) for route in health_api.router.routes}
+        assert {probe["path"] for probe in probes} <= served
+        return
+    health = HealthServer("127.0.0.1", 0, Well())
+    try:
+        for probe in probes:
+            url = f"http://127.0.0.1:{health.port}{probe['path']}"
+            assert httpx.get(url, trust_env=False).status_code == 200
+    finally:
+        health.close()
 
 
 def test_a_service_is_restarted_after_it_counts_as_stuck_and_not_before() -> None:

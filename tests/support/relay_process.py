@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -47,6 +48,18 @@ class RelayProcess:
             return 0, ""
         finally:
             connection.close()
+
+    @property
+    def ready_text(self) -> str:
+        """What /readyz says of each thing."""
+        return self.get("/readyz")[1]
+
+    @property
+    def uss(self) -> float:
+        """MiB that it shares with nobody."""
+        text = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
+        found = re.findall(r"^Private_(?:Clean|Dirty): +([0-9]+) kB", text, re.MULTILINE)
+        return sum(map(int, found)) / 1024
 
     def is_ready(self) -> None:
         """Waits until it is."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 import redis
+from confluent_kafka import Consumer, TopicPartition
 
 from feedback import outbox
 from feedback.metrics.names import ShownBy
@@ -20,7 +22,7 @@ from tests.support.answering import Answering
 from tests.support.metrics import listed, scrape, shown
 from tests.support.outbox import Outbox
 from tests.support.promql import kinds_of
-from tests.support.proxy import Proxy, Wish, commit_after
+from tests.support.proxy import LoneBrokerProxy, Proxy, Wish, commit_after
 from tests.support.relay_process import RelayProcess
 from tests.support.topic_reader import messages, request_id
 from tests.support.waiting import eventually
@@ -33,6 +35,18 @@ STEPS: dict[str, Callable[[Proxy], Wish]] = {
     "sent": lambda proxy: proxy.wish(lambda data: b"SET state = 'sent'" in data, HELD),
     "committed": lambda proxy: proxy.wish(commit_after(b"SET state = 'sent'"), HELD),
 }
+
+
+BACKLOG = 50_000
+MOST_MEMORY = 24.0
+"""MiB, more than before: a batch has 1,000 rows, some MiB with all that is made of them."""
+COPIES = """
+INSERT INTO :schema.requests (id, type, sender, key, payload, headers, fingerprint, shard,
+    created_at)
+SELECT id || '-' || n, type, sender, convert_to('k' || n %% 100, 'UTF8'), payload, headers,
+    fingerprint, n %% 64, created_at
+FROM :schema.requests CROSS JOIN generate_series(1, %s) AS n WHERE id = %s
+"""
 
 
 @pytest.fixture
@@ -107,6 +121,63 @@ def test_a_killed_relay_has_sent_nothing_out_of_order_and_nothing_more_than_twic
     for key, ids in wanted.items():
         first = dict.fromkeys(request_id(m) for m in found if m.key() == key.encode())
         assert list(first) == ids
+
+
+@pytest.mark.long
+def test_a_backlog_waits_for_brokers_that_are_away_in_the_table_and_not_in_memory(
+    stack: Stack, outbox_: Outbox, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """First nothing answers them, then they refuse. Nothing of it is sent more than once."""
+    name = topic()
+    most = 0.0
+
+    def fill(rows: int) -> None:
+        with psycopg.connect(outbox_.url) as connection:
+            id_ = outbox.add(connection, "t", "x" * 500)
+            connection.execute(outbox_.sql(COPIES).encode(), [rows - 1, id_])
+
+    def until(condition: Callable[[], object]) -> None:
+        def looked() -> object:
+            nonlocal most
+            most = max(most, one.uss)
+            return condition()
+
+        eventually(looked, 120, lambda: f"{one.get('/readyz')} {(tmp_path / 'log').read_text()}")
+
+    def sent() -> bool:
+        return not outbox_.rows("SELECT FROM :schema.requests WHERE state <> 'sent' LIMIT 1")
+
+    with LoneBrokerProxy.of(stack.kafka) as broker:
+        environment = {
+            "ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url,
+            "ONCEPOOL_OUTBOX_SCHEMA": outbox_.schema,
+            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{broker.port}",
+            "ONCEPOOL_KAFKA_TOPIC": name,
+        }
+        one = RelayProcess(environment, tmp_path / "log")
+        try:
+            one.is_ready()
+            fill(2_000)  # what a batch takes is taken from here on
+            until(sent)
+            before, most = most, 0.0
+            broker.hang()
+            fill(BACKLOG)
+            until(lambda: "[-] default: brokers: brokers have not confirmed" in one.ready_text)
+            broker.cut()
+            until(lambda: "[-] default: brokers: no broker answers" in one.ready_text)
+            assert one.get("/readyz")[0] == 503
+            assert one.get("/livez")[0] == 200
+            assert "[+] default: outbox: answers" in one.ready_text
+            broker.mend()
+            until(sent)
+            one.is_ready()
+            assert most - before < MOST_MEMORY
+            assert one.stop() == 0
+        finally:
+            one.kill()
+    with closing(Consumer({"bootstrap.servers": stack.kafka, "group.id": name})) as consumer:
+        ends = consumer.get_watermark_offsets(TopicPartition(name, 0), 30)
+    assert ends == (0, 2_000 + BACKLOG)
 
 
 def test_a_relay_that_can_not_work_says_why(stack: Stack, outbox_: Outbox, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ INSERT INTO :schema.shards (sender, shard) SELECT %s, generate_series(0, %s)
 ON CONFLICT DO NOTHING
 """
 # The LIMIT inside has each shard looked up in the index: as a semi-join it may read all that waits.
+# In the order of shards, so that it ends with the last one that is taken: until autovacuum has been
+# there, looking a shard up passes by all of its rows that were sent.
 _LOCK: Final = """
 SELECT s.shard FROM :schema.shards AS s
 CROSS JOIN LATERAL (
@@ -26,11 +28,12 @@ CROSS JOIN LATERAL (
         AND (r.next_at IS NULL OR r.next_at <= now())
     ORDER BY r.seq LIMIT 1
 ) AS due
-WHERE s.sender = %s
-ORDER BY (s.shard + %s) %% %s LIMIT %s
+WHERE s.sender = %s AND s.shard >= %s AND s.shard < %s
+ORDER BY s.shard LIMIT %s
 FOR UPDATE OF s SKIP LOCKED
 """
 # A statement of its own, after the locks: what the last owner of a shard has written is seen.
+# The OFFSET has what backs off looked up by its key: as a join, all of it may be read for each row.
 _ROWS: Final = """
 SELECT seq, id, type, key, payload, headers, created_at, failures
 FROM (
@@ -45,6 +48,7 @@ FROM (
                 SELECT FROM :schema.requests b
                 WHERE b.state = 'unsent' AND b.next_at > now() AND b.sender = u.sender
                     AND b.key = u.key AND b.seq < u.seq
+                OFFSET 0
             )
         ORDER BY u.seq LIMIT %(each)s
     ) AS r
@@ -113,11 +117,12 @@ class RelayDatabase:
         The first row always, whatever its size. Others' shards are left out, so that any number of
         relays share the work; the next claim begins behind what this one took.
         """
-        arguments = [self._sender, SHARDS - self._first, SHARDS, bounds.shards]
-        taken = [shard for (shard,) in self._connection.execute(self._texts[_LOCK], arguments)]
+        taken = self._lock(self._first, SHARDS, bounds.shards)
+        if self._first and len(taken) < bounds.shards:
+            taken += self._lock(0, self._first, bounds.shards - len(taken))
+        self._first = (taken[-1] + 1) % SHARDS if taken else 0
         if not taken:
             return []
-        self._first = (taken[-1] + 1) % SHARDS
         rows = self._connection.execute(
             self._texts[_ROWS],
             {
@@ -131,6 +136,10 @@ class RelayDatabase:
             ClaimedRow(seq, id_, type_, key, payload, _headers(headers), created_at, failures)
             for seq, id_, type_, key, payload, headers, created_at, failures in rows
         ]
+
+    def _lock(self, first: int, end: int, most: int) -> list[int]:
+        found = self._connection.execute(self._texts[_LOCK], [self._sender, first, end, most])
+        return [shard for (shard,) in found]
 
     def mark(self, marks: BatchMarks) -> None:
         """Writes what became of the rows, in the transaction of their claim."""

@@ -13,6 +13,7 @@ from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import MOST_FAILURES, Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.turns import SendTurns
+from feedback.outbox.rows import shard_of
 from tests.support.outbox import Outbox
 from tests.support.waiting import eventually
 
@@ -52,9 +53,10 @@ class Relaying:
     """SendTurns of a relay over a connection of its own; its pauses take no time."""
 
     def __init__(self, outbox_: Outbox, sender: Played, **bounds: int) -> None:
-        self._turns = SendTurns("default", sender, bounds=Bounds(64, **bounds))
-        connection = psycopg.connect(outbox_.url, autocommit=True)
-        self._database = RelayDatabase(connection, outbox_.schema, "default")
+        self._turns = SendTurns("default", sender, bounds=Bounds(**({"rows": 64} | bounds)))
+        self._connection = psycopg.connect(outbox_.url, autocommit=True)
+        self._schema = outbox_.schema
+        self._database = RelayDatabase(self._connection, outbox_.schema, "default")
         self._database.prepare()
 
     @property
@@ -63,6 +65,15 @@ class Relaying:
 
     def turn(self) -> int:
         return self._turns.turn(self._database)
+
+    def read(self, index: str, what: str = "idx_tup_read") -> int:
+        """How often an index was used, or how many of its entries were read."""
+        self._connection.execute("SELECT pg_stat_force_next_flush()")
+        query = f"SELECT {what} FROM pg_stat_user_indexes WHERE schemaname = %s"
+        found = self._connection.execute(
+            f"{query} AND indexrelname = %s".encode(), [self._schema, index]
+        )
+        return int(found.fetchall()[0][0])
 
 
 def states(outbox_: Outbox) -> dict[str, str]:
@@ -137,6 +148,36 @@ def test_what_was_sent_and_not_marked_is_sent_once_more(outbox_: Outbox) -> None
     assert (dying.sent, next_one.sent) == (["a"], ["a"])
     [row] = outbox_.rows()
     assert (row["state"], row["sends"]) == ("sent", 1)
+
+
+def test_a_turn_goes_on_behind_the_shards_of_the_last_one(outbox_: Outbox) -> None:
+    keys = ["b", "c", "d"]
+    assert len({shard_of("default", key.encode()) for key in keys}) == 3
+    for n in range(2):
+        add(outbox_, *((f"{key}{n}", key) for key in keys))
+    sender = Played()
+    one = Relaying(outbox_, sender, rows=1, shards=1)
+    assert [one.turn() for _ in range(7)] == [1, 1, 1, 1, 1, 1, 0]
+    first, second = sender.sent[:3], sender.sent[3:]
+    assert {id_[0] for id_ in first} == set(keys)
+    assert [id_[0] for id_ in second] == [id_[0] for id_ in first]
+    assert {id_[1] for id_ in first} == {"0"}
+
+
+def test_a_claim_reads_what_it_takes_and_nothing_else(outbox_: Outbox) -> None:
+    """Also where the planner knows of nothing that backs off, as when much does so at once."""
+    add(outbox_, *((f"off{n}", f"off{n}") for n in range(500)))
+    outbox_.run(
+        "UPDATE :schema.requests SET next_at = now() + interval '1 hour', failures = 1,"
+        " shard = seq % 64"
+    )
+    add(outbox_, *((f"due{n}", f"due{n}") for n in range(256)))
+    outbox_.run("UPDATE :schema.requests SET shard = seq % 64")
+    one = Relaying(outbox_, Played(), rows=4, shards=1)
+    looked_up, before = one.read("requests_unsent", "idx_scan"), one.read("requests_backing_off")
+    assert one.turn() == 4
+    assert one.read("requests_unsent", "idx_scan") - looked_up <= 3
+    assert one.read("requests_backing_off") - before <= 4
 
 
 def test_a_batch_is_bounded_in_bytes_but_never_empty(outbox_: Outbox) -> None:

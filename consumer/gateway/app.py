@@ -58,8 +58,9 @@ def create_app(
         telemetry=_NO_TELEMETRY,
     )
     app.state.parts = made
-    for module in (operator_api, requests_api, dead_letter_api, health_api, metrics_api):
-        app.include_router(module.router)
+    for module in (requests_api, operator_api, dead_letter_api, health_api, metrics_api):
+        # As its own: in a router that is included FastAPI looks for the route twice, each time.
+        app.router.routes.extend(module.router.routes)
     if made.pages is not None:
         add_pages(app)
     app.add_middleware(

@@ -119,7 +119,7 @@ async def _sent(
     wait: float | None,
 ) -> Status:
     """The status after it was sent, where it has to be. `wait` in seconds, None: not at all."""
-    known = None if known_key is None else await _known(parts, known_key)
+    known, new = (None, True) if known_key is None else await _known(parts, known_key)
     uncompared = parts.settings.gateway_uncompared
     if not is_sent(known, type, payload, uncompared, now=datetime.now(UTC)):
         assert known is not None  # noqa: S101  (what is not known is sent)
@@ -129,19 +129,23 @@ async def _sent(
     if wait:
         calling = parts.sender.call(type, payload.body, options, wait)
         status = await unless(calling, parts.statuses.stopped(), unavailable(STOPPING))
-        if status.settled or (told := await _known(parts, status.id)) is None:
+        if status.settled or (told := (await _known(parts, status.id))[0]) is None:
             return status
         return told if told.final else status  # where Redis has lost it, or is away
-    accepted = await parts.sender.send(type, payload.body, options)
+    accepted = await parts.sender.send(type, payload.body, options, new=new)
     return known or accepted
 
 
-async def _known(parts: GatewayParts, id: str) -> Status | None:
-    """What stands; where nobody answers, the request is sent: it can't run twice."""
+async def _known(parts: GatewayParts, id: str) -> tuple[Status | None, bool]:
+    """What stands, and whether nothing does; both are no where nobody answers.
+
+    Then the request is sent: it can't run twice.
+    """
     try:
-        return await parts.statuses.one(id)
+        status = await parts.statuses.one(id)
     except OncepoolError:
-        return None
+        return None, False
+    return status, status is None
 
 
 def _bounded(parts: GatewayParts, wait: int | None) -> float | None:

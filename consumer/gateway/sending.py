@@ -27,8 +27,10 @@ WRITE_WITHIN: Final = 10.0
 class Sender(Protocol):
     """Takes requests."""
 
-    async def send(self, type: str, payload: bytes, options: SubmitOptions) -> Status:
-        """Returns `accepted` when the request is safe.
+    async def send(
+        self, type: str, payload: bytes, options: SubmitOptions, *, new: bool = False
+    ) -> Status:
+        """Returns `accepted` when the request is safe. `new`: no status stands under its id.
 
         Raises ValueError for what no consumer takes, OncepoolError where it may not have arrived.
         """
@@ -47,9 +49,12 @@ class KafkaSender:
         self._client = client
         self._timeout = timeout
 
-    async def send(self, type: str, payload: bytes, options: SubmitOptions) -> Status:
+    async def send(
+        self, type: str, payload: bytes, options: SubmitOptions, *, new: bool = False
+    ) -> Status:
         """As Sender has it."""
-        return await self._confirmed(await self._client.submit(type, payload, **options))
+        submit = self._client.submit_new if new else self._client.submit
+        return await self._confirmed(await submit(type, payload, **options))
 
     async def call(
         self, type: str, payload: bytes, options: SubmitOptions, seconds: float
@@ -81,8 +86,11 @@ class OutboxSender:
         self._schema = schema
         self._statuses = statuses
 
-    async def send(self, type: str, payload: bytes, options: SubmitOptions) -> Status:
+    async def send(
+        self, type: str, payload: bytes, options: SubmitOptions, *, new: bool = False
+    ) -> Status:
         """As Sender has it. Raises RequestIdInUse besides."""
+        del new  # its outbox says so itself
         row = row_of(type, payload, cast("AddOptions", options))
         await self._threads.run(_writing(row, self._schema), WRITE_WITHIN, again=True)
         return Status(

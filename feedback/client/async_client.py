@@ -74,6 +74,16 @@ class AsyncClient(ClientCore):
         await self._send_first(message, submission, self._queue_timeout)
         return message.id
 
+    async def submit_new(self, type: Type, payload: Any, **options: Unpack[SubmitOptions]) -> str:
+        """As submit(), for who has just seen that no status stands under the id that he gives.
+
+        It is not read once more then.
+        """
+        self._enter()
+        message, submission = self._draft(type, payload, options)
+        await self._send_first(message, submission, self._queue_timeout)
+        return message.id
+
     async def delivered(self, id: str, timeout: float = 30.0) -> StatusFields:
         """Returns when the broker has confirmed a request that was submitted here: `accepted`.
 

@@ -26,15 +26,44 @@ def test_a_client_that_goes_in_the_middle_of_its_body_is_no_error_here() -> None
         sent.append(message)
 
     async def scenario(_: Http) -> None:
-        headers = [(b"host", b"localhost"), (b"content-length", b"9")]
-        scope = {"type": "http", "method": "POST", "path": "/requests/a.b", "query_string": b"",
-                 "raw_path": b"/requests/a.b", "headers": headers, "http_version": "1.1",
-                 "scheme": "http"}  # fmt: skip
-        await bench.app(scope, receive, send)
+        await bench.app(_post(9), receive, send)
 
     bench.run(scenario)
     assert sent[0]["status"] == 499
     assert bench.answers == [("/requests/{type}", "POST", 499)]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_who_goes_while_the_brokers_say_nothing_leaves_nothing_behind(cancelled: bool) -> None:
+    bench = GatewayBench()
+    told: list[Any] = [{"type": "http.request", "body": b"1"}]
+    sent: list[Any] = []
+
+    async def scenario(_: Http) -> None:
+        gone = asyncio.Event()
+
+        async def receive() -> Any:
+            if not told:
+                await gone.wait()
+            return told.pop() if told else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        bench.producer.confirming.clear()
+        call = asyncio.create_task(bench.app(_post(1), receive, send))
+        client = bench.parts.client
+        while not client._bells:
+            await asyncio.sleep(0.01)
+        if cancelled:
+            call.cancel()
+        gone.set()
+        await asyncio.wait({call})
+        while client._bells or bench.parts.keys._held:
+            await asyncio.sleep(0.01)
+
+    bench.run(scenario)
+    assert [one["status"] for one in sent[:1]] == ([] if cancelled else [499])
 
 
 def test_nothing_is_measured_for_others_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +103,11 @@ def test_who_waits_for_the_brokers_alone_takes_nobody_s_wait() -> None:
         assert (await second).headers["Preference-Applied"] == "wait=0"
 
     bench.run(scenario)
+
+
+def _post(length: int) -> dict[str, Any]:
+    """The scope of a request with a body of so many bytes."""
+    headers = [(b"host", b"localhost"), (b"content-length", b"%d" % length)]
+    return {"type": "http", "method": "POST", "path": "/requests/a.b", "query_string": b"",
+            "raw_path": b"/requests/a.b", "headers": headers, "http_version": "1.1",
+            "scheme": "http"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is asked for right after it was taken."""
+"""What is asked for right after it was taken, and what is looked for before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
-from feedback.status.status import StatusWrite
+from feedback.contract.states import State
+from feedback.status.status import Status, StatusWrite
 from tests.support.gateway import GatewayBench
 
 
@@ -38,3 +39,29 @@ def test_it_is_known_whenever_its_status_is_written(monkeypatch: pytest.MonkeyPa
         written.set()
 
     bench.run(scenario)
+
+
+def test_what_is_new_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = GatewayBench()
+    bench.say("old", State.FAILED)
+    looked: list[str] = []
+    read = bench.store.read
+
+    def noted(ids: Sequence[str]) -> list[Status | None]:
+        looked.extend(ids)
+        return read(ids)
+
+    monkeypatch.setattr(bench.store, "read", noted)
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        for name, here, looks in (("new", True, 1), ("old", True, 2), ("away", False, 2)):
+            bench.store.available = here
+            sent = await http.post("/requests/a.b", json=1, headers={"Idempotency-Key": name})
+            assert (sent.status_code, looked) == (202, [name] * looks)
+            looked.clear()
+        bench.store.available = True
+        assert (await http.post("/requests/a.b", json=1)).status_code == 202
+        assert looked == []
+
+    bench.run(scenario)
+    assert len(bench.producer.sent) == 4

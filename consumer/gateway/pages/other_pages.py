@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from consumer.admin.lag import UnfinishedOffsets
+from consumer.gateway.calls import unless_gone
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import DEEP_ODD, ODD, ODD_OFFSETS, PageJournal
 from consumer.gateway.pages.payload_view import PayloadView, Shown, differing
@@ -37,16 +38,9 @@ MOST_GAPS: Final = 10
 async def oddities(request: Request, who: VisitorHere) -> Response:
     """Resends, coalesced groups, what is committed and not finished, conflicts."""
     deep = request.query_params.get("deep") == "1"
-    back = partial(_looked, who, journal_of(who), seconds=DEEP_ODD if deep else ODD)
-    (resent, groups, clashes, counts), (unfinished, became) = await asyncio.gather(
-        asyncio.gather(
-            back("most_resent", HOURS, MOST),
-            back("coalesced_groups", HOURS, MOST),
-            _asked(who, journal_of(who), "conflicts", MOST),
-            back("not_run_counts", HOURS),
-        ),
-        _unfinished(who, partial(back, seconds=DEEP_ODD if deep else ODD_OFFSETS)),
-    )
+    asking = _all_odd(who, journal_of(who), deep=deep)
+    found = await (unless_gone(request, asking) if deep else asking)
+    unfinished, became = found.unfinished
     gaps = unfinished.value or []
     # Many payloads make many lines: nobody else waits for them.
     return await in_thread(
@@ -60,11 +54,11 @@ async def oddities(request: Request, who: VisitorHere) -> Response:
             newest=NEWEST,
             hours=HOURS,
             most=MOST,
-            resent=resent,
-            groups=groups,
-            conflicts=[_side_by_side(who, row) for row in clashes[0]],
-            conflicts_problem=clashes[1],
-            counts=counts,
+            resent=found.resent,
+            groups=found.groups,
+            conflicts=[_side_by_side(who, row) for row in found.conflicts[0]],
+            conflicts_problem=found.conflicts[1],
+            counts=found.counts,
             unfinished=unfinished,
             gaps=[(gap, _rows_of(gap, became)) for gap in gaps[:MOST_GAPS]],
             became=became,
@@ -91,6 +85,28 @@ class LookedAt(NamedTuple):
     whole: bool = True
     problem: str = ""
     """Why there are no rows."""
+
+
+class AllOdd(NamedTuple):
+    """All parts of the page of oddities."""
+
+    resent: LookedAt
+    groups: LookedAt
+    conflicts: tuple[list[Row], str]
+    counts: LookedAt
+    unfinished: tuple[Snapshot[list[UnfinishedOffsets]], LookedAt]
+
+
+async def _all_odd(who: Visitor, journal: PageJournal, *, deep: bool) -> AllOdd:
+    back = partial(_looked, who, journal, seconds=DEEP_ODD if deep else ODD)
+    found = await asyncio.gather(
+        back("most_resent", HOURS, MOST),
+        back("coalesced_groups", HOURS, MOST),
+        _asked(who, journal, "conflicts", MOST),
+        back("not_run_counts", HOURS),
+        _unfinished(who, partial(back, seconds=DEEP_ODD if deep else ODD_OFFSETS)),
+    )
+    return AllOdd(*found)
 
 
 async def _asked(

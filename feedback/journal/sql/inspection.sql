@@ -10,7 +10,7 @@ SELECT floor(extract(epoch FROM minute) / %(step)s)::bigint * %(step)s AS at, ty
        sum(n) FILTER (WHERE state = 'done')::bigint AS done,
        sum(n) FILTER (WHERE state <> 'done')::bigint AS other
 FROM {schema}.counters
-WHERE minute >= %(since)s AND state = ANY (%(ended)s) AND code NOT IN ('duplicate', 'read_again')
+WHERE minute >= date_trunc('minute', %(since)s::timestamptz) AND state = ANY (%(ended)s) AND code NOT IN ('duplicate', 'read_again')
 GROUP BY at, type ORDER BY at, type
 
 -- name: times_over_time

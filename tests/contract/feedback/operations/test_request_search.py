@@ -168,6 +168,12 @@ def test_what_is_odd(journal: Journal) -> None:
     ]  # fmt: skip
     [ended] = inspection.ended_over_time(c, 60, 60, **given)
     assert (ended["type"], ended["done"]) == ("t", 60)
+    first = ago(minutes=60).replace(second=0, microsecond=0)
+    for minute in (first, first + timedelta(minutes=1)):
+        journal.insert("counters", minute=minute, type="t", state="done", code="ok", n=1)
+    begins = inspection.ended_over_time(c, 60, 60, **given)[0]["at"]
+    later = ago(minutes=60).replace(second=0, microsecond=0)
+    assert begins in (first.timestamp(), later.timestamp()), "with the whole minute an hour ago"
 
 
 def test_times_are_of_what_ran_when_it_came(journal: Journal) -> None:

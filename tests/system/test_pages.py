@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,23 +12,17 @@ import pytest
 
 from consumer.config.gateway_keys import hash_of
 from tests.support import eventually
+from tests.support.browser import Reader, browser_program, reader, started
 from tests.support.gateway import KEY
 from tests.support.gateway_process import WAIT, GatewayProcess
 from tests.support.journal import Journal
 from tests.support.prefix_proxy import PrefixProxy
 from tests.support.service import Bench
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="scripts/setup installs playwright")
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 READER = "a-reading-key-of-forty-characters-for-te"
 PREFIX = "/before/oncepool"
-PAGES = {
-    "overview": "/", "requests": "/requests", "request": "/requests/dead%2F1",
-    "dead-letters": "/dead-letters", "limits": "/limits", "schedules": "/schedules",
-    "oddities": "/oddities", "audit": "/audit",
-}  # fmt: skip
-LOOK = WAIT * 1000
+PAGES = ("/", "/requests", "/requests/dead%2F1", "/dead-letters", "/limits", "/schedules",
+         "/oddities", "/audit")  # fmt: skip
 _AXE = """async () => {
     const found = await axe.run();
     return [found.passes.length, found.violations
@@ -54,56 +45,20 @@ _AN_HOUR_OF_ROWS = """INSERT INTO {s}.requests (id, type, state, code, effect, t
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    pytest.importorskip("playwright", reason="scripts/setup installs playwright")
+    program = browser_program()
     if program is None:
         pytest.skip("no browser: apt-get install chromium")
-    with sync_api.sync_playwright() as playwright:
-        # Its sandbox needs rights that containers seldom have; it sees this test's pages alone.
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield started
-        started.close()
+    with started(program) as one:
+        yield one
 
 
-class Reader:
-    """Somebody before a browser, who hears what its console says."""
-
-    def __init__(self, page: Any, root: str) -> None:
-        self.page = page
-        self.root = root
-        self.said: list[str] = []
-        page.set_default_timeout(LOOK)
-        page.on("console", lambda one: self.said.append(f"{one.type}: {one.text}"))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-
-    def open(self, path: str) -> Any:
-        """A page; what was answered."""
-        return self.page.goto(f"{self.root}{path}")
-
-    def log_in(self, key: str) -> None:
-        """With the keyboard alone."""
-        self.open("/")
-        self.page.keyboard.type(key)
-        self.page.keyboard.press("Enter")
-        self.page.wait_for_url(f"{self.root}/")
-
-    def text(self) -> str:
-        return str(self.page.inner_text("main"))
-
-    def complaints(self) -> list[str]:
-        """What axe-core finds serious of the page that is open."""
-        self.page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
-        passes, found = self.page.evaluate(_AXE)
-        assert passes > 5
-        return [f"{self.page.url}: {one}" for one in found]
-
-
-@contextmanager
-def reader(browser: Any, root: str, scheme: str = "light") -> Iterator[Reader]:
-    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
-    try:
-        yield Reader(context.new_page(), root)
-    finally:
-        context.close()
+def complaints(who: Reader) -> list[str]:
+    """What axe-core finds serious of the page that is open."""
+    who.page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
+    passes, found = who.page.evaluate(_AXE)
+    assert passes > 5
+    return [f"{who.page.url}: {one}" for one in found]
 
 
 def test_an_operator_at_work(bench: Bench, browser: Any, tmp_path: Path) -> None:
@@ -141,11 +96,11 @@ def test_an_operator_at_work(bench: Bench, browser: Any, tmp_path: Path) -> None
             cancels_a_running_one(ops, bench)
             pauses_a_schedule(ops, bench)
             pauses_what_refreshes(ops)
-            assert look_at_all(ops, "light") == []
+            assert look_at_all(ops) == []
             assert ops.said == []
         with reader(browser, root, "dark") as other:
             other.log_in(READER)
-            assert look_at_all(other, "dark") == []
+            assert look_at_all(other) == []
             changes_nothing(other)
     assert "Traceback" not in gateway.log
 
@@ -230,15 +185,12 @@ def pauses_what_refreshes(ops: Reader) -> None:
     page.wait_for_selector("text=as of")
 
 
-def look_at_all(who: Reader, scheme: str) -> list[str]:
-    """What axe-core says of all pages. Pictures are kept where a folder for them is named."""
+def look_at_all(who: Reader) -> list[str]:
+    """What axe-core says of all pages."""
     found = []
-    pictures = os.environ.get("SCREENSHOTS")
-    for name, path in PAGES.items():
+    for path in PAGES:
         assert who.open(path).status == 200, path
-        found += who.complaints()
-        if pictures is not None:
-            who.page.screenshot(path=Path(pictures) / f"{name}-{scheme}.png")
+        found += complaints(who)
     return found
 
 

@@ -21,6 +21,8 @@ from feedback.operations.statistics import Figures
 T = TypeVar("T")
 
 MINUTES: Final = 60
+UNFINISHED_WAIT: Final = 0.05
+"""Seconds for newer offsets where there are old ones: what became of them is asked afterwards."""
 
 
 @dataclass(slots=True)
@@ -102,7 +104,7 @@ class Services:
 
     async def unfinished(self) -> Snapshot[list[UnfinishedOffsets]]:
         """As ServicesSeen has it."""
-        return await self._unfinished.look()
+        return await self._unfinished.look(UNFINISHED_WAIT)
 
     def forget(self) -> None:
         """As ServicesSeen has it."""

@@ -45,11 +45,14 @@ class Kept(Generic[T]):
         self._until = float("-inf")
         self._last: Snapshot[T] = Snapshot(None, None, "not known yet: it is being asked")
 
-    async def look(self) -> Snapshot[T]:
-        """The last answer; raises nothing, and waits for FIRST_WAIT seconds at most."""
+    async def look(self, next_wait: float = NEXT_WAIT) -> Snapshot[T]:
+        """The last answer; raises nothing.
+
+        Waits for FIRST_WAIT seconds at most, for `next_wait` where there is an old one.
+        """
         if self._task is None or (self._task.done() and self._clock() >= self._until):
             self._task = asyncio.create_task(self._refresh())
-        wait = FIRST_WAIT if self._last.at is None and not self._task.done() else NEXT_WAIT
+        wait = FIRST_WAIT if self._last.at is None and not self._task.done() else next_wait
         await asyncio.wait({self._task}, timeout=wait)
         return self._last
 

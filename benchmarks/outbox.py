@@ -1,13 +1,17 @@
 """What stands in an outbox, on its way to Kafka.
 
-    scripts/bench outbox [--quick] [--case rates|latency|backlog] [--rounds N] [--backlog N]
+    scripts/bench outbox [--quick] [--case rates|relays|latency|backlog] [--rounds N] [--backlog N]
+                         [--relays 1,2,4]
+    scripts/bench outbox --churn N [--backlog N] [--keep N] [--random-ids]
 
 Rows are added before a side begins; it is timed until the last of them is marked as sent. In turns:
 the relay; a bare loop of claim, produce, flush and mark over the same table, which checks nothing,
 keeps no order, and fails with its first row that can't be sent; the plain form, a row at a time
-(its timer of 5 s is left out of the rate); faststream-outbox. Then the relay with --backlog rows (a
-million), its first and last 10,000, and behind as many rows that were sent and deleted (churn).
-Latency is from commit until a consumer has the message, idle.
+(its timer of 5 s is left out of the rate); faststream-outbox. Then several relays side by side,
+each a process. Then the relay with --backlog rows (a million), its first and last 10,000, and
+behind as many rows that were sent and deleted. Latency is from commit until a consumer has the
+message, idle.
+--churn has N rows go through the tables without Kafka: see benchmarks/outbox_churn.py.
 """
 
 from __future__ import annotations
@@ -18,66 +22,27 @@ import statistics
 import subprocess
 import threading
 import time
-import uuid
 from base64 import b64decode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import psycopg
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.frameworks_environment import NotInstalled, frameworks_python
+from benchmarks.outbox_churn import churn
+from benchmarks.outbox_place import SCHEMA, OutboxPlace
+from benchmarks.outbox_relays import relays
 from benchmarks.report import print_table, say
 from benchmarks.services import services
 from feedback import outbox
-from feedback.outbox.migrations import migrate
-from feedback.outbox.relay import Relay, Route
-from stack import Stack
+from feedback.outbox.relay import Relay
 
-SCHEMA = "oncepool_outbox"
 FIRST = 10_000
 CLAIM = f"""
 SELECT seq, id, type, key, payload, headers FROM {SCHEMA}.requests WHERE state = 'unsent'
 ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED
 """
 MARK = f"UPDATE {SCHEMA}.requests SET state = 'sent', sent_at = now() WHERE seq = ANY(%s)"
-CLONE = f"""
-INSERT INTO {SCHEMA}.requests (id, type, sender, key, payload, headers, fingerprint, shard,
-    created_at)
-SELECT 'b' || n || gen_random_uuid(), r.type, r.sender, convert_to('k' || n %% 1000, 'UTF8'),
-    r.payload, r.headers, r.fingerprint, n %% 64, r.created_at
-FROM {SCHEMA}.requests r CROSS JOIN generate_series(1, %s) AS n WHERE r.seq = %s
-"""
-
-
-class Place:
-    """A database with an outbox, and a topic."""
-
-    def __init__(self, stack: Stack) -> None:
-        self.stack = stack
-        self.topic = f"bench-{uuid.uuid4().hex[:8]}"
-        admin = AdminClient({"bootstrap.servers": stack.kafka})
-        admin.create_topics([NewTopic(self.topic, num_partitions=6)])[self.topic].result(30)
-        self.connection = psycopg.connect(stack.database, autocommit=True)
-        migrate(self.connection, SCHEMA, [])
-
-    def fill(self, rows: int) -> None:
-        """So many rows and no others: 200 bytes of payload, a thousand keys."""
-        self.connection.execute(f"TRUNCATE {SCHEMA}.requests".encode())
-        payload = {"text": "x" * 180}
-        outbox.add(self.connection, "bench", payload)
-        [(seq,)] = self.connection.execute(f"SELECT seq FROM {SCHEMA}.requests".encode()).fetchall()
-        self.connection.execute(CLONE.encode(), [rows - 1, seq])
-        self.connection.execute(f"VACUUM ANALYZE {SCHEMA}.requests".encode())
-
-    @contextmanager
-    def relay(self) -> Iterator[Relay]:
-        """One."""
-        route = Route(self.topic, {"bootstrap.servers": self.stack.kafka})
-        with Relay(self.stack.database, {"default": route}, schema=SCHEMA) as relay:
-            yield relay
 
 
 def until(relay: Relay, sent: int) -> float:
@@ -87,14 +52,14 @@ def until(relay: Relay, sent: int) -> float:
     return time.monotonic()
 
 
-def by_relay(place: Place, rows: int) -> float:
+def by_relay(place: OutboxPlace, rows: int) -> float:
     """Rows a second."""
     began = time.monotonic()
     with place.relay() as relay:
         return rows / (until(relay, rows) - began)
 
 
-def by_loop(place: Place, rows: int, batch: int = 1_000) -> float:
+def by_loop(place: OutboxPlace, rows: int, batch: int = 1_000) -> float:
     """Rows a second; with `batch` 1 the plain form."""
     producer = Producer({"bootstrap.servers": place.stack.kafka, "linger.ms": 5, "acks": "all",
                          "enable.idempotence": True})  # fmt: skip
@@ -116,7 +81,7 @@ def by_loop(place: Place, rows: int, batch: int = 1_000) -> float:
     return rows / (time.monotonic() - began)
 
 
-def by_faststream(place: Place, rows: int) -> float:
+def by_faststream(place: OutboxPlace, rows: int) -> float:
     """Rows a second. Raises NotInstalled."""
     command = [str(frameworks_python()), "-m", "benchmarks.frameworks.faststream_outbox_app"]
     done = subprocess.run(
@@ -132,7 +97,7 @@ def by_faststream(place: Place, rows: int) -> float:
     return float(done.stdout)
 
 
-def rates(place: Place, rounds: int, rows: int, plain_rows: int) -> None:
+def rates(place: OutboxPlace, rounds: int, rows: int, plain_rows: int) -> None:
     """All sides, in turns."""
     sides: dict[str, tuple[int, Callable[[int], float]]] = {
         "relay": (rows, lambda n: by_relay(place, n)),
@@ -163,7 +128,7 @@ def rates(place: Place, rounds: int, rows: int, plain_rows: int) -> None:
     print_table("outbox", ("side", "rows/s", "relay as a multiple", "lowest and highest"), lines)
 
 
-def backlog(place: Place, rows: int) -> None:
+def backlog(place: OutboxPlace, rows: int) -> None:
     """The first and last rows of a backlog, and a table through which as many have gone."""
     lines = []
 
@@ -181,17 +146,13 @@ def backlog(place: Place, rows: int) -> None:
     timed("fresh table", FIRST)
     place.fill(rows)
     timed(f"{rows:,} rows waiting", rows)
-    place.connection.execute(f"DELETE FROM {SCHEMA}.requests WHERE state = 'sent'".encode())
-    outbox.add(place.connection, "bench", {"text": "x" * 180})
-    [(seq,)] = place.connection.execute(
-        f"SELECT seq FROM {SCHEMA}.requests WHERE state = 'unsent'".encode()
-    ).fetchall()
-    place.connection.execute(CLONE.encode(), [FIRST - 1, seq])
+    place.run(f"DELETE FROM {SCHEMA}.requests WHERE state = 'sent'")
+    place.add(FIRST)
     timed(f"after {rows:,} rows sent and deleted, not vacuumed by hand", FIRST)
     print_table("backlog", ("table", f"first {FIRST:,}, rows/s", f"last {FIRST:,}, rows/s"), lines)
 
 
-def latency(place: Place, number: int) -> None:
+def latency(place: OutboxPlace, number: int) -> None:
     """From commit until a consumer has it, idle."""
     place.fill(1)
     seen: dict[str, float] = {}
@@ -228,21 +189,32 @@ def main() -> None:
     """The benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a short run")
-    parser.add_argument("--case", choices=["rates", "latency", "backlog"])
+    parser.add_argument("--case", choices=["rates", "relays", "latency", "backlog"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--backlog", type=int, default=1_000_000)
+    parser.add_argument("--backlog", type=int, help="rows that wait (1,000,000; --churn: 100,000)")
+    parser.add_argument("--relays", default="1,2,4", help="how many side by side")
+    parser.add_argument("--churn", type=int, metavar="N", help="N rows through the tables, only")
+    parser.add_argument("--keep", type=int, default=1_000_000, help="finished rows that stay")
+    parser.add_argument("--random-ids", action="store_true", help="of --churn; else in order")
     given = parser.parse_args()
-    cases: dict[str, Callable[[Place], None]] = {
-        "rates": lambda place: rates(place, given.rounds, *given.rows),
-        "latency": lambda place: latency(place, given.waits),
-        "backlog": lambda place: backlog(place, given.backlog),
-    }
-    given.rows, given.waits = (100_000, 2_000), 500
+    given.rows, given.waits, waiting = (100_000, 2_000), 500, 1_000_000
     if given.quick:
-        given.rows, given.waits = (20_000, 200), 50
-        given.rounds, given.backlog = min(given.rounds, 2), min(given.backlog, 100_000)
+        given.rows, given.waits, waiting = (20_000, 200), 50, 100_000
+        given.rounds = min(given.rounds, 2)
+    numbers = [int(number) for number in given.relays.split(",")]
+    cases: dict[str, Callable[[OutboxPlace], None]] = {
+        "rates": lambda place: rates(place, given.rounds, *given.rows),
+        "relays": lambda place: relays(place, numbers, given.rounds, given.rows[0]),
+        "latency": lambda place: latency(place, given.waits),
+        "backlog": lambda place: backlog(place, given.backlog or waiting),
+    }
+    if given.churn:
+        cases = {"churn": lambda place: churn(
+            place, given.churn, backlog=given.backlog or 100_000, keep=given.keep,
+            random_ids=given.random_ids,
+        )}  # fmt: skip
     with services() as stack:
-        place = Place(stack)
+        place = OutboxPlace(stack)
         for name, case in cases.items():
             if given.case in (None, name):
                 case(place)

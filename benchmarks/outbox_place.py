@@ -1,0 +1,64 @@
+"""Where the benchmarks of the outbox work: a database with an outbox, and a topic."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import psycopg
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from feedback import outbox
+from feedback.outbox.migrations import migrate
+from feedback.outbox.relay import Relay, Route
+from stack import Stack
+
+SCHEMA: Final = "oncepool_outbox"
+PAYLOAD: Final = {"text": "x" * 180}
+"""200 bytes."""
+PARTITIONS: Final = 6
+_CLONE: Final = f"""
+INSERT INTO {SCHEMA}.requests (id, type, sender, key, payload, headers, fingerprint, shard,
+    created_at)
+SELECT 'b' || n || gen_random_uuid(), r.type, r.sender, convert_to('k' || n %% 1000, 'UTF8'),
+    r.payload, r.headers, r.fingerprint, n %% 64, r.created_at
+FROM {SCHEMA}.requests r CROSS JOIN generate_series(1, %s) AS n WHERE r.id = %s
+"""
+
+
+class OutboxPlace:
+    """One, and a connection to it in autocommit mode."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.topic = f"bench-{uuid.uuid4().hex[:8]}"
+        admin = AdminClient({"bootstrap.servers": stack.kafka})
+        made = admin.create_topics([NewTopic(self.topic, num_partitions=PARTITIONS)])
+        made[self.topic].result(30)
+        self.connection = psycopg.connect(stack.database, autocommit=True)
+        migrate(self.connection, SCHEMA, [])
+
+    def run(self, statement: str) -> None:
+        """Executes one."""
+        self.connection.execute(statement.encode())
+
+    def fill(self, rows: int) -> None:
+        """So many rows and no others, of a thousand keys, as autovacuum has them after a while."""
+        self.run(f"TRUNCATE {SCHEMA}.requests")
+        self.add(rows)
+        self.run(f"VACUUM ANALYZE {SCHEMA}.requests")
+
+    def add(self, rows: int) -> None:
+        """So many more: one, and its copies in one statement."""
+        id_ = outbox.add(self.connection, "bench", PAYLOAD)
+        self.connection.execute(_CLONE.encode(), [rows - 1, id_])
+
+    @contextmanager
+    def relay(self) -> Iterator[Relay]:
+        """One, in this process."""
+        route = Route(self.topic, {"bootstrap.servers": self.stack.kafka})
+        with Relay(self.stack.database, {"default": route}, schema=SCHEMA) as relay:
+            yield relay

@@ -35,6 +35,11 @@ class Fate(Enum):
     UNKNOWN = "unknown"
     """Its server has crashed: it was committed before, or another one that has its id was since."""
 
+    @property
+    def landed(self) -> bool | None:
+        """Whether it was committed; None where nobody can say."""
+        return {Fate.COMMITTED: True, Fate.UNDONE: False}.get(self)
+
 
 class _Unclear(NamedTuple):
     """A transaction whose COMMIT got no answer, by its id and the life of the server."""

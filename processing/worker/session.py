@@ -17,7 +17,7 @@ from psycopg.errors import error_from_result
 from psycopg.rows import tuple_row
 
 from feedback.journal.backends import end_backends
-from feedback.journal.commits import LIFE, Fate, fate_of
+from feedback.journal.commits import LIFE, fate_of
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
@@ -289,17 +289,8 @@ class Session:
         return takes_writes(self.connection, schema=schema)
 
     def committed(self, xid: int, life: str) -> bool | None:
-        """Whether a transaction that ended in that life of the server was committed.
-
-        None where nobody can say, as the server has crashed since.
-        """
-        match fate_of(self.connection, xid, life):
-            case Fate.COMMITTED:
-                return True
-            case Fate.UNKNOWN:
-                return None
-            case _:
-                return False
+        """Whether a transaction of that life of the server was; None where nobody can say."""
+        return fate_of(self.connection, xid, life).landed
 
     def end_backend(self, backend: tuple[int, str], timeout: float = 30.0) -> None:
         """Ends another session's server process and waits until it is gone.

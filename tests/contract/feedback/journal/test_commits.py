@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Any
 
 import psycopg
 import pytest
 
-from feedback.journal.commits import LIFE, Commits, Fate, fate_of
+from feedback.journal.commits import Commits, Fate, fate_of
 from stack import Stack
-from tests.support import eventually
 from tests.support.proxy import Proxy, says_commit
 from tests.support.waiting_rows import WaitingRows
 
@@ -72,46 +69,3 @@ def test_one_that_still_runs_is_left_for_the_next_time(
     assert ends == [Fate.COMMITTED, Fate.UNDONE]
     ahead = int(numbers[-1]) + 10**9
     assert fate_of(rows.connection, ahead) is Fate.UNDONE, "a server that took over knows of none"
-
-
-def life_of(connection: psycopg.Connection[Any]) -> str:
-    [(life,)] = connection.execute(f"SELECT {LIFE}".encode()).fetchall()
-    return str(life)
-
-
-@pytest.mark.parametrize("kill", ["the server", "one backend"])
-def test_what_a_server_has_forgotten_in_a_crash_is_not_taken_for_committed(
-    own_stack: Stack, kill: str
-) -> None:
-    """It gives the same ids out again: what is committed under one may be somebody else's."""
-    heard = Heard()
-    with psycopg.connect(own_stack.database, autocommit=True) as line:
-        line.execute("CREATE TABLE IF NOT EXISTS seen (n int)")
-        line.execute("CHECKPOINT")
-        before = life_of(line)
-        with pytest.raises(psycopg.Error), heard.commits.transaction(line) as facts:  # noqa: PT012
-            line.execute("INSERT INTO seen VALUES (1)")
-            [(number,)] = line.execute("SELECT pg_current_xact_id()::text").fetchall()
-            facts.append("never there")
-            if kill == "the server":
-                own_stack.stop_database(kill=True)
-            else:
-                os.kill(line.info.backend_pid, signal.SIGKILL)
-            line.execute("SELECT 1")
-    assert heard.lost == ["never there"], "it had not come to its COMMIT"
-    own_stack.heal()
-    with eventually(lambda: connected(own_stack.database)) as line:
-        assert life_of(line) != before
-        while fate_of(line, number) is Fate.UNDONE:
-            line.execute("INSERT INTO seen VALUES (2)")
-        assert fate_of(line, number) is Fate.COMMITTED, "by another one that has its id"
-        assert fate_of(line, number, before) is Fate.UNKNOWN
-        assert life_of(line) == life_of(line)
-
-
-def connected(url: str) -> psycopg.Connection[Any] | None:
-    """A connection, once the server takes some again."""
-    try:
-        return psycopg.connect(url, autocommit=True)
-    except psycopg.OperationalError:
-        return None

@@ -1,7 +1,9 @@
-"""A database server that crashes while a handler runs, and gives its transaction's id out again."""
+"""A database server that crashes, forgets a transaction, and gives its id out again."""
 
 from __future__ import annotations
 
+import os
+import signal
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from feedback.journal.commits import Fate, fate_of
+from feedback.journal.commits import LIFE, Commits, Fate, fate_of
 from feedback.journal.migrations import migrate
 from processing import App, Request
 from stack import Stack
+from tests.support import eventually
 from tests.support.executor import Bench, chunk_run
 
 entered: list[str] = []
@@ -69,3 +72,47 @@ def test_what_a_crash_has_undone_is_not_done_though_somebody_else_commits_under_
     assert report.returned == report.unclear == []
     assert bench.rows() == dict.fromkeys("abc", ("done", "ok"))
     assert sorted(bench.effects()) == ["a", "b", "c"]
+
+
+def life_of(connection: psycopg.Connection[Any]) -> str:
+    [(life,)] = connection.execute(f"SELECT {LIFE}".encode()).fetchall()
+    return str(life)
+
+
+@pytest.mark.parametrize("kill", ["the server", "one backend"])
+def test_what_a_server_has_forgotten_in_a_crash_is_not_taken_for_committed(
+    own_stack: Stack, kill: str
+) -> None:
+    """It gives the same ids out again: what is committed under one may be somebody else's."""
+    lost: list[str] = []
+    commits: Commits[str] = Commits(lost=lost.extend)
+    with psycopg.connect(own_stack.database, autocommit=True) as line:
+        line.execute("CREATE TABLE IF NOT EXISTS seen (n int)")
+        line.execute("CHECKPOINT")
+        before = life_of(line)
+        with pytest.raises(psycopg.Error), commits.transaction(line) as facts:  # noqa: PT012
+            line.execute("INSERT INTO seen VALUES (1)")
+            [(number,)] = line.execute("SELECT pg_current_xact_id()::text").fetchall()
+            facts.append("never there")
+            if kill == "the server":
+                own_stack.stop_database(kill=True)
+            else:
+                os.kill(line.info.backend_pid, signal.SIGKILL)
+            line.execute("SELECT 1")
+    assert lost == ["never there"], "it had not come to its COMMIT"
+    own_stack.heal()
+    with eventually(lambda: connected(own_stack.database)) as line:
+        assert life_of(line) != before
+        while fate_of(line, number) is Fate.UNDONE:
+            line.execute("INSERT INTO seen VALUES (2)")
+        assert fate_of(line, number) is Fate.COMMITTED, "by another one that has its id"
+        assert fate_of(line, number, before) is Fate.UNKNOWN
+        assert life_of(line) == life_of(line)
+
+
+def connected(url: str) -> psycopg.Connection[Any] | None:
+    """A connection, once the server takes some again."""
+    try:
+        return psycopg.connect(url, autocommit=True)
+    except psycopg.OperationalError:
+        return None

@@ -89,8 +89,8 @@ class ChunkRun:
         self._begun = time.monotonic()
         self._raced: float | None = None
         """When another transaction was in its way first, by time.monotonic()."""
-        self.lane_of: Callable[[Task], Hashable] = _no_lane
-        """What of a request may not be reordered; None where that is nothing."""
+        self.lane_of: Callable[[Record], Hashable] = _no_lane
+        """What of a record may not be reordered; None where that is nothing."""
         self._left: set[Hashable] = set()
         """Lanes of requests that are unclear or were given back."""
         self.failed: list[Task] = []
@@ -101,7 +101,7 @@ class ChunkRun:
         """For metrics; None where nobody wants them."""
         self._gate = gate
         self._reading: int | None = None
-        """The index that is read: whoever takes that over would only hang in it as well."""
+        """The index that is read."""
         self._marks = bytearray(len(records))  # guarded by the gate's lock
 
     # What may still start
@@ -165,14 +165,27 @@ class ChunkRun:
 
     def recall(self) -> list[int]:
         """Marks what was not started as recalled; the caller holds the gate's lock."""
+        stays = self._bound_to_reading()
         unstarted = [
-            i
-            for i, mark in enumerate(self._marks)
-            if mark == _Mark.UNSTARTED and i != self._reading
+            i for i, mark in enumerate(self._marks) if mark == _Mark.UNSTARTED and i not in stays
         ]
         for index in unstarted:
             self._marks[index] = _Mark.RECALLED
         return unstarted
+
+    def _bound_to_reading(self) -> set[int]:
+        """What is read, and what comes before it in its lane.
+
+        Whoever takes over what is read would only hang in it as well. So it stays, and starts here:
+        what it must not overtake stays, too.
+        """
+        last = self._reading  # once: the thread that reads goes on meanwhile
+        if last is None or self._marks[last] != _Mark.UNSTARTED:
+            return set()
+        lane = self.lane_of(self.records[last])
+        if lane is None:
+            return {last}
+        return {i for i in range(last + 1) if self.lane_of(self.records[i]) == lane}
 
     @property
     def waited(self) -> float:
@@ -212,7 +225,7 @@ class ChunkRun:
         late = [
             t
             for t in self.open(tasks)
-            if self.lane_of(t) in self._left and t.index not in self.decided
+            if self.lane_of(t.record) in self._left and t.index not in self.decided
         ]
         self.give_back(late)
         gone = {t.index for t in late}
@@ -300,11 +313,12 @@ class ChunkRun:
 
     def _leave(self, tasks: Iterable[Task]) -> list[int]:
         tasks = list(tasks)
-        self._left.update(lane for t in tasks if (lane := self.lane_of(t)) is not None)
+        lanes = (self.lane_of(t.record) for t in tasks)
+        self._left.update(lane for lane in lanes if lane is not None)
         indices = [t.index for t in tasks]
         self.settled.update(indices)
         return indices
 
 
-def _no_lane(_task: Task) -> None:
+def _no_lane(_record: Record) -> None:
     """Nothing is in order."""

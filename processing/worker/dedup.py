@@ -16,6 +16,7 @@ from feedback.contract.record import (
     KEY,
     PARTITION,
     TOPIC,
+    Record,
     is_due,
     is_read_again,
     may_have_begun,
@@ -246,9 +247,8 @@ def _ended_before(task: Task) -> bool:
     return task.outcome is not None and task.started is None
 
 
-def lane_of(task: Task, ordering: str) -> Hashable:
+def lane_of(record: Record, ordering: str) -> Hashable:
     """What may not be reordered: its key, its partition, or nothing (None)."""
-    record = task.record
     if ordering == "key":
         return record[KEY]
     if ordering == "partition" and not is_due(record):
@@ -317,7 +317,7 @@ def _lanes_meet(tasks: Sequence[Task], ordering: str) -> bool:
     """Whether one lane is in two groups."""
     kinds: dict[Hashable, str] = {}
     return any(
-        (lane := lane_of(t, ordering)) is not None
+        (lane := lane_of(t.record, ordering)) is not None
         and kinds.setdefault(lane, _kind_of(t.handler)) != _kind_of(t.handler)
         for t in tasks
     )

@@ -38,9 +38,9 @@ class EffectNone:
         for task in tasks:
             if task.outcome is None and _without_row(task) and not_again(task) is None:
                 free.append(task)
-            elif (lane := chunk.lane_of(task)) is not None:
+            elif (lane := chunk.lane_of(task.record)) is not None:
                 others.add(lane)
-        mine = [t for t in free if chunk.lane_of(t) not in others]
+        mine = [t for t in free if chunk.lane_of(t.record) not in others]
         if mine and chunk.suspect is not None:
             mine = self._end_suspects(chunk.suspect, mine, chunk)
         if mine:

@@ -175,8 +175,8 @@ class Executor:
             self._failures.tell(chunk)
         return chunk.finish()
 
-    def _lane_of(self, task: Task) -> Hashable:
-        return lane_of(task, self._settings.ordering)
+    def _lane_of(self, record: Record) -> Hashable:
+        return lane_of(record, self._settings.ordering)
 
     def _read(self, chunk: ChunkRun) -> tuple[list[Task], dict[int, DeadLetter]]:
         tasks: list[Task] = []

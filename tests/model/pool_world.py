@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import signal
 from collections import Counter, deque
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
 
 from feedback.contract.record import KEY, OFFSET, TYPE, Record
@@ -50,10 +50,8 @@ class Job:
     """A chunk as its worker has it."""
 
     frame: RunChunk
-    begun: int = 0
-    """So many were started, the first ones first."""
-    upto: int = 0
-    """What comes after so many was recalled."""
+    unstarted: deque[int] = field(init=False)
+    """What may be recalled, in order."""
     open: list[int] = field(default_factory=list)
     """Started, and in no transaction that has ended."""
     returned: list[int] = field(default_factory=list)
@@ -62,12 +60,7 @@ class Job:
     """Keys of what is unclear or was given back."""
 
     def __post_init__(self) -> None:
-        self.upto = len(self.frame.records)
-
-    @property
-    def unstarted(self) -> range:
-        """What may be recalled."""
-        return range(self.begun, self.upto)
+        self.unstarted = deque(range(len(self.frame.records)))
 
 
 @dataclass
@@ -250,22 +243,36 @@ class World:
                 if frame.returns != worker.returns:
                     self.give_back(worker, job)
             case Recall():
-                self.recall(worker)
+                self.recall(worker, self.bound_to_reading(worker))
             case Stop():
                 worker.leaving = True
-                self.recall(worker)
+                self.recall(worker, self.bound_to_reading(worker))
             case _:
                 pass
 
-    def recall(self, worker: SimWorker) -> None:
-        for job in worker.jobs:
-            self.give_back(worker, job)
+    def recall(self, worker: SimWorker, stays: Container[int] = ()) -> None:
+        """Gives back what was not started, but what `stays` of the first chunk."""
+        for place, job in enumerate(worker.jobs):
+            self.give_back(worker, job, () if place else stays)
 
-    def give_back(self, worker: SimWorker, job: Job) -> None:
-        if indices := job.unstarted:
-            job.upto = job.begun
+    def give_back(self, worker: SimWorker, job: Job, stays: Container[int] = ()) -> None:
+        if indices := [i for i in job.unstarted if i not in stays]:
+            job.unstarted = deque(i for i in job.unstarted if i in stays)
             worker.returns += 1
-            worker.to_main.append(Returned(job.frame.number, list(indices)))
+            worker.to_main.append(Returned(job.frame.number, indices))
+
+    def bound_to_reading(self, worker: SimWorker) -> set[int]:
+        """What stays of the first chunk where one is read, as before each transaction: that one,
+        and what comes before it of its key."""
+        job = worker.jobs[0] if worker.jobs else None
+        if job is None or job.open or not job.unstarted or self.rng.random() < 0.5:
+            return set()
+        self.count("a recall while a record is read")
+        last = self.rng.choice(job.unstarted)
+        key = job.frame.records[last][KEY]
+        if key is None:
+            return {last}
+        return {i for i in job.unstarted if i <= last and job.frame.records[i][KEY] == key}
 
     def advance(self, worker: SimWorker, job: Job) -> None:
         """Starts the next request of a chunk, commits, or reports."""
@@ -273,7 +280,7 @@ class World:
         if running is not None and running.deadline is not None and self.hangs(job, running):
             return
         if job.unstarted and not (job.open and self.rng.random() < 0.3):
-            self.start(worker, job, job.unstarted[0])
+            self.start(worker, job, job.unstarted.popleft())
         elif job.open:
             self.commit(worker, job)
         else:
@@ -286,7 +293,6 @@ class World:
     def start(self, worker: SimWorker, job: Job, index: int) -> None:
         record = job.frame.records[index]
         key = record[KEY]
-        job.begun = index + 1
         if key is not None and key in job.left:
             job.returned.append(index)
             return

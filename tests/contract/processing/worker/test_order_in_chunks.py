@@ -10,11 +10,29 @@ import pytest
 
 from processing import App, Request
 from processing.ipc.frames import Suspect
+from processing.worker.chunk_run import ChunkRun
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, FakeGate
 from tests.support.proxy import Proxy
 
 KEY = b"k"
+
+
+class RecallingGate(FakeGate):
+    """Has what was not started of a chunk recalled once a record is read."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+        self.chunk: ChunkRun | None = None
+        self.recalled: list[int] = []
+
+    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
+        super().show(chunk, index, timeout)
+        if index == self.at and self.chunk is not None:
+            with self.lock:
+                self.recalled = self.chunk.recall()
+            self.chunk = None
 
 
 @pytest.fixture
@@ -103,6 +121,22 @@ def test_what_was_called_back_is_not_overtaken(bench: Bench, ran: list[str]) -> 
     ]
     report = bench.run(*records, recalled=[0])
     assert (report.returned, ran) == ([0, 1], ["c"])
+
+
+@pytest.mark.parametrize("ordering, stay", [("key", [0, 2]), ("partition", [0, 1, 2])])
+def test_what_is_read_when_a_recall_comes_overtakes_nothing(
+    bench: Bench, ran: list[str], ordering: str, stay: list[int]
+) -> None:
+    bench.executor.close()
+    bench.executor = bench.another(bench.url, ordering=ordering)
+    keys = [KEY, b"other", KEY, KEY]
+    records = [bench.record(str(n), "one", {}, key=key) for n, key in enumerate(keys)]
+    gate = RecallingGate(at=2)
+    gate.chunk = chunk = ChunkRun(1, "token", records, None, gate)
+    report = bench.executor.run(chunk)
+    gone = [n for n in range(4) if n not in stay]
+    assert (gate.recalled, sorted(report.returned), report.unclear) == (gone, gone, [])
+    assert ran == [str(n) for n in stay]
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,11 @@ class ChunkRun:
         gone = {t.index for t in late}
         return [t for t in tasks if t.index not in gone]
 
+    def follows(self, task: Task, earlier: Iterable[Task]) -> bool:
+        """Whether one of those that came before it is of its lane."""
+        lane = self.lane_of(task.record)
+        return lane is not None and any(self.lane_of(t.record) == lane for t in earlier)
+
     def locked_out(self, error: BaseException, *, handlers: bool = False) -> bool:
         """Another transaction was in the way; whether it has been for too long to try again.
 

@@ -78,16 +78,16 @@ class EffectExternal:
         self._publish, self._log = publish, log
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
-        """Runs tasks whose rows were looked up; returns those to be looked up again.
-
-        Raises DatabaseAway.
-        """
+        """Runs tasks that were looked up; returns those to look up again. Raises DatabaseAway."""
         again: list[Task] = []
         for task in tasks:
             handler = task.handler
             if handler is None:
                 raise AssertionError("an external request without a handler")
             if not chunk.in_order([task]):
+                continue
+            if chunk.follows(task, again):
+                again.append(task)  # it waits for the end of that one
                 continue
             if not chunk.start(task.index, task.timeout):
                 chunk.give_back([task])

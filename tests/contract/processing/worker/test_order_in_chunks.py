@@ -8,8 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from feedback.backoff import Backoff
 from processing import App, Request
 from processing.ipc.frames import Suspect
+from processing.worker import bad_luck
 from processing.worker.chunk_run import ChunkRun
 from stack import Stack
 from tests.support.executor import Bench, FakeGate
@@ -121,6 +123,53 @@ def test_what_was_called_back_is_not_overtaken(bench: Bench, ran: list[str]) -> 
     ]
     report = bench.run(*records, recalled=[0])
     assert (report.returned, ran) == ([0, 1], ["c"])
+
+
+@pytest.mark.parametrize(
+    "meets",
+    [
+        "PERFORM pg_terminate_backend(pg_backend_pid())",
+        "RAISE EXCEPTION 'locked' USING ERRCODE = 'lock_not_available'",
+        "RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'",
+    ],
+)
+def test_a_call_waits_for_the_one_before_it_whose_claim_failed(
+    bench: Bench, ran: list[str], meets: str
+) -> None:
+    """The first claim does."""
+    bench.query(f"CREATE SEQUENCE {bench.schema}.claims")
+    bench.query(
+        f"CREATE FUNCTION {bench.schema}.meet() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF nextval('{bench.schema}.claims') = 1 THEN {meets}; END IF; RETURN NEW; END $$"
+    )
+    bench.query(
+        f"CREATE TRIGGER meet BEFORE INSERT ON {bench.schema}.requests FOR EACH ROW"
+        f" EXECUTE FUNCTION {bench.schema}.meet()"
+    )
+    keys = {"a": KEY, "b": KEY, "other": b"other", "c": KEY}
+    report = bench.run(*(bench.record(name, "charge", {}, key=key) for name, key in keys.items()))
+    assert (report.returned, report.unclear, report.database_up) == ([], [], True)
+    assert ran == ["other", "a", "b", "c"], "another key's goes on"
+    assert {*bench.rows().values()} == {("done", "ok")}
+
+
+def test_a_call_does_not_overtake_one_whose_claim_is_locked_out_for_good(
+    bench: Bench, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one's end cannot be written either, so it is given back."""
+    monkeypatch.setattr(bad_luck, "BETWEEN_TRIES", Backoff(0.0, 0.0))
+    bench.executor.close()
+    bench.executor = bench.another(bench.url, lock_timeout=0.02)
+    records = [bench.record(name, "charge", {}, key=KEY) for name in "ab"]
+    bench.run(records[0])
+    bench.query(f"UPDATE {bench.schema}.requests SET state = 'failed', run = run + 1")
+    records[0] = bench.record("a", "charge", {}, key=KEY)
+    with psycopg.connect(bench.url) as somebody:
+        somebody.execute(f"SELECT FROM {bench.schema}.requests FOR UPDATE".encode())
+        report = bench.run(*records)
+    assert (report.returned, ran) == ([0, 1], ["a"])
+    bench.run(*records)
+    assert ran == ["a", "a", "b"]
 
 
 @pytest.mark.parametrize("ordering, stay", [("key", [0, 2]), ("partition", [0, 1, 2])])

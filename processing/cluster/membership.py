@@ -65,7 +65,7 @@ class Membership:
         return found
 
     def news(self, facts: Mapping[str, Any]) -> bool:
-        """Whether the main process says something else of limited types than at the last look."""
+        """Whether the main process says something else of what is limited than at the last look."""
         return self._described(facts) != self._seen
 
     def telling(self, found: InstanceQuota) -> int:
@@ -88,8 +88,12 @@ class Membership:
         self._held = limits
         return limits
 
-    def reconnect(self) -> None:
-        """Connects anew with the next call: the name may stand for another server by now."""
+    def away(self) -> None:
+        """Redis could not be asked. Nobody knows who comes and goes before it answers again.
+
+        The next call connects anew: the name may stand for another server by now.
+        """
+        self._quota.unsettle()
         self._client.connection_pool.disconnect()
 
     def _look_for_itself(self, peers: Sequence[Peer]) -> None:

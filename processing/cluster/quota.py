@@ -13,7 +13,7 @@ A smaller share is used at once, and is no longer held when the main process has
 what ran beyond it has ended.
 
 Registrations that are gone without their instances, as after a FLUSHALL, come back within a second:
-a share grows only when the group has been the same for `SETTLE`.
+a share grows only when the group has been the same for `SETTLE`. So does the number of workers.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Peer:
     """Type -> how many it could run at once; a type that it does not name: any number."""
     stopping: bool = False
     """It takes nothing new."""
+    workers: int | None = None
+    """Worker processes that its main process keeps; None: it has not said."""
 
     def takes_part(self, kind: str) -> bool:
         """Whether a total of this type is shared out to it."""
@@ -64,6 +66,7 @@ def peer(facts: Mapping[str, Any]) -> Peer:
         reserved=facts.get("reserved") or {},
         needs=facts.get("needs") or {},
         stopping=bool(facts.get("stopping")),
+        workers=facts.get("workers_wanted"),
     )
 
 
@@ -130,15 +133,17 @@ class Quota:
         self._own = own
         self._using: dict[str, int] = {}
         """Type -> what may be used of its total now."""
-        self._groups: dict[str, tuple[object, float]] = {}
-        """Type -> the total and who shares it, and since when that is so."""
+        self._workers: int | None = None
+        """As they were found last; None: as configured, or not found yet."""
+        self._groups: dict[str | None, tuple[object, float]] = {}
+        """Type -> the total and who shares it, and since when that is so; None: who is there."""
         self._looked = False
         self._reserved: dict[str, int] = {}
         """Type -> what this instance has or wants of the total."""
         self._grants = Grants()
 
     def unsettle(self) -> None:
-        """Registrations got lost: nobody knows what others hold before they are back."""
+        """Registrations got lost, or nobody could look: others may be there that are not seen."""
         self._groups.clear()
 
     def look(
@@ -166,7 +171,7 @@ class Quota:
             self._groups.pop(kind, None)
         self._looked = True
         found = InstanceQuota(
-            workers_of(limits, self._own, [self._own, *(p.id for p in others)]),
+            self._of_workers(limits, own, others, now),
             types,
             tuple(sorted(kind for kind, limit in limits.types.items() if limit.paused)),
         )
@@ -176,6 +181,20 @@ class Quota:
     def telling(self, found: InstanceQuota) -> int:
         """The main process is told of it; returns the number that it will confirm."""
         return self._grants.told(found.shares)
+
+    def _of_workers(
+        self, limits: ClusterLimits, own: Peer, others: Sequence[Peer], now: float
+    ) -> int | None:
+        """Fewer at once; more of a total only in a settled group, until then as many as it has."""
+        ids = sorted([self._own, *(p.id for p in others)])
+        goal = workers_of(limits, self._own, ids)
+        settled = self._settled(None, ids, now)
+        if settled or limits.workers_total is None or goal is None:
+            self._workers = goal
+            return goal
+        has = own.workers if self._workers is None else self._workers
+        self._workers = None if has is None else min(has, goal)
+        return self._workers
 
     def _of_total(
         self, kind: str, total: int, own: Peer, others: Sequence[Peer], asked: int, now: float
@@ -196,7 +215,7 @@ class Quota:
         self._reserved[kind] = max(using, goal)
         return using, due
 
-    def _settled(self, kind: str, group: object, now: float) -> bool:
+    def _settled(self, kind: str | None, group: object, now: float) -> bool:
         if self._groups.get(kind, (None,))[0] != group:
             self._groups[kind] = (group, now)
         return now - self._groups[kind][1] >= SETTLE

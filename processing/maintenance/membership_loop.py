@@ -140,7 +140,7 @@ class MembershipLoop:
         if self._registered:
             self._log.warning("Redis is away: the last limits hold", detail=detail)
         self._registered = False
-        self._membership.reconnect()
+        self._membership.away()
         self._health.redis(up=False, detail=detail)
         self._leave_to_others(frozenset())  # nobody knows who else there is
 

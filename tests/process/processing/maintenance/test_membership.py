@@ -137,11 +137,12 @@ def test_two_processes_share_a_total_and_the_second_waits_for_what_the_first_has
     first.send(Heartbeat({"at_once": {}, "types": ["a"]}))
     alone = {"workers": 6, "types": {"a": (None, 8, 8, 8)}, "paused": []}
     eventually(lambda: limits_of(first) == alone)
-    confirm(first, at_once={"a": 8}, types=["a"])
+    first.send(Heartbeat({"at_once": {"a": 8}, "types": ["a"]}))
     second = start(schema=schema, instance="here-2")
     second.send(Heartbeat({"at_once": {}, "types": ["a"]}))
     none_yet = {"workers": 3, "types": {"a": (None, 8, 0, 4)}, "paused": []}
     shared = {"workers": 3, "types": {"a": (None, 8, 4, 4)}, "paused": []}
+    # Its workers say that the group has settled for it: only what the first has is in its way.
     eventually(lambda: limits_of(second) == none_yet)
     eventually(lambda: limits_of(first) == shared)
     assert limits_of(second) == none_yet, "what the first has in flight was not waited for"

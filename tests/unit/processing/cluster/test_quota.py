@@ -60,10 +60,11 @@ class Looking:
         needs: int | None = None,
         confirmed: int = 99,
         types: frozenset[str] = frozenset(),
+        workers: int | None = None,
     ) -> InstanceQuota:
         """With what it published at the look before among the registrations."""
         wanted = {} if needs is None else {KIND: needs}
-        own = Peer(self.published.id, types, held=held or {}, needs=wanted)
+        own = Peer(self.published.id, types, held=held or {}, needs=wanted, workers=workers)
         peers = [self.published, *others]
         found, self.published = self.quota.look(limits, peers, own, confirmed, now)
         return found
@@ -190,8 +191,41 @@ def test_a_total_is_shared_among_those_who_know_the_type() -> None:
 
 def test_a_registration_without_the_facts_is_a_peer_all_the_same() -> None:
     assert peer({"id": "a"}) == Peer("a")
-    found = peer({"id": "a", "types": ["x"], "at_once": {"x": 2}, "reserved": {"x": 3}})
-    assert found == Peer("a", frozenset({"x"}), held={"x": 2}, reserved={"x": 3})
+    facts = {"types": ["x"], "at_once": {"x": 2}, "reserved": {"x": 3}, "workers_wanted": 4}
+    found = peer({"id": "a", **facts})
+    assert found == Peer("a", frozenset({"x"}), held={"x": 2}, reserved={"x": 3}, workers=4)
+
+
+def test_more_workers_of_a_total_come_when_the_group_has_settled_and_fewer_at_once() -> None:
+    one = Looking()
+
+    def workers(others: str, now: float, total: int | None = 12, most: int | None = None) -> object:
+        peers = [Peer(other) for other in others]
+        return one.look(ClusterLimits(most, total), *peers, now=now, workers=7).workers
+
+    assert workers("", 0.0) == 7, "the others may not be registered yet"
+    assert workers("", SETTLE) == 12
+    assert workers("b", 3.0) == 6
+    assert workers("bc", 4.0) == 4
+    assert workers("b", 5.0) == 4
+    assert workers("b", 5.0 + SETTLE) == 6
+    one.quota.unsettle()
+    assert workers("", 20.0) == 6, "all registrations are gone"
+    assert workers("b", 21.0) == 6
+    assert workers("b", 22.0, total=2) == 1
+    assert workers("b", 21.0 + SETTLE, total=20) == 10
+    assert workers("b", 24.0, total=30) == 15
+    assert workers("c", 25.0, most=3) == 3
+    assert workers("c", 26.0, total=None, most=9) == 9
+    assert workers("d", 27.0, total=30) == 9
+    assert workers("d", 28.0, total=None) is None
+    assert workers("e", 29.0) == 6
+
+
+def test_of_a_total_as_many_workers_as_configured_where_none_were_told_before_it_settles() -> None:
+    one = Looking()
+    assert one.look(ClusterLimits(None, 12), Peer("b")).workers is None
+    assert one.look(ClusterLimits(None, 12), Peer("b"), now=SETTLE).workers == 6
 
 
 def test_a_total_starts_no_more_workers_in_one_instance_than_its_setting_could() -> None:

@@ -21,10 +21,12 @@ pytestmark = pytest.mark.no_cover
 
 KIND = "payment.create"
 SEEDS = st.integers(0, 2**32)
+CONFIGURED, WORKERS = 2, 12
+"""Worker processes: of each instance as it starts, and of all together."""
 
 
 def limits(total: int) -> ClusterLimits:
-    return ClusterLimits(types={KIND: TypeLimit(total)})
+    return ClusterLimits(workers_total=WORKERS, types={KIND: TypeLimit(total)})
 
 
 class Instance:
@@ -37,7 +39,8 @@ class Instance:
         self.written: Peer | None = None
         # The main process
         self.backlog = self.running = self.may = self.number = 0
-        self.told: deque[tuple[int, int]] = deque()
+        self.workers = CONFIGURED
+        self.told: deque[tuple[int, int, int]] = deque()
         self.said: deque[tuple[Peer, int]] = deque()
         # What the maintenance process knows of it, and its open look
         self.facts: tuple[Peer, int] | None = None
@@ -55,12 +58,13 @@ class Instance:
     def say(self) -> None:
         held = {KIND: max(self.may, self.running)}
         needs = {KIND: min(self.total, self.backlog + self.running)}
-        self.said.append((Peer(self.id, held=held, needs=needs), self.number))
+        said = Peer(self.id, held=held, needs=needs, workers=self.workers)
+        self.said.append((said, self.number))
 
     def hear(self) -> None:
         """One message of either direction."""
         if self.told:
-            self.number, self.may = self.told.popleft()
+            self.number, self.may, self.workers = self.told.popleft()
         if self.said and self.read is None:
             self.facts = self.said.popleft()
 
@@ -79,7 +83,8 @@ class Instance:
         else:
             if self.found[0] != self.last:
                 self.last = self.found[0]
-                self.told.append((self.quota.telling(self.last), self.last.types[KIND].now or 0))
+                number, share = self.quota.telling(self.last), self.last.types[KIND].now or 0
+                self.told.append((number, share, self.last.workers or CONFIGURED))
             self.read = self.found = None
 
     def step(self, name: str, group: Group, now: float) -> None:
@@ -120,6 +125,10 @@ class Group:
         self.redis: dict[str, Peer] = {}
         self.count = 0
         self.most = 0
+
+    @property
+    def workers(self) -> int:
+        return sum(one.workers for one in self.live.values())
 
     def join(self) -> Instance:
         self.count += 1
@@ -239,10 +248,14 @@ def test_what_is_idle_moves_to_where_the_work_is(
 def test_registrations_lost_under_load_let_nobody_count_on_what_others_hold(
     seed: int, total: int
 ) -> None:
-    """Here looks come as often as they do: that is what `SETTLE` goes by."""
+    """Here looks come as often as they do: that is what `SETTLE` goes by.
+
+    All start at the same moment, which is a loss of all registrations, too.
+    """
     group = Group(seed, total)
     chance = group.chance
     due = {group.join().id: chance.random() for _ in range(3)}
+    workers: list[int] = []
     for step in range(500):
         now = step * 0.05
         for one in list(group.live.values()):
@@ -253,6 +266,9 @@ def test_registrations_lost_under_load_let_nobody_count_on_what_others_hold(
                 due[one.id] = now + chance.uniform(0.8, 1.1)
                 one.round(group.redis, now)
         group.check()
+        workers.append(group.workers)
         if now > 6.0 and chance.random() < 0.01:
             group.redis.clear()
     assert group.most > 0
+    assert max(workers) == WORKERS
+    assert min(workers[workers.index(WORKERS) :]) == WORKERS, "nobody has come or gone"

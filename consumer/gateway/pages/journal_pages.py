@@ -18,10 +18,10 @@ from feedback.operations.statistics import Figures, figures, outcomes
 
 T = TypeVar("T")
 
-SEARCH: Final = 0.12
+SEARCH: Final = 0.1
 """Seconds for a list, unless somebody asks for more."""
 DEEP_SEARCH: Final = 8.0
-ODD: Final = 0.1
+ODD: Final = 0.08
 """For each question about what is odd."""
 ODD_OFFSETS: Final = 0.05
 """For what became of offsets, which are asked for before."""

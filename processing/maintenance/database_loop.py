@@ -201,7 +201,7 @@ class DatabaseLoop:
             self._all_of(self._park_next, lambda: self._unstarted.parts)
         if self._usable:
             self._attempt(self._settle_calls)
-        self._unstarted.refuse_waiting()
+        self._unstarted.refuse_waiting(ending=True)
         self._all_of(self._write_letters, lambda: self._unstarted.letters)
         self._unstarted.name_lost_letters()
         if self._usable:

@@ -18,7 +18,15 @@ from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.counts import Count
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.headers import reply_channel
-from feedback.contract.record import HEADERS, TOPIC, VALUE, Record, is_read_again, may_have_begun
+from feedback.contract.record import (
+    HEADERS,
+    TOPIC,
+    VALUE,
+    Record,
+    is_read_again,
+    may_have_begun,
+    perhaps_done,
+)
 from feedback.contract.states import DATABASE_UNAVAILABLE, SHUTDOWN, DeadLetterReason, State
 from feedback.contract.times import moment
 from feedback.errors import Malformed
@@ -143,6 +151,26 @@ def parking(
         unsure = is_read_again if envelope.type in pure_once else may_have_begun
         result.parcels.append(_parcel(record, envelope, *starts, begun=unsure(record)))
     return result
+
+
+def perhaps_parked(part: UnstartedRecords, ids: Collection[str]) -> list[UnstartedRecords]:
+    """A part whose park broke off, which may have written these ids, as what is left of it.
+
+    What may have been written is apart from the rest, and not to be refused, as any instance may
+    run it: as of suspects nothing is said of it but what its row says.
+    """
+    if not ids:
+        return [part]
+    records = parking(part.records, [], part.decoded).records
+    written = {id(record) for name, record in records.items() if name in ids}
+    if part.lost:
+        # Suspects, of which nothing is said anyway, and what waited behind them.
+        again = [perhaps_done(r) if id(r) in written else r for r in part.records]
+        return [part._replace(records=again)]
+    again = [perhaps_done(r) for r in part.records if id(r) in written]
+    rest = [r for r in part.records if id(r) not in written]
+    parts = [part._replace(records=again, lost=[(0, 0)] * len(again))] if again else []
+    return parts + ([part._replace(records=rest)] if rest else [])
 
 
 def parked_statuses(

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import errors
 
 from feedback.contract.counts import Count
-from feedback.contract.record import Record, perhaps_done
+from feedback.contract.record import Record
 from feedback.contract.states import DATABASE_UNAVAILABLE, DUPLICATE, PARKED, SHUTDOWN, State
 from feedback.journal.backends import end_backends
 from feedback.journal.coalescing import Superseded
@@ -27,7 +27,13 @@ from processing.ipc.frames import PartAnswered
 from processing.logs import BoundLogger
 from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
 from processing.maintenance.reporting import Reporting
-from processing.maintenance.unstarted import UnstartedRecords, parked_statuses, parking, refusals
+from processing.maintenance.unstarted import (
+    UnstartedRecords,
+    parked_statuses,
+    parking,
+    perhaps_parked,
+    refusals,
+)
 from processing.settings import MaintenanceSettings
 
 
@@ -93,20 +99,30 @@ class UnstartedHandling:
         done = ParkResult({}, [])
         try:
             self._park(connection, part, done)
-        except psycopg.Error as error:
-            if outage_of(error, connected=not connection.closed) is None:
-                self._give_up(part)
+        except Exception as error:
+            parts = perhaps_parked(part, done.runs.keys() | {row.id for row in done.superseded})
+            outage = outage_of(error, connected=not connection.closed)
+            if isinstance(error, psycopg.Error) and outage is not None:
+                self._put_back(parts)
             else:
-                self._put_back(part, done)
-            raise
-        except Exception:
-            self._give_up(part)
+                for some in parts:
+                    self._give_up(some)
             raise
 
-    def refuse_waiting(self) -> None:
-        """The database is away: what waits to be parked is refused instead."""
+    def refuse_waiting(self, *, ending: bool = False) -> None:
+        """The database is away: what waits to be parked is refused instead.
+
+        What may have been parked is not: if it has a row any instance runs it, and if it has none
+        nobody would. It stays in hand until the database answers, so that no low mark rises above
+        it; or until the instance is `ending`, whose last mark was told by then.
+        """
+        kept = []
         while (part := self._next_part()) is not None:
-            self._give_up(part)
+            if part.limited and part.lost and not ending:
+                kept.append(part)
+            else:
+                self._give_up(part)
+        self._put_back(kept)
 
     def write_letters(self, connection: Connection) -> None:
         """Stores some dead letters. Raises psycopg.Error where the database is away."""
@@ -125,24 +141,7 @@ class UnstartedHandling:
         with self._lock:
             return self._parts.popleft() if self._parts else None
 
-    def _put_back(self, part: UnstartedRecords, done: ParkResult) -> None:
-        """The connection was lost: it is tried again, or refused if the database is away.
-
-        What may have been written is not refused then, as any instance may run it: as of suspects
-        nothing is said of it but what its row says.
-        """
-        begun = done.runs.keys() | {row.id for row in done.superseded}
-        records = parking(part.records, [], part.decoded).records
-        written = {id(record) for name, record in records.items() if name in begun}
-        if part.lost:
-            # Suspects, of which nothing is said anyway, and what waited behind them.
-            again = [perhaps_done(r) if id(r) in written else r for r in part.records]
-            parts = [part._replace(records=again)]
-        else:
-            again = [perhaps_done(r) for r in part.records if id(r) in written]
-            rest = [r for r in part.records if id(r) not in written]
-            parts = [part._replace(records=again, lost=[(0, 0)] * len(again))] if again else []
-            parts += [part._replace(records=rest)] if rest else []
+    def _put_back(self, parts: Sequence[UnstartedRecords]) -> None:
         with self._lock:
             self._parts.extendleft(reversed(parts))
 

@@ -21,7 +21,7 @@ from processing.ipc.frames import (
     WantRows,
 )
 from stack import Stack
-from tests.support.maintenance import MaintenanceProcess, StartMaintenance, state_of
+from tests.support.maintenance import MaintenanceProcess, StartMaintenance, counters, state_of
 from tests.support.proxy import Proxy, commit_after
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
@@ -228,20 +228,88 @@ def test_what_was_parked_is_not_refused_where_the_answer_was_lost(
     eventually(lambda: {name: state_of(statuses, name) for name in parked} == parked)
 
 
-def test_what_may_be_parked_is_not_refused_while_the_database_is_away(
+@pytest.mark.parametrize("limited", [True, False])
+def test_what_may_be_parked_is_not_refused_at_an_end_without_the_database(
     ready: StartMaintenance,
     rows: WaitingRows,
     proxy: Proxy,
     through: str,
     statuses: RedisStatusStore,
+    limited: bool,
 ) -> None:
     maintenance = ready(database_url=through)
     proxy.wish(commit_after(PARK), cut=True)
-    maintenance.send(Park(1, "parked", [message(1)], [], [], []))
+    maintenance.send(Park(1, "parked", [message(1)], [], [], [], limited))
 
-    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 1)
+    assert not maintenance.wait_for(DatabaseState).up
+    if limited:
+        assert maintenance.stop() == 0
+    else:  # the instance waits for the answer before it says stop
+        maintenance.wait_for(PartAnswered)
+    assert maintenance.received(PartAnswered) == [(1, 1)]
     assert rows.states() == {"r-1": "waiting"}
     assert state_of(statuses, "r-1") is None
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_what_may_be_parked_for_its_limits_waits_for_the_database(
+    ready: StartMaintenance,
+    rows: WaitingRows,
+    proxy: Proxy,
+    through: str,
+    statuses: RedisStatusStore,
+    landed: bool,
+) -> None:
+    """The database goes down in the middle of the park's COMMIT and stays away for a while."""
+    if not landed:
+        _end_sessions_at_commit(rows)
+    maintenance = ready(database_url=through)
+    proxy.wish(commit_after(PARK), cut=True)
+    maintenance.send(Park(1, "parked", [message(1), message(2)], [], [], [], True))
+    assert not maintenance.wait_for(DatabaseState).up
+    assert sorted(rows.states()) == (["r-1", "r-2"] if landed else [])
+
+    # What comes now is refused, and by then all that came before has had its turn.
+    maintenance.send(Park(2, "parked", [message(3)], [], [], [], True))
+    assert maintenance.wait_for(PartAnswered) == (2, 1)
+    eventually(lambda: state_of(statuses, "r-3") == ("failed", "database_unavailable"))
+    assert statuses.read(["r-1", "r-2"]) == [None, None]
+
+    rows.query(f"DROP TRIGGER IF EXISTS ends ON {rows.schema}.requests")
+    proxy.mend()
+    assert maintenance.wait_for(PartAnswered, 2) == (1, 2)
+    assert rows.states() == {"r-1": "waiting", "r-2": "waiting"}
+    eventually(lambda: {state_of(statuses, f"r-{n}") for n in (1, 2)} == {("waiting", "parked")})
+
+
+def _end_sessions_at_commit(rows: WaitingRows) -> None:
+    """Whoever writes rows from now on loses its session in COMMIT, and with it what it wrote."""
+    rows.query(
+        f"CREATE FUNCTION {rows.schema}.ends() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END'"
+    )
+    rows.query(
+        f"CREATE CONSTRAINT TRIGGER ends AFTER INSERT ON {rows.schema}.requests"
+        f" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {rows.schema}.ends()"
+    )
+
+
+def test_what_was_parked_is_not_refused_where_its_neighbours_cannot_be_looked_up(
+    ready: StartMaintenance, rows: WaitingRows, stack: Stack, statuses: RedisStatusStore
+) -> None:
+    rows.add("r-1", state="done", code="ok", due_in=0.0)
+    rows.query(f"UPDATE {rows.schema}.requests SET produced_at = 'infinity'")
+    maintenance = ready()
+
+    maintenance.send(Park(1, "parked", [message(1), message(2)], [], [], [], True))
+
+    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 2)
+    eventually(lambda: state_of(statuses, "r-1") == ("failed", "database_unavailable"))
+    assert state_of(statuses, "r-2") == ("waiting", "parked")
+    assert rows.states() == {"r-1": "done", "r-2": "waiting"}
+    assert eventually(lambda: counters(stack, rows.schema)) == {
+        ("pay", "failed", "database_unavailable"): 1, ("pay", "waiting", "parked"): 1,
+    }  # fmt: skip
 
 
 def test_at_the_end_parks_and_releases_are_done_and_nothing_is_claimed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,14 +11,20 @@ import orjson
 from feedback.contract.record import Record, read_again
 from feedback.journal.claims import Superseded
 from feedback.journal.rows import stored_headers
-from feedback.status.status import Status
+from feedback.status.status import Status, StatusWrite
+from processing.ipc.frames import Frame
 from processing.ipc.wakeup import Waker
+from processing.logs import get_logger
+from processing.maintenance.reporting import Reporting
 from processing.maintenance.unstarted import (
     UnstartedRecords,
     parked_statuses,
     parking,
+    perhaps_parked,
     superseded_statuses,
 )
+from processing.maintenance.unstarted_handling import UnstartedHandling
+from processing.settings import MaintenanceSettings
 
 AT = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -75,6 +82,43 @@ def test_what_may_have_been_begun_brings_that() -> None:
 def test_suspects_bring_their_starts_and_crashes() -> None:
     found = parking([message("a"), message("b")], [(2, 1), (0, 0)])
     assert [(p.run, p.crashes) for p in found.parcels] == [(2, 1), (0, 0)]
+
+
+def test_what_may_have_been_written_is_apart_from_what_was_not() -> None:
+    records = [message("a"), message("b"), message("a", ("n", b"2"))]
+    part = UnstartedRecords(1, "parked", records, [], [], [], limited=True)
+    written, rest = perhaps_parked(part, {"a"})
+    assert written == part._replace(records=[read_again(message("a"), begun=False)], lost=[(0, 0)])
+    assert rest == part._replace(records=records[1:])
+    assert perhaps_parked(part, set()) == [part]
+    assert perhaps_parked(written, {"a"}) == [written]
+
+
+def test_what_may_have_been_written_for_its_limits_is_kept_until_the_end() -> None:
+    told: list[Frame] = []
+    refused: list[str] = []
+
+    def publish(writes: Sequence[StatusWrite]) -> None:
+        refused.extend(write.id for write in writes)
+
+    handling = UnstartedHandling(
+        MaintenanceSettings("here", "", "s", "", "p", {}),
+        Reporting(told.append, publish, lambda _: None, 60),
+        get_logger("test"),
+    )
+    kept = UnstartedRecords(1, "parked", [message("a")], [], [(0, 0)], [], limited=True)
+    handling.park(kept)
+    handling.park(UnstartedRecords(2, "parked", [message("b")], [], [], [], limited=True))
+    handling.park(kept._replace(number=3, limited=False))
+    handling.park(kept._replace(number=4))
+
+    for _ in range(2):
+        handling.refuse_waiting()
+        assert (told, refused) == ([(2, 1), (3, 1)], ["b"])
+        assert handling.parts
+    handling.refuse_waiting(ending=True)
+    assert (told, refused) == ([(2, 1), (3, 1), (1, 1), (4, 1)], ["b"])
+    assert not handling.parts
 
 
 def test_the_status_lives_until_it_is_due_and_as_long_again_as_any() -> None:

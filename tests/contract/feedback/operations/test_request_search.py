@@ -300,8 +300,8 @@ def test_the_latest_dead_letters_are_found_by_their_time(
     monkeypatch.setattr(journal.connection, "cursor_factory", Spy)
     # None of the newest of either kind is one of those that are older than all of them.
     none = {"reason": "malformed", "kind": "request"}
-    assert list_dead_heads(journal.connection, none, 3, newest=300, **given) == []
-    monkeypatch.setattr(inspection, "NEWEST", 300)
+    assert list_dead_heads(journal.connection, none, 3, newest=100, **given) == []
+    monkeypatch.setattr(inspection, "NEWEST", 100)
     assert inspection.conflicts(journal.connection, 3, **given) == []
     assert inspection.latest_changes(journal.connection, 3, types=["no"], **given) == []
     for look in (list_dead_heads, list_dead):
@@ -314,4 +314,5 @@ def test_the_latest_dead_letters_are_found_by_their_time(
     assert len(asked) == 6
     for text, values in asked:
         told = journal.connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", values)
-        assert rows_read(told.fetchall()[0][0][0]["Plan"]) < 1000, text
+        [[[explained]]] = told.fetchall()
+        assert rows_read(explained["Plan"]) + read_in_vain(explained["Plan"]) < 1000, text

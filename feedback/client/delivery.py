@@ -17,6 +17,13 @@ from feedback.client.pending import Submission
 from feedback.client.producer import LastingProducer
 from feedback.errors import ClientClosed, DeliveryFailed, DeliveryPending, QueueFull
 from feedback.guarded_producer import GuardedProducer, PlainProducer
+from feedback.produce_errors import (
+    CLOCK_AHEAD,
+    TOO_LARGE,
+    TOPIC_MISSING,
+    message_refusal,
+    topic_refusal,
+)
 
 if TYPE_CHECKING:
     from feedback.tracing.spans import Spans
@@ -27,13 +34,8 @@ Reported = Callable[[Submission], None]
 
 _REMEMBERED: Final = 1_000  # failed ids; of more only the number is kept
 _POLL: Final = 0.1
-_NO_TOPIC: Final = (
-    confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
-    confluent_kafka.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
-)
-_WRONG_TIME: Final = confluent_kafka.KafkaError.INVALID_TIMESTAMP
 _TAKEN_BACK: Final = (
-    confluent_kafka.KafkaError._PURGE_QUEUE,  # noqa: SLF001 - as above
+    confluent_kafka.KafkaError._PURGE_QUEUE,  # noqa: SLF001 - its public name
     confluent_kafka.KafkaError._PURGE_INFLIGHT,  # noqa: SLF001 - as above
 )
 
@@ -93,7 +95,7 @@ class Deliveries:
         def report(error: confluent_kafka.KafkaError | None, sent: object) -> None:
             if span is not None:
                 span.reported(error, sent)
-            if error is not None and error.code() == _WRONG_TIME:
+            if error is not None and message_refusal(error) == CLOCK_AHEAD:
                 submission.sent = None  # sent again it is not this message: none has its time yet
             cause = None if error is None else _reported(message.topic, error, producer)
             self._report(submission, cause)
@@ -235,7 +237,7 @@ class Deliveries:
 
 def _not_sent(message: KafkaMessage, error: confluent_kafka.KafkaException) -> Exception:
     cause = error.args[0]
-    if cause.code() == confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+    if message_refusal(cause) == TOO_LARGE:
         return ValueError(
             f"request {message.id!r} is too large for Kafka ({len(message.value)} bytes): "
             "send a reference to its content, or raise message.max.bytes here and on the topic"
@@ -252,12 +254,18 @@ def _reported(
 
 
 def _cause(topic: str, error: confluent_kafka.KafkaError) -> str:
-    if error.code() in _NO_TOPIC:
+    if topic_refusal(error) == TOPIC_MISSING:
         return (
             f"topic {topic!r} does not exist. Create it (`oncepool topics create`), or correct "
             "ONCEPOOL_KAFKA_TOPIC or ONCEPOOL_KAFKA_TOPICS"
         )
-    if error.code() == _WRONG_TIME:
+    wrong = message_refusal(error)
+    if wrong == TOO_LARGE:
+        return (
+            f"{error.str()}: brokers say so of all messages that they get together. Lower"
+            f" batch.size here, or raise max.message.bytes and segment.bytes of topic {topic!r}"
+        )
+    if wrong == CLOCK_AHEAD:
         return (
             f"{error.str()}: set the clock of this machine right, or raise"
             f" message.timestamp.after.max.ms of topic {topic!r}"

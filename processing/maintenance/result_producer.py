@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from feedback.errors import ConfigurationError
 from feedback.guarded_producer import GuardedProducer, PlainProducer
 from feedback.journal.result_outbox import StoredResult, result_message
+from feedback.produce_errors import TOO_LARGE, message_refusal
 
 log = logging.getLogger("oncepool.kafka")
 
@@ -134,4 +135,4 @@ class ResultProducer:
 
 
 def _too_large(error: KafkaError | None) -> bool:
-    return error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    return error is not None and message_refusal(error) == TOO_LARGE

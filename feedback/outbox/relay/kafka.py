@@ -22,24 +22,11 @@ from feedback.client.kafka_log import OutageLog
 from feedback.guarded_producer import GuardedProducer
 from feedback.outbox.relay.batch import Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.topic import TopicLimit, topic_limit
+from feedback.produce_errors import TOO_LARGE, message_refusal, topic_refusal
 
 if TYPE_CHECKING:
     from feedback.tracing.spans import Spans
 
-_OF_TOPICS: Final = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "topic_missing",
-    KafkaError._UNKNOWN_TOPIC: "topic_missing",  # noqa: SLF001 - its public name
-    KafkaError.TOPIC_EXCEPTION: "topic_invalid",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "not_authorised",
-}
-"""Whichever row it is said of, it is true of it."""
-_OF_ROWS: Final = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "too_large",
-    KafkaError.INVALID_TIMESTAMP: "clock_ahead",
-    KafkaError.INVALID_RECORD: "refused",
-    KafkaError.POLICY_VIOLATION: "refused",
-}
-"""Brokers say it of all rows that they get together: true of one that was sent alone."""
 _TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
 _TOPIC_ANEW: Final = 5.0
 """Seconds after which a topic that took nothing is tried again."""
@@ -121,7 +108,7 @@ class TopicSender:
         if size <= self._max_bytes:
             return None
         self._too_large = True
-        return RowRefusal("too_large", f"{size} bytes, {self._topic} takes {self._max_bytes}")
+        return RowRefusal(TOO_LARGE, f"{size} bytes, {self._topic} takes {self._max_bytes}")
 
     def send(self, batch: Batch, rows: Sequence[ClaimedRow], timeout: float) -> str | None:
         """Sends them and tells the batch of each; why some were not confirmed in time."""
@@ -226,17 +213,16 @@ class TopicSender:
     def _judge(self, batch: Batch, row: ClaimedRow, error: KafkaError, *, alone: bool) -> None:
         """A verdict on this row, a doubt about several, or trouble of the whole."""
         self._producer.hears(error)
-        code = _OF_TOPICS.get(error.code())
-        if code is None and error.code() in _OF_ROWS:
-            if not alone:
-                self._doubted = True
-                return
-            code = _OF_ROWS[error.code()]
+        of_topic, of_row = topic_refusal(error), message_refusal(error)
+        code = of_topic or of_row
         if code is None:
             self._trouble = self._trouble or error.str()
             return
+        if of_row is not None and not alone:
+            self._doubted = True
+            return
         refusal = RowRefusal(code, f"{self._topic}: {error.str()}")
-        if error.code() in _OF_TOPICS:
+        if of_topic is not None:
             self._closed_topic = self._clock(), refusal
         self._refused_here = True
         batch.refused(row.seq, refusal)

@@ -13,6 +13,8 @@ from confluent_kafka.admin._resource import ResourceType
 from feedback.client.kafka_log import OutageLog
 
 _TIMEOUT: Final = 5.0
+_BOUNDS: Final = ("max.message.bytes", "segment.bytes")
+"""A set of messages goes into one segment."""
 _ABOUT_THE_TOPIC: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -57,6 +59,6 @@ def topic_limit(topic: str, properties: Mapping[str, Any]) -> TopicLimit:
 
 def _said(entries: Mapping[str, Any]) -> TopicLimit:
     try:
-        return TopicLimit(int(entries["max.message.bytes"].value))
+        return TopicLimit(min(int(entries[name].value) for name in _BOUNDS))
     except (KeyError, TypeError, ValueError):
         return TopicLimit()

@@ -76,6 +76,46 @@ def test_what_only_the_brokers_refuse_is_found_among_the_others(
     assert (sent, refused.seq, refused.refusal.code) == ([1, 3], 2, "too_large")
 
 
+SEGMENT = 1024 * 1024
+"""Bytes: the least that a broker takes for segment.bytes."""
+
+
+def test_a_message_larger_than_a_segment_is_known_before_it_is_sent(
+    stack: Stack, topic: Callable[..., str]
+) -> None:
+    name = topic(**{"max.message.bytes": str(4 * SEGMENT), "segment.bytes": str(SEGMENT)})
+    sending = sender(stack, name)
+    batch = Batch([row(1), row(2, b"2" * 2 * SEGMENT, b"l"), row(3, b"3", b"m")], sending.check)
+    assert [one.seq for one in batch.to_send] == [1, 3]
+    assert sending.send(batch, batch.to_send, 30) is None
+    sending.close()
+    sent, [refused] = batch.marks()
+    assert (sent, refused.seq, refused.refusal.code) == ([1, 3], 2, "too_large")
+
+
+def test_messages_too_large_for_a_segment_only_together_all_arrive(
+    stack: Stack, topic: Callable[..., str]
+) -> None:
+    """As where the brokers don't tell; and one that never fits is found among them."""
+    name = topic(**{"max.message.bytes": str(8 * SEGMENT), "segment.bytes": str(SEGMENT)})
+    sending = TopicSender(
+        name,
+        {"bootstrap.servers": stack.kafka, "batch.size": 8 * SEGMENT, "linger.ms": 500},
+        limit=lambda *_: TopicLimit(8 * SEGMENT),
+    )
+    assert sending.open() is None
+    rows = [row(n, b"%d" % n * (SEGMENT // 2)) for n in range(1, 7)]
+    rows.insert(3, row(99, b"9" * (2 * SEGMENT), b"l"))
+    batch = Batch(rows, sending.check)
+    assert len(batch.to_send) == 7
+    assert sending.send(batch, batch.to_send, 60) is None
+    sending.close()
+    sent, [refused] = batch.marks()
+    assert (sent, refused.seq, refused.refusal.code) == ([*range(1, 7)], 99, "too_large")
+    found = [(m.headers() or [])[0][1] for m in messages(stack, name)]
+    assert list(dict.fromkeys(found)) == [b"r%d" % n for n in range(1, 7)]
+
+
 def test_a_topic_that_is_missing_is_named_and_not_asked_for_by_each_row(stack: Stack) -> None:
     sending = sender(stack, f"none-{uuid.uuid4().hex}")
     batch = Batch([row(1)], sending.check)

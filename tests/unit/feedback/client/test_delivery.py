@@ -75,6 +75,17 @@ def test_sent_again_with_success_a_failure_is_forgotten(
     assert client.wait("a", 5).state == "done"
 
 
+@pytest.mark.parametrize("name", ["MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"])
+def test_what_the_brokers_refuse_for_its_size_says_what_to_change(
+    client: Client, producer: FakeProducer, name: str
+) -> None:
+    """They refuse what came in one set of messages, of which each one may fit."""
+    producer.error = KafkaError(getattr(KafkaError, name))
+    client.submit("t", 1, request_id="a")
+    with pytest.raises(DeliveryFailed, match=r"Lower batch\.size here, or raise max\.message"):
+        client.flush()
+
+
 def test_what_was_refused_for_its_time_is_sent_again_with_another(
     client: Client, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

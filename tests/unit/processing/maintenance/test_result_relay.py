@@ -17,6 +17,7 @@ from processing.maintenance.result_relay import AT_ONCE, LONGEST, SHORTEST, Rela
 from tests.support.fake_result_producer import FakeProducer, Verdict, never
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+LIST_TOO_LARGE = KafkaError(KafkaError.RECORD_LIST_TOO_LARGE)
 TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
 FATAL = KafkaError(KafkaError._FATAL, "epoch lost", fatal=True)
 
@@ -32,8 +33,8 @@ def batch(*sizes: int) -> list[StoredResult]:
     ]
 
 
-def larger_than(limit: int) -> Verdict:
-    return lambda values: TOO_LARGE if sum(map(len, values)) > limit else None
+def larger_than(limit: int, error: KafkaError = TOO_LARGE) -> Verdict:
+    return lambda values: error if sum(map(len, values)) > limit else None
 
 
 def test_what_the_broker_confirms_has_arrived() -> None:
@@ -55,9 +56,10 @@ def test_what_is_not_confirmed_has_not_arrived() -> None:
     assert delivery.trouble == TIMED_OUT.str()
 
 
+@pytest.mark.parametrize("error", [TOO_LARGE, LIST_TOO_LARGE], ids=["message", "segment"])
 @pytest.mark.parametrize("at_once", [True, False], ids=["refused here", "refused by the broker"])
-def test_a_result_too_large_is_left_out_of_its_record(at_once: bool) -> None:
-    fake = FakeProducer(larger_than(500), refuse_at_once=at_once)
+def test_a_result_too_large_is_left_out_of_its_record(at_once: bool, error: KafkaError) -> None:
+    fake = FakeProducer(larger_than(500, error), refuse_at_once=at_once)
 
     delivery = ResultProducer("results", lambda: fake).deliver(batch(10, 1000, 10))
 

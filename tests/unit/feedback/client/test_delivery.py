@@ -80,8 +80,11 @@ def test_what_the_brokers_refuse_for_its_size_says_what_to_change(
     client: Client, producer: FakeProducer, name: str
 ) -> None:
     """They refuse what came in one set of messages, of which each one may fit."""
-    producer.error = KafkaError(getattr(KafkaError, name))
+    producer.confirming.clear()
     client.submit("t", 1, request_id="a")
+    (report,) = producer._open
+    producer._open.clear()
+    report(KafkaError(getattr(KafkaError, name)), None)
     with pytest.raises(DeliveryFailed, match=r"Lower batch\.size here, or raise max\.message"):
         client.flush()
 

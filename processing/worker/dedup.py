@@ -257,6 +257,18 @@ def lane_of(record: Record, ordering: str) -> Hashable:
 
 
 def groups(tasks: Sequence[Task], ordering: str) -> list[list[Task]]:
+    """Those that share transactions, in the order of their lanes: see `kinds_in_order`."""
+    found = kinds_in_order(tasks, lambda record: lane_of(record, ordering))
+    if ordering != "partition":
+        for group in found:
+            # Handlers lock the rows of their keys: in one order, or chunks deadlock.
+            group.sort(key=_key_of)
+    return found
+
+
+def kinds_in_order(
+    tasks: Sequence[Task], lane_of: Callable[[Record], Hashable]
+) -> list[list[Task]]:
     """Single handlers together, each batch handler, external and pure ones, those without a tx.
 
     Where one lane is in several groups its order counts, and each group ends where the next one
@@ -264,16 +276,10 @@ def groups(tasks: Sequence[Task], ordering: str) -> list[list[Task]]:
     """
     kinds = {_kind_of(handler) for handler in {t.handler for t in tasks}}
     if len(kinds) <= 1:
-        found = [list(tasks)] if tasks else []
-    elif _lanes_meet(tasks, ordering):
-        found = _runs(tasks)
-    else:
-        found = [[t for t in tasks if _kind_of(t.handler) == kind] for kind in sorted(kinds)]
-    if ordering != "partition":
-        for group in found:
-            # Handlers lock the rows of their keys: in one order, or chunks deadlock.
-            group.sort(key=_key_of)
-    return found
+        return [list(tasks)] if tasks else []
+    if _lanes_meet(tasks, lane_of):
+        return _runs(tasks)
+    return [[t for t in tasks if _kind_of(t.handler) == kind] for kind in sorted(kinds)]
 
 
 def once_each(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
@@ -313,11 +319,11 @@ def _kind_of(handler: Handler | None) -> str:
     return "" if handler.wants_tx else "without tx"
 
 
-def _lanes_meet(tasks: Sequence[Task], ordering: str) -> bool:
+def _lanes_meet(tasks: Sequence[Task], lane_of: Callable[[Record], Hashable]) -> bool:
     """Whether one lane is in two groups."""
     kinds: dict[Hashable, str] = {}
     return any(
-        (lane := lane_of(t.record, ordering)) is not None
+        (lane := lane_of(t.record)) is not None
         and kinds.setdefault(lane, _kind_of(t.handler)) != _kind_of(t.handler)
         for t in tasks
     )

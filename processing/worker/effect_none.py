@@ -12,7 +12,7 @@ from processing.handlers.outcomes import outcome_of
 from processing.ipc.frames import Suspect
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import end_of_suspect
-from processing.worker.dedup import not_again
+from processing.worker.dedup import kinds_in_order, not_again
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.plain import is_plain, plain_statuses
 from processing.worker.records import ROWS_OF_PURE, final_of, row_of, status_of
@@ -57,8 +57,9 @@ class EffectNone:
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Runs tasks; returns those whose end has to be written to the journal."""
-        for group in _groups(chunk.in_order(tasks)):
-            self._run(group, chunk)
+        for group in kinds_in_order(tasks, chunk.lane_of):
+            if mine := chunk.in_order(group):  # of each: the one before may have been called back
+                self._run(mine, chunk)
         if chunk.under_way:
             return []
         ran = chunk.open(tasks)
@@ -135,12 +136,3 @@ def _is_told(task: Task) -> bool:
     """Whether its end gets a status: not the success of a type that nobody asks about."""
     done = final_of(task).state is State.DONE
     return not done or task.handler is None or task.handler.done_status
-
-
-def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Single handlers together, each batch handler for itself."""
-    found: dict[str, list[Task]] = {}
-    for task in tasks:
-        batch = task.handler is not None and task.handler.batch
-        found.setdefault(task.envelope.type if batch else "", []).append(task)
-    return list(found.values())

@@ -67,6 +67,16 @@ def bench(stack: Stack, through: str, schema: str, ran: list[str]) -> Iterator[B
     def pure(payload: Any, request: Request) -> None:
         ran.append(request.id)
 
+    @app.batch_handler("pure.many", effect="none")
+    def pure_many(requests: list[Request]) -> list[None]:
+        ran.extend(r.id for r in requests)
+        return [None for _ in requests]
+
+    @app.batch_handler("pure.more", effect="none")
+    def pure_more(requests: list[Request]) -> list[None]:
+        ran.extend(r.id for r in requests)
+        return [None for _ in requests]
+
     @app.handler("pure.again", effect="none", retries=1)
     def pure_again(payload: Any, request: Request) -> None:
         ran.append(request.id)
@@ -196,6 +206,12 @@ def test_what_is_read_when_a_recall_comes_overtakes_nothing(
         ("pure.again", "plain"),
         ("plain", "pure.again", "plain", "pure"),
         ("one", "pure.again", "one"),
+        ("pure", "pure.many", "pure"),
+        ("pure.many", "pure"),
+        ("pure.many", "pure.more", "pure.many"),
+        ("pure", "many", "pure"),
+        ("pure.many", "many", "pure.many", "pure"),
+        ("one", "pure.many", "pure", "pure.many", "charge", "pure"),
     ],
 )
 def test_types_of_different_effects_keep_the_order_of_their_key(

@@ -161,7 +161,8 @@ class Report(NamedTuple):
     returned: list[int]
     """Indices that were not run, for no fault of theirs."""
     unclear: list[int]
-    """Indices whose COMMIT may have landed."""
+    """Indices whose COMMIT may have landed, or whose end could not be written though their handler
+    must not be entered again."""
     times: dict[str, tuple[int, float]]
     """Kind -> (requests, seconds in handlers)."""
     counts: dict[CountKey, int]
@@ -175,7 +176,7 @@ class Report(NamedTuple):
     statuses_dropped: int = 0
     """Statuses that this worker has dropped since its last report."""
     alone: list[int] | None = None
-    """Those of `returned` that go alone the next time: somebody keeps them locked."""
+    """Those that come back and go alone the next time: somebody keeps them locked."""
     held_up: float = 0.0
     """Seconds that the chunk took where there are such ones."""
 

@@ -68,7 +68,8 @@ class ChunkRun:
         self.returned: list[int] = []
         """Indices that were not run, for no fault of theirs."""
         self.unclear: list[int] = []
-        """Indices whose COMMIT may have landed."""
+        """Indices whose COMMIT may have landed, or whose end could not be written though their
+        handler must not be entered again."""
         self.times: dict[str, tuple[int, float]] = {}
         """Kind -> (requests, seconds in handlers)."""
         self.database_up = True
@@ -83,7 +84,7 @@ class ChunkRun:
         self.claims_in_vain: Counter[int] = Counter()
         """Index -> how often it could not be claimed, for no fault of its own."""
         self.alone: list[int] = []
-        """Those of `returned` that others are to go without: somebody keeps them locked."""
+        """Those given back that others are to go without: somebody keeps them locked."""
         self.rows_locked = self.handlers_locked = False
         """Statements of the journal's, or a handler's, waited too long: the next ones hardly do."""
         self._begun = time.monotonic()
@@ -306,11 +307,18 @@ class ChunkRun:
             self.due_in = seconds if so_far is None else min(seconds, so_far)
 
     def give_back(self, tasks: Iterable[Task], *, alone: bool = False) -> None:
-        """These were not run, for no fault of theirs; `alone`: they would hold up others again."""
-        indices = self._leave(tasks)
-        self.returned += indices
+        """These were not run, for no fault of theirs; `alone`: they would hold up others again.
+
+        Of what was run all the same, and must not be again, nobody can say what becomes.
+        """
+        tasks = list(tasks)
+        entered = [t for t in tasks if t.entered_for_good]
+        if entered:
+            self.leave_unclear(entered)
+            tasks = [t for t in tasks if not t.entered_for_good]
+        self.returned += self._leave(tasks)
         if alone:
-            self.alone += indices
+            self.alone += [t.index for t in (*entered, *tasks)]
 
     def leave_unclear(self, tasks: Iterable[Task]) -> None:
         """Unknown outcome: nothing is said of these before the journal has spoken."""

@@ -124,6 +124,14 @@ class Task:
         return outcome is not None and outcome.state is State.WAITING and self.started is None
 
     @property
+    def entered_for_good(self) -> bool:
+        """Its handler was entered, no roll-back undoes that, and it must not be entered again."""
+        handler = self.handler
+        if handler is None or handler.redelivery or handler.effect != "none":
+            return False
+        return self.started is not None
+
+    @property
     def used_before(self) -> int:
         """Attempts that were used up before this one. A message of a failed request begins anew."""
         stored = self.stored

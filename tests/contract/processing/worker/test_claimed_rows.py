@@ -9,10 +9,13 @@ import psycopg
 import pytest
 
 from feedback.contract.record import read_again
+from feedback.journal.migrations import migrate
 from processing import App
-from processing.ipc.frames import Suspect
+from processing.ipc.frames import Report, Suspect
+from processing.worker import bad_luck
 from tests.support.executor import chunk_run
-from tests.support.queue import FAR, Queue
+from tests.support.own_database import OwnDatabase
+from tests.support.queue import FAR, INSTANCE, Queue, queue_app
 
 
 def test_a_claim_of_somebody_else_is_left_alone(queue: Queue, ran: list[Any]) -> None:
@@ -96,6 +99,56 @@ def test_a_row_that_was_lost_with_its_owner_is_not_entered_again_where_it_must_n
     queue.run(queue.record("a", kind, {}))
     assert [name for name, _ in ran] == ["b", "a"]
     assert queue.told("a")["state"] == "done"
+
+
+def test_what_was_computed_is_not_entered_again_while_its_row_stays_locked(
+    queue: Queue, ran: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody looks at it in a transaction of their own, for longer than anybody waits."""
+    monkeypatch.setattr(bad_luck, "LONGEST_REDO", 0.0)
+    queue.executor.close()
+    queue.executor = queue.another(queue.url, instance=INSTANCE, lock_timeout=0.02)
+    queue.run(queue.record("a", "reckoned", {}, ce_notbefore=FAR))
+    records = queue.claimed("a")
+    with psycopg.connect(queue.url) as somebody:
+        somebody.execute(f"SELECT FROM {queue.schema}.requests FOR UPDATE".encode())
+        first = queue.run(*records)
+        came_back(queue, records, first)
+        assert ran == [("a", 1)]
+        assert queue.row("a")["state"] == "waiting"
+    assert (first.alone, first.database_up, first.held_up > 0) == ([0], True, True)
+    came_back(queue, records, first)
+    assert (ran, queue.row("a")) == ([("a", 1)], {})
+    told = queue.told("a")
+    assert (told["state"], told["code"]) == ("failed", "worker_died")
+    queue.run(queue.record("a", "reckoned", {}))
+    assert (ran, queue.told("a")["state"]) == ([("a", 1)] * 2, "done")
+
+
+def test_what_was_computed_is_not_entered_again_after_an_outage(
+    own_database: OwnDatabase, answers: dict[str, Any], ran: list[Any]
+) -> None:
+    """The database takes no writes any more when its row is to go."""
+    migrate(own_database.url, "oncepool")
+    queue = Queue(queue_app("oncepool", answers, ran), own_database.url, "oncepool")
+    queue.run(queue.record("a", "reckoned", {}, ce_notbefore=FAR))
+    records = queue.claimed("a")
+    own_database.set_read_only(read_only=True)
+    report = queue.run(*records)
+    assert (ran, report.database_up) == ([("a", 1)], False)
+    own_database.set_read_only(read_only=False)
+    came_back(queue, records, report)
+    queue.executor.close()
+    queue.app.stop_worker()
+    assert (ran, queue.told("a")["state"]) == ([("a", 1)], "failed")
+
+
+def came_back(queue: Queue, records: list[Any], report: Report) -> None:
+    """What a report gave back runs once more, as the pool has it."""
+    for index in report.returned:
+        queue.run(records[index])
+    for index in report.unclear:
+        queue.run(records[index], suspect=Suspect(None, (), ()))
 
 
 def test_a_version_that_does_not_know_the_type_keeps_that_it_may_have_been_begun(

@@ -58,16 +58,20 @@ class Child:
             self.channel.send(Configure(settings))
 
     def ended(self) -> bool:
-        """Whether the process has ended; it is reaped then."""
-        if self._process.poll() is None:
-            return False
-        _ours.discard(self.pid)
-        return True
+        """Whether the process has ended. It is not reaped before `wait`: see `end_group`."""
+        if self._process.returncode is not None:
+            return True
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, look) is not None
 
     def signal(self, number: int) -> None:
-        """Sends a signal, to this process only: a pid that was reaped is not signalled."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
+        """Sends a signal, to this process only; nothing where it has ended.
+
+        Not by Popen, which would reap one that has just died: then its group could not be ended.
+        """
+        if self._process.returncode is None:  # a pid that was reaped may be another's
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def end_group(self) -> None:
         """Ends what the process has started and left behind; call it before it is reaped."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import select
 import selectors
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from processing.ipc import child
 from processing.ipc.child import Child
 from processing.logs import get_logger
 from processing.pool import worker_processes
@@ -44,3 +48,51 @@ def test_a_worker_that_says_what_makes_no_sense_is_killed(
                 key.data(mask)
         processes.close(5)
     assert ended == [(0, "signal SIGKILL", None)]
+
+
+BEGETTER = """
+import os, signal
+ready, tell = os.pipe()
+if os.fork():
+    os.read(ready, 1)
+    os._exit(3)
+os.open("alive", os.O_WRONLY)
+os.write(tell, b"x")
+signal.alarm(200)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told by a descriptor", "looked for"])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_worker_has_started_ends_with_it_though_a_signal_comes_after_its_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: int, told: bool
+) -> None:
+    (tmp_path / "begetter.py").write_text(BEGETTER)
+    os.mkfifo(tmp_path / "alive")
+    alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    monkeypatch.chdir(tmp_path)
+    made = lambda _module, *a, **k: Child("begetter", *a, **k)  # noqa: E731
+    monkeypatch.setattr(worker_processes, "Child", made)
+    if not told:
+        monkeypatch.setattr(child, "_sentinel", lambda _pid: None)
+    ended: list[Any] = []
+    with selectors.DefaultSelector() as selector:
+        processes = WorkerProcesses(
+            {}, selector, on_frame=lambda *_: None, on_end=lambda *end: ended.append(end),
+            log=get_logger("test"),
+        )  # fmt: skip
+        processes.spawn(0)
+        os.waitid(os.P_PID, processes.pid(0), os.WEXITED | os.WNOWAIT)
+        assert not select.select([alive], [], [], 0)[0], "its child has ended already"
+        processes.signal(0, sent)
+        end = time.monotonic() + 60
+        while not ended and time.monotonic() < end:
+            for key, mask in selector.select(0.1):
+                key.data(mask)
+            processes.reap()
+        processes.close(5)
+    assert ended == [(0, "exit code 3", None)]
+    assert select.select([alive], [], [], 20)[0], "its child lives on"
+    assert os.read(alive, 1) == b""
+    os.close(alive)

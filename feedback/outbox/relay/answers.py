@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from feedback.backoff import Backoff
@@ -20,6 +20,8 @@ WHOLE_EVERY: Final = 5.0
 YOUNG: Final = 15.0
 CONFLICT: Final = "conflict"
 _REFUSED: Final = Backoff(1.0, 30.0)
+_CLOCKS_APART: Final = timedelta(hours=1)
+"""Brokers take no messages of producers whose clocks are ahead by more."""
 _IN_WORK: Final = frozenset({State.RUNNING, State.WAITING})
 
 
@@ -132,7 +134,7 @@ def judge(
     """The statuses are those of the rows, in their order; None where there is none."""
     found = Findings([], [], [], [])
     for row, status in zip(rows, statuses, strict=True):
-        if status is not None and status.state is not State.ACCEPTED:
+        if status is not None and not _says_nothing(row, status):
             news = _news(row, status, policy, now)
             if isinstance(news, Ended):
                 found.ended.append(news)
@@ -184,6 +186,18 @@ def _of_an_earlier_send(row: SentRow, status: Status) -> bool:
     if status.state is not State.FAILED or not status.run or row.seen not in (None, status.v):
         return False
     return status.at < row.created_at
+
+
+def _says_nothing(row: SentRow, status: Status) -> bool:
+    """Whether nobody has it yet, or it is the record of a request that the outbox has forgotten.
+
+    A topic is read from its beginning where the relay's place in it is gone: its log was cut off at
+    a failover, or its offsets have expired. Only what failed has another record later: of all else
+    the journal keeps to what it said.
+    """
+    record = status.state is State.FAILED and not status.run
+    old = record and status.at < row.created_at - _CLOCKS_APART
+    return old or status.state is State.ACCEPTED
 
 
 def _storable(result: Any) -> Any:

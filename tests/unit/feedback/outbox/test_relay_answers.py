@@ -113,3 +113,12 @@ def test_a_failure_from_before_the_row_asks_for_another_run_and_the_next_one_end
     assert found(late, status(State.DONE)).ended
     record = status(State.FAILED, "handler_error", run=0)  # of which no next one can be told
     assert found(late, record).ended
+
+
+def test_a_failure_that_is_read_again_long_after_is_not_that_of_a_row_added_since() -> None:
+    """As from the beginning of a results topic whose log was cut off at a failover."""
+    later = row(created_at=NOW + timedelta(hours=1, seconds=1))
+    assert found(later, status(State.FAILED, "handler_error", run=0)) == NOTHING
+    own = later._replace(created_at=NOW + timedelta(hours=1))  # by a clock that is an hour ahead
+    assert found(own, status(State.FAILED, "handler_error", run=0)).ended
+    assert found(later, status(State.DONE, run=0)).ended, "no other record comes of it"

@@ -67,8 +67,6 @@ class Kafka:
         self._log = log
         self._events: list[Event] = []
         self._client_log = ClientLog(self._connection_lost, self._offset_reset)
-        self._fallback = settings.kafka_protocol == "auto"
-        """The classic protocol may still be taken instead: no membership so far."""
         self._was_member = False
         """This process has been a member of the group, with this client or one before it."""
         self._pause = JoinPause(clock)
@@ -89,7 +87,7 @@ class Kafka:
         self._consumer = self._make()
 
     def _make(self) -> Consumer:
-        self._client_log.quiet_fatal = self._fallback
+        self._client_log.quiet_fatal = self._may_fall_back
         try:
             return Consumer(
                 {
@@ -101,6 +99,12 @@ class Kafka:
             )
         except KafkaException as error:
             raise KafkaRefused(error.args[0].str()) from None
+
+    @property
+    def _may_fall_back(self) -> bool:
+        """The classic protocol may still be taken instead: no membership so far."""
+        auto = self._settings.kafka_protocol == "auto"
+        return auto and self.protocol == "consumer" and not self._was_member
 
     @property
     def member(self) -> bool:
@@ -132,7 +136,7 @@ class Kafka:
 
     def _joined(self) -> None:
         self._was_member = True
-        self._fallback = self._client_log.quiet_fatal = False
+        self._client_log.quiet_fatal = False
 
     def unsubscribe(self) -> None:
         self._to_join = False
@@ -243,7 +247,7 @@ class Kafka:
 
     def _on_message_error(self, error: KafkaError) -> None:
         fatal = error.code() == KafkaError._FATAL or error.fatal()  # noqa: SLF001 - as above
-        if fatal and self._fallback and no_consumer_protocol(error):
+        if fatal and self._may_fall_back and no_consumer_protocol(error):
             self._fall_back(error)
             return
         if fatal and self._was_member and ends_with_membership(error):
@@ -260,7 +264,6 @@ class Kafka:
             error=error.str(),
         )
         self._close_client()
-        self._fallback = False
         self.protocol = "classic"
         self._consumer = self._make()
         self.subscribe()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
+from tests.support.programs import started
 from tests.support.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
 WAIT = 60.0
 
 
@@ -25,14 +22,10 @@ class GatewayProcess:
         """`more` are settings of the gateway, without their prefix."""
         self._log = log
         given = {f"ONCEPOOL_{name.upper()}": value for name, value in more.items()}
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "consumer", "gateway"],
-                cwd=ROOT,
-                env={**os.environ, **environment, "ONCEPOOL_GATEWAY_PORT": "0",
-                     "ONCEPOOL_LOG_FORMAT": "console", **given},
-                stderr=file,
-            )  # fmt: skip
+        ours = {"ONCEPOOL_GATEWAY_PORT": "0", "ONCEPOOL_LOG_FORMAT": "console"}
+        self.process = started(
+            "consumer", "gateway", environment={**environment, **ours, **given}, log=log
+        )
         try:
             found = eventually(self._address, WAIT, lambda: self.log)
             self.http = httpx.Client(base_url=found or "", timeout=WAIT)

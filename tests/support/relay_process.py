@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import http.client
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Self
 
+from tests.support.programs import started
 from tests.support.waiting import eventually
-
-ROOT = Path(__file__).parents[2]
 
 
 class RelayProcess:
@@ -24,13 +20,9 @@ class RelayProcess:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self._log = log
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "consumer", "relay", "--health-port", str(self.port)],
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                stderr=file,
-            )
+        self.process = started(
+            "consumer", "relay", "--health-port", str(self.port), environment=environment, log=log
+        )
 
     @property
     def log(self) -> str:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -30,10 +27,10 @@ from feedback import Client, DeliveryFailed, Status, StoreUnavailable
 from feedback.journal.migrations import migrate
 from processing.cluster.instances import instances
 from stack import Stack
+from tests.support.programs import started
 from tests.support.queries import Queries
 from tests.support.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
 APP = "tests.support.hostile_app:app"
 WAIT = 90.0
 
@@ -46,13 +43,8 @@ class Instance:
     ) -> None:
         """`program`: the module that it is, where it is not the product's."""
         self._log = log
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", program, "run", environment.get("ONCEPOOL_APP", APP)],
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                stderr=file,
-            )
+        app = environment.get("ONCEPOOL_APP", APP)
+        self.process = started(program, "run", app, environment=environment, log=log)
 
     @property
     def log(self) -> str:

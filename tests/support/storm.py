@@ -6,7 +6,6 @@ import json
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -18,9 +17,8 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.committed_offsets import Landed, landed
+from tests.support.programs import started
 from tests.support.waiting import eventually
-
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -137,12 +135,10 @@ class Storm:
             **self.settings,
             **settings,
         }
-        with (self.folder / f"{instance}.stderr").open("wb") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.consumer_process", json.dumps(given), log],
-                cwd=ROOT,
-                stderr=errors,
-            )
+        process = started(
+            "tests.support.consumer_process", json.dumps(given), str(log),
+            environment={}, log=self.folder / f"{instance}.stderr",
+        )  # fmt: skip
         member = Member(instance, process, log)
         self.members.append(member)
         return member

@@ -18,7 +18,8 @@ from feedback.contract.fingerprint import fingerprint
 from feedback.contract.headers import OURS
 from feedback.contract.states import RANK, SETTLED
 from tests.support import bare_producer
-from tests.support.service import ROOT, WAIT, Bench
+from tests.support.programs import ROOT
+from tests.support.service import WAIT, Bench
 
 PAGE = (ROOT / "docs" / "contract.md").read_text()
 BLOCKS = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from feedback.metrics.names import ShownBy
 from tests.support.metrics import check_with_promtool, listed, scrape, scraped, shown
+from tests.support.programs import ROOT
 from tests.support.promql import kinds_of
-from tests.support.service import ROOT, WAIT, Bench, Raw
+from tests.support.service import WAIT, Bench, Raw
 from tests.support.waiting import eventually
 
 PARTITIONS = 4

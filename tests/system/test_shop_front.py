@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,8 @@ import pytest
 from feedback.journal.migrations import migrate
 from stack import Stack
 from tests.support.own_database import OwnDatabase
-from tests.support.service import ROOT, WAIT, Bench
+from tests.support.programs import started
+from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(480)]
@@ -45,12 +43,9 @@ def bench(
 def browser(bench: Bench, tmp_path: Path) -> Iterator[httpx.Client]:
     """Of a front that is started as it says, without a consumer."""
     log = tmp_path / "front.log"
-    server = ["uvicorn", "--factory", "examples.shop.front:make_front", "--port", "0"]
-    with log.open("wb") as file:
-        front = subprocess.Popen(
-            [sys.executable, "-m", *server],
-            cwd=ROOT, env={**os.environ, **bench.environment}, stderr=file,
-        )  # fmt: skip
+    factory = "examples.shop.front:make_front"
+    server = ["uvicorn", "--factory", factory, "--port", "0"]
+    front = started(*server, environment=bench.environment, log=log)
     try:
         found = eventually(
             lambda: re.search(r"running on (http://\S+)", log.read_text()), WAIT, log.read_text

@@ -12,7 +12,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.support.service import ROOT, WAIT, Bench
+from tests.support.programs import ROOT
+from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
 APP = "from processing import App\napp = App()\n"

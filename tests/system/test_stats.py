@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.support.service import ROOT, WAIT, Bench
+from tests.support.programs import ROOT
+from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
 AWAY = {

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.service import ROOT, WAIT, Bench, Instance
+from tests.support.programs import ROOT
+from tests.support.service import WAIT, Bench, Instance
 from tests.support.waiting import eventually
 
 APP = "tests.support.stopping_app:app"

@@ -27,6 +27,12 @@ SOON = "?options=-c%20deadlock_timeout%3D50ms"
 """For the one that is to notice the deadlock; the others take their time."""
 
 
+WAITS = (
+    "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+)
+"""Whether a server process waits for a lock."""
+
+
 class Hooks:
     """What handlers do besides when a request is entered first; ids in order of entry."""
 
@@ -139,6 +145,17 @@ def test_a_resend_is_counted_once_though_nobody_knew_whether_its_answer_was_comm
     found = bench.query(f"SELECT id, resends FROM {SCHEMA}.requests ORDER BY id")
     assert found == [("a", 1), ("b", 2)]
     assert (bench.state("a"), bench.state("b")) == (("done", "ok"), ("done", "ok"))
+
+
+def cut_while_it_waits(bench: Bench, wire: Proxy, record: Any) -> None:
+    """Runs it, loses its connection once its server process waits for a lock, and sees its end."""
+    with psycopg.connect(bench.url, autocommit=True) as looker:
+        thread = threading.Thread(target=bench.run, args=(record,))
+        thread.start()
+        eventually(lambda: looker.execute(WAITS.encode()).fetchall())
+        wire.cut()
+        wire.mend()
+        thread.join(60)
 
 
 class Refusing(Proxy):
@@ -284,10 +301,6 @@ def test_a_claim_that_would_land_after_it_was_looked_for_does_not_and_is_made_ag
     bench.query(f"""
         CREATE TRIGGER hold AFTER INSERT ON {SCHEMA}.requests
         FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.hold()""")
-    waiting = (
-        "SELECT 1 FROM pg_stat_activity"
-        " WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    )
     record = bench.record("a", "charge", {})
     not_found = threading.Event()
     with psycopg.connect(bench.url, autocommit=True) as gate:
@@ -295,18 +308,12 @@ def test_a_claim_that_would_land_after_it_was_looked_for_does_not_and_is_made_ag
         def let_go(_tries: int) -> float:
             not_found.set()
             gate.execute("SELECT pg_advisory_unlock(7)")
-            eventually(lambda: not bench.query(waiting))
+            eventually(lambda: not bench.query(WAITS))
             return 0.0
 
         monkeypatch.setattr(bad_luck, "BETWEEN_TRIES", Mock(after=let_go))
         gate.execute("SELECT pg_advisory_lock(7)")
-        with psycopg.connect(bench.url, autocommit=True) as looker:
-            thread = threading.Thread(target=bench.run, args=(record,))
-            thread.start()
-            eventually(lambda: looker.execute(waiting.encode()).fetchall())
-            wire.cut()
-            wire.mend()
-            thread.join(60)
+        cut_while_it_waits(bench, wire, record)
     assert not_found.is_set()
     assert (bench.rows(), bench.state("a")) == ({"a": ("done", "ok")}, ("done", "ok"))
     assert hooks.entered == ["a"]
@@ -322,22 +329,12 @@ def test_a_call_whose_commit_hangs_in_a_server_process_that_was_lost_is_in_doubt
     bench.query(f"""
         CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON {SCHEMA}.effects
         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.hold()""")
-    waiting = (
-        "SELECT 1 FROM pg_stat_activity"
-        " WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    )
     bench.executor.close()
     bench.executor = bench.another(wire.before(bench.url), lock_timeout=0.5, lease=4.0)
     record = bench.record("a", "charge.tx", {})
     with psycopg.connect(bench.url, autocommit=True) as gate:
         gate.execute("SELECT pg_advisory_lock(7)")
-        with psycopg.connect(bench.url, autocommit=True) as looker:
-            thread = threading.Thread(target=bench.run, args=(record,))
-            thread.start()
-            eventually(lambda: looker.execute(waiting.encode()).fetchall())
-            wire.cut()
-            wire.mend()
-            thread.join(60)
+        cut_while_it_waits(bench, wire, record)
     assert (bench.rows(), bench.effects()) == ({"a": ("in_doubt", "handler_error")}, [])
     assert bench.state("a") == ("in_doubt", "handler_error")
     assert hooks.entered == ["a"]

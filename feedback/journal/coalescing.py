@@ -1,9 +1,7 @@
 """Requests about the same thing: of those that wait, the newest one runs.
 
-The newest by the producer's time, so that an older one which is sent again late never wins; of
-equal times the greater id is the newer one, by its bytes, as `COLLATE "C"` has it. So it is the
-same one for every instance, in whichever order they come. A row per id stays: what lost is
-`superseded` and names the winner. Claimed rows are never touched.
+The newest by the producer's time, so that an older one which is sent again late never wins. A row
+per id stays: what lost is `superseded` and names the winner. Claimed rows are never touched.
 """
 
 from __future__ import annotations
@@ -106,19 +104,20 @@ def judge(
     started: dict[Key, Started],
     now: datetime,
 ) -> CoalescingDecision:
-    """Who waits and who is superseded. Pure. Arrivals stand in any order."""
+    """Who waits and who is superseded. Pure. Arrivals stand in their order of arrival."""
     verdict = CoalescingDecision()
     standing = {(w.type, w.coalesce_key): w for w in waiters}
     rivals: dict[Key, list[Arrival]] = {}
     for arrival in arrivals:
         rivals.setdefault(arrival.key, []).append(arrival)
     for key, coming in rivals.items():
-        winner = max(coming, key=newness)
+        # Of equal times the later arrival wins.
+        winner = max(reversed(coming), key=_produced_at)
         waiter, begun = standing.get(key), started.get(key)
         best = winner.id
-        if begun is not None and begun.id != winner.id and newness(begun) > newness(winner):
+        if begun is not None and begun.produced_at > winner.produced_at and begun.id != winner.id:
             best = begun.id
-        if waiter is not None and newness(waiter) > newness(winner):
+        if waiter is not None and waiter.produced_at > winner.produced_at:
             best = waiter.id
         verdict.superseded |= {one.id: best for one in coming if one.id != best}
         if best != winner.id:
@@ -132,9 +131,8 @@ def judge(
     return verdict
 
 
-def newness(one: Arrival | Waiter | Started) -> tuple[datetime, str]:
-    """The greater one is the newer. Pure; statements compare `(produced_at, id)`."""
-    return one.produced_at, one.id
+def _produced_at(arrival: Arrival) -> datetime:
+    return arrival.produced_at
 
 
 def _columns(arrivals: Sequence[Arrival]) -> list[list[str]]:

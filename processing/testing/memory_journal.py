@@ -14,7 +14,7 @@ from feedback.contract.record import NOWHERE, Record, claim_token
 from feedback.contract.schedule import Schedule, StoredSchedule, TickRequest, decide, tick_of
 from feedback.contract.states import SCHEDULED, State
 from feedback.journal.claims import LEASE
-from feedback.journal.coalescing import Key, Started, newness
+from feedback.journal.coalescing import Key, Started
 from feedback.journal.rows import headers_json, headers_of
 
 INSTANCE: Final = "sandbox"
@@ -120,9 +120,9 @@ class MemoryJournal:
 
     def _note_started(self, row: Row) -> None:
         key = (row["type"], row["coalesce_key"])
-        known, starts = self.started.get(key), Started(row["id"], row["produced_at"])
-        if known is None or newness(known) <= newness(starts):
-            self.started[key] = starts
+        known = self.started.get(key)
+        if known is None or known.produced_at <= row["produced_at"]:
+            self.started[key] = Started(row["id"], row["produced_at"])
 
     @staticmethod
     def _record(row: Row, order: int) -> Record:

@@ -35,7 +35,7 @@ WITH due AS MATERIALIZED (
               WHERE c.state = 'waiting' AND c.token IS NOT NULL AND c.coalesce_key IS NOT NULL
                 AND c.type = r.type AND c.coalesce_key = r.coalesce_key AND c.id <> r.id
                 AND (c.due_at > statement_timestamp()
-                     OR (c.produced_at, c.id) > (r.produced_at, r.id))
+                     OR (c.produced_at, c.created_at, c.id) > (r.produced_at, r.created_at, r.id))
           ))
         ORDER BY r.due_at, r.created_at LIMIT wanted.share FOR UPDATE SKIP LOCKED
     ) found
@@ -93,10 +93,10 @@ RETURNING r.id, r.type, r.run, r.attempt, r.error,
 INSERT INTO {schema}.coalesced AS c (type, coalesce_key, produced_at, request_id)
 SELECT DISTINCT ON (type, coalesce_key) type, coalesce_key, produced_at, id
 FROM {schema}.requests WHERE id = ANY (%(ids)s) AND token = %(token)s
-ORDER BY type, coalesce_key, produced_at DESC, id DESC
+ORDER BY type, coalesce_key, produced_at DESC, created_at DESC, id DESC
 ON CONFLICT (type, coalesce_key) DO UPDATE
 SET produced_at = excluded.produced_at, request_id = excluded.request_id
-WHERE (c.produced_at, c.request_id) <= (excluded.produced_at, excluded.request_id)
+WHERE c.produced_at <= excluded.produced_at
 
 -- name: supersede_started
 -- An older one whose claim had ended while a newer one was started elsewhere: its time is over.
@@ -105,8 +105,7 @@ SET state = 'superseded', code = 'superseded', superseded_by = c.request_id, tok
     lease_until = NULL, due_at = NULL, finished_at = clock_timestamp()
 FROM {schema}.coalesced c
 WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND c.type = r.type
-  AND c.coalesce_key = r.coalesce_key AND c.request_id <> r.id
-  AND (c.produced_at, c.request_id) > (r.produced_at, r.id)
+  AND c.coalesce_key = r.coalesce_key AND c.request_id <> r.id AND c.produced_at > r.produced_at
 RETURNING r.id, r.type, r.run, r.attempt, r.superseded_by, r.status_ttl, r.headers::text
 
 -- name: supersede_expired
@@ -124,7 +123,7 @@ WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND r.coalesce_key IS NOT NUL
     WHERE r2.id = ANY (%(ids)s) AND r2.token = %(token)s AND x.state = 'waiting'
       AND x.token IS NOT NULL AND x.coalesce_key IS NOT NULL AND x.token <> %(token)s
       AND x.due_at <= statement_timestamp()
-      AND (x.produced_at, x.id) < (r2.produced_at, r2.id)
+      AND (x.produced_at, x.created_at, x.id) < (r2.produced_at, r2.created_at, r2.id)
     FOR UPDATE OF x SKIP LOCKED
   ))
 RETURNING o.id, o.type, o.run, o.attempt, o.superseded_by, o.status_ttl, o.headers::text
@@ -137,12 +136,12 @@ WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND (EXISTS (
     SELECT FROM {schema}.requests o
     WHERE o.state = 'waiting' AND o.token IS NULL AND o.coalesce_key IS NOT NULL
       AND o.type = r.type AND o.coalesce_key = r.coalesce_key
-      AND (o.produced_at, o.id) > (r.produced_at, r.id)
+      AND (o.produced_at, o.created_at, o.id) > (r.produced_at, r.created_at, r.id)
 ) OR EXISTS (
     SELECT FROM {schema}.requests o
     WHERE o.state = 'waiting' AND o.token IS NOT NULL AND o.coalesce_key IS NOT NULL
       AND o.type = r.type AND o.coalesce_key = r.coalesce_key AND o.id <> r.id
-      AND ((o.produced_at, o.id) > (r.produced_at, r.id)
+      AND ((o.produced_at, o.created_at, o.id) > (r.produced_at, r.created_at, r.id)
            OR (o.token <> %(token)s AND o.due_at > statement_timestamp()))
 ))
 

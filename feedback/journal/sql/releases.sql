@@ -18,16 +18,16 @@ ORDER BY id FOR UPDATE SKIP LOCKED
 WITH lost AS (
     SELECT r.id, (
         SELECT n.id FROM (
-            SELECT id, produced_at FROM {schema}.requests
+            SELECT id, produced_at, created_at FROM {schema}.requests
             WHERE state = 'waiting' AND token IS NULL AND coalesce_key IS NOT NULL
               AND type = r.type AND coalesce_key = r.coalesce_key
             UNION ALL
-            SELECT id, produced_at FROM {schema}.requests
+            SELECT id, produced_at, created_at FROM {schema}.requests
             WHERE state = 'waiting' AND token IS NOT NULL AND coalesce_key IS NOT NULL
               AND type = r.type AND coalesce_key = r.coalesce_key
         ) n
-        WHERE (n.produced_at, n.id) > (r.produced_at, r.id)
-        ORDER BY n.produced_at DESC, n.id DESC LIMIT 1
+        WHERE (n.produced_at, n.created_at, n.id) > (r.produced_at, r.created_at, r.id)
+        ORDER BY n.produced_at DESC, n.created_at DESC, n.id DESC LIMIT 1
     ) AS winner
     FROM {schema}.requests r WHERE r.id = ANY (%(ids)s) AND r.coalesce_key IS NOT NULL
 )
@@ -56,7 +56,7 @@ FROM {schema}.requests r
 WHERE r.id = ANY (%(ids)s) AND r.state = 'waiting' AND r.coalesce_key IS NOT NULL
   AND o.state = 'waiting' AND o.token IS NULL AND o.coalesce_key IS NOT NULL
   AND o.type = r.type AND o.coalesce_key = r.coalesce_key
-  AND (o.produced_at, o.id) < (r.produced_at, r.id)
+  AND (o.produced_at, o.created_at, o.id) < (r.produced_at, r.created_at, r.id)
 RETURNING o.id, o.type, o.run, o.attempt, o.superseded_by, o.status_ttl, o.headers::text
 
 -- name: release_claims

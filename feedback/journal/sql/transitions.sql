@@ -19,9 +19,10 @@ WITH chosen AS (
           WHERE w.type = r.type AND w.coalesce_key = r.coalesce_key AND w.state = 'waiting'
             AND w.token IS NOT NULL
           UNION ALL
-          SELECT FROM {schema}.coalesced c
+          SELECT FROM {schema}.coalesced c LEFT JOIN {schema}.requests n ON n.id = c.request_id
           WHERE c.type = r.type AND c.coalesce_key = r.coalesce_key AND c.request_id <> r.id
-            AND (c.produced_at, c.request_id) > (r.produced_at, r.id)))
+            AND (c.produced_at, coalesce(n.created_at, '-infinity'), c.request_id)
+                > (r.produced_at, r.created_at, r.id)))
     ORDER BY id FOR UPDATE OF r
 ), moved AS (
     UPDATE {schema}.requests r
@@ -92,14 +93,14 @@ FROM moved ORDER BY id
 
 -- name: newest_first
 SELECT id FROM {schema}.requests WHERE id = ANY (%s)
-ORDER BY produced_at DESC, id DESC
+ORDER BY produced_at DESC, created_at DESC, id DESC
 
 -- name: in_retry_order
 -- What coalesces comes last, and of that the newest first: the older ones of a reference are refused
 -- then, in whichever statement they come. The others keep the order in which they were made.
 SELECT id FROM {schema}.requests WHERE id = ANY (%s)
 ORDER BY coalesce_key IS NOT NULL, CASE WHEN coalesce_key IS NULL THEN produced_at END,
-         produced_at DESC, id DESC
+         produced_at DESC, created_at DESC, id DESC
 
 -- name: why_not
 -- What keeps requests from being moved. `newer` is the id of one that coalescing prefers.
@@ -114,7 +115,9 @@ SELECT id, state, code, superseded_by, due_at, payload IS NULL AS gone,
             WHERE w.type = r.type AND w.coalesce_key = r.coalesce_key AND w.state = 'waiting'
               AND w.token IS NOT NULL AND w.id <> r.id LIMIT 1),
            (SELECT c.request_id FROM {schema}.coalesced c
+            LEFT JOIN {schema}.requests n ON n.id = c.request_id
             WHERE c.type = r.type AND c.coalesce_key = r.coalesce_key AND c.request_id <> r.id
-              AND (c.produced_at, c.request_id) > (r.produced_at, r.id)))
+              AND (c.produced_at, coalesce(n.created_at, '-infinity'), c.request_id)
+                  > (r.produced_at, r.created_at, r.id)))
        END AS newer
 FROM {schema}.requests r WHERE id = ANY (%s)

@@ -40,7 +40,7 @@ class NoGate:
 
     lock = threading.Lock()
 
-    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
+    def show(self, chunk: int, index: int | None, timeout: float | None, now: float) -> None:
         """Nobody looks."""
 
     def clear(self) -> None:

@@ -319,7 +319,7 @@ class _Gate:
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
-    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
+    def show(self, chunk: int, index: int | None, timeout: float | None, now: float) -> None:
         """Nobody looks."""
 
     def clear(self) -> None:

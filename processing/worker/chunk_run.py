@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, ClassVar, Protocol
+from time import monotonic
+from typing import Any, ClassVar, Final, Protocol
 
 from feedback.contract.counts import Count
 from feedback.contract.record import Record, kind_of
@@ -21,6 +22,10 @@ from processing.worker.bad_luck import has_waited, is_late
 from processing.worker.chunk_durations import ChunkDurations
 from processing.worker.task import Task
 
+STARTS_FOR: Final = 1.0
+"""Seconds after its first start in which a chunk starts requests. Those behind a slow one should
+not wait for its end, nor it for theirs; where there is one worker nobody calls them back."""
+
 
 class Gate(Protocol):
     """What a chunk shares with the rest of its worker. The inbox is one."""
@@ -28,8 +33,11 @@ class Gate(Protocol):
     lock: threading.Lock
     """Guards what may still be recalled, of all chunks of the worker."""
 
-    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
-        """A request of a chunk is about to run, or several together (index None)."""
+    def show(self, chunk: int, index: int | None, timeout: float | None, now: float) -> None:
+        """A request of a chunk is about to run, or several together (index None).
+
+        `now`: by time.monotonic().
+        """
 
     def clear(self) -> None:
         """No request runs any more."""
@@ -41,6 +49,9 @@ class _Mark(IntEnum):
     UNSTARTED = 0
     STARTED = 1
     RECALLED = 2
+
+
+_STARTED = int(_Mark.STARTED)  # an attribute of an enum's costs as much as the comparison
 
 
 class ChunkRun:
@@ -87,7 +98,9 @@ class ChunkRun:
         """Those given back that others are to go without: somebody keeps them locked."""
         self.rows_locked = self.handlers_locked = False
         """Statements of the journal's, or a handler's, waited too long: the next ones hardly do."""
-        self._begun = time.monotonic()
+        self._begun = monotonic()
+        self._starts_until = -math.inf
+        """By time.monotonic(); as long as nothing was started it is over."""
         self._raced: float | None = None
         """When another transaction was in its way first, by time.monotonic()."""
         self.lane_of: Callable[[Record], Hashable] = _no_lane
@@ -110,7 +123,7 @@ class ChunkRun:
     def read(self, index: int, timeout: float | None) -> None:
         """A record is about to be read, perhaps by code of the user's: it is to blame for that."""
         self._reading = index
-        self._gate.show(self.number, index, timeout)
+        self._gate.show(self.number, index, timeout, monotonic())
 
     @contextmanager
     def reading(self, task: Task) -> Iterator[None]:
@@ -122,27 +135,45 @@ class ChunkRun:
             self.clear()
 
     def start(self, index: int, timeout: float | None) -> bool:
-        """A request is about to run; False when it was recalled and must be left alone.
+        """A request is about to run; False when it is another's now and must be left alone.
 
-        May be called again for a request that was started before.
+        It was recalled, or it is too late to start it. May be called again for a request that was
+        started before.
         """
+        now = monotonic()
         with self._gate.lock:
-            if self._marks[index] == _Mark.RECALLED:
-                return False
-            self._marks[index] = _Mark.STARTED
-        self._gate.show(self.number, index, timeout)
+            if self._marks[index] != _STARTED:
+                if self._marks[index] == _Mark.RECALLED or self._is_late(now):
+                    return False
+                self._marks[index] = _STARTED
+        self._gate.show(self.number, index, timeout, now)
         return True
 
     def start_batch(self, indices: Sequence[int], timeout: float | None) -> list[int]:
-        """Requests are about to run together; returns those that were not recalled."""
-        mine = self.keep(indices)
+        """Requests are about to run together; returns those that were started or still may be."""
+        now, marks = monotonic(), self._marks
+        with self._gate.lock:
+            mine = [index for index in indices if marks[index] != _Mark.RECALLED]
+            if any(marks[index] != _STARTED for index in mine) and self._is_late(now):
+                mine = [index for index in mine if marks[index] == _STARTED]
+            for index in mine:
+                marks[index] = _STARTED
         if mine:
-            self._gate.show(self.number, mine[0] if len(mine) == 1 else None, timeout)
+            self._gate.show(self.number, mine[0] if len(mine) == 1 else None, timeout, now)
         return mine
+
+    def _is_late(self, now: float) -> bool:
+        """Whether the first start was too long ago for another; without one this is the first."""
+        if now <= self._starts_until:
+            return False
+        first = self._starts_until == -math.inf
+        if first:
+            self._starts_until = now + STARTS_FOR
+        return not first
 
     def wait_together(self, timeout: float | None) -> None:
         """What was started waits for the database: none of them alone is to blame for that."""
-        self._gate.show(self.number, None, timeout)
+        self._gate.show(self.number, None, timeout, monotonic())
 
     def call_beside(self, task: Task, handler: Handler) -> bool:  # noqa: ARG002 - of a seat's
         """Begins a call that goes on by itself; False where it is to be waited for."""
@@ -243,7 +274,7 @@ class ChunkRun:
         `handlers`: what met it was a statement of a handler's.
         """
         if self._raced is None:
-            self._raced = time.monotonic()
+            self._raced = monotonic()
         if not has_waited(error):
             return False
         late = is_late(self._raced)
@@ -263,7 +294,7 @@ class ChunkRun:
             database_up=self.database_up,
             due_in=self.due_in,
             durations=None if self.durations is None else self.durations.counts,
-            held_up=time.monotonic() - self._begun if self.alone else 0.0,
+            held_up=monotonic() - self._begun if self.alone else 0.0,
         )
 
     def settle(self, tasks: Iterable[Task]) -> None:

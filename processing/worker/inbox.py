@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -116,9 +115,9 @@ class Inbox:
         with self.lock:
             self.channel.send(Connected(backend))
 
-    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
+    def show(self, chunk: int, index: int | None, timeout: float | None, now: float) -> None:
         """Shows the main process which request runs, and until when it may."""
-        self.slot.set(chunk, index, time.monotonic(), timeout)
+        self.slot.set(chunk, index, now, timeout)
         if self._cancel is not None or STOPPING.told:
             self.turn_to(chunk, index)
 
@@ -210,8 +209,8 @@ class _Seat:
         self._inbox = inbox
         self._slot = slot
 
-    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
-        self._slot.set(chunk, index, time.monotonic(), timeout)
+    def show(self, chunk: int, index: int | None, timeout: float | None, now: float) -> None:
+        self._slot.set(chunk, index, now, timeout)
         if STOPPING.told:
             self._inbox.turn_to(chunk, index)
 

@@ -29,7 +29,7 @@ class FakeGate:
         self.timeouts: list[float | None] = []
         self.running: int | None = None
 
-    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
+    def show(self, chunk: int, index: int | None, timeout: float | None, now: float) -> None:
         self.shown.append(index)
         self.timeouts.append(timeout)
         self.running = index

@@ -29,8 +29,8 @@ class RecallingGate(FakeGate):
         self.chunk: ChunkRun | None = None
         self.recalled: list[int] = []
 
-    def show(self, chunk: int, index: int | None, timeout: float | None) -> None:
-        super().show(chunk, index, timeout)
+    def show(self, chunk: int, index: int | None, timeout: float | None, now: float) -> None:
+        super().show(chunk, index, timeout, now)
         if index == self.at and self.chunk is not None:
             with self.lock:
                 self.recalled = self.chunk.recall()

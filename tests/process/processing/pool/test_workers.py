@@ -95,6 +95,21 @@ def test_a_payload_that_does_harm_while_it_is_read_is_found_out(make: Make, do: 
     workers.check_effects()
 
 
+def test_one_worker_alone_keeps_what_is_behind_slow_ones_out_of_their_transaction(
+    make: Make,
+) -> None:
+    """Nobody calls it back: it would run nowhere else."""
+    workers = make(workers=1)
+    workers.start()
+    workers.warm()
+    workers.submit(*names("id", 5), do="sleep 0.6")
+    workers.until(workers.states)
+    assert len(workers.states()) < 5
+    workers.finish()
+    assert workers.states() == dict.fromkeys(names("id", 5), ("done", "ok"))
+    workers.check_effects()
+
+
 def test_the_neighbours_in_a_batch_are_run_without_the_one_that_kills(make: Make) -> None:
     workers = make()
     workers.start()

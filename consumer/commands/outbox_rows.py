@@ -106,8 +106,13 @@ def retry(
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Have dead letters of the outbox sent again, under their ids."""
+    """Have dead letters of the outbox sent again, under their ids.
+
+    What was last sent more than a day ago runs a second time where the consumers' journal has been
+    pruned of it: look there first.
+    """
     wanted = _wanted(ids, state, type_, sender, everything=everything)
+    _warn_of_long_silence(settings, wanted)
     _move(settings, wanted, "send again", OutboxOperator.retry, yes=yes, json=json)
 
 
@@ -193,6 +198,17 @@ def _move(
             typer.echo(f"oncepool: {row['id']} {row['why']}", err=True)
     if left:
         raise typer.Exit(EXIT_REFUSED if standing else EXIT_UNKNOWN)
+
+
+def _warn_of_long_silence(settings: Settings, wanted: OutboxFilter) -> None:
+    with connect_outbox(settings) as connection:
+        number = OutboxOperator(connection, settings.outbox_schema).long_silent(wanted)
+    if number:
+        typer.echo(
+            f"oncepool: {number} were last sent more than a day ago: where the consumers' journal"
+            " has been pruned of them since, they run a second time",
+            err=True,
+        )
 
 
 def _refusal(id_: str, standing: Standing | None) -> dict[str, str]:

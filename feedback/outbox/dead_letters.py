@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from feedback.outbox.names import in_schema
+from feedback.outbox.names import WINDOW, in_schema
 
 if TYPE_CHECKING:
     import psycopg
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 DEAD: Final = ("unanswered", "undeliverable")
 """States in which a row waits for somebody."""
 AT_ONCE: Final = 1_000
+_CONFLICT: Final = "conflict"
 _RUNS_AGAIN: Final = "where it ran, `oncepool requests retry` runs it again"
 _INSTEAD: Final = {
     **dict.fromkeys(("dead", "failed", "cancelled"), _RUNS_AGAIN),
@@ -38,13 +39,20 @@ WITH chosen AS (
     SELECT seq FROM :schema.requests WHERE {_WHERE} ORDER BY seq LIMIT %(limit)s FOR UPDATE
 )
 """  # noqa: S608 - of constants
+# What is asked for now is in time: a decision counts as a send, which a relay that was away for
+# longer than the window does not repeat either.
 _RETRY: Final = f"""
 {_CHOSEN}, moved AS (
     UPDATE :schema.requests r
-    SET state = 'unsent', failures = 0, tries = 0, next_at = NULL, code = NULL, error = NULL
+    SET state = 'unsent', failures = 0, tries = 0, next_at = NULL, code = NULL, error = NULL,
+        sent_at = CASE WHEN sends > 0 THEN now() END
     FROM chosen WHERE r.seq = chosen.seq RETURNING r.seq, r.id
 ), told AS (SELECT pg_notify(%(channel)s, ''))
 SELECT seq, id FROM moved LEFT JOIN told ON true ORDER BY seq
+"""  # noqa: S608 - of constants
+_LONG_SILENT: Final = f"""
+SELECT count(*) FROM :schema.requests WHERE {_WHERE} AND sends > 0
+    AND greatest(sent_at, not_before) < now() - make_interval(secs => {WINDOW})
 """  # noqa: S608 - of constants
 _DROP: Final = f"""
 {_CHOSEN}, gone AS (
@@ -64,7 +72,8 @@ DELETE FROM :schema.finished WHERE id IN (
 )
 """
 _STANDING: Final = """
-SELECT id, state, settled_at IS NOT NULL FROM :schema.all_requests WHERE id = ANY(%s)
+SELECT id, state, settled_at IS NOT NULL, sends > 0 AND code IS DISTINCT FROM %s
+FROM :schema.all_requests WHERE id = ANY(%s)
 """
 _STATS: Final = """
 SELECT type, sender, state, count(*) AS n,
@@ -88,12 +97,19 @@ class Standing(NamedTuple):
 
     state: str
     finished: bool
+    may_have_run: bool
+    """It was sent, and no consumer has refused it as another request's copy."""
 
     @property
     def why(self) -> str:
         """Why, and what can be done instead."""
         if not self.finished:
             return f"is {self.state}, no dead letter: the relay goes on with it"
+        if self.state in DEAD and self.may_have_run:
+            return (
+                f"has ended as {self.state}, and may have run: see `oncepool requests show`, and add"
+                " it under another id only where it did not"
+            )
         if self.state in DEAD:
             return f"has ended as {self.state}, and its payload is gone: add it under another id"
         return f"has ended as {self.state}: {_INSTEAD.get(self.state, 'its answer stands')}"
@@ -115,6 +131,11 @@ class OutboxOperator:
         """Has dead letters sent anew, under their ids, in their old order; their ids."""
         return list(self._move(_RETRY, wanted))
 
+    def long_silent(self, wanted: OutboxFilter) -> int:
+        """How many of these were sent, and so long ago that consumers may have forgotten them."""
+        [(number,)] = self._run(_LONG_SILENT, wanted, 0, 0).fetchall()
+        return int(number)
+
     def drop(self, wanted: OutboxFilter) -> list[str]:
         """Ends dead letters: they go to the finished rows, where their ids stay taken; the ids."""
         return list(self._move(_DROP, wanted))
@@ -128,8 +149,8 @@ class OutboxOperator:
 
     def standing(self, ids: Sequence[str]) -> dict[str, Standing]:
         """How these stand, as far as they are there."""
-        found = self._connection.execute(self._text(_STANDING), [list(ids)]).fetchall()
-        return {id_: Standing(state, finished) for id_, state, finished in found}
+        found = self._connection.execute(self._text(_STANDING), [_CONFLICT, list(ids)]).fetchall()
+        return {id_: Standing(*rest) for id_, *rest in found}
 
     def figures(self) -> list[dict[str, Any]]:
         """Open rows by type, sender and state: how many (`n`), age of the `oldest` in seconds."""

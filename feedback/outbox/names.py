@@ -13,6 +13,9 @@ DEFAULT_SCHEMA: Final = "oncepool_outbox"
 DEFAULT_SENDER: Final = "default"
 SHARDS: Final = 64
 """Parts of the rows that relays share out among each other; a key is always in one of them."""
+WINDOW: Final = 86_400.0
+"""Seconds after its last send in which a row may be sent again without a thought: what was silent
+for longer may have been forgotten by the consumers, and would run twice."""
 
 SCHEMA_PATTERN: Final = "^[a-z_][a-z0-9_]{0,62}$"
 _SETTLED: Final = "_settled"

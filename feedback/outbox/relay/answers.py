@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from feedback.backoff import Backoff
 from feedback.contract.payloads import write_json
 from feedback.contract.states import NOT_RUN, State
+from feedback.outbox.names import WINDOW
 from feedback.status.status import Status
 
 RESEND_AFTER: Final = 60.0
@@ -38,9 +39,10 @@ class AnswerPolicy:
     max_sends: int = MAX_SENDS
     """Sends in a row without news, after which a row is `unanswered`."""
 
-    window: float = 86_400.0
-    """Seconds after its last send in which a row is sent again by itself: what has been silent for
-    longer may have been forgotten by the consumers, and would run twice."""
+    window: float = WINDOW
+    """Seconds after its last send, or the time it was delayed to, in which a row is sent again by
+    itself: what has been silent for longer may have been forgotten by the consumers, and would run
+    twice. Twice `after(type)` where that is more, so that there is time for one silence."""
 
     def after(self, type_: str) -> float:
         """Seconds without news after the first send."""

@@ -26,6 +26,8 @@ class ClaimedRow(NamedTuple):
     """Without id and type."""
     created_at: datetime
     failures: int
+    too_late: bool = False
+    """It was sent so long ago that its consumers may have forgotten it, and would run it again."""
 
     @property
     def lane(self) -> bytes:
@@ -53,11 +55,14 @@ class BatchMarks(NamedTuple):
 
     sent: list[int]
     refused: list[BackingOff]
+    too_late: Sequence[int] = ()
+    """Not sent again by themselves."""
 
 
 class Batch:
     """Rows by their order. A row that was not sent holds back those of its lane behind it.
 
+    Not so one that is a dead letter now: refused for the last time, or too late to be sent again.
     `check` tells before anything is sent what no broker would take, so that nothing of its lane
     overtakes it.
     """
@@ -71,7 +76,7 @@ class Batch:
         self.to_send: list[ClaimedRow] = []
         held: set[bytes] = set()
         for row in rows:
-            if row.lane in held:
+            if row.lane in held or row.too_late:
                 continue
             refusal = check(row)
             if refusal is None:
@@ -91,13 +96,16 @@ class Batch:
 
     def marks(self) -> BatchMarks:
         """What is known. Rows that it does not name stay as they are and are sent again."""
+        too_late: list[int] = []
         marks = BatchMarks([], [])
         held: set[bytes] = set()
         for row in self._rows:
             if row.lane in held:
                 continue  # confirmed or not: it goes again, behind what it must not overtake
             refusal = self._refusals.get(row.seq)
-            if row.seq in self._confirmed:
+            if row.too_late:
+                too_late.append(row.seq)
+            elif row.seq in self._confirmed:
                 marks.sent.append(row.seq)
             elif refusal is None:
                 held.add(row.lane)
@@ -107,7 +115,7 @@ class Batch:
                 pause = PAUSES.after(row.failures + 1)
                 marks.refused.append(BackingOff(row.seq, pause, refusal))
                 held.add(row.lane)
-        return marks
+        return marks._replace(too_late=tuple(too_late))
 
 
 def _is_last(row: ClaimedRow) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import json
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
-from feedback.outbox.names import SHARDS, in_schema
+from feedback.outbox.names import SHARDS, in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import BatchMarks, ClaimedRow
+from feedback.outbox.relay.window import SILENCE, TOO_LATE, window_values
 from feedback.outbox.rows import as_json
 from feedback.postgres import Connection
 
@@ -34,8 +34,8 @@ FOR UPDATE OF s SKIP LOCKED
 """
 # A statement of its own, after the locks: what the last owner of a shard has written is seen.
 # The OFFSET has what backs off looked up by its key: as a join, all of it may be read for each row.
-_ROWS: Final = """
-SELECT seq, id, type, key, payload, headers, created_at, failures
+_ROWS: Final = f"""
+SELECT seq, id, type, key, payload, headers, created_at, failures, coalesce({TOO_LATE}, false)
 FROM (
     SELECT r.*, sum(octet_length(r.payload)) OVER (ORDER BY r.seq) - octet_length(r.payload)
         AS before
@@ -55,23 +55,30 @@ FROM (
 ) AS due
 WHERE before < %(bytes)s
 ORDER BY seq
-"""
-_SENT: Final = """
+"""  # noqa: S608 - of constants
+_SENT: Final = f"""
 UPDATE :schema.requests
 SET state = 'sent', sends = sends + 1, tries = tries + 1, failures = 0, sent_at = now(),
     next_at = greatest(now(), not_before) + make_interval(secs => least(
-        coalesce((%(by_type)s::jsonb ->> type)::float8, %(after)s) * 2 ^ least(tries, 30),
-        greatest(coalesce((%(by_type)s::jsonb ->> type)::float8, %(after)s), %(longest)s))),
+        {SILENCE} * 2 ^ least(tries, 30), greatest({SILENCE}, %(longest)s))),
     code = NULL, error = NULL
 WHERE seq = ANY(%(rows)s) AND state = 'unsent'
-"""
+"""  # noqa: S608 - of constants
+# What was sent before may have run all the same: its answer is still waited for.
 _REFUSED: Final = """
 UPDATE :schema.requests
-SET state = CASE WHEN seconds IS NULL THEN 'undeliverable' ELSE state END,
+SET state = CASE WHEN seconds IS NOT NULL THEN state WHEN sends > 0 THEN 'unanswered'
+        ELSE 'undeliverable' END,
     failures = failures + 1, next_at = now() + make_interval(secs => seconds), code = said.code,
     error = said.error
 FROM json_to_recordset(%s::json) AS said (n bigint, seconds float8, code text, error text)
 WHERE seq = n AND state = 'unsent'
+RETURNING CASE WHEN state = 'unanswered' THEN pg_notify(%s, id) END
+"""
+_TOO_LATE: Final = """
+UPDATE :schema.requests SET state = 'unanswered', next_at = NULL, code = 'no_answer', error = NULL
+WHERE seq = ANY(%s) AND state = 'unsent'
+RETURNING pg_notify(%s, id)
 """
 
 
@@ -91,15 +98,13 @@ class RelayDatabase:
     ) -> None:
         self._connection = connection
         policy = policy or AnswerPolicy()
-        self._resend = {
-            "by_type": json.dumps(dict(policy.by_type)),
-            "after": policy.resend_after,
-            "longest": policy.longest,
-        }
+        self._window = window_values(policy)
+        self._longest = policy.longest
         self._sender = sender
+        self._channel = settled_channel(schema)
         self._texts = {
             text: in_schema(text, schema).encode()
-            for text in (_SHARDS, _LOCK, _ROWS, _SENT, _REFUSED)
+            for text in (_SHARDS, _LOCK, _ROWS, _SENT, _REFUSED, _TOO_LATE)
         }
         self._first = 0
 
@@ -130,12 +135,10 @@ class RelayDatabase:
                 "sender": self._sender,
                 "each": -(-bounds.rows // len(taken)),
                 "bytes": bounds.bytes,
+                **self._window,
             },
         )
-        return [
-            ClaimedRow(seq, id_, type_, key, payload, _headers(headers), created_at, failures)
-            for seq, id_, type_, key, payload, headers, created_at, failures in rows
-        ]
+        return [ClaimedRow(*row)._replace(headers=_headers(row[5])) for row in rows]
 
     def _lock(self, first: int, end: int, most: int) -> list[int]:
         found = self._connection.execute(self._texts[_LOCK], [self._sender, first, end, most])
@@ -144,13 +147,16 @@ class RelayDatabase:
     def mark(self, marks: BatchMarks) -> None:
         """Writes what became of the rows, in the transaction of their claim."""
         if marks.sent:
-            self._connection.execute(self._texts[_SENT], {**self._resend, "rows": marks.sent})
+            values = {**self._window, "longest": self._longest, "rows": marks.sent}
+            self._connection.execute(self._texts[_SENT], values)
         if marks.refused:
             said = [
                 {"n": seq, "seconds": seconds, "code": refusal.code, "error": refusal.error}
                 for seq, seconds, refusal in marks.refused
             ]
-            self._connection.execute(self._texts[_REFUSED], [as_json(said)])
+            self._connection.execute(self._texts[_REFUSED], [as_json(said), self._channel])
+        if marks.too_late:
+            self._connection.execute(self._texts[_TOO_LATE], [list(marks.too_late), self._channel])
 
 
 def _headers(stored: list[tuple[str, str]]) -> list[tuple[str, bytes]]:

@@ -15,6 +15,7 @@ from feedback.errors import StoreUnavailable
 from feedback.outbox.names import in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy, Ended, Findings, SentRow, judge
 from feedback.outbox.relay.records import as_status
+from feedback.outbox.relay.window import TOO_LATE, window_values
 from feedback.postgres import Connection
 from feedback.schema_versions import LOCK
 from feedback.status.status import Status
@@ -25,15 +26,14 @@ log = logging.getLogger("oncepool.relay")
 PAGE: Final = 1_000
 
 _TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
-_PAGE: Final = """
+_PAGE: Final = f"""
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
-    coalesce(next_at <= now(), true), sent_at < now() - make_interval(secs => %(window)s),
-    created_at, sent_at
+    coalesce(next_at <= now(), true), {TOO_LATE}, created_at, sent_at
 FROM :schema.requests
 WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq) > (
     coalesce(%(at)s::timestamptz, now() - make_interval(secs => %(young)s), '-infinity'), %(seq)s)
 ORDER BY sent_at, seq LIMIT %(page)s
-"""
+"""  # noqa: S608 - of constants
 _BY_ID: Final = """
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, false, false,
     created_at
@@ -210,8 +210,8 @@ class Settling:
         """The rows, and where the next page begins; None where there is none."""
         at, seq = self._place or (None, 0)
         values = {
-            "window": self._policy.window, "sender": self._sender, "page": PAGE,
-            "at": at, "seq": seq, "young": young,
+            "sender": self._sender, "page": PAGE, "at": at, "seq": seq, "young": young,
+            **window_values(self._policy),
         }  # fmt: skip
         found = connection.execute(self._texts[_PAGE], values).fetchall()
         rows = [SentRow._make(row[:-1]) for row in found]

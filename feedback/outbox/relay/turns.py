@@ -104,6 +104,12 @@ class SendTurns:
     def _tell(self, marks: BatchMarks, rows: Sequence[ClaimedRow]) -> None:
         """A line for each kind of refusal that is new, however many rows it is said of."""
         by_seq = {row.seq: row for row in rows}
+        if marks.too_late:
+            log.error(
+                "sender %s: %d requests unanswered, not sent again as consumers may have forgotten"
+                " them, first %s",
+                self._name, len(marks.too_late), by_seq[marks.too_late[0]].id,
+            )  # fmt: skip
         kinds: dict[tuple[bool, str], list[BackingOff]] = {}
         for mark in marks.refused:
             if mark.seconds is None or by_seq[mark.seq].failures == 0:

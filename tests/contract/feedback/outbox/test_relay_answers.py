@@ -15,7 +15,7 @@ from feedback.client.results import Result
 from feedback.contract.states import State
 from feedback.outbox.relay import settling
 from feedback.outbox.relay.answers import AnswerPolicy, Ended
-from feedback.outbox.relay.batch import BatchMarks
+from feedback.outbox.relay.batch import BackingOff, BatchMarks, RowRefusal
 from feedback.outbox.relay.database import RelayDatabase
 from feedback.outbox.relay.record_loop import RecordLoop
 from feedback.outbox.relay.records import PATIENCE, KeptRecords
@@ -132,6 +132,34 @@ def test_only_dead_letters_are_moved_and_of_others_it_is_said_why_not(
     assert asked.rows() == before
 
 
+def test_what_was_sent_once_and_is_refused_later_is_waited_for(
+    stack: Stack, outbox_: Outbox
+) -> None:
+    """Its first copy may have run."""
+    asked = Asked(outbox_, "ran", "silent", "gone")
+    asked.add("never")
+    asked.silence()
+    asked.settle()
+    rows = [row["seq"] for row in outbox_.rows()]
+    refused = [BackingOff(seq, None, RowRefusal("not_authorised", "topic")) for seq in rows]
+    RelayDatabase(asked.connection, outbox_.schema, "default").mark(BatchMarks([], refused))
+    states = {id_: (row["state"], row["code"]) for id_, row in asked.rows().items()}
+    waits = dict.fromkeys(("ran", "silent", "gone"), ("unanswered", "not_authorised"))
+    assert states == {**waits, "never": ("undeliverable", "not_authorised")}
+    assert asked.notified() == ["gone", "ran", "silent"]
+    asked.status("ran", State.DONE)
+    asked.settle()
+    said = Result("silent", "t", State.DONE, "ok", None, datetime.now(UTC))
+    assert asked.settling.records(asked.connection, [said]) == []
+    assert [asked.rows()[id_]["state"] for id_ in ("ran", "silent")] == ["done", "done"]
+    place = {"ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url, "ONCEPOOL_OUTBOX_SCHEMA": outbox_.schema}
+    oncepool = Commands(stack, "", "")
+    assert oncepool("outbox", "drop", "gone", "never", **place).exit_code == 0
+    gone, never = oncepool("outbox", "retry", "gone", "never", **place).stderr.splitlines()
+    assert "may have run" in gone
+    assert "its payload is gone: add it under another id" in never
+
+
 def test_what_was_not_committed_is_not_counted(outbox_: Outbox) -> None:
     asked = Asked(outbox_, "a")
     outbox_.run(
@@ -211,6 +239,23 @@ def test_times_of_silence_double_and_news_count_them_anew(outbox_: Outbox) -> No
     asked.silence()
     asked.settle()
     assert asked.rows()["a"]["state"] == "unanswered"
+
+
+def test_time_to_send_again_begins_when_a_request_is_due_and_has_room_for_a_silence(
+    outbox_: Outbox,
+) -> None:
+    """Consumers forget nothing that waits there."""
+    asked = Asked(outbox_, "delayed", "forgotten")
+    asked.add("slow", type_="very slow")
+    asked.send()
+    policy = AnswerPolicy(100.0, {"very slow": 100_000.0})
+    asked.settling = Settling(outbox_.schema, "default", asked.store, policy, inbox=False)
+    outbox_.run("UPDATE :schema.requests SET sent_at = now() - interval '100001 s'")
+    outbox_.run("UPDATE :schema.requests SET not_before = now() WHERE id = 'delayed'")
+    asked.silence()
+    asked.settle()
+    states = {id_: row["state"] for id_, row in asked.rows().items()}
+    assert states == {"delayed": "unsent", "slow": "unsent", "forgotten": "unanswered"}
 
 
 def test_passes_take_page_after_page_and_those_of_the_young_leave_out_the_rest(

@@ -14,6 +14,8 @@ from feedback.outbox.relay.batch import MOST_FAILURES, Batch, ClaimedRow, RowRef
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.turns import SendTurns
 from feedback.outbox.rows import shard_of
+from stack import Stack
+from tests.support.commands import Commands
 from tests.support.outbox import Outbox
 from tests.support.waiting import eventually
 
@@ -186,6 +188,31 @@ def test_a_batch_is_bounded_in_bytes_but_never_empty(outbox_: Outbox) -> None:
     one = Relaying(outbox_, sender, bytes=1500)
     assert [one.turn(), one.turn(), one.turn()] == [2, 2, 0]
     assert sender.sent == ["r0", "r1", "r2", "r3"]
+
+
+def test_what_was_sent_so_long_ago_that_it_may_be_forgotten_is_not_sent_again(
+    stack: Stack, outbox_: Outbox
+) -> None:
+    """As where a relay is away after rows were put back. Others of the key go on."""
+    add(outbox_, ("fresh", None), ("lately", "k"), ("long ago", "k"), ("delayed", "k"))
+    outbox_.run("UPDATE :schema.requests SET sends = 1 WHERE id <> 'fresh'")
+    outbox_.run("UPDATE :schema.requests SET sent_at = now() - interval '25 hours'")
+    outbox_.run("UPDATE :schema.requests SET sent_at = now() WHERE id = 'lately'")
+    outbox_.run("UPDATE :schema.requests SET not_before = now() WHERE id = 'delayed'")
+    outbox_.connection.execute(f"LISTEN {outbox_.schema}_settled".encode())
+    sender = Played()
+    one = Relaying(outbox_, sender)
+    assert [one.turn(), one.turn()] == [4, 0]
+    assert sender.sent == ["fresh", "lately", "delayed"]
+    [row] = outbox_.rows("SELECT * FROM :schema.requests WHERE state <> 'sent'")
+    assert (row["id"], row["state"], row["code"]) == ("long ago", "unanswered", "no_answer")
+    assert [n.payload for n in outbox_.connection.notifies(timeout=5, stop_after=1)] == ["long ago"]
+    # Somebody may decide that it goes all the same, and is told what that may come to.
+    place = {"ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url, "ONCEPOOL_OUTBOX_SCHEMA": outbox_.schema}
+    decided = Commands(stack, "", "")("outbox", "retry", "long ago", **place)
+    assert "1 were last sent more than a day ago" in decided.stderr
+    assert [one.turn(), one.turn()] == [1, 0]
+    assert sender.sent[3:] == ["long ago"]
 
 
 def relaying(outbox_: Outbox, sender: Played) -> loop.SenderLoop:

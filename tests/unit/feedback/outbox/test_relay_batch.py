@@ -45,6 +45,15 @@ def test_what_was_sent_behind_a_row_in_doubt_goes_again_behind_it() -> None:
     assert batch.marks() == BatchMarks([3], [])
 
 
+def test_what_is_too_late_is_not_sent_and_holds_nothing_back() -> None:
+    rows = [row(1, b"a")._replace(too_late=True), row(2, b"a"), row(3, b"b")]
+    rows += [row(4, b"b")._replace(too_late=True)]
+    batch = Batch(rows, lambda r: LARGE if r.seq == 3 else None)
+    assert [r.seq for r in batch.to_send] == [2]
+    batch.confirmed(2)
+    assert batch.marks() == BatchMarks([2], [BackingOff(3, 2.0, LARGE)], (1,))
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     keys=st.lists(st.sampled_from([b"a", b"b", None]), max_size=12),
@@ -61,7 +70,7 @@ def test_a_key_is_marked_as_far_as_it_is_certain(
             batch.confirmed(r.seq)
         elif fates[r.seq] == "refused":
             batch.refused(r.seq, LARGE)
-    sent, refused = batch.marks()
+    sent, refused, _ = batch.marks()
     ended = {*sent, *(mark.seq for mark in refused if mark.seconds is None)}
     for r in rows:
         before = [o.seq for o in rows if o.lane == r.lane and o.seq < r.seq]

@@ -208,10 +208,6 @@ class Commit:
             return self._rejoin(BROKEN if commit.broken else commit.error)
         return []
 
-    def rejoin(self, reason: str) -> list[Action]:
-        """The group is to be joined anew; not while a commit is open."""
-        return self._rejoin(reason) if self._open is None else []
-
     def _rejoin(self, reason: str) -> list[Action]:
         if self.stopped or self.rejoining:
             return []

@@ -40,8 +40,8 @@ class Assigned(NamedTuple):
     places: tuple[Place, ...]
     gaps: Mapping[Place, UnfinishedGap] = NO_GAPS
     """What of them is read again."""
-    asked: bool = True
-    """False: nobody could say whether there is something to read again."""
+    unknown: tuple[Place, ...] = ()
+    """Those of them for which nobody could say where to begin: the client has them paused."""
 
 
 class Revoked(NamedTuple):

@@ -45,7 +45,7 @@ from consumer.intake.kafka_log import ClientLog, librdkafka_logger
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
 from consumer.intake.kafka_records import records_of
 from consumer.intake.offset_metadata import LowMark, metadata_of, token_of
-from consumer.intake.starting_points import starting_points
+from consumer.intake.starting_points import assign, place_of, seek, starting_points
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
 from processing.logs import BoundLogger
 
@@ -190,6 +190,12 @@ class Kafka:
         # Never synchronous: that would wait for the broker without a bound.
         consumer.commit(offsets=partitions, asynchronous=True)
 
+    def find_starts(self, places: Sequence[Place], timeout: float) -> Assigned:
+        reset = self._settings.auto_offset_reset
+        found = starting_points(self._consumer, places, self._log, reset=reset, timeout=timeout)
+        found = seek(self._consumer, found, self._log)
+        return Assigned(tuple(places), found.gaps, found.unknown)
+
     def committed(self, places: Sequence[Place], timeout: float) -> Found:
         try:
             partitions = self._consumer.committed(
@@ -198,7 +204,7 @@ class Kafka:
         except KafkaException as error:
             self._log.warning("committed offsets not read", error=error.args[0].name())
             return {}
-        return {_place(p): (p.offset, p.metadata) for p in partitions if p.error is None}
+        return {place_of(p): (p.offset, p.metadata) for p in partitions if p.error is None}
 
     def pause(self, places: Iterable[Place], *, paused: bool) -> None:
         partitions = [TopicPartition(topic, partition) for topic, partition in places]
@@ -290,20 +296,19 @@ class Kafka:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._joined()
-        places = tuple(map(_place, partitions))
+        places = tuple(map(place_of, partitions))
         self._owned.update(places)
         if not self._settings.read_again or self._closing:
             self._events.append(Assigned(places))
             return
         reset = self._settings.auto_offset_reset
-        found = starting_points(consumer, partitions, self._log, reset=reset)
+        found = starting_points(consumer, places, self._log, reset=reset)
         eager = self.protocol == "classic" and self._settings.kafka_assignor == "range"
-        # Else the client would begin at the committed offsets.
-        (consumer.assign if eager else consumer.incremental_assign)(found.partitions)
-        self._events.append(Assigned(places, found.gaps, found.asked))
+        assign(consumer, found, eager=eager)
+        self._events.append(Assigned(places, found.gaps, found.unknown))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        places = tuple(map(_place, partitions))
+        places = tuple(map(place_of, partitions))
         self._owned.difference_update(places)
         last = None if self._closing else self.before_revoke(places)
         if last is not None and self.member:
@@ -313,8 +318,8 @@ class Kafka:
         self._events.append(Revoked(places, lost=False))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._owned.difference_update(map(_place, partitions))
-        self._events.append(Revoked(tuple(map(_place, partitions)), lost=True))
+        self._owned.difference_update(map(place_of, partitions))
+        self._events.append(Revoked(tuple(map(place_of, partitions)), lost=True))
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition] | None) -> None:
         partitions = partitions or []
@@ -324,7 +329,7 @@ class Kafka:
             Answered(
                 token_of(partitions[0].metadata) if partitions else None,
                 None if error is None else error.name(),
-                {_place(p): None if p.error is None else p.error.name() for p in partitions},
+                {place_of(p): None if p.error is None else p.error.name() for p in partitions},
             )
         )
 
@@ -339,7 +344,3 @@ class Kafka:
 
     def _offset_reset(self, topic: str, partition: int) -> None:
         self._events.append(OffsetReset((topic, partition)))
-
-
-def _place(partition: TopicPartition) -> Place:
-    return partition.topic, partition.partition

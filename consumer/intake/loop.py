@@ -41,7 +41,7 @@ from consumer.intake.ports import KafkaClient, WorkerPool
 from consumer.intake.stats import LoopStats
 from consumer.intake.turns import Turns
 from consumer.intake.unfinished import Unfinished
-from feedback.backoff import Backoff
+from consumer.intake.unknown_starts import UnknownStarts
 from feedback.contract.record import Record
 from processing.logs import BoundLogger, RateLimited
 
@@ -72,9 +72,7 @@ class Loop:
         self._commit = Commit(self._assignment, instance, Unfinished() if read_again else None)
         self._letting_go = LettingGo(pool, self._commit, clock, read_again=read_again)
         kafka.before_revoke = self._letting_go.now
-        self._unasked = Backoff(1.0, 30.0)
-        self._ask_again: float | None = None
-        """When to join anew: nobody could say where to begin in partitions that are ours."""
+        self._unknown = UnknownStarts()
         self._crowding = Crowding()
         self._turns = Turns()
         self._log = log
@@ -103,7 +101,7 @@ class Loop:
         self._commit.marks.departed(*self._pool.take_departed())
         if self._letting_go.going:
             self._act(self._letting_go.tend(now))
-        self._join_to_ask(now)
+        self._ask_again(now)
         requests, size = self._pool.in_hand, self._pool.in_hand_bytes
         self._tend_crowd(now, requests, size)
         self._tend_gate(now, requests, size)
@@ -143,10 +141,11 @@ class Loop:
             self._on(event)
         return len(events)
 
-    def _join_to_ask(self, now: float) -> None:
-        if self._ask_again is not None and now >= self._ask_again and self.settled:
-            self._ask_again = None
-            self._act(self._commit.rejoin("the committed offsets could not be read"))
+    def _ask_again(self, now: float) -> None:
+        places = self._unknown.due(now)
+        if places and not (self._commit.stopped or self._commit.rejoining):
+            seconds = waits.START_TIMEOUTS.after(self._unknown.tries)
+            self._begin(self._kafka.find_starts(places, seconds))
 
     def _tend_gate(self, now: float, requests: int, size: int) -> None:
         """Pauses or resumes partitions where that has changed."""
@@ -192,6 +191,7 @@ class Loop:
             case Revoked(places, lost):
                 self._log.info("partitions revoked", n=len(places), lost=lost)
                 self._crowding.revoked(places)
+                self._unknown.revoked(places)
                 self._counts["partitions lost"] += lost
                 if still_ours := [place for place in places if place in self._assignment]:
                     self._letting_go.lost(still_ours)
@@ -225,14 +225,15 @@ class Loop:
         self._act(self._commit.restarted(places))
 
     def _on_assigned(self, event: Assigned) -> None:
-        places = event.places
-        self._log.info("partitions assigned", n=len(places))
-        if not event.asked:
-            # Nothing of them is taken, as what was not finished of them comes first.
-            self._kafka.pause(places, paused=True)
-            self._ask_again = self._clock() + self._unasked.next()
+        self._log.info("partitions assigned", n=len(event.places))
+        self._begin(event)
+
+    def _begin(self, event: Assigned) -> None:
+        self._unknown.found(event.places, event.unknown, self._clock())
+        # Of the others nothing is taken, as what was not finished of them comes first.
+        places = [place for place in event.places if place not in event.unknown]
+        if event.unknown and not places:
             return
-        self._unasked.reset()
         self._act(self._commit.assigned(places, event.gaps))
         # Always said: the client keeps the flag of a partition over its revocation.
         self._kafka.pause(places, paused=self._turns.paused)
@@ -277,7 +278,7 @@ class Loop:
     def _finish_rejoin(self, now: float) -> None:
         if self._rejoin_until is None:
             return
-        if not self._assignment.places:
+        if not self._assignment.places and not self._unknown.places:
             self._rejoin_until = None
             self._commit.rejoined()
             self._kafka.subscribe()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from consumer.intake.events import Answered, BeforeRevoke, Event, Found, Place
+from consumer.intake.events import Answered, Assigned, BeforeRevoke, Event, Found, Place
 from consumer.intake.offset_metadata import LowMark
 from feedback.contract.record import Record
 from processing.ipc.frames import MaintenanceReady, ToMaintenance
@@ -42,6 +42,12 @@ class KafkaClient(Protocol):
         """Sends a commit (see `SendCommit`).
 
         Its answer comes with a poll, or at once where it could not be sent.
+        """
+
+    def find_starts(self, places: Sequence[Place], timeout: float) -> Assigned:
+        """Asks once more where to begin in partitions that are ours, and goes there.
+
+        They stay paused. Blocks for `timeout` seconds at most for each question.
         """
 
     def committed(self, places: Sequence[Place], timeout: float) -> Found:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from consumer.intake.events import Place
 from consumer.intake.offset_metadata import UnfinishedGap, gap_of
@@ -14,35 +14,92 @@ from processing.logs import BoundLogger
 
 ASK_TIMEOUT: Final = 1.0
 """Seconds that the questions of one assignment may take, each kind of them."""
+LEAST_TIME: Final = 0.05
+"""Seconds that a question takes at least, or it is not asked."""
 
 
 class StartingPoints(NamedTuple):
     """What was found of partitions."""
 
     partitions: list[TopicPartition]
-    """With the offsets to begin at; without one where the client finds it by itself."""
+    """Those that can be begun, with the offset to begin at; none where the reset policy says it."""
     gaps: dict[Place, UnfinishedGap]
-    asked: bool
-    """False: nobody has answered."""
+    unknown: tuple[Place, ...]
+    """The others: nobody could say where to begin."""
+
+
+def place_of(partition: TopicPartition) -> Place:
+    """As this program names a partition."""
+    return partition.topic, partition.partition
 
 
 def starting_points(
-    consumer: Consumer, partitions: Sequence[TopicPartition], log: BoundLogger, *, reset: str
+    consumer: Consumer,
+    places: Sequence[Place],
+    log: BoundLogger,
+    *,
+    reset: str,
+    timeout: float = ASK_TIMEOUT,
 ) -> StartingPoints:
     """Asks for committed offsets; `reset` is the client's policy for an offset that is gone.
 
-    Called inside the callback of an assignment.
+    Each kind of question may take `timeout` seconds. Called inside the callback of an assignment,
+    too.
     """
-    plain = [TopicPartition(p.topic, p.partition) for p in partitions]
-    if not plain:
-        return StartingPoints([], {}, asked=True)
+    if not places:
+        return StartingPoints([], {}, ())
     try:
-        found = consumer.committed(plain, ASK_TIMEOUT)
+        found = consumer.committed([TopicPartition(*place) for place in places], timeout)
     except KafkaException as error:
         log.warning("committed offsets not read", error=error.args[0].name())
-        return StartingPoints(plain, {}, asked=False)
-    if any(p.error is not None for p in found):
-        return StartingPoints(plain, {}, asked=False)
+        return _told(StartingPoints([], {}, tuple(places)), log)
+    errors = {place_of(p): p.error.name() for p in found if p.error is not None}
+    if errors:
+        log.warning("committed offsets not read", n=len(errors), error=next(iter(errors.values())))
+    gaps = _gaps([p for p in found if p.error is None], log)
+    unknown = list(errors)
+    if reset != "earliest":
+        unknown += _clamp(_Beginnings(consumer, timeout), gaps, log)
+    # The committed offset goes with its leader's epoch, as the log may be cut off at a failover.
+    starts = [
+        p if (gap := gaps.get(place_of(p))) is None else TopicPartition(*place_of(p), gap.mark)
+        for p in found
+        if place_of(p) not in unknown
+    ]
+    return _told(StartingPoints(starts, gaps, tuple(unknown)), log)
+
+
+def assign(consumer: Consumer, found: StartingPoints, *, eager: bool) -> None:
+    """Takes what the group has assigned, inside its callback; what is unknown is paused.
+
+    Without this the client would begin at the committed offsets.
+    """
+    # The client would ask for a committed offset itself, and give up where that is refused.
+    unknown = [TopicPartition(*place, OFFSET_BEGINNING) for place in found.unknown]
+    partitions = [*found.partitions, *unknown]
+    (consumer.assign if eager else consumer.incremental_assign)(partitions)
+    if unknown:
+        consumer.pause(unknown)  # before anything of them can come
+
+
+def seek(consumer: Consumer, found: StartingPoints, log: BoundLogger) -> StartingPoints:
+    """Goes to where partitions begin that were unknown, and are paused; what it could not is."""
+    partitions: list[TopicPartition] = []
+    unknown = list(found.unknown)
+    for at in found.partitions:
+        try:
+            consumer.seek(TopicPartition(at.topic, at.partition, at.offset))
+        except KafkaException as error:
+            log.warning("the client does not begin a partition", error=error.args[0].str())
+            unknown.append(place_of(at))
+        else:
+            partitions.append(at)
+    gaps = {place: gap for place, gap in found.gaps.items() if place not in unknown}
+    return StartingPoints(partitions, gaps, tuple(unknown))
+
+
+def _gaps(found: Sequence[TopicPartition], log: BoundLogger) -> dict[Place, UnfinishedGap]:
+    """What has to be read again of partitions whose committed offset is known."""
     gaps: dict[Place, UnfinishedGap] = {}
     for p in found:
         try:
@@ -54,21 +111,17 @@ def starting_points(
             )  # fmt: skip
             continue
         if gap is not None:
-            gaps[p.topic, p.partition] = gap
-    if reset != "earliest" and not _clamp(consumer, gaps, log):
-        return StartingPoints(plain, {}, asked=False)
-    _tell(gaps, log)
-    starts = [
-        TopicPartition(p.topic, p.partition, gap.mark)
-        if (gap := gaps.get((p.topic, p.partition))) is not None
-        else TopicPartition(p.topic, p.partition)
-        for p in partitions
-    ]
-    return StartingPoints(starts, gaps, asked=True)
+            gaps[place_of(p)] = gap
+    return gaps
 
 
-def _tell(gaps: dict[Place, UnfinishedGap], log: BoundLogger) -> None:
-    for (topic, partition), gap in gaps.items():
+def _told(found: StartingPoints, log: BoundLogger) -> StartingPoints:
+    if found.unknown:
+        log.warning(
+            "nobody can say where to begin in some partitions: they wait until somebody can",
+            n=len(found.unknown), some=[f"{topic}/{n}" for topic, n in found.unknown[:10]],
+        )  # fmt: skip
+    for (topic, partition), gap in found.gaps.items():
         log.info(
             "reading again what was not finished",
             topic=topic, partition=partition, mark=gap.mark, committed=gap.committed,
@@ -82,19 +135,55 @@ def _tell(gaps: dict[Place, UnfinishedGap], log: BoundLogger) -> None:
                 topic=topic, partition=partition, first=gap.mark, last=gap.worn_to - 1,
                 at_most=gap.worn_to - gap.mark,
             )  # fmt: skip
+    return found
 
 
-def _clamp(consumer: Consumer, gaps: dict[Place, UnfinishedGap], log: BoundLogger) -> bool:
-    """Begins no gap below the log: the client would go to its end, or stop. False: not known."""
-    end = time.monotonic() + ASK_TIMEOUT
+class _Beginnings:
+    """Where logs begin, asked of their leaders one by one.
+
+    Of a partition without a leader that takes as long as it may. So each question may take half of
+    what is left, and once next to nothing is left no more is asked.
+    """
+
+    def __init__(self, consumer: Consumer, timeout: float) -> None:
+        """`timeout`: seconds that all questions together may take."""
+        self._consumer = consumer
+        self._end = time.monotonic() + timeout
+
+    @property
+    def over(self) -> bool:
+        """There is no time left to ask."""
+        return self._end - time.monotonic() < LEAST_TIME
+
+    def of(self, topic: str, partition: int) -> int:
+        """The first offset of a log. Raises KafkaException where nobody says."""
+        # Not asked for the leaders first: `list_topics` ends the process inside a callback.
+        half = max(LEAST_TIME, (self._end - time.monotonic()) / 2)
+        low, _ = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), half)
+        return int(low)
+
+
+def _clamp(lows: _Beginnings, gaps: dict[Place, UnfinishedGap], log: BoundLogger) -> list[Place]:
+    """Begins no gap below the log: the client would go to its end, or stop.
+
+    Returns those of which that is not known; they are no gaps any more. First those that nobody was
+    asked about, so that the next question begins with them.
+    """
+    unasked: list[Place] = []
+    silent: list[Place] = []
     for (topic, partition), gap in list(gaps.items()):
+        if lows.over:
+            unasked.append((topic, partition))
+            continue
         try:
-            low, _ = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), max(0.1, end - time.monotonic())
-            )
+            low = lows.of(topic, partition)
         except KafkaException as error:
-            log.warning("the beginning of a log is not known", error=error.args[0].name())
-            return False
+            log.warning(
+                "the beginning of a log is not known",
+                topic=topic, partition=partition, error=error.args[0].name(),
+            )  # fmt: skip
+            silent.append((topic, partition))
+            continue
         if low > gap.mark:
             log.warning(
                 "the log begins behind the low mark: what lies between is gone",
@@ -104,4 +193,7 @@ def _clamp(consumer: Consumer, gaps: dict[Place, UnfinishedGap], log: BoundLogge
                 del gaps[topic, partition]
             else:
                 gaps[topic, partition] = gap._replace(mark=low)
-    return True
+    unknown = unasked + silent
+    for place in unknown:
+        del gaps[place]
+    return unknown

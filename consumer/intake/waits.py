@@ -20,6 +20,9 @@ READ_BACK_TIMEOUTS = Backoff(0.1, 0.25)
 """Seconds that reading committed offsets may block the loop, by the number of the try. The client
 has no way to ask without blocking, and with the coordinator away nothing answers: with the pauses
 of `UNREAD_PAUSES` the loop stands still for less than a fifth of an outage, each time briefly."""
+START_TIMEOUTS = Backoff(0.25, 1.0)
+"""The same for the questions where to begin in partitions that are ours, while others go on; their
+pauses are longer."""
 
 
 def commit_wait(age: float) -> float:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from consumer.intake.events import Answered, Assigned, BeforeRevoke, Event, Found, Place, Revoked
-from consumer.intake.offset_metadata import LowMark
+from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 
 
 class FakeKafka:
@@ -32,6 +32,11 @@ class FakeKafka:
         self.before_revoke: BeforeRevoke = lambda _places: None
         self.marks: list[dict[Place, LowMark]] = []
         self.behind: dict[str, int] = {}
+        self.unknown: set[Place] = set()
+        """Partitions for which nobody can say where to begin."""
+        self.gaps: dict[Place, UnfinishedGap] = {}
+        """What is read again of those that were asked about once more."""
+        self.asked: list[tuple[tuple[Place, ...], float]] = []
         self.close_hangs = threading.Event()
         self.close_hangs.set()
 
@@ -60,6 +65,11 @@ class FakeKafka:
         if not self.silent:
             self.events.append(Answered(metadata, self.error, {}))
         return None
+
+    def find_starts(self, places: Sequence[Place], timeout: float) -> Assigned:
+        self.asked.append((tuple(places), timeout))
+        unknown = tuple(place for place in places if place in self.unknown)
+        return Assigned(tuple(places), self.gaps, unknown)
 
     def committed(self, places: Sequence[Place], timeout: float) -> Found:
         self.calls.append("committed")

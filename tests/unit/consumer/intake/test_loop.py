@@ -18,39 +18,16 @@ from consumer.intake.events import (
     Revoked,
     Trouble,
 )
-from consumer.intake.flow_control import HOLD, SPARE, FlowControl
-from consumer.intake.loop import Loop
+from consumer.intake.flow_control import HOLD, SPARE
 from consumer.intake.offset_metadata import MOST_TIMES, LowMark, UnfinishedGap
 from consumer.intake.waits import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT
 from feedback.contract.record import OFFSET, is_read_again
-from processing.logs import get_logger
 from processing.pool.backlog import Backlog as Held
 from tests.support.consumer_records import records
 from tests.support.fake_kafka import FakeKafka
 from tests.support.fake_pool import FakePool
+from tests.support.loop_bench import A, Bench
 from tests.support.waiting import eventually
-
-A = ("t", 0)
-
-
-class Bench:
-    def __init__(self, max_requests: int = 100, max_bytes: int = 1 << 20) -> None:
-        self.now = 100.0
-        self.kafka = FakeKafka()
-        self.pool = FakePool()
-        self.loop = Loop(
-            self.kafka, self.pool, FlowControl(max_requests, max_bytes), "me", get_logger("test"),
-            clock=lambda: self.now,
-        )  # fmt: skip
-        self.loop.start()
-        self.loop.turn()
-
-    def arrive(self, *offsets: int) -> None:
-        self.kafka.events.append(Polled(records(A, offsets)))
-
-    def turns(self, count: int = 3) -> None:
-        for _ in range(count):
-            self.loop.turn()
 
 
 @pytest.fixture
@@ -458,22 +435,6 @@ def test_of_a_partition_that_goes_what_nobody_may_read_is_run_here(
     bench.turns(1)
     assert [r[OFFSET] for r in bench.pool.queue] == [5, 6]
     assert len(bench.kafka.commits) == 1, "nothing more can be said of it"
-
-
-def test_what_nobody_could_say_where_to_begin_of_is_left_until_the_group_is_joined_anew(
-    bench: Bench,
-) -> None:
-    bench.kafka.events += [Revoked((A,), lost=False), Assigned((A,), asked=False)]
-    bench.arrive(1)
-    bench.turns()
-    assert offsets(bench.pool) == []
-    assert bench.kafka.paused == {A: True}, "nor is it fetched for nothing"
-    bench.now += 1.5
-    bench.turns()
-    assert bench.kafka.calls[-2:] == ["unsubscribe", "subscribe"]
-    bench.arrive(1)
-    bench.turns()
-    assert (offsets(bench.pool), bench.kafka.paused) == ([1], {A: False})
 
 
 def test_while_no_worker_can_start_nothing_is_taken(bench: Bench) -> None:

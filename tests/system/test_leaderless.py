@@ -1,0 +1,150 @@
+"""One partition without a leader: the others go on, and it goes on where it stood."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from consumer.config.settings import Settings
+from consumer.intake.flow_control import FlowControl
+from consumer.intake.kafka import Kafka
+from consumer.intake.loop import Loop
+from consumer.intake.offset_metadata import LowMark, gap_of, metadata_of
+from feedback.contract.record import OFFSET, PARTITION, is_read_again
+from processing.logs import get_logger
+from stack import Stack
+from tests.support import run
+from tests.support.fake_pool import FakePool
+from tests.support.waiting import eventually
+
+CLASSIC = {"kafka_protocol": "classic", "kafka_session_timeout": 6}
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "range": CLASSIC | {"kafka_assignor": "range"},
+    "cooperative-sticky": CLASSIC | {"kafka_assignor": "cooperative-sticky"},
+    "consumer": {"kafka_protocol": "consumer"},
+}
+LOG = get_logger("test")
+LONELY = 2
+"""A partition that only the third broker has."""
+MARK, COMMITTED, END = 3, 6, 10
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Stack]:
+    made = run.own_stack(f"three-{uuid.uuid4().hex[:8]}", brokers=3)
+    yield made
+    made.down(delete=True)
+
+
+class Group:
+    """A topic whose partitions have one copy each, and where its group stands."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.topic = f"lonely-{uuid.uuid4().hex[:12]}"
+        self.name = f"g-{self.topic}"
+        self._admin = AdminClient({"bootstrap.servers": stack.kafka})
+        wanted = NewTopic(self.topic, 3, replica_assignment=[[1], [2], [3]])
+        self._admin.create_topics([wanted])[self.topic].result(30)
+        self._producer = Producer({"bootstrap.servers": stack.kafka})
+
+    def produce(self, count: int, *partitions: int) -> None:
+        for partition in partitions:
+            for _ in range(count):
+                self._producer.produce(self.topic, b"{}", partition=partition)
+        assert self._producer.flush(60) == 0
+
+    def died(self) -> None:
+        """Whoever owned the partitions died before it had finished what it had committed."""
+        metadata = metadata_of("1;dead-1;", LowMark(MARK))
+        places = [TopicPartition(self.topic, n, COMMITTED, metadata) for n in range(3)]
+        self._with_client(lambda client: client.commit(offsets=places, asynchronous=False))
+
+    def committed(self) -> list[tuple[int, str]]:
+        """Offset and metadata of each partition."""
+        places = [TopicPartition(self.topic, n) for n in range(3)]
+        found = self._with_client(lambda client: client.committed(places, 60))
+        return [(p.offset, p.metadata) for p in found]
+
+    def _with_client(self, ask: Callable[[Consumer], Any]) -> Any:
+        client = Consumer({"bootstrap.servers": self.stack.kafka, "group.id": self.name})
+        try:
+            return ask(client)
+        finally:
+            client.close()
+
+    def leader(self) -> int:
+        found = self._admin.list_topics(self.topic, timeout=10).topics[self.topic].partitions
+        return int(found[LONELY].leader) if LONELY in found else -1
+
+
+def taken(pool: FakePool) -> dict[int, list[int]]:
+    """Partition -> offsets that were delivered."""
+    found: dict[int, list[int]] = {}
+    for record in pool.submitted:
+        found.setdefault(record[PARTITION], []).append(record[OFFSET])
+    return found
+
+
+@pytest.mark.parametrize(
+    "protocol, kill",
+    [
+        pytest.param("range", False, marks=pytest.mark.long),
+        pytest.param("cooperative-sticky", False, marks=pytest.mark.long),
+        ("consumer", True),
+    ],
+)
+def test_one_partition_without_a_leader_keeps_no_other_and_goes_on_where_it_stood(
+    brokers: Stack, protocol: str, *, kill: bool
+) -> None:
+    group = Group(brokers)
+    group.produce(END, 0, 1, LONELY)
+    group.died()
+    brokers.stop_broker(3, kill=kill)
+    eventually(lambda: group.leader() == -1)
+    settings = Settings(
+        kafka_bootstrap_servers=brokers.kafka,
+        kafka_topics=[group.topic],
+        kafka_group=group.name,
+        auto_offset_reset="latest",
+        **PROTOCOLS[protocol],
+    )
+    pool = FakePool()
+    loop = Loop(Kafka(settings, LOG), pool, FlowControl(1000, 1 << 20), "me", LOG)
+
+    def turn_until(condition: Callable[[], object]) -> None:
+        eventually(lambda: (loop.turn(), condition())[1])
+
+    loop.start()
+    try:
+        both = list(range(MARK, END))
+        turn_until(lambda: taken(pool) == {0: both, 1: both})
+        group.produce(5, 0, 1)
+        both = list(range(MARK, END + 5))
+        turn_until(lambda: taken(pool) == {0: both, 1: both})
+        assert group.committed()[LONELY] == (COMMITTED, metadata_of("1;dead-1;", LowMark(MARK)))
+
+        brokers.start_broker(3)
+        turn_until(lambda: len(taken(pool).get(LONELY, [])) >= END - MARK)
+        group.produce(5, 0, 1, LONELY)
+        turn_until(lambda: len(pool.submitted) >= 3 * (END - MARK + 5) + 10)
+        assert taken(pool) == {
+            0: list(range(MARK, END + 10)),
+            1: list(range(MARK, END + 10)),
+            LONELY: list(range(MARK, END + 5)),
+        }
+        lonely = [is_read_again(r) for r in pool.submitted if r[PARTITION] == LONELY]
+        assert lonely == [True] * (COMMITTED - MARK) + [False] * (END + 5 - COMMITTED)
+        assert loop.stats().counts.get("rejoins", 0) == 0
+        turn_until(lambda: all(gap_of(*one) is None for one in group.committed()))
+        assert [offset for offset, _ in group.committed()] == [END + 10, END + 10, END + 5]
+    finally:
+        brokers.heal()
+        loop.leave()
+        turn_until(lambda: loop.left)

@@ -121,10 +121,14 @@ class Unfinished:
         return 0 if reading is None else reading.floor
 
     def worn_to(self, place: Place) -> int:
-        """What lies below it of a partition is told no more: it is this process's alone."""
+        """What lies below it of a partition is told no more: it is this process's alone.
+
+        So is all that is in hand of one that is not begun (again): from what was told of it, it was
+        let go when it went the time before.
+        """
         reading = self._read.get(place)
         if reading is None:
-            return 0
+            return NEVER
         return reading.first if reading.gap is None else reading.gap.worn_to
 
     def raise_floor(self, place: Place, offset: int, read_from: int) -> None:

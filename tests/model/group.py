@@ -73,7 +73,6 @@ class World:
         """Partition and process -> the highest offset of its that landed."""
         self.sound: dict[Place, int] = {}
         """No mark below it can be wrong any more."""
-        self.epoch: dict[Place, int] = {}
         self.rewound: set[tuple[Place, int]] = set()
         self.dispatched: dict[tuple[Place, int], int] = {}
         self.run_again: set[tuple[Place, int]] = set()
@@ -89,6 +88,8 @@ class World:
         self.joined = 0
         self.requests: list[Request] = []
         self.read_fails = False
+        self.starts_fail = False
+        """Some partitions have no leader, or a committed offset that cannot be read."""
         self.breaks_reported = True
         self.processes: list[Process] = []
         for _ in range(processes):
@@ -299,6 +300,13 @@ class World:
     def _gap(self, place: Place) -> UnfinishedGap | None:
         return gap_of(*self.committed.get(place, (0, "")))
 
+    def unknown(self, places: Sequence[Place]) -> tuple[Place, ...]:
+        """Those of partitions for which nobody can say where to begin."""
+        found = tuple(p for p in places if self.starts_fail and self.random.random() < 0.6)
+        if found:
+            self.count("nobody can say where to begin")
+        return found
+
     def gaps(self, places: Iterable[Place]) -> dict[Place, UnfinishedGap]:
         """What a new owner reads again."""
         if not self.read_again:
@@ -431,7 +439,7 @@ class World:
 
     def settle(self) -> None:
         """Faults end; everything comes to rest; the books are checked."""
-        self.read_fails = False
+        self.read_fails = self.starts_fail = False
         for process in self.processes:
             process.frozen = False
         quiet = 0

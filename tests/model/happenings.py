@@ -28,18 +28,17 @@ TRANSIENT = (
 
 def step(world: World, but: tuple[str, ...] = ()) -> None:
     """One random thing happens, other than those named."""
-    happenings, upto = _choices(but, finish=world.read_again)
+    happenings, upto = _choices(but, read_again=world.read_again)
     draw, processes = world.random.random, world.processes
     happen = happenings[bisect(upto, draw() * upto[-1], 0, len(upto) - 1)]
     happen(world, world.random, processes[int(draw() * len(processes))])
 
 
 @cache
-def _choices(but: tuple[str, ...], *, finish: bool) -> tuple[list[Happening], list[float]]:
+def _choices(but: tuple[str, ...], *, read_again: bool) -> tuple[list[Happening], list[float]]:
     """What may happen, and how often as running sums."""
-    choices = {what: often for what, often in HAPPENINGS.items() if what.__name__ not in but}
-    if finish:
-        choices[_finish] = 10
+    all_ = HAPPENINGS | (MARKED if read_again else {})
+    choices = {what: often for what, often in all_.items() if what.__name__ not in but}
     return list(choices), list(accumulate(choices.values()))
 
 
@@ -131,6 +130,10 @@ def _reads(world: World, _choose: random.Random, _process: Process) -> None:
         world.count("committed offsets cannot be read")
 
 
+def _starts(world: World, _choose: random.Random, _process: Process) -> None:
+    world.starts_fail = not world.starts_fail
+
+
 HAPPENINGS: dict[Happening, float] = {
     _turn: 45,
     _land: 25,
@@ -148,3 +151,5 @@ HAPPENINGS: dict[Happening, float] = {
     _start: 0.5,
 }
 """What may happen, and how often of a hundred times."""
+MARKED: dict[Happening, float] = {_finish: 10, _starts: 1}
+"""The same where marks are told."""

@@ -21,6 +21,7 @@ from consumer.intake.events import (
 )
 from consumer.intake.flow_control import Room
 from consumer.intake.unfinished import Unfinished
+from consumer.intake.unknown_starts import UnknownStarts
 from feedback.contract.record import Record
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Process:
     breaks: int = 0
     positions: dict[Place, int] = field(default_factory=dict)
     assignment: Assignment = field(default_factory=Assignment)
+    unknown: UnknownStarts = field(default_factory=UnknownStarts)
     leaving: bool = False
     stopping: bool = False
     fatal: str = ""
@@ -86,6 +88,7 @@ class Process:
     def at_rest(self) -> bool:
         """Nothing waits to be served, decided or repaired."""
         busy = self.pending or self.answers or self.breaks or self.leaving or self.stopping
+        busy = busy or self.unknown.places
         commit = self.commit
         return not (busy or commit.held or commit.open_since is not None or commit._repair.pending)
 
@@ -113,29 +116,41 @@ class Process:
         while self.pending:
             kind, places = self.pending.pop(0)
             if kind == "assign":
-                gaps = self.world.gaps(places)
-                self.act(self.commit.assigned(places, gaps))
-                for place in places:
-                    committed = self.world.committed.get(place, (0, ""))[0]
-                    self.positions[place] = gaps[place].mark if place in gaps else committed
-                    self.world.epoch[place] = self.world.epoch.get(place, 0) + 1
+                self._begin(places)
             else:
-                owned = [p for p in places or self.positions if p in self.positions]
+                ours = (*self.positions, *self.unknown.places)
+                owned = [p for p in places or ours if p in ours]
                 if kind == "revoke":
                     self.world.let_go(self, owned)
                 else:
-                    self.world.lost(self, owned)
+                    self.world.lost(self, [p for p in owned if p in self.assignment])
                 for place in owned:
-                    del self.positions[place]
+                    self.positions.pop(place, None)
                     if self.world.owners.get(place) == self.member:
                         del self.world.owners[place]
+                self.unknown.revoked(owned)
                 self.act(self.commit.revoked(owned))
+
+    def _begin(self, places: tuple[Place, ...]) -> None:
+        """Those of partitions that are ours for which somebody can say where."""
+        unknown = self.world.unknown(places)
+        self.unknown.found(places, unknown, self.now)
+        begun = [place for place in places if place not in unknown]
+        gaps = self.world.gaps(begun)
+        self.act(self.commit.assigned(begun, gaps))
+        for place in begun:
+            committed = self.world.committed.get(place, (0, ""))[0]
+            self.positions[place] = gaps[place].mark if place in gaps else committed
 
     def next(self, room: int = 1000) -> None:
         self.now += 2.0
+        due = self.unknown.due(self.now)
+        if due and not (self.commit.stopped or self.commit.rejoining):
+            self._begin(due)
         if actions := self.commit.next(self.now, Room(room, 1 << 20, idle=True)):
             self.act(actions)
-        if self.leaving and not self.assignment.places and not self.pending:
+        gone = not (self.assignment.places or self.unknown.places or self.pending)
+        if self.leaving and gone:
             self.leaving = False
             self.commit.rejoined()
             self.world.leave(self)

@@ -20,7 +20,8 @@ FAULTS = frozenset(
         *("a worker dies", "an open commit is given up", "another number of workers"),
         *("a request is late: SIGTERM", "a request is late: SIGKILL"),
         *("committed offsets cannot be read", "members are put out", "no worker starts"),
-        *("other limits", "the answer to a commit is lost", "the database is away"),
+        *("nobody can say where to begin", "other limits"),
+        *("the answer to a commit is lost", "the database is away"),
     }
 )
 """What is counted and is a fault, besides errors of commits; the rest follows from them."""

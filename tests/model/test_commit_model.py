@@ -81,8 +81,34 @@ def test_whatever_was_delivered_is_finished_by_somebody(
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         happened += world.happened
-    for what in ("read again", "read again, not begun", "last words", "a member is killed"):
+    for what in (
+        *("read again", "read again, not begun", "last words", "a member is killed"),
+        "nobody can say where to begin",
+    ):
         assert happened[what] > SCHEDULES / 10, what
+
+
+def test_what_is_left_of_a_partition_that_goes_again_before_it_was_begun_is_finished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of what no mark tells any more, too: the schedule with the seed 150 has some."""
+    monkeypatch.setattr(offset_metadata, "MOST_TIMES", 0)
+
+    def happen(world: World) -> None:
+        world.starts_fail = True
+        if world.target is None and world.random.random() < 0.1:
+            world.rebalance()
+        step(world, but=("_finish", "_starts"))
+
+    happened: Counter[str] = Counter()
+    for seed in range(100, 200):
+        world = World(seed, protocol=PROTOCOLS[0], read_again=True)
+        try:
+            world.run(STEPS, happen)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        happened += world.happened
+    assert happened["nobody can say where to begin"] > 100
 
 
 def test_offsets_put_back_by_bytes_that_nobody_reported_are_put_right_after_a_rejoin() -> None:

@@ -15,7 +15,7 @@ from consumer.intake.offset_metadata import (
     metadata_of,
     token_of,
 )
-from consumer.intake.unfinished import Unfinished
+from consumer.intake.unfinished import NEVER, Unfinished
 from feedback.contract.record import OFFSET, Record, is_read_again, may_have_begun
 from tests.support.consumer_records import records
 
@@ -193,7 +193,7 @@ def test_what_ends_every_reader_takes_little_with_it(killer: int) -> None:
 def test_what_no_mark_tells_is_known() -> None:
     reader = Reader(UnfinishedGap(5, 80, MOST_TIMES + 2))
     assert reader.unfinished.worn_to(A) == 9
-    assert reader.unfinished.worn_to(("t", 1)) == 0
+    assert reader.unfinished.worn_to(("t", 1)) == NEVER, "nothing of it is told anew"
     reader.read(5, 6)
     # It told a mark above these, and comes back: who is assigned it next does not read them.
     reader.assign()

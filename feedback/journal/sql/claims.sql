@@ -96,16 +96,24 @@ FROM {schema}.requests WHERE id = ANY (%(ids)s) AND token = %(token)s
 ORDER BY type, coalesce_key, produced_at DESC, created_at DESC, id DESC
 ON CONFLICT (type, coalesce_key) DO UPDATE
 SET produced_at = excluded.produced_at, request_id = excluded.request_id
-WHERE c.produced_at <= excluded.produced_at
+WHERE c.produced_at < excluded.produced_at
+   OR c.produced_at = excluded.produced_at AND NOT EXISTS (
+        -- Of equal times the later arrival is the newer one.
+        SELECT FROM {schema}.requests n, {schema}.requests r
+        WHERE n.id = c.request_id AND r.id = excluded.request_id
+          AND (n.created_at, n.id) > (r.created_at, r.id)
+   )
 
 -- name: supersede_started
 -- An older one whose claim had ended while a newer one was started elsewhere: its time is over.
 UPDATE {schema}.requests r
 SET state = 'superseded', code = 'superseded', superseded_by = c.request_id, token = NULL,
     lease_until = NULL, due_at = NULL, finished_at = clock_timestamp()
-FROM {schema}.coalesced c
+FROM {schema}.coalesced c LEFT JOIN {schema}.requests n ON n.id = c.request_id
 WHERE r.id = ANY (%(ids)s) AND r.token = %(token)s AND c.type = r.type
-  AND c.coalesce_key = r.coalesce_key AND c.request_id <> r.id AND c.produced_at > r.produced_at
+  AND c.coalesce_key = r.coalesce_key AND c.request_id <> r.id
+  AND (c.produced_at, coalesce(n.created_at, '-infinity'), c.request_id)
+      > (r.produced_at, r.created_at, r.id)
 RETURNING r.id, r.type, r.run, r.attempt, r.superseded_by, r.status_ttl, r.headers::text
 
 -- name: supersede_expired

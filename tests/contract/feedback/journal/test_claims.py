@@ -439,13 +439,17 @@ def test_orders_are_kept_apart(rows: WaitingRows) -> None:
     assert [c.record[CLAIM] for c in (*one.rows, *two.rows)] == [1, 2]
 
 
-def test_an_older_one_does_not_run_after_a_newer_one_that_was_started(rows: WaitingRows) -> None:
+@pytest.mark.parametrize("apart", [8, 0], ids=["by time", "by arrival where the times are equal"])
+def test_an_older_one_does_not_run_after_a_newer_one_that_was_started(
+    rows: WaitingRows, apart: int
+) -> None:
     """The older one's instance was killed; while its lease ran the newer one took its turn."""
     rows.add("old", "new")
+    seconds = f"CASE id WHEN 'old' THEN {apart + 1} ELSE 1 END * interval '1 s'"
+    arrived = "CASE id WHEN 'old' THEN 2 ELSE 1 END * interval '1 s'"
     rows.query(
-        f"UPDATE {rows.schema}.requests SET coalesce_key = 'k', produced_at = now() -"
-        " (CASE id WHEN 'old' THEN interval '9 s' ELSE interval '1 s' END),"
-        " token = CASE id WHEN 'old' THEN 'dead:1' END"
+        f"UPDATE {rows.schema}.requests SET coalesce_key = 'k', produced_at = now() - {seconds},"
+        f" created_at = now() - {arrived}, token = CASE id WHEN 'old' THEN 'dead:1' END"
     )
     newest = f"INSERT INTO {rows.schema}.coalesced SELECT produced_at, type, 'k', id"
     rows.query(f"{newest} FROM {rows.schema}.requests WHERE id = 'new'")

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -18,9 +18,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
 from feedback.client.result_positions import ResultPositions, hopeless
+from feedback.contract.headers import check_name
 from feedback.contract.payloads import parse_json
 from feedback.contract.states import State
-from feedback.errors import ConfigurationError, OncepoolError, ResultsFailed
+from feedback.errors import ConfigurationError, Malformed, OncepoolError, ResultsFailed
 
 log = logging.getLogger("oncepool.kafka")
 
@@ -55,16 +56,30 @@ class Result:
         try:
             fields = parse_json(value or b"")
             return cls(
-                id=fields["id"],
-                type=fields["type"],
+                id=check_name("id", fields["id"]),
+                type=check_name("type", fields["type"]),
                 state=State(fields["state"]),
-                code=fields["code"],
+                code=_code(fields["code"]),
                 result=fields.get("result"),
-                at=datetime.fromisoformat(fields["at"]),
-                result_omitted=fields.get("result_omitted", False),
+                at=_time(fields["at"]),
+                result_omitted=fields.get("result_omitted", False) is True,
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, Malformed) as error:
             raise ValueError(f"not a result record: {error!r}") from None
+
+
+def _code(given: Any) -> str:
+    """As handlers may make them. PostgreSQL has no text for a zero character."""
+    if not isinstance(given, str) or "\0" in given:
+        raise ValueError(f"code is {given!r}")
+    return given
+
+
+def _time(given: Any) -> datetime:
+    at = datetime.fromisoformat(given)
+    if at.tzinfo is None:
+        raise ValueError(f"at is {given}, without a time zone")
+    return at.astimezone(UTC)
 
 
 class ReadMessage(NamedTuple):

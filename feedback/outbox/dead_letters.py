@@ -107,8 +107,8 @@ class Standing(NamedTuple):
             return f"is {self.state}, no dead letter: the relay goes on with it"
         if self.state in DEAD and self.may_have_run:
             return (
-                f"has ended as {self.state}, and may have run: see `oncepool requests show`, and add"
-                " it under another id only where it did not"
+                f"has ended as {self.state}, and may have run: see `oncepool requests show`, and"
+                " add it under another id only where it did not"
             )
         if self.state in DEAD:
             return f"has ended as {self.state}, and its payload is gone: add it under another id"

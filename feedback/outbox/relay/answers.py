@@ -142,7 +142,8 @@ def judge(
                 found.ended.append(news)
                 continue
             if isinstance(news, Later) and row.state == "sent":
-                if row.due or news.seen != row.seen:
+                # Of work it is enough to know once the time without news is over.
+                if row.due or status.state not in _IN_WORK:
                     found.later.append(news)
                 continue
         if not row.due or row.state != "sent":
@@ -157,7 +158,7 @@ def judge(
 def _news(
     row: SentRow, status: Status, policy: AnswerPolicy, now: datetime
 ) -> Ended | Later | None:
-    """None where the status is older than the last send, and says nothing of it."""
+    """None where the status says nothing new of the last send: it is older, or was counted."""
     theirs = status.fingerprint
     if theirs is not None and theirs != row.fingerprint:
         why = "another payload was sent under this id, and stands there"
@@ -174,10 +175,16 @@ def _news(
         return Ended(
             row.seq, row.id, row.type, str(status.state), code, _storable(status.result), error
         )
-    if status.state not in _IN_WORK:
-        return None
+    return _of_work(row, status, policy, now) if status.state in _IN_WORK else None
+
+
+def _of_work(row: SentRow, status: Status, policy: AnswerPolicy, now: datetime) -> Later | None:
+    # What was killed shows `running` for good: it is news once. `waiting` is until its time.
     quiet = 0.0 if status.retry_at is None else (status.retry_at - now).total_seconds()
-    return Later(row.seq, max(0.0, quiet) + policy.after(row.type), row.seen)
+    seen = f"{status.v} {status.at.isoformat()}"
+    if seen == row.seen and quiet <= 0:
+        return None
+    return Later(row.seq, max(0.0, quiet) + policy.after(row.type), seen)
 
 
 def _of_an_earlier_send(row: SentRow, status: Status) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -12,11 +15,15 @@ from feedback.client.results import Result
 from feedback.errors import StoreUnavailable
 from feedback.status.status import Status
 
+log = logging.getLogger("oncepool.relay")
+
 Position: TypeAlias = list[TopicPartition]
 
 AT_ONCE: Final = 500
 PATIENCE: Final = 30.0
 """Seconds for which a record is kept whose row is not marked as sent yet."""
+_QUIET: Final = 60.0
+OMITTED: Final = "the result was too large for the results topic: the consumers' journal has it"
 _NOT_OURS: Final = frozenset(
     {"group.id", "group.instance.id", "client.id", "group.protocol", "transactional.id"}
 )
@@ -36,6 +43,7 @@ class RecordSource:
             "auto.offset.reset": "earliest",
         }
         self._consumer: Any = None
+        self._foreign = ForeignRecords()
 
     def poll(self, timeout: float) -> list[Result]:
         """What has come, within so many seconds. Raises StoreUnavailable."""
@@ -43,7 +51,7 @@ class RecordSource:
             if self._consumer is None:
                 self._consumer = Consumer(self._properties, logger=OutageLog())
                 self._consumer.subscribe([self._topic])
-            return _results(self._consumer.consume(AT_ONCE, timeout))
+            return results_in(self._consumer.consume(AT_ONCE, timeout), self._foreign)
         except KafkaException as error:
             raise StoreUnavailable(f"results can't be read: {error.args[0].str()}") from error
 
@@ -106,19 +114,41 @@ class KeptRecords:
 
 
 def as_status(result: Result) -> Status:
-    """What a status would say. It names no payload."""
+    """What a status would say. It names no payload, and a result that is left out is an error."""
     return Status(
-        result.id, result.type, result.state, result.code, 0, 0, result.at, None, result.result
-    )
+        result.id, result.type, result.state, result.code, 0, 0, result.at, None, result.result,
+        error=OMITTED if result.result_omitted else None,
+    )  # fmt: skip
 
 
-def _results(messages: Sequence[Message]) -> list[Result]:
+class ForeignRecords:
+    """What in a results topic is none, and passed over: told with the first, then once a minute."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._quiet_until = -math.inf
+        self._untold = 0
+
+    def tell(self, message: Message, problem: ValueError) -> None:
+        """There is one."""
+        self._untold += 1
+        if self._clock() < self._quiet_until:
+            return
+        place = f"{message.topic()}/{message.partition()}/{message.offset()}"
+        log.warning("%d messages of a results topic left out, last %s: %s",
+            self._untold, place, problem)  # fmt: skip
+        self._quiet_until, self._untold = self._clock() + _QUIET, 0
+
+
+def results_in(messages: Sequence[Message], foreign: ForeignRecords) -> list[Result]:
+    """What the records say. Raises KafkaException where reading failed."""
     found = []
     for message in messages:
-        if message.error() is not None:
-            raise KafkaException(message.error())
+        error = message.error()
+        if error is not None:
+            raise KafkaException(error)
         try:
             found.append(Result.decode(message.value()))
-        except ValueError:
-            continue  # another's
+        except ValueError as problem:
+            foreign.tell(message, problem)
     return found

@@ -173,7 +173,7 @@ class Settling:
             rows = [SentRow._make(row) for row in found]
             sent = [row for row in rows if row.state != "unsent"]
             statuses = [
-                _telling(row, standing, as_status(by_id[row.id]))
+                self._telling(row, standing, by_id[row.id])
                 for row, standing in zip(sent, self._standing(sent), strict=True)
             ]
             findings = judge(sent, statuses, self._policy, datetime.now(UTC))
@@ -189,6 +189,22 @@ class Settling:
             except StoreUnavailable:
                 pass
         return [None] * len(rows)
+
+    def _telling(self, row: SentRow, standing: Status | None, result: Result) -> Status | None:
+        """A status, unless it is of one in work that has ended since, and may not tell of it.
+
+        An operator may have moved what is dead or cancelled, whose record then is the older one.
+        What has no room in a record stands in a status, or will: sent again, it is answered.
+        """
+        if result.result_omitted and self._store is not None:
+            return standing
+        record = as_status(result)
+        if standing is None:
+            return record
+        if standing.settled or standing.fingerprint not in (None, row.fingerprint):
+            return standing
+        moved = record.state in REOPENABLE and record.at < standing.at
+        return record if record.final and not moved else standing
 
     def _tell(self, found: Findings, written: _Written) -> None:
         """What was committed is counted, and told."""
@@ -235,26 +251,13 @@ class Settling:
         return _Written(gone, again)
 
 
-def _telling(row: SentRow, standing: Status | None, record: Status) -> Status:
-    """A status, unless it is of one in work that has ended since: an end may not have reached it.
-
-    An operator may have moved what is dead or cancelled, whose record then is the older one.
-    """
-    if standing is None:
-        return record
-    if standing.settled or standing.fingerprint not in (None, row.fingerprint):
-        return standing
-    moved = record.state in REOPENABLE and record.at < standing.at
-    return record if record.final and not moved else standing
-
-
 def _said(ended: list[Ended]) -> str:
     return json.dumps(
         [
             {
                 "n": one.seq,
                 "state": one.state,
-                "code": one.code,
+                "code": one.code.replace("\0", "\ufffd"),
                 "result": one.result,
                 "error": None if one.error is None else one.error.replace("\0", "\ufffd"),
             }

@@ -124,6 +124,21 @@ def test_an_outbox_that_takes_no_writes_is_away_until_it_does(
     outbox_.connection.close()
 
 
+def test_a_result_too_large_for_a_record_is_waited_for_or_its_lack_is_told(
+    outbox_: Outbox,
+) -> None:
+    _sent(outbox_, "a")
+    record = Result("a", "t", State.DONE, "ok", None, datetime.now(UTC), result_omitted=True)
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        for store in (MemoryStatusStore(), None):
+            assert _states(outbox_) == {"a": "sent"}  # where a status may come
+            settling = Settling(outbox_.schema, "default", store, POLICY, inbox=True)
+            assert settling.records(connection, [record]) == []
+    [row] = outbox_.rows("SELECT state, result, error FROM :schema.inbox")
+    assert (row["state"], row["result"]) == ("done", None)
+    assert "the consumers' journal has it" in row["error"]
+
+
 def test_a_final_record_counts_more_than_a_status_of_one_in_work(outbox_: Outbox) -> None:
     now = datetime.now(UTC)
     _sent(outbox_, "running", "waiting", "other", "failed", "reopened")

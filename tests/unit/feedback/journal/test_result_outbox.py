@@ -83,3 +83,19 @@ def test_a_reader_sees_that_a_result_was_left_out() -> None:
 def test_what_is_no_record_is_refused(value: bytes | None) -> None:
     with pytest.raises(ValueError):
         Result.decode(value)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("id", "5"), ("id", '["a"]'), ("id", '""'), ("id", '"a\\u0000"'), ("type", "null"),
+        ("code", "7"), ("code", '"a\\u0000"'), ("at", "5"), ("at", '"2030-01-01T00:00:00"'),
+        ("at", '"0001-01-01T00:00:00+14:00"'), ("state", "[]"),
+    ],
+)  # fmt: skip
+def test_what_others_mean_by_the_same_names_is_no_record(name: str, value: str) -> None:
+    fields = {"id": '"a"', "type": '"t"', "state": '"done"', "code": '"ok"'}
+    fields |= {"at": '"2030-01-01T00:00:00Z"', name: value}
+    text = ",".join(f'"{key}":{value}' for key, value in fields.items())
+    with pytest.raises(ValueError, match="not a result record"):
+        Result.decode(f"{{{text}}}".encode())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -63,12 +64,28 @@ def test_silence_is_followed_by_sends_up_to_a_bound() -> None:
         assert found(row(due=True, tries=8, state="unanswered"), silence) == NOTHING
 
 
-def test_work_on_it_is_news() -> None:
-    assert found(row(), status(State.RUNNING)) == NOTHING
-    assert found(row(due=True, tries=8), status(State.RUNNING)).later == [Later(1, 60.0, None)]
-    later = status(State.WAITING, retry_at=NOW + timedelta(hours=1))
-    assert found(row(due=True, type="slow"), later).later == [Later(1, 4200.0, None)]
-    assert found(row(state="unanswered", due=True), later) == NOTHING
+def test_work_on_it_is_news_once() -> None:
+    """What was killed shows it for good."""
+    works = status(State.RUNNING)
+    assert found(row(), works) == NOTHING
+    [later] = found(row(due=True, tries=8), works).later
+    assert (later.seconds, later.seen) == (60.0, f"000012 {NOW.isoformat()}")
+    counted = row(due=True, seen=later.seen)
+    assert found(counted, works).again == [1]
+    assert found(counted._replace(tries=8), works).unanswered == [1]
+    later_on = replace(works, at=NOW + timedelta(seconds=1))
+    for news in (status(State.RUNNING, run=2), status(State.WAITING), later_on):
+        assert found(counted, news).later
+
+
+def test_what_waits_is_news_until_its_time() -> None:
+    waits = status(State.WAITING, retry_at=NOW + timedelta(hours=1))
+    [later] = found(row(due=True, type="slow"), waits).later
+    assert later.seconds == 4200.0
+    assert found(row(state="unanswered", due=True), waits) == NOTHING
+    counted = row(due=True, seen=later.seen)
+    assert found(counted, waits).later
+    assert judge([counted], [waits], POLICY, NOW + timedelta(hours=2)).again == [1]
 
 
 def test_another_request_under_its_id_ends_it() -> None:

@@ -27,7 +27,8 @@ from processing.pool.report_totals import ReportTotals
 from processing.worker.calls import DONE
 from processing.worker.chunk_durations import ChunkDurations
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.task import Limits, Task, read_task
+from processing.worker.reading import Limits, read_task
+from processing.worker.task import Task
 
 CHUNKS = (500, 100, 20, 1)
 REQUESTS = 10_000
@@ -70,7 +71,7 @@ def tasks_of(number: int) -> list[Task]:
 def worker(tasks: list[Task], measured: bool) -> Report:
     """Settles a chunk as its worker does."""
     chunk = ChunkRun(1, "t", [task.record for task in tasks], None, NoGate())
-    chunk.durations = ChunkDurations() if measured else None
+    chunk.tally.durations = ChunkDurations() if measured else None
     chunk.settle_done(tasks)
     return chunk.finish()
 

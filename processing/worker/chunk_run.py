@@ -12,14 +12,12 @@ from enum import IntEnum
 from time import monotonic
 from typing import Any, ClassVar, Final, Protocol
 
-from feedback.contract.counts import Count
-from feedback.contract.record import Record, kind_of
-from feedback.contract.states import OK, State
+from feedback.contract.record import Record
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request
 from processing.ipc.frames import Report, Suspect
 from processing.worker.bad_luck import has_waited, is_late
-from processing.worker.chunk_durations import ChunkDurations
+from processing.worker.chunk_tally import ChunkTally
 from processing.worker.task import Task
 
 STARTS_FOR: Final = 1.0
@@ -81,8 +79,7 @@ class ChunkRun:
         self.unclear: list[int] = []
         """Indices whose COMMIT may have landed, or whose end could not be written though their
         handler must not be entered again."""
-        self.times: dict[str, tuple[int, float]] = {}
-        """Kind -> (requests, seconds in handlers)."""
+        self.tally = ChunkTally()
         self.database_up = True
         self.due_in: float | None = None
         """Seconds until the first request that was written down to wait is due."""
@@ -107,12 +104,6 @@ class ChunkRun:
         """What of a record may not be reordered; None where that is nothing."""
         self._left: set[Hashable] = set()
         """Lanes of requests that are unclear or were given back."""
-        self.failed: list[Task] = []
-        """Those whose handler raised what was neither Reject nor Retry, and those that are dead: to
-        be reported."""
-        self.counts: Counter[Count] = Counter()
-        self.durations: ChunkDurations | None = None
-        """For metrics; None where nobody wants them."""
         self._gate = gate
         self._reading: int | None = None
         """The index that is read."""
@@ -283,52 +274,31 @@ class ChunkRun:
         return late
 
     def finish(self) -> Report:
-        """The report; counts as plain text, since it crosses the channel."""
+        """The report."""
+        tally = self.tally
+        durations = tally.durations
         return Report(
             chunk=self.number,
             returned=self.returned,
             alone=self.alone,
             unclear=self.unclear,
-            times=self.times,
-            counts={(str(c.type), str(c.state), str(c.code)): n for c, n in self.counts.items()},
+            times=tally.times,
+            counts=tally.plain_counts(),
             database_up=self.database_up,
             due_in=self.due_in,
-            durations=None if self.durations is None else self.durations.counts,
+            durations=None if durations is None else durations.counts,
             held_up=monotonic() - self._begun if self.alone else 0.0,
         )
 
     def settle(self, tasks: Iterable[Task]) -> None:
-        """These have ended: counts and measures them."""
-        counts = self.counts
-        for task in tasks:
-            final = task.final or task.outcome
-            raised = task.outcome is not None and task.outcome.cause is not None
-            if raised or (final is not None and final.state is State.DEAD):
-                self.failed.append(task)
-            if final is not None:
-                counts[Count(task.envelope.type, final.state, final.code)] += 1
-            if task.started is not None:
-                self._measure(task)
-                if self.durations is not None:
-                    self.durations.ended(task)
-            self.settled.add(task.index)
-
-    def _measure(self, task: Task) -> None:
-        count, seconds = self.times.get(task.kind, (0, 0.0))
-        self.times[task.kind] = (count + 1, seconds + task.seconds)
+        """These have ended."""
+        tasks = list(tasks)
+        self.tally.ended(tasks)
+        self.settled.update([task.index for task in tasks])
 
     def settle_done(self, tasks: Sequence[Task]) -> None:
-        """These are done: counts and measures them by their types."""
-        for kind, number in Counter([task.envelope.type for task in tasks]).items():
-            self.counts[Count(kind, State.DONE, OK)] += number
-        measured: dict[str, list[float]] = {}
-        for task in tasks:
-            measured.setdefault(kind_of(task.record), []).append(task.seconds)
-        for kind, seconds in measured.items():
-            count, so_far = self.times.get(kind, (0, 0.0))
-            self.times[kind] = (count + len(seconds), so_far + sum(seconds))
-        if self.durations is not None and tasks:
-            self.durations.plain(tasks)
+        """These are done."""
+        self.tally.done(tasks)
         self.settled.update([task.index for task in tasks])
 
     def wait_until(self, due: datetime | None, now: datetime) -> None:

@@ -140,7 +140,7 @@ class CrashRecovery:
 
     def _answer(self, task: Task, stored: StoredRequest, chunk: ChunkRun) -> None:
         self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
-        chunk.counts[Count(task.envelope.type, State(stored.state), stored.code)] += 1
+        chunk.tally.counts[Count(task.envelope.type, State(stored.state), stored.code)] += 1
         chunk.settled.add(task.index)
 
 

@@ -64,7 +64,7 @@ class DeadLetters:
         self._told.flush()
         now = datetime.now(UTC)
         self._publish([write for letter in kept.values() for write in letter.failed_status(now)])
-        chunk.counts.update(letter.counted_as for letter in kept.values())
+        chunk.tally.counts.update(letter.counted_as for letter in kept.values())
         chunk.settled.update(letters)
         chunk.unclear += locked
 

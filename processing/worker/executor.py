@@ -40,10 +40,11 @@ from processing.worker.effect_none import EffectNone
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.failure_report import FailureReport
 from processing.worker.outages import DatabaseAway, Outages
+from processing.worker.reading import Limits, read_task
 from processing.worker.records import ResultLog
 from processing.worker.seated_run import SeatedRun
 from processing.worker.session import Session
-from processing.worker.task import Limits, Task, read_task
+from processing.worker.task import Task
 from processing.worker.traced_runs import TracedRuns, calls_of
 from processing.worker.transaction import Transaction
 
@@ -151,7 +152,7 @@ class Executor:
 
     def _enter(self, chunk: ChunkRun) -> None:
         chunk.lane_of = self._lane_of
-        chunk.durations = ChunkDurations() if self._settings.metrics else None
+        chunk.tally.durations = ChunkDurations() if self._settings.metrics else None
         tasks, letters = self._read(chunk)
         if chunk.seated:
             # What a decoder made of it may be of another type, whose handler is no `async def`.
@@ -171,7 +172,7 @@ class Executor:
 
     def _leave(self, chunk: ChunkRun) -> Report:
         chunk.clear()
-        if chunk.failed:
+        if chunk.tally.failed:
             self._failures.tell(chunk)
         return chunk.finish()
 
@@ -199,7 +200,7 @@ class Executor:
                 continue
             if isinstance(task, Skip):
                 if chunk.keep([index]):
-                    chunk.counts[Count("", NotRun.SKIPPED, SKIP)] += 1
+                    chunk.tally.counts[Count("", NotRun.SKIPPED, SKIP)] += 1
                 continue
             if suspect is not None:
                 note_crashes(task, suspect)

@@ -21,7 +21,7 @@ class FailureReport:
 
     def tell(self, chunk: ChunkRun) -> None:
         """Reports the failed runs of a chunk."""
-        for task in chunk.failed:
+        for task in chunk.tally.failed:
             outcome, final, e = task.outcome, final_of(task), task.envelope
             if final.state is State.DEAD:
                 self._log.warning(

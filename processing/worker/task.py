@@ -1,34 +1,19 @@
-"""A task: one record of a chunk on its way through the executor, and how it is read."""
+"""A task: one record of a chunk on its way through the executor."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from feedback.contract.envelope import Envelope, read
-from feedback.contract.fingerprint import fingerprint
-from feedback.contract.headers import check_name
-from feedback.contract.record import CLAIM, TOPIC, Record, claim_token, is_due, kind_of
-from feedback.contract.states import (
-    COALESCING,
-    DELAYED,
-    EXPIRED,
-    INVALID_PAYLOAD,
-    RETRIED,
-    UNKNOWN_TYPE,
-    State,
-)
+from feedback.contract.envelope import Envelope
+from feedback.contract.record import Record, kind_of
+from feedback.contract.states import RETRIED, UNKNOWN_TYPE, State
 from feedback.contract.times import moment
-from feedback.errors import Malformed
 from feedback.journal.rows import StoredRequest
 from feedback.status.status import DEFAULT_TTL
-from processing.handlers.app import App
-from processing.handlers.decoder import Skip, decode
-from processing.handlers.errors import InvalidPayload
 from processing.handlers.handler import Handler
-from processing.handlers.outcomes import Outcome, outcome_of, safe_text
+from processing.handlers.outcomes import Outcome
 from processing.handlers.request import FollowUp, Request
 
 _KEPT = frozenset({State.RUNNING, State.IN_DOUBT})
@@ -235,124 +220,3 @@ def _is_new(stored: StoredRequest) -> bool:
     if stored.code in (UNKNOWN_TYPE, RETRIED) or stored.not_before is None:
         return True
     return stored.not_before <= stored.produced_at
-
-
-@dataclass(slots=True)
-class Limits:
-    """What a request may be and take."""
-
-    default_timeout: float
-    max_payload: int
-    instance: str = "local"
-    """Whose claims records of waiting rows are."""
-
-
-def read_task(
-    app: App, index: int, record: Record, limits: Limits, *, trusted: bool = True
-) -> Task | Skip:
-    """The request of a record, parsed. Raises Malformed.
-
-    Whatever is wrong with a request that has an id and a type is its outcome, to be journaled. Not
-    `trusted` is a record whose fate is decided: no code of the user's sees it, as it may be what
-    killed its worker.
-    """
-    claim = record[CLAIM] if is_due(record) else None
-    decoder = None if claim is not None or not app.decoders else app.decoders.get(record[TOPIC])
-    if decoder is not None and not trusted:
-        raise Malformed(
-            f"a worker was lost while it had this message: the decoder of topic {record[TOPIC]!r}"
-            " was not run again"
-        )
-    envelope = read(record) if decoder is None else decode(decoder, record)
-    if isinstance(envelope, Skip):
-        return envelope
-    task = Task(index, record, envelope)
-    if claim is not None:
-        task.claim = claim_token(limits.instance, claim)
-        if envelope.options.not_before is not None:  # it is over, or its row would not be due
-            envelope.options = envelope.options._replace(not_before=None)
-    else:
-        task.decoded = decoder is not None
-    handler = app.handlers.get(envelope.type)
-    if handler is None:
-        reason = f"no handler of type {envelope.type!r} in this version of the consumer"
-        task.end(Outcome(State.FAILED, UNKNOWN_TYPE, reason=safe_text(reason)))
-        _delay(task, envelope.options.not_before)
-        return task
-    task.handler = handler
-    task.timeout = _timeout(handler, envelope, limits)
-    if not trusted:
-        task.fingerprint = _plain_fingerprint(task, handler)
-        return task
-    _parse(task, handler, limits)
-    options = envelope.options
-    timed = options.expires_at is not None or options.not_before is not None
-    if task.outcome is None and (timed or handler.not_before or handler.coalesce):
-        try:
-            _hold(task, handler, envelope)
-        except BaseException as error:  # noqa: BLE001 - of functions of the user's
-            task.end(outcome_of(error))
-    return task
-
-
-def _timeout(handler: Handler, envelope: Envelope, limits: Limits) -> float:
-    own = handler.timeout or limits.default_timeout
-    asked = envelope.options.timeout
-    if asked is None:
-        return own
-    return min(asked, handler.max_timeout or own)
-
-
-def _plain_fingerprint(task: Task, handler: Handler) -> bytes | None:
-    """The fingerprint without code of the user's; None where only that can make it."""
-    e = task.envelope
-    if e.payload is None or handler.custom_fingerprint:
-        return None
-    return fingerprint(e.type, e.payload, e.options.content_type)
-
-
-def _parse(task: Task, handler: Handler, limits: Limits) -> None:
-    payload = task.envelope.payload
-    if payload is not None and len(payload) > limits.max_payload:
-        # Nobody reads what is too large, validators of the user's least of all: to a row it is
-        # what any other payload is that its type does not take, the same one or another.
-        task.fingerprint = fingerprint(handler.type, payload, task.envelope.options.content_type)
-        reason = f"{len(payload)} bytes of payload; at most {limits.max_payload} are taken"
-        task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason=reason))
-        return
-    try:
-        task.payload, task.fingerprint = handler.parse(payload, task.envelope.options.content_type)
-    except InvalidPayload as error:
-        task.fingerprint = error.fingerprint
-        task.end(outcome_of(error))
-    except BaseException as error:  # noqa: BLE001 - a validator of the user's that fails
-        task.fingerprint = _plain_fingerprint(task, handler)
-        task.end(outcome_of(error))
-    if payload is None:
-        task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason="the message has no value"))
-
-
-def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
-    """Ends what came too late, holds back what came too early or may give way to a newer one."""
-    options = envelope.options
-    if options.expires_at is not None and options.expires_at <= time.time():
-        task.end(Outcome(State.REJECTED, EXPIRED, reason="it expired before it was started"))
-        return
-    due = options.not_before
-    if due is None:
-        due = handler.due(task.payload)
-    if due is not None:
-        _delay(task, due)
-    elif handler.coalesce is not None:
-        reference = options.reference or handler.coalesce(task.payload)
-        if reference is not None:
-            task.reference = check_name("the reference", reference)
-            task.end(Outcome(State.WAITING, COALESCING))
-    if task.claim is not None:
-        # Only where nobody who knows its type has seen its row before: its row will tell.
-        task.first_hold, task.outcome = task.outcome, None
-
-
-def _delay(task: Task, due: float | None) -> None:
-    if due is not None and due > time.time():
-        task.end(Outcome(State.WAITING, DELAYED, due=moment(due)))

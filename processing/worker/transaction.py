@@ -210,15 +210,15 @@ class Transaction:
             writes += self._standing(task, now)
             if task.stored is not None:
                 code = READ_AGAIN if is_read_again(task.record) else DUPLICATE
-                chunk.counts[Count(task.envelope.type, State(task.stored.state), code)] += 1
+                chunk.tally.counts[Count(task.envelope.type, State(task.stored.state), code)] += 1
         for task in fate.conflicts:
             # Its own status may have expired: whoever sent another payload sees what stands there.
             writes += self._standing(task, now)
             reason = DeadLetterReason.CONFLICT
-            chunk.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, reason)] += 1
+            chunk.tally.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, reason)] += 1
         self._publish(writes)
         for gone in fate.ousted:
-            chunk.counts[Count(gone.type, gone.state, gone.code)] += 1
+            chunk.tally.counts[Count(gone.type, gone.state, gone.code)] += 1
         for task in fate.ended:
             chunk.wait_until(final_of(task).due, now)
         chunk.settle_done(fate.plain)

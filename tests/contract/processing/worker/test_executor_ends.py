@@ -485,7 +485,7 @@ def test_what_its_check_takes_is_not_a_calls_time(stack: Stack, schema: str) -> 
     events.clear()
     chunk = chunk_run([record])
 
-    def show(_chunk: int, _index: int | None, timeout: float | None) -> None:
+    def show(_chunk: int, _index: int | None, timeout: float | None, _now: float) -> None:
         events.append("shown with a deadline" if timeout else "shown")
 
     chunk._gate.show = show  # type: ignore[method-assign]

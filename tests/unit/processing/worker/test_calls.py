@@ -11,8 +11,9 @@ from feedback.contract.states import State
 from processing import App, Request, Retry
 from processing.handlers.stopping import STOPPING
 from processing.worker.calls import Calls
+from processing.worker.reading import Limits, read_task
 from processing.worker.session import Session
-from processing.worker.task import Limits, Task, read_task
+from processing.worker.task import Task
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,8 @@ from feedback.contract.states import OK, State
 from feedback.metrics.durations import DONE, RUN, SUM, WAIT, DurationKey
 from processing.handlers.outcomes import Outcome
 from processing.worker.chunk_durations import ChunkDurations
-from processing.worker.task import Limits, Task, read_task
+from processing.worker.reading import Limits, read_task
+from processing.worker.task import Task
 from tests.support.executor import chunk_run
 
 SENT = 1_700_000_000.0
@@ -106,7 +107,7 @@ def test_a_chunk_measures_where_somebody_wants_it() -> None:
     assert chunk.finish().durations is None
 
     chunk = chunk_run([one.record for one in tasks])
-    chunk.durations = ChunkDurations()
+    chunk.tally.durations = ChunkDurations()
     chunk.settle_done(tasks[:2])
     chunk.settle_done([])
     chunk.settle(tasks[2:])

@@ -18,7 +18,8 @@ from processing.worker.crash_recovery import CrashRecovery, note_crashes
 from processing.worker.effect_none import EffectNone
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.interruption import lost
-from processing.worker.task import Limits, Task, read_task
+from processing.worker.reading import Limits, read_task
+from processing.worker.task import Task
 from tests.support.executor import chunk_run
 
 DIED = Suspect(None, (), (), crashes=1)

@@ -13,7 +13,8 @@ from feedback.journal.rows import StoredRequest
 from processing import App
 from processing.worker.calls import DONE
 from processing.worker.dedup import Dedup, sort_out
-from processing.worker.task import Limits, Task, read_task
+from processing.worker.reading import Limits, read_task
+from processing.worker.task import Task
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 TYPES = ("once", "often")

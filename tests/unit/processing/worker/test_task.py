@@ -7,7 +7,8 @@ from feedback.contract.fingerprint import fingerprint
 from feedback.contract.record import Record
 from feedback.contract.states import HANDLER_ERROR, INVALID_PAYLOAD, State
 from processing import App
-from processing.worker.task import Limits, Task, read_task
+from processing.worker.reading import Limits, read_task
+from processing.worker.task import Task
 
 SMALL, LARGE = b'{"text": "1234567890"}', b'{"text": "12345678901"}'
 LIMITS = Limits(default_timeout=60, max_payload=len(SMALL))

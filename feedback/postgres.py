@@ -31,6 +31,8 @@ _SERVER_SIDE: Final = {
 Settings of the session and no start-up options, which poolers refuse; through a Unix socket they
 are ignored."""
 
+_TRANSACTIONS_TIMED: Final = 170_000
+"""Since that version a database or a role may end transactions that take long, whatever they do."""
 _FORMS: Final = {"DateStyle": "ISO"}
 """Whatever the database or the role has: psycopg reads times in no other form."""
 
@@ -47,8 +49,10 @@ def open_connection(
     """A connection in autocommit mode. Raises psycopg.OperationalError.
 
     `name` is what pg_stat_activity shows. `timeouts` are settings of the session in seconds, as
-    lock_timeout; 0 = none. `prepare_threshold` is how often a statement runs before the server
-    keeps it, plan included; None = never, as plans made while tables were empty are bad later.
+    lock_timeout; 0 = none. A transaction takes as long as it does, whatever the database has: what
+    was sent or run in one that is ended would be again, for ever. `prepare_threshold` is how often
+    a statement runs before the server keeps it, plan included; None = never, as plans made while
+    tables were empty are bad later.
     `made` has it before its first statement, which nothing else bounds: so it can be cut.
     """
     connection = psycopg.connect(
@@ -68,6 +72,8 @@ def open_connection(
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     wanted = {name: f"{_milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
     settings = _SERVER_SIDE | _FORMS | wanted
+    if connection.info.server_version >= _TRANSACTIONS_TIMED:
+        settings = {"transaction_timeout": "0"} | settings
     try:
         made(connection)
         connection.execute(

@@ -54,15 +54,14 @@ def run(given: Any, steps: Steps, schema: str) -> list[str] | Awaitable[list[str
 class _Executor:
     """One kind of connection."""
 
-    def __init__(self, target: Any, **options: Any) -> None:
-        """`target` has cursor(), which takes these options."""
+    def __init__(self, target: Any) -> None:
+        """`target` has cursor()."""
         self._target = target
-        self._options = options
         self.asynchronous = inspect.iscoroutinefunction(getattr(target, "execute", None))
 
     def open(self) -> Any:
         """What executes one statement."""
-        return self._target.cursor(**self._options)
+        return self._target.cursor()
 
     def close(self, cursor: Any) -> Any:
         """Done with it; an awaitable of an asyncio connection."""
@@ -76,6 +75,17 @@ class _Executor:
         mark = _MARKS.get(getattr(driver, "paramstyle", ""), "%s")
         sql = statement.sql.replace("%s", mark)
         return sql, {NAME: statement.parameter} if NAME in mark else [statement.parameter]
+
+
+class _Psycopg(_Executor):
+    """A connection of psycopg, whose own kind of cursor may have another style of parameters."""
+
+    def open(self) -> Any:
+        from psycopg import AsyncCursor, Cursor  # loaded already: this is one of its connections
+        from psycopg.rows import tuple_row
+
+        made = AsyncCursor if self.asynchronous else Cursor
+        return made(self._target, row_factory=tuple_row)
 
 
 class _Bare(_Executor):
@@ -102,9 +112,7 @@ def _executor_of(given: Any) -> _Executor:
     if "sqlalchemy" in roots and _can(given, "execute"):
         return _SqlAlchemy(given)
     if "psycopg" in roots and _can(given, "execute"):
-        from psycopg.rows import tuple_row  # loaded already: this is one of its connections
-
-        return _Executor(_connection_of(given), row_factory=tuple_row)
+        return _Psycopg(_connection_of(given))
     if "django" in roots:
         given = getattr(given, "db", given)  # of a cursor, Django's own connection
     if _can(_connection_of(given), "cursor"):

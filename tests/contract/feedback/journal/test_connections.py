@@ -3,8 +3,11 @@ from __future__ import annotations
 import os
 import socket
 
+import psycopg
+
 from feedback.journal.connections import open_connection
 from stack import Stack
+from tests.support.own_database import OwnDatabase
 from tests.support.waiting_rows import WaitingRows
 
 
@@ -33,6 +36,18 @@ def test_the_server_notices_a_machine_that_is_gone_as_soon(stack: Stack) -> None
             )
         ]
     assert shown == [("10",), ("5",), ("3",), ("30000",), ("1500ms",)]
+
+
+def test_a_transaction_takes_as_long_as_it_does_whatever_the_database_has(
+    own_database: OwnDatabase,
+) -> None:
+    """A relay would send the same batch for ever."""
+    with psycopg.connect(own_database.url, autocommit=True) as server:
+        name = own_database.name
+        server.execute(f"ALTER DATABASE {name} SET transaction_timeout = '100ms'".encode())
+    with open_connection(own_database.url, "test") as connection, connection.transaction():
+        for _ in range(2):
+            connection.execute("SELECT pg_sleep(0.1)")
 
 
 def test_transactions_see_what_others_commit_whatever_the_database_has(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import Any
 
@@ -58,6 +59,19 @@ def test_requests_stand_or_fall_with_their_transaction(outbox_: Outbox, kind: st
     assert [row["id"] for row in rows] == ["order-2", "order-4", "order-5"]
     assert [row["payload"] for row in rows] == [b'{"order":2}', b'{"order":4}', b'{"order":5}']
     assert [row["key"] for row in rows] == [None, b"a", b"a"]
+
+
+def test_a_connection_may_have_cursors_with_another_style_of_parameters(outbox_: Outbox) -> None:
+    async def add_async() -> None:
+        async with await psycopg.AsyncConnection.connect(
+            outbox_.url, cursor_factory=psycopg.AsyncRawCursor
+        ) as connection:
+            await outbox.add(connection, TYPE, {}, request_id="async")
+
+    with psycopg.connect(outbox_.url, cursor_factory=psycopg.RawCursor) as connection:
+        outbox.add(connection, TYPE, {}, request_id="sync")
+    asyncio.run(add_async())
+    assert {row["id"] for row in outbox_.rows()} == {"sync", "async"}
 
 
 def test_nothing_of_the_callers_cursor_is_lost(outbox_: Outbox) -> None:

@@ -13,6 +13,8 @@ from feedback.errors import Malformed
 
 _QUOTED: Final = re.compile(rb'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 _ESCAPED: Final = re.compile(rb'\\(["\\])')
+_NO_SEGMENTS: Final = frozenset({".", ".."})
+"""What in a path means this place, or the one above (RFC 3986, 5.2.4), also where it is encoded."""
 
 
 def read_key(values: Sequence[bytes]) -> str | None:
@@ -31,24 +33,31 @@ def read_key(values: Sequence[bytes]) -> str | None:
             raise invalid("the header Idempotency-Key is not a quoted string as RFC 8941 has it")
         raw = _ESCAPED.sub(rb"\1", quoted[1])
     try:
-        return check_name("the Idempotency-Key", raw.decode())
+        key = check_name("the Idempotency-Key", raw.decode())
     except UnicodeDecodeError:
         raise invalid("the header Idempotency-Key is not UTF-8") from None
     except Malformed as error:
         raise invalid(str(error)) from None
+    if key in _NO_SEGMENTS:
+        raise invalid(f"the Idempotency-Key is {key!r}, which has no address: clients leave it out")
+    return key
 
 
 class KeysInFlight:
-    """Ids whose first request is on its way here, each with its payload's fingerprint."""
+    """Ids whose first request is on its way here, each with its type and payload's fingerprint."""
 
     def __init__(self) -> None:
-        self._held: dict[str, bytes] = {}
+        self._held: dict[str, tuple[str, bytes | None]] = {}
 
     @contextmanager
-    def hold(self, id: str, fingerprint: bytes) -> Iterator[None]:
-        """Meanwhile nobody else holds it. Raises HttpProblem where somebody does."""
+    def hold(self, id: str, type: str, fingerprint: bytes | None) -> Iterator[None]:
+        """Meanwhile nobody else holds it. Raises HttpProblem where somebody does.
+
+        Without a fingerprint payloads of this type can't be compared.
+        """
+        meant = (type, fingerprint)
         there = self._held.get(id)
-        if there is not None and there != fingerprint:
+        if there is not None and there != meant:
             raise another_payload(id)
         if there is not None:
             raise HttpProblem(
@@ -59,7 +68,7 @@ class KeysInFlight:
                 retry_after=1,
                 id=id,
             )
-        self._held[id] = fingerprint
+        self._held[id] = meant
         try:
             yield
         finally:

@@ -121,7 +121,8 @@ def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts
     statuses = Statuses(client, journal, outbox)
     sender: Sender
     if writers is not None:
-        sender = OutboxSender(writers, settings.outbox_schema, statuses)
+        uncompared = settings.gateway_uncompared
+        sender = OutboxSender(writers, settings.outbox_schema, statuses, uncompared)
     else:
         sender = KafkaSender(client, settings.gateway_send_timeout)
     return GatewayParts(

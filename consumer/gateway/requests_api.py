@@ -62,7 +62,8 @@ async def send(request: Request, type: Type, caller: CallerHere) -> Response:
     request_id = key or str(uuid7())
     options["request_id"] = request_id
     waits = preferences.wait is not None
-    with parts.keys.hold(request_id, payload.fingerprint), parts.slots.slot(wanted=waits) as free:
+    compared = None if type in parts.settings.gateway_uncompared else payload.fingerprint
+    with parts.keys.hold(request_id, type, compared), parts.slots.slot(wanted=waits) as free:
         wait = _bounded(parts, preferences.wait) if free else None
         try:
             status = await unless_gone(

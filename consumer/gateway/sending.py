@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
 
@@ -11,11 +11,11 @@ from consumer.gateway.statuses import Statuses
 from feedback.client.async_client import AsyncClient
 from feedback.client.message import SubmitOptions
 from feedback.contract.states import State
-from feedback.errors import WaitTimeout
+from feedback.errors import RequestIdInUse, WaitTimeout
 from feedback.journal.connections import Connection
 from feedback.outbox.connections import run
-from feedback.outbox.rows import AddOptions, OutboxRow, row_of
-from feedback.outbox.steps import adding
+from feedback.outbox.rows import AddOptions, row_of
+from feedback.outbox.steps import Steps, adding, types_of
 from feedback.status.status import Status
 
 UNSENT: Final = "unsent"
@@ -81,10 +81,18 @@ class KafkaSender:
 class OutboxSender:
     """Writes requests into an outbox, each in a transaction of its own."""
 
-    def __init__(self, threads: DatabaseThreads, schema: str, statuses: Statuses) -> None:
+    def __init__(
+        self,
+        threads: DatabaseThreads,
+        schema: str,
+        statuses: Statuses,
+        uncompared: Collection[str] = (),
+    ) -> None:
+        """`uncompared` are types whose payloads can't be compared."""
         self._threads = threads
         self._schema = schema
         self._statuses = statuses
+        self._uncompared = uncompared
 
     async def send(
         self, type: str, payload: bytes, options: SubmitOptions, *, new: bool = False
@@ -92,7 +100,14 @@ class OutboxSender:
         """As Sender has it. Raises RequestIdInUse besides."""
         del new  # its outbox says so itself
         row = row_of(type, payload, cast("AddOptions", options))
-        await self._threads.run(_writing(row, self._schema), WRITE_WITHIN, again=True)
+        try:
+            await self._run(lambda: adding([row], self._schema))
+        except RequestIdInUse:
+            # The outbox compares payloads; what stands there is this request, written otherwise.
+            if type not in self._uncompared:
+                raise
+            if await self._run(lambda: types_of(row.id, self._schema)) != [type]:
+                raise
         return Status(
             id=row.id, type=type, state=State.ACCEPTED, code=UNSENT, attempt=0, run=0,
             at=datetime.fromisoformat(row.fields["created_at"]), fingerprint=row.fingerprint,
@@ -105,10 +120,11 @@ class OutboxSender:
         accepted = await self.send(type, payload, options)
         return await self._statuses.wait(accepted.id, seconds) or accepted
 
+    async def _run(self, steps: Callable[[], Steps]) -> list[str]:
+        """Takes the steps, in a transaction of their own."""
 
-def _writing(row: OutboxRow, schema: str) -> Callable[[Connection], Any]:
-    def work(connection: Connection) -> Any:
-        with connection.transaction():
-            return run(connection, adding([row], schema), schema)
+        def work(connection: Connection) -> Any:
+            with connection.transaction():
+                return run(connection, steps(), self._schema)
 
-    return work
+        return cast("list[str]", await self._threads.run(work, WRITE_WITHIN, again=True))

@@ -49,6 +49,12 @@ SELECT id, encode(fingerprint, 'hex') FROM :schema.requests JOIN wanted USING (i
 UNION ALL
 SELECT id, encode(fingerprint, 'hex') FROM :schema.finished JOIN wanted USING (id)
 """  # noqa: S608 - of constants
+_TYPES: Final = f"""
+WITH wanted (id) AS ({_GIVEN})
+SELECT type FROM :schema.requests JOIN wanted USING (id)
+UNION ALL
+SELECT type FROM :schema.finished JOIN wanted USING (id)
+"""  # noqa: S608 - of constants
 _UNDO: Final = f"DELETE FROM :schema.requests WHERE id IN ({_GIVEN}) RETURNING id"  # noqa: S608
 
 
@@ -86,6 +92,12 @@ def adding(rows: Sequence[OutboxRow], schema: str) -> Steps:
         yield from _undo(written, schema)
         raise OutboxError(f"the outbox did not take {min(left)!r}: add it again")
     return [row.id for row in rows]
+
+
+def types_of(id: str, schema: str) -> Steps:
+    """The type of the request that the outbox has under an id, open or finished; none: nothing."""
+    answer = yield Statement(_in(schema, _TYPES), as_json([id]))
+    return [type_ for (type_,) in answer]
 
 
 def _check_senders(rows: Sequence[OutboxRow], schema: str) -> Generator[Statement, Rows, None]:

@@ -92,16 +92,34 @@ def test_what_was_applied_is_said() -> None:
 
 def test_a_key_is_held_once_at_a_time() -> None:
     keys = KeysInFlight()
-    with keys.hold("k", b"one"):
-        with pytest.raises(HttpProblem) as same, keys.hold("k", b"one"):
+    with keys.hold("k", "t", b"one"):
+        with pytest.raises(HttpProblem) as same, keys.hold("k", "t", b"one"):
             pass
-        with pytest.raises(HttpProblem) as other, keys.hold("k", b"two"):
+        with pytest.raises(HttpProblem) as other, keys.hold("k", "t", b"two"):
             pass
-        with keys.hold("l", b"one"):
+        with keys.hold("l", "t", b"one"):
             pass
     assert (same.value.status_code, other.value.status_code) == (409, 422)
-    with keys.hold("k", b"two"):
+    with keys.hold("k", "t", b"two"):
         pass
+
+
+def test_of_types_that_cant_be_compared_another_payload_is_the_same_request() -> None:
+    keys = KeysInFlight()
+    with keys.hold("k", "t", None):
+        with pytest.raises(HttpProblem) as same, keys.hold("k", "t", None):
+            pass
+        with pytest.raises(HttpProblem) as other, keys.hold("k", "u", None):
+            pass
+    assert (same.value.status_code, other.value.status_code) == (409, 422)
+
+
+@pytest.mark.parametrize("key", [b".", b"..", b'"."', b'".."'])
+def test_a_key_that_no_address_can_end_in_is_refused(key: bytes) -> None:
+    with pytest.raises(HttpProblem) as refused:
+        read_key([key])
+    assert (refused.value.status_code, refused.value.code) == (400, "invalid_request")
+    assert "no address" in refused.value.detail
 
 
 def test_a_rate_has_bursts_and_says_when_to_come_again() -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from feedback import AsyncClient, Client, DeliveryFailed
 from feedback.journal.result_outbox import ResultRecord, StoredResult
-from feedback.outbox.relay.batch import Batch, ClaimedRow
+from feedback.outbox.relay.batch import Batch, BatchMarks, ClaimedRow
 from feedback.outbox.relay.kafka import TopicSender
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields
@@ -96,5 +96,5 @@ def test_a_relay_goes_on_with_another(broker: ProduceProxy, topic: Callable[...,
         batch = Batch(rows, sending.check)
         why = sending.send(batch, batch.to_send, LATE)
         assert (why is None) is bool(sent), why
-        assert batch.marks() == (sent, [])
+        assert batch.marks() == BatchMarks(sent, [])
     sending.close()

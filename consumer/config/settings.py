@@ -55,7 +55,8 @@ class Settings(BaseSettings):
     app: str = Field("")
     """The App with the handlers, as module:attribute."""
     workers: int = Field(default_factory=_processors, ge=1, le=1024)
-    """Worker processes; without it as many as this process may use CPUs."""
+    """Worker processes, and one more while one is replaced; without it as many as this process may
+    use CPUs."""
     ordering: Literal["key", "partition", "none"] = Field("key")
     """What never runs side by side: requests with one key, of one partition, or nothing."""
     max_in_hand: int = Field(10_000, ge=1)

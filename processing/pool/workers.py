@@ -78,11 +78,17 @@ class Workers:
     # Who comes
 
     def spawn_missing(self, now: float) -> list[Action]:
-        """Starts what is missing, and one more where one is to be replaced."""
+        """Starts what is missing, and one more where one is to be replaced.
+
+        Whoever leaves counts until it has ended: a start makes no more than `wanted` and one
+        processes, however long those run what they have.
+        """
         if self.respawn.hopeless:
             return [NoWorkerStarts(self.respawn.hopeless)]
-        missing = self.wanted - sum(not w.leaving for w in self.all.values())
-        missing += bool(self._retiring)
+        staying = sum(not w.leaving for w in self.all.values())
+        missing = self.wanted - staying + bool(self._retiring)
+        # Where all others leave, one may always come: else nobody would serve until one has ended.
+        missing = min(missing, max(self.wanted + 1 - len(self.all), not staying))
         actions: list[Action] = []
         while missing > 0 and self.respawn.may(now):
             self.all[self._next] = Worker(self._next, now)
@@ -127,7 +133,10 @@ class Workers:
         return [action for number in list(self.all) for action in self.leave(number)]
 
     def resize(self, wanted: int) -> list[Action]:
-        """Changes how many there should be; those too many end after what they run."""
+        """Changes how many there should be; those too many end after what they run.
+
+        Of more, the last come once those that still end have made room (`spawn_missing`).
+        """
         self.wanted = wanted
         staying = [w for w in self.all.values() if not w.leaving]
         return [action for w in staying[wanted:] for action in self.leave(w.number)]

@@ -85,6 +85,8 @@ class World:
         self.rng = random.Random(seed)
         self.tracing = tracing
         self.pool = Pool(self.settings())
+        self.most_wanted = self.pool.crew.wanted
+        """Workers, of all the numbers that were set."""
         self.now = BEGIN
         self.workers: dict[int, SimWorker] = {}
         self.faults = True
@@ -112,6 +114,9 @@ class World:
             match action:
                 case Spawn(number):
                     self.workers[number] = SimWorker(number)
+                    self.most_wanted = max(self.most_wanted, self.pool.crew.wanted)
+                    if len(self.workers) > self.most_wanted + 1:
+                        raise Violation(f"{len(self.workers)} processes for {self.most_wanted}")
                     self.say("spawn {}", number)
                 case Send(number, frame):
                     self.sent(number, frame)
@@ -353,9 +358,10 @@ class World:
             self.recall(worker)
             worker.returns += 1
         up = not ((job.unclear or job.returned) and self.rng.random() < 0.5)
-        worker.to_main.append(
-            Report(job.frame.number, job.returned, job.unclear, {}, {}, database_up=up)
-        )
+        report = Report(job.frame.number, job.returned, job.unclear, {}, {}, database_up=up)
+        if job.frame.number % 8 == 7:
+            report = report._replace(leaving="it has run its number of requests")
+        worker.to_main.append(report)
 
     def dies(self, worker: SimWorker) -> None:
         """A worker is killed; a transaction that it had open may have landed."""

@@ -45,7 +45,47 @@ def test_workers_that_want_to_be_replaced_are_so_one_at_a_time() -> None:
         pool.report(number, report._replace(leaving="requests"))
     assert pool.plan(2.0) == [Spawn(3)]
     assert pool.ready(3) == [Send(0, Stop())]
-    assert pool.plan(3.0) == [Spawn(4)]
+    assert pool.plan(3.0) == [], "the first one that was replaced has not ended"
+    pool.died(0, "exit code 0", None, 3.5)
+    assert pool.plan(4.0) == [Spawn(4)]
+
+
+def start(pool: Pool, now: float) -> None:
+    """Plans, and starts well whoever comes, until nobody does."""
+    while spawned := [a.worker for a in pool.plan(now) if isinstance(a, Spawn)]:
+        for number in spawned:
+            pool.ready(number)
+
+
+def test_other_numbers_of_workers_pile_up_none_while_requests_take_long() -> None:
+    pool = pool_with(4)
+    pool.submit([record(n) for n in range(100)])
+    for version in range(12):
+        pool.resize((2, 4)[version % 2])
+        start(pool, 1.0 + version)
+        assert len(pool.workers) <= 4 + 1
+    assert len(pool.crew.serving) == 2, "three that leave still run"
+    for number in [w.number for w in pool.workers.values() if w.leaving]:
+        pool.died(number, "exit code 0", None, 20.0)
+    start(pool, 30.0)
+    assert len(pool.crew.serving) == 4
+
+
+def test_workers_that_are_replaced_one_after_the_other_pile_up_none() -> None:
+    pool = pool_with(2)
+    for turn in range(6):
+        pool.crew.retire(pool.crew.serving[0].number)
+        start(pool, 1.0 + turn)
+        assert len(pool.workers) <= 2 + 1
+        assert len(pool.crew.serving) >= 2
+
+
+def test_where_all_others_leave_another_one_comes_at_once() -> None:
+    pool = pool_with(8)
+    pool.resize(1)
+    pool.died(0, "signal SIGKILL", None, 1.0)
+    assert pool.plan(2.0) == [Spawn(8)]
+    assert pool.plan(2.0) == []
 
 
 def test_a_replaced_worker_that_does_not_end_is_killed_after_a_while() -> None:

@@ -39,11 +39,12 @@ def run_reloading(folder: Path | None = None) -> int:
             "--reload needs the package watchfiles: pip install 'oncepool[reload]'"
         ) from None
     stop = threading.Event()
+    drains = threading.Event()
     running: list[subprocess.Popen[bytes]] = []
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        if stop.is_set() and running[-1].poll() is None:
-            # The first one has been handed on; each further one hastens the service's shutdown.
+        if (stop.is_set() or drains.is_set()) and running[-1].poll() is None:
+            # It has been told to end; each further signal hastens the service's shutdown.
             running[-1].terminate()
         stop.set()
 
@@ -64,7 +65,11 @@ def run_reloading(folder: Path | None = None) -> int:
         if not changes:
             continue
         log.info("code changed, restarting", files=sorted({path for _, path in changes})[:5])
-        _end(running[-1])
+        drains.set()
+        code = _end(running[-1])
+        if stop.is_set():
+            return code
+        drains.clear()
         running[:] = [_start(command, environment)]
     return _end(running[-1])
 

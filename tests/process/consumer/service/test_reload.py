@@ -130,6 +130,25 @@ def test_a_second_signal_hastens_the_service(folder: Path) -> None:
         process.wait()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_service_drains_after_a_change_ends_it_for_good(
+    folder: Path, number: signal.Signals
+) -> None:
+    (folder / "service.py").write_text(SLOW)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "ONCEPOOL_RELOAD": "1"}
+    process = subprocess.Popen([sys.executable, "-c", RELOADER], cwd=folder, env=environ)
+    try:
+        eventually(lambda: events(folder) == ["started"] and watched(process))
+        (folder / "shop.py").write_text("n = 1")
+        eventually(lambda: events(folder) == ["started", "asked"])
+        process.send_signal(number)
+        assert process.wait(60) == 3, "the exit code is the service's"
+        assert events(folder) == ["started", "asked", "asked"]
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_the_service_gets_the_same_arguments_without_reload() -> None:
     command = service_command(["run", "shop:app", "--reload", "--workers", "2"])
 

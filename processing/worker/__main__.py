@@ -150,7 +150,7 @@ class _Worker:
             report = chunk.finish() if chunk.recalled_whole else executor.begin(chunk)
         if report is None:
             return
-        self._requests += len(chunk.records) - chunk.recalled - len(report.returned)
+        self._requests += chunk.taken
         dropped = sender.dropped
         news, self._dropped = dropped - self._dropped, dropped
         inbox.report(chunk, report._replace(leaving=self._reason_to_leave(), statuses_dropped=news))

@@ -232,6 +232,12 @@ class ChunkRun:
 
     # What has become of it
 
+    @property
+    def taken(self) -> int:
+        """How many were neither recalled nor given back; what was recalled may be given back."""
+        recalled = {i for i, mark in enumerate(self._marks) if mark == _Mark.RECALLED}
+        return len(self._marks) - len(recalled.union(self.returned))
+
     def open(self, tasks: Iterable[Task]) -> list[Task]:
         """Those of `tasks` that need something more."""
         return [t for t in tasks if t.index not in self.settled]

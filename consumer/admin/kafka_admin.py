@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError, KafkaRefused
-from consumer.intake.kafka_log import librdkafka_logger
+from consumer.intake.kafka_log import QuietLog
 from consumer.intake.kafka_properties import broker_properties
 from feedback.errors import OncepoolError
 
@@ -57,7 +57,7 @@ class BrokerAdmin(AdminClient):
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         callback: Any = self._told
-        super().__init__({**properties, "error_cb": callback}, logger=librdkafka_logger())
+        super().__init__({**properties, "error_cb": callback}, logger=QuietLog())
 
     def _told(self, error: KafkaError) -> None:
         if error.code() in REFUSALS:

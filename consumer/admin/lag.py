@@ -12,7 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from consumer.admin.kafka_admin import ERRORS_ONLY, admin_client, metadata
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError, KafkaRefused
-from consumer.intake.kafka_log import librdkafka_logger
+from consumer.intake.kafka_log import QuietLog
 from consumer.intake.kafka_properties import broker_properties
 from consumer.intake.offset_metadata import gap_of
 
@@ -137,7 +137,7 @@ def _reader(settings: Settings) -> Consumer:
         "log_level": ERRORS_ONLY,
     }
     try:
-        return Consumer(properties, logger=librdkafka_logger())
+        return Consumer(properties, logger=QuietLog())
     except KafkaException as error:
         raise KafkaRefused(error.args[0].str()) from None
 

@@ -41,7 +41,7 @@ from consumer.intake.joining import (
     is_member,
     no_consumer_protocol,
 )
-from consumer.intake.kafka_log import ClientLog, librdkafka_logger
+from consumer.intake.kafka_log import ClientLog, QuietLog
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
 from consumer.intake.kafka_records import records_of
 from consumer.intake.offset_metadata import LowMark, metadata_of, token_of
@@ -236,7 +236,7 @@ class Kafka:
         """
         client = Producer(
             {**broker_properties(self._settings), "log_level": ERRORS_ONLY},
-            logger=librdkafka_logger(),
+            logger=QuietLog(),
         )
         return frozenset(client.list_topics(timeout=METADATA_TIMEOUT).topics)
 

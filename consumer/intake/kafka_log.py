@@ -28,6 +28,20 @@ def librdkafka_logger() -> logging.Logger:
     return logging.getLogger("librdkafka")
 
 
+class QuietLog:
+    """What a client takes as its `logger` whose caller says by itself that nobody answered.
+
+    Each attempt to connect makes a line: a command without a broker would bury its answer in them.
+    """
+
+    def __init__(self) -> None:
+        self._plain = librdkafka_logger()
+
+    def log(self, level: int, template: str, *values: Any) -> None:
+        """One line, as a ClientLog takes it; what is broken is told at level debug."""
+        self._plain.log(logging.DEBUG if values[0] in BROKEN else level, template, *values)
+
+
 class ClientLog:
     """What confluent-kafka takes as its `logger`: called while the consumer is polled."""
 

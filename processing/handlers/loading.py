@@ -21,12 +21,7 @@ def load_app(target: str) -> App:
     """
     from processing.handlers.app import App
 
-    module_name, colon, attribute = target.partition(":")
-    if not (module_name and colon and attribute):
-        raise AppLoadError(
-            f"app {target!r} is not module:attribute, as in 'shop.app:app'; "
-            "set ONCEPOOL_APP or give it to the command"
-        )
+    module_name, attribute = _split(target)
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -35,7 +30,9 @@ def load_app(target: str) -> App:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise AppLoadError(f"app {target!r}: its import failed: {error}") from error
         raise AppLoadError(
-            f"app {target!r}: there is no module {error.name!r} in {folder} or installed; "
+            _no_path(target)
+            if module_name.endswith(".py")
+            else f"app {target!r}: there is no module {error.name!r} in {folder} or installed; "
             "check the name, or start where it can be imported"
         ) from None
     except OncepoolError:
@@ -54,6 +51,33 @@ def load_app(target: str) -> App:
             "processing.App() made"
         )
     return found
+
+
+def _split(target: str) -> tuple[str, str]:
+    """Module and attribute. Raises AppLoadError."""
+    module_name, colon, attribute = target.partition(":")
+    if not (module_name and colon and attribute):
+        raise AppLoadError(
+            f"app {target!r} is not module:attribute, as in 'shop.app:app'; "
+            "set ONCEPOOL_APP or give it to the command"
+        )
+    if "/" in module_name:
+        raise AppLoadError(_no_path(target))
+    return module_name, attribute
+
+
+def _no_path(target: str) -> str:
+    path, _, attribute = target.partition(":")
+    folder = Path.cwd()
+    place = (folder / path).resolve()
+    name = ".".join(place.relative_to(folder).parts) if place.is_relative_to(folder) else ""
+    name = name.removesuffix(".py").removesuffix(".__init__")
+    if not all(part.isidentifier() for part in name.split(".")):
+        return (
+            f"app {target!r} is a file's path: name the module, as in 'shop.app:app', and start"
+            " where it can be imported"
+        )
+    return f"app {target!r} is a file's path: write {name}:{attribute}"
 
 
 def _no_attribute(target: str, holder: object, name: str) -> str:

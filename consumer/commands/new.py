@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
+from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +29,9 @@ PLACES = {
 """Template -> its place in the project."""
 OURS = frozenset({"consumer", "processing", "feedback", "stack", "oncepool", "tests", "test"})
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
-_LONGEST = 60
+_LONGEST = 50
+"""With `oncepool_` before it, it is the name of a schema: PostgreSQL takes 63 characters."""
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class ProjectRefused(ConsumerError):
@@ -76,9 +79,38 @@ def _package(name: str) -> str:
         )
     package = name.replace("-", "_")
     taken = keyword.iskeyword(package) or package in sys.stdlib_module_names or package in OURS
-    if taken:
+    if taken or package in needed_modules():
         raise ProjectRefused(f"{name!r} is the name of a module that it would hide: take another")
     return package
+
+
+def needed_modules() -> set[str]:
+    """What Oncepool imports of others, directly or not: names of distributions and their modules.
+
+    With all of Oncepool's extras, whether they are installed or not.
+    """
+    needed: set[str] = set()
+    open_ = ["oncepool"]
+    while open_:
+        distribution = open_.pop()
+        if distribution in needed:
+            continue
+        needed.add(distribution)
+        try:
+            requirements = metadata.requires(distribution) or []
+        except metadata.PackageNotFoundError:
+            continue
+        for requirement in requirements:
+            found = _REQUIREMENT.match(requirement)
+            if found and (distribution == "oncepool" or "extra ==" not in requirement):
+                open_.append(_plain(found[0]))
+    modules = metadata.packages_distributions().items()
+    return needed | {m for m, those in modules if any(_plain(one) in needed for one in those)}
+
+
+def _plain(distribution: str) -> str:
+    """Its name as a module would be written."""
+    return re.sub(r"[-_.]+", "_", distribution).lower()
 
 
 def _texts(name: str, package: str) -> dict[str, str]:

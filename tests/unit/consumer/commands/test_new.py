@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from consumer import cli
 from consumer.commands.new import PLACES
+from consumer.config.loader import load_settings
 
 
 def new(folder: Path, *options: str) -> Result:
@@ -42,6 +43,27 @@ def test_a_name_that_nobody_could_import_is_refused(tmp_path: Path, name: str) -
     assert refused.exit_code == 1
     assert repr(name) in refused.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["psycopg", "redis", "pytest", "confluent-kafka", "pluggy"])
+def test_a_name_that_hides_what_oncepool_needs_is_refused(tmp_path: Path, name: str) -> None:
+    refused = new(tmp_path / name)
+    assert refused.exit_code == 1, refused.output
+    assert "a module that it would hide" in refused.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_its_schema_and_prefix_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = "x" + "-y" * 24 + "z"
+    for name in ("web-shop", longest):
+        assert new(tmp_path / name).exit_code == 0
+        own = "oncepool_" + name.replace("-", "_")
+        monkeypatch.chdir(tmp_path / name)
+        settings = load_settings({}, environ={})
+        assert (settings.database_schema, settings.redis_prefix) == (own, own)
+        assert f"export ONCEPOOL_KAFKA_TOPIC={name} ONCEPOOL_REDIS_PREFIX={own} " in (
+            (tmp_path / name / "README.md").read_text()
+        ), "producers read the environment alone"
 
 
 def test_what_is_there_stays_as_it_is(tmp_path: Path) -> None:

@@ -64,6 +64,12 @@ SearchOption = Annotated[
 ]
 
 
+NONE_SUCH = (
+    "there is no such dead letter: a message is named by its number (id), a dead request by its"
+    " request_id"
+)
+
+
 def filters(
     kind: DeadLetterKind | None,
     type_: str | None,
@@ -102,5 +108,5 @@ def locate(
         if kinds:
             places.append(DeadLetterRef(kinds[0], name))
         else:
-            missing.append(Refusal(name, None, "there is no such dead letter"))
+            missing.append(Refusal(name, None, NONE_SUCH))
     return places, missing

@@ -17,6 +17,7 @@ import psycopg
 import redis
 
 from consumer.admin.kafka_admin import KafkaUnreachable, admin_client, metadata
+from consumer.admin.other_apps import groups_beside
 from consumer.config.masking import mask_url
 from consumer.config.packages import hidden_package
 from consumer.config.settings import Settings, variable
@@ -26,6 +27,7 @@ from feedback.errors import OncepoolError, SchemaMissing
 from feedback.journal.connections import open_connection
 from feedback.journal.migrations import check_schema
 from feedback.metrics.exposition import available
+from processing.cluster.other_groups import ADVICE, in_words
 from processing.logs import get_logger
 
 CONNECT_TIMEOUT = 5
@@ -214,9 +216,21 @@ def check_app(settings: Settings) -> list[Finding]:
     for line in done.stdout.splitlines():
         if line.startswith(HANDLES):
             types = orjson.loads(line.removeprefix(HANDLES))
-            return [Finding("app", "ok", f"{settings.app} handles {', '.join(types)}")]
+            fits = Finding("app", "ok", f"{settings.app} handles {', '.join(types)}")
+            return [fits, *_shared(settings, types)]
     detail = "no worker could start: the app ends the process, with exit code 0"
     return [Finding("app", "wrong", detail, "correct what ends it")]
+
+
+def _shared(settings: Settings, types: list[str]) -> list[Finding]:
+    """A warning where another group's instances would take waiting requests of these types."""
+    if not (found := groups_beside(settings, types)):
+        return []
+    detail = (
+        f"under the same redis_prefix {settings.redis_prefix} the same types are handled by"
+        f" {in_words(found)}: waiting requests are taken by either"
+    )
+    return [Finding("app", "warning", detail, ADVICE)]
 
 
 def check_health(settings: Settings) -> list[Finding]:

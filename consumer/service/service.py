@@ -64,6 +64,7 @@ class Service:
         self._pool = pool
         self._kafka = kafka
         self._metrics = shown(settings.health_port)
+        self._group = settings.kafka_group
         self._signals = signals
         self._log = log
         flow = FlowControl(settings.max_in_hand, int(settings.max_in_hand_bytes))
@@ -208,6 +209,7 @@ class Service:
             "at_once": pool.at_once,
             "needs": pool.needs,
             "limits_number": pool.limits_number,
+            "group": self._group,
             "types": self._pool.types,
             "running_requests": self._pool.running_requests(),
             "deaths": pool.deaths,

@@ -47,6 +47,8 @@ class Peer:
     """It takes nothing new."""
     workers: int | None = None
     """Worker processes that its main process keeps; None: it has not said."""
+    group: str = ""
+    """Its consumer group; empty: it has not said."""
 
     def takes_part(self, kind: str) -> bool:
         """Whether a total of this type is shared out to it."""
@@ -67,6 +69,7 @@ def peer(facts: Mapping[str, Any]) -> Peer:
         needs=facts.get("needs") or {},
         stopping=bool(facts.get("stopping")),
         workers=facts.get("workers_wanted"),
+        group=str(facts.get("group") or ""),
     )
 
 

@@ -18,6 +18,7 @@ from feedback.errors import StoreUnavailable
 from processing.cluster.cancellations import Cancellations
 from processing.cluster.instances import connect
 from processing.cluster.membership import Membership
+from processing.cluster.other_groups import ADVICE, in_words
 from processing.cluster.quota import InstanceQuota
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import CancelAsked, Frame, LimitsFound
@@ -62,6 +63,8 @@ class MembershipLoop:
         self._restored_at: datetime | None = None
         self._told: tuple[InstanceQuota | None, tuple[str, ...]] = (None, ())
         """The limits that the main process was told, and what of them could not be read."""
+        self._other_groups: dict[str, tuple[str, ...]] = {}
+        """Groups that were warned of, with their types."""
         self._busy_since: float | None = None
         self._stopping = False
         self._wake = threading.Event()
@@ -127,6 +130,7 @@ class MembershipLoop:
             self._registered = True
             self._health.redis(up=True, detail="answers")
             self._leave_to_others(self._membership.known_elsewhere)
+            self._warn_of_other_groups(self._membership.other_groups)
             if self._membership.restored_at != self._restored_at:
                 self._restored_at = self._membership.restored_at
                 self._log.warning(
@@ -135,6 +139,17 @@ class MembershipLoop:
                 )
             if portion is not None:
                 self._tell_limits(portion)
+
+    def _warn_of_other_groups(self, found: dict[str, tuple[str, ...]]) -> None:
+        news = {g: types for g, types in found.items() if self._other_groups.get(g) != types}
+        self._other_groups = found
+        if news:
+            self._log.warning(
+                "another group under the same Redis prefix handles the same types: they take each"
+                " other's waiting requests",
+                groups=in_words(news),
+                advice=ADVICE,
+            )
 
     def _away(self, detail: str) -> None:
         if self._registered:

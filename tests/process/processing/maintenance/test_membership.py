@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from feedback.contract.record import claim_of
-from processing.cluster.instances import instances
+from processing.cluster.instances import Registration, instances
 from processing.cluster.limits import RedisLimitsStore, Setting, TypeLimit
 from processing.ipc.frames import (
     Alive,
@@ -61,6 +61,39 @@ def test_registers_renews_and_removes_itself(
 
     assert maintenance.stop() == 0
     assert registration(stack, prefix) is None
+
+
+def test_warns_of_another_group_that_handles_the_same_types(
+    start: StartMaintenance,
+    stack: Stack,
+    schema: str,
+    prefix: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    told = "another group under the same Redis prefix handles the same types"
+    said = ""
+
+    def heard() -> str:
+        nonlocal said
+        said += capfd.readouterr().err
+        return said
+
+    with redis.Redis.from_url(stack.redis) as client:
+        Registration(client, prefix, "there-1", 60).renew(
+            {"group": "shop", "types": ["a", "c"], "at_once": {}}
+        )
+    maintenance = start(schema=schema)
+    maintenance.ready()
+    facts = {"at_once": {}, "group": "bill", "types": ["a", "b"]}
+    maintenance.send(Heartbeat(facts))
+    eventually(lambda: told in heard(), message=heard)
+    assert "group shop: a" in said
+    assert "ONCEPOOL_DATABASE_SCHEMA" in said
+    assert "ONCEPOOL_REDIS_PREFIX" in said
+    assert (registration(stack, prefix) or {})["group"] == "bill"
+
+    assert maintenance.stop() == 0
+    assert heard().count(told) == 1, "it is told once"
 
 
 def test_the_registration_of_a_killed_instance_expires(

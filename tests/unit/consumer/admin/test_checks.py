@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from consumer.admin import checks
+from consumer.admin import checks, other_apps
 from consumer.admin.checks import check_app, check_health
 from consumer.config.loader import load_settings
 from consumer.config.settings import Settings
@@ -46,6 +46,24 @@ def test_what_an_app_prints_or_ends_misleads_nobody(
 
     assert finding.state == state, finding
     assert detail in finding.detail
+
+
+def test_another_group_with_the_same_types_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bill.py").write_text(HANDLER)
+    monkeypatch.chdir(tmp_path)
+    registered = [{"id": "x", "group": group, "types": ["a", "b"]} for group in ("shop", "bill")]
+    monkeypatch.setattr(other_apps, "instances", lambda _client, _prefix: registered)
+    given = {"app": "bill:app", "kafka_group": "bill", "redis_url": "redis://127.0.0.1:1"}
+
+    fits, shared = check_app(load_settings(given, environ={}))
+
+    assert (fits.state, shared.state) == ("ok", "warning")
+    assert "group shop: a:" in shared.detail
+    assert "group bill" not in shared.detail
+    assert "ONCEPOOL_DATABASE_SCHEMA" in shared.advice
+    assert "ONCEPOOL_REDIS_PREFIX" in shared.advice
 
 
 @pytest.mark.parametrize("installed", [True, False])

@@ -54,6 +54,18 @@ leave a default in force without a word. The same goes for environment variables
 `ONCEPOOL_`; an empty variable counts as not set. Sizes take units (`64MiB`), lists commas.
 Passwords and keys are masked wherever a value is shown.
 
+## A schema and a prefix for each application
+
+Ids, types, schedules and limits belong to `database_schema` and `redis_prefix`, not to a topic
+or a consumer group. Applications that share a database and a Redis each need a schema and a
+prefix of their own, besides topics and a group: with the defaults they would take each other's
+waiting requests where both have a type of one name, answer each other's ids, and obey each
+other's limits. `oncepool new` writes both; in the environment they are
+`ONCEPOOL_DATABASE_SCHEMA` and `ONCEPOOL_REDIS_PREFIX`, and producers of the application need
+the same `ONCEPOOL_REDIS_PREFIX`. Instances and `oncepool check` warn where live instances of
+another group handle the same types under the same prefix. Several groups of one and the same
+application may share them.
+
 ## Settings
 """
 

@@ -15,6 +15,7 @@ from processing.handlers.outcomes import Outcome, outcome_of
 from processing.handlers.stopping import STOPPING
 from processing.logs import RUNNING
 from processing.worker.forks import FORK_GUARD
+from processing.worker.guarded_cursor import GuardedCursor
 from processing.worker.interruption import cancelled, interrupted
 from processing.worker.records import running_status
 from processing.worker.session import Session
@@ -58,6 +59,8 @@ class Calls:
             FORK_GUARD.check(error)
             task.end(_ended_by(error, handler.effect))
             self._session.forget_cursor(name)
+        if tx is not None and self._session.held():
+            self._session.take_back()
         task.seconds = seconds = time.perf_counter() - begun
         RUNNING.set(None)
         if long != (seconds > LONG_RUN):
@@ -88,6 +91,7 @@ class Calls:
                     task.end(outcome_of(result, handler.effect))
                 else:
                     task.end(DONE, result)
+        self._take_back(tx)
         took = time.perf_counter() - begun
         RUNNING.set(None)
         if long != (took > LONG_RUN):
@@ -95,6 +99,10 @@ class Calls:
         for task in tasks:
             task.seconds = took / len(tasks)
             task.started = now + took - task.seconds  # it ended for all of them at once
+
+    def _take_back(self, tx: GuardedCursor | None) -> None:
+        if tx is not None and self._session.held():
+            self._session.take_back()
 
 
 def _ended_by(error: BaseException, effect: Effect) -> Outcome:

@@ -11,17 +11,16 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Generator, Iterator
 from typing import Any, NoReturn
 
 import psycopg
 from psycopg import sql
 
 from processing.handlers.errors import OncepoolError
+from processing.worker.sql_noise import without_noise
 
-_NOISE = re.compile(
-    r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\w*)\$.*?\$\1\$", re.DOTALL
-)
 _ENDS = re.compile(
     r"(?:^|;)\s*(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION"
     r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b)"
@@ -55,23 +54,12 @@ class TransactionControlRefused(OncepoolError):
 
 def ends_transaction(statement: str) -> bool:
     """Whether a statement, or one of several, would begin or end a transaction."""
-    return _ENDS.search(_without_noise(statement)) is not None
+    return _ENDS.search(without_noise(statement, _OURS)) is not None
 
 
 def handles_savepoints(statement: str) -> bool:
     """Whether a statement, or one of several, sets a savepoint, releases one or goes back to it."""
-    return _BY_HAND.search(_without_noise(statement)) is not None
-
-
-def _without_noise(statement: str) -> str:
-    return _NOISE.sub(_blank, statement)
-
-
-def _blank(noise: re.Match[str]) -> str:
-    """A comment is white space; a quoted text stays one word that ends nothing."""
-    if noise[0] == f'"{_OURS}"':
-        return _OURS
-    return " " if noise[0].startswith(("--", "/*")) else "''"
+    return _BY_HAND.search(without_noise(statement, _OURS)) is not None
 
 
 def check(query: Any, connection: psycopg.Connection[Any], failures: Failures | None = None) -> Any:
@@ -121,6 +109,9 @@ class Failures:
         self.savepoints = 0
         """Statements about savepoints, of which nobody knows whose those are, and `transaction()`
         blocks that are open: their savepoints would be left to the next request."""
+        self.reading: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
+        """What streams and copies, and holds the connection's lock until it ends. Kept weakly: what
+        the handler lets go of ends at once, as psycopg's does."""
 
     def note(self, error: psycopg.Error) -> None:
         """A statement failed; that a transaction is broken already is no news."""
@@ -182,9 +173,17 @@ class GuardedCursor(psycopg.Cursor[Any]):
             self.failures.note(error)
             raise
 
-    @contextlib.contextmanager
-    def copy(self, statement: Any, *args: Any, **options: Any) -> Iterator[psycopg.Copy]:
-        """As psycopg's; refuses transaction control."""
+    def copy(  # type: ignore[override]
+        self, statement: Any, *args: Any, **options: Any
+    ) -> contextlib.AbstractContextManager[psycopg.Copy]:
+        """As psycopg's; refuses transaction control. Ends with the handler at the latest."""
+        block = self._copy(statement, *args, **options)
+        self.failures.reading.add(block)
+        return contextlib.contextmanager(lambda: block)()
+
+    def _copy(
+        self, statement: Any, *args: Any, **options: Any
+    ) -> Generator[psycopg.Copy, None, None]:
         try:
             with super().copy(
                 check(statement, self._conn, self.failures), *args, **options
@@ -195,7 +194,12 @@ class GuardedCursor(psycopg.Cursor[Any]):
             raise
 
     def stream(self, query: Any, *args: Any, **options: Any) -> Iterator[Any]:
-        """As psycopg's; refuses transaction control."""
+        """As psycopg's; refuses transaction control. Ends with the handler at the latest."""
+        rows = self._stream(query, *args, **options)
+        self.failures.reading.add(rows)
+        return rows
+
+    def _stream(self, query: Any, *args: Any, **options: Any) -> Generator[Any, None, None]:
         try:
             yield from super().stream(check(query, self._conn, self.failures), *args, **options)
         except psycopg.Error as error:

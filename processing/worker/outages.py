@@ -52,20 +52,29 @@ class Outages:
     def connect(self) -> None:
         """Connects where that is not so; after refused writes asks whether they are taken again.
 
-        Raises DatabaseAway.
+        A session that takes none is given up first: what a handler has set for all of it (`SET
+        default_transaction_read_only`) says nothing of the server. Raises DatabaseAway.
         """
         end, pauses = time.monotonic() + PATIENCE, Backoff(0.05, 0.5, random.random)
+        used, given_up = not self._session.lost, False
         while True:
             try:
                 self._session.connect()
                 if self.refused and not self._session.takes_writes(self._schema):
-                    raise DatabaseAway("the database takes no writes")
+                    if not used:
+                        raise DatabaseAway("the database takes no writes")
+                    self._session.drop()
+                    used, given_up = False, True
+                    continue
                 break
             except psycopg.Error as error:
                 # A new connection may be ended as well, and a server that restarts is soon back.
                 if time.monotonic() > end:
                     raise DatabaseAway(safe_text(error)) from error
             time.sleep(pauses.next())
+        if given_up:
+            self._log.warning("a session took no writes, and a new one does: a handler may have set"
+                              " it to read-only, which is to be left alone")  # fmt: skip
         self.refused = False
 
     def committed(self) -> None:
@@ -94,9 +103,9 @@ class Outages:
                 return True
             case Outage.AWAY:
                 session.rollback()
-                self.refused = True
+                self.refused, before = True, session.backend
                 self.connect()
-                return False
+                return session.backend != before  # else it was about the statement
         session.rollback()
         return False
 

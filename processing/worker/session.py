@@ -24,6 +24,7 @@ from feedback.journal.probe import takes_writes
 from processing.ipc.frames import Backend
 from processing.worker.gathering_pipeline import GatheringPipeline
 from processing.worker.guarded_cursor import Failures, GuardedCursor
+from processing.worker.leftovers import close_leftovers
 from processing.worker.prepared_statements import PreparedStatements
 
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
@@ -88,6 +89,9 @@ class Session:
         """Of the server behind the latest connection."""
         self.failures = Failures()
         """Of the handler that runs, on its cursors."""
+        self.held: Callable[[], bool] = _by_nobody
+        """Whether something holds the connection, which after a handler's run nothing may. It is
+        the lock's own method, as it is asked after each run."""
         self._next_savepoint: int | None = None
         """The transaction's id, where the last `release` has set the next savepoint."""
         self._cursors: dict[str, GuardedCursor] = {}
@@ -110,6 +114,11 @@ class Session:
         if not self.lost and self.connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
             self.connection.close()
         return self.lost
+
+    def take_back(self) -> None:
+        """After a handler's run, where the connection is `held`: it is not, or is lost."""
+        if self._connection is not None:
+            close_leftovers(self._connection, self.failures)
 
     @property
     def broken_by(self) -> psycopg.Error | None:
@@ -134,6 +143,7 @@ class Session:
             " FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         ).fetchone()
         self._connection = connection
+        self.held = connection.lock.locked
         if row is not None:
             self.backend, self.life = (row[0], row[1]), row[2]
             self._connected(self.backend)
@@ -142,6 +152,7 @@ class Session:
         """Closes the connection, whatever state it is in."""
         connection, self._connection, self.backend = self._connection, None, None
         self._cursors.clear()
+        self.held = _by_nobody
         if connection is not None:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
@@ -331,6 +342,10 @@ class Session:
         if result.status == pq.ExecStatus.FATAL_ERROR:
             raise error_from_result(result, encoding="utf-8")
         return result
+
+
+def _by_nobody() -> bool:
+    return False
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any, cast
 
 import psycopg
@@ -15,6 +16,7 @@ from processing.worker.guarded_cursor import (
     check,
     ends_transaction,
 )
+from processing.worker.sql_noise import without_noise
 
 
 @pytest.mark.parametrize(
@@ -135,3 +137,62 @@ def test_statements_that_hold_their_values_are_not_kept() -> None:
     assert long not in guarded_cursor._known
     with pytest.raises(TransactionControlRefused):
         check(f"{long}; COMMIT", connection)
+
+
+@pytest.mark.parametrize(
+    "statement, said",
+    [
+        ("SELECT 'it''s' -- COMMIT\n, 1", "SELECT ''''  \n, 1"),
+        ("SELECT /* ; */ 1 /* open", "SELECT   1 /* open"),
+        ("DO $a$ $b$ ; $a$; COMMIT $b$", "DO ''; COMMIT $b$"),
+        ("SELECT a$b$c; COMMIT", "SELECT a$b$c; COMMIT"),
+        ("SELECT $x$y$ $y$", "SELECT $x''"),
+        ('SAVEPOINT "oncepool"', "SAVEPOINT oncepool"),
+        ('SAVEPOINT "a""oncepool"', "SAVEPOINT ''"),
+        ('SAVEPOINT "oncepool"";x"', "SAVEPOINT ''"),
+        ("SELECT 'a' 'open", "SELECT '' 'open"),
+        ('SELECT "a""open', "SELECT ''\"open"),
+        ("--", " "),
+        ("", ""),
+    ],
+)
+def test_what_is_quoted_and_what_is_not(statement: str, said: str) -> None:
+    assert without_noise(statement, "oncepool") == said
+
+
+class Counted(str):
+    """A statement that counts the characters that are looked through for an end."""
+
+    __slots__ = ("steps",)
+
+    def find(self, wanted: str, start: int = 0) -> int:  # type: ignore[override]
+        found = super().find(wanted, start)
+        self.steps = getattr(self, "steps", 0) + (len(self) if found < 0 else found) - start
+        return found
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT " + "/* " * 200_000,
+        "SELECT " + " ".join(f"$t{n}$" for n in range(200_000)),
+        "SELECT " + "$" * 200_001,
+        "SELECT " + '""' * 200_000 + '"',
+    ],
+    ids=["comments", "tags", "dollars", "identifiers"],
+)
+def test_what_is_never_closed_is_looked_for_once(statement: str) -> None:
+    counted = Counted(statement)
+    without_noise(counted, "oncepool")
+    assert getattr(counted, "steps", 0) <= 2 * len(statement)
+
+
+def test_a_long_text_is_looked_through_in_little_memory() -> None:
+    statement = "INSERT INTO t VALUES ('" + "x" * 2_000_000 + "')"
+    tracemalloc.start()
+    try:
+        assert not ends_transaction(statement)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(statement)

@@ -15,7 +15,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
@@ -23,6 +22,7 @@ from consumer.intake.flow_control import FlowControl
 from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
 from consumer.intake.ports import KafkaClient, ServicePool
+from consumer.service.facts import facts
 from consumer.service.shutdown import Phase, Shutdown
 from consumer.service.signal_pipe import Signals
 from consumer.service.watchdog import Watchdog
@@ -181,7 +181,10 @@ class Service:
             return
         self._next_beat = now + BEAT_EVERY
         self._manager.alive()
-        self._pool.maintenance.send(Heartbeat(self._facts()))
+        told = facts(self._loop.stats(), self._pool)
+        stopping = self._phase is not Phase.RUNNING
+        told |= {"group": self._group, "stopping": stopping, "lag": self._lag()}
+        self._pool.maintenance.send(Heartbeat(told))
         self._count_lost()
 
     def _count_lost(self) -> None:
@@ -190,37 +193,6 @@ class Service:
             counts = {(kind, NotRun.LOST.value, AT_COMMIT): n for kind, n in new.items()}
             if self._pool.maintenance.send(Counts(counts)):  # else with what comes next
                 self._lost = lost
-
-    def _facts(self) -> dict[str, Any]:
-        loop, pool = self._loop.stats(), self._pool.stats()
-        return {
-            "joined": loop.joined,
-            "assigned": loop.assigned,
-            "missing_topics": loop.missing_topics,
-            "paused": [str(reason) for reason in loop.paused],
-            "held": loop.held,
-            "in_hand": self._pool.in_hand,
-            "queued": pool.queued,
-            "running": pool.running,
-            "workers": pool.workers,
-            "workers_free": pool.workers_free,
-            "workers_wanted": pool.workers_wanted,
-            "workers_start": self._pool.workers_start,
-            "at_once": pool.at_once,
-            "needs": pool.needs,
-            "limits_number": pool.limits_number,
-            "group": self._group,
-            "types": self._pool.types,
-            "running_requests": self._pool.running_requests(),
-            "deaths": pool.deaths,
-            "deaths_by_cause": pool.deaths_by_cause,
-            "worker_states": pool.worker_states,
-            "stopping": self._phase is not Phase.RUNNING,
-            "counts": loop.counts,
-            "lost_at_commit": sum(loop.lost.values()),
-            "read_again": loop.counts.get("read again", 0),
-            "lag": self._lag(),
-        }
 
     def _lag(self) -> dict[str, int]:
         """By topic, for metrics; the client is another thread's once the group is being left."""

@@ -18,9 +18,9 @@ from feedback.journal.database_errors import is_lock_race, is_stale_plan, outage
 from processing.handlers.outcomes import outcome_of
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.session import Session, TransactionEnded
+from processing.worker.session import Session
 from processing.worker.task import Task
-from processing.worker.transaction_ends import Broken, Struck
+from processing.worker.transaction_ends import Broken, Struck, TransactionEnded
 
 
 class EffectTransaction:

@@ -26,6 +26,7 @@ from processing.worker.gathering_pipeline import GatheringPipeline
 from processing.worker.guarded_cursor import Failures, GuardedCursor
 from processing.worker.leftovers import close_leftovers
 from processing.worker.prepared_statements import PreparedStatements
+from processing.worker.transaction_ends import ended_where_missing
 
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
 
@@ -53,10 +54,6 @@ server reports every change of both, so that all is well is known without asking
 
 class CommitUnclear(psycopg.OperationalError):
     """The connection broke after COMMIT was sent: it may have landed."""
-
-
-class TransactionEnded(Exception):
-    """A handler ended the transaction in spite of the guard."""
 
 
 class Session:
@@ -285,14 +282,14 @@ class Session:
         if pipeline is not None:
             pipeline.add(statements)
         else:
-            with _ended_where_missing():
+            with ended_where_missing():
                 self._send(b"; ".join(statements))
         self._next_savepoint = next_in
 
     def back(self) -> None:
         """Undoes what was done since the savepoint. Raises as release()."""
         self._next_savepoint = None
-        with _ended_where_missing():
+        with ended_where_missing():
             self._send(_BACK)
 
     def takes_writes(self, schema: str) -> bool:
@@ -346,15 +343,3 @@ class Session:
 
 def _by_nobody() -> bool:
     return False
-
-
-@contextlib.contextmanager
-def _ended_where_missing() -> Iterator[None]:
-    """Raises TransactionEnded where the savepoint is no more."""
-    try:
-        yield
-    except (
-        psycopg.errors.InvalidSavepointSpecification,
-        psycopg.errors.NoActiveSqlTransaction,
-    ) as error:
-        raise TransactionEnded(str(error)) from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import psycopg
 
@@ -50,3 +51,19 @@ class Struck(Exception):
         super().__init__(tasks[0].envelope.id)
         self.tasks = list(tasks)
         self.error = error
+
+
+class TransactionEnded(Exception):
+    """A handler ended the transaction in spite of the guard."""
+
+
+@contextlib.contextmanager
+def ended_where_missing() -> Iterator[None]:
+    """Raises TransactionEnded where the savepoint is no more."""
+    try:
+        yield
+    except (
+        psycopg.errors.InvalidSavepointSpecification,
+        psycopg.errors.NoActiveSqlTransaction,
+    ) as error:
+        raise TransactionEnded(str(error)) from error

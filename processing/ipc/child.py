@@ -62,7 +62,10 @@ class Child:
         if self._process.returncode is not None:
             return True
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.pid, look) is not None
+        try:
+            return os.waitid(os.P_PID, self.pid, look) is not None
+        except ChildProcessError:  # nobody keeps it for us: SIGCHLD was ignored by who started us
+            return True
 
     def signal(self, number: int) -> None:
         """Sends a signal, to this process only; nothing where it has ended.

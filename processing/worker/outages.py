@@ -148,14 +148,15 @@ class Outages:
                 self.connect()
                 done = work()
             except (DatabaseAway, psycopg.Error) as error:
-                lost = self._session.lost
+                outage = outage_of(error, connected=not self._session.lost)
                 self._session.rollback()
                 if not (
                     isinstance(error, DatabaseAway | psycopg.errors.QueryCanceled)
                     or is_lock_race(error)
-                    or outage_of(error, connected=not lost) is not None
+                    or outage is not None
                 ):
                     raise
+                self.refused |= outage is Outage.AWAY
                 longest = min(patience, HASTE) if STOPPING.leaving else patience
                 if time.monotonic() - begun > longest:
                     raise DatabaseAway(safe_text(error)) from error

@@ -55,3 +55,21 @@ def test_who_fell_to_the_first_process_is_reaped_and_its_own_children_are_not() 
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
     )
     assert done.stdout == "True signal SIGKILL\nFalse\n", done.stderr
+
+
+def test_one_that_nobody_keeps_has_ended() -> None:
+    """Where SIGCHLD is ignored, as whoever starts the service may have it, the kernel reaps."""
+    code = (
+        "import os, signal\n"
+        "from processing.ipc.child import Child\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "child = Child('timeit', {})\n"
+        "child.signal(signal.SIGKILL)\n"
+        "while os.path.exists(f'/proc/{child.pid}'):\n"
+        "    pass\n"
+        "print(child.ended(), child.wait(60))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.stdout == "True True\n", done.stderr

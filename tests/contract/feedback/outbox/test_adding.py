@@ -11,6 +11,8 @@ import pytest
 
 from feedback import outbox
 from feedback.errors import OutboxMissing, RequestIdInUse, UnknownSender
+from feedback.outbox.connections import run
+from feedback.outbox.steps import types_of
 from stack import Stack
 from tests.support.outbox import KINDS, Opened, Outbox, with_connection
 
@@ -114,6 +116,19 @@ def test_an_id_that_is_finished_is_not_sent_again(outbox_: Outbox) -> None:
         with pytest.raises(RequestIdInUse):
             outbox.add(connection, TYPE, {"order": 2}, request_id="r")
     assert outbox_.rows() == []
+
+
+def test_an_id_with_an_open_row_and_a_finished_one_has_one_type(outbox_: Outbox) -> None:
+    """As of one that was added while its row ended."""
+    with psycopg.connect(outbox_.url) as connection:
+        outbox.add(connection, TYPE, {}, request_id="again")
+    outbox_.run(
+        "INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type, sender, state,"
+        " fingerprint) SELECT seq, now(), now(), 1, id, type, sender, 'done', fingerprint"
+        " FROM :schema.requests"
+    )
+    with psycopg.connect(outbox_.url) as connection:
+        assert run(connection, types_of("again", outbox_.schema), outbox_.schema) == [TYPE]
 
 
 def test_of_two_who_add_one_id_at_once_one_writes_it(outbox_: Outbox) -> None:

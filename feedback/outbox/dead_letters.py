@@ -45,13 +45,13 @@ _RETRY: Final = f"""
 {_CHOSEN}, moved AS (
     UPDATE :schema.requests r
     SET state = 'unsent', failures = 0, tries = 0, next_at = NULL, code = NULL, error = NULL,
-        sent_at = CASE WHEN sends > 0 THEN now() END
+        sent_at = CASE WHEN sent_at IS NOT NULL THEN now() END
     FROM chosen WHERE r.seq = chosen.seq RETURNING r.seq, r.id
 ), told AS (SELECT pg_notify(%(channel)s, ''))
 SELECT seq, id FROM moved LEFT JOIN told ON true ORDER BY seq
 """  # noqa: S608 - of constants
 _LONG_SILENT: Final = f"""
-SELECT count(*) FROM :schema.requests WHERE {_WHERE} AND sends > 0
+SELECT count(*) FROM :schema.requests WHERE {_WHERE} AND sent_at IS NOT NULL
     AND greatest(sent_at, not_before) < now() - make_interval(secs => {WINDOW})
 """  # noqa: S608 - of constants
 _DROP: Final = f"""
@@ -72,7 +72,7 @@ DELETE FROM :schema.finished WHERE id IN (
 )
 """
 _STANDING: Final = """
-SELECT id, state, settled_at IS NOT NULL, sends > 0 AND code IS DISTINCT FROM %s
+SELECT id, state, settled_at IS NOT NULL, sent_at IS NOT NULL AND code IS DISTINCT FROM %s
 FROM :schema.all_requests WHERE id = ANY(%s)
 """
 _STATS: Final = """
@@ -98,7 +98,7 @@ class Standing(NamedTuple):
     state: str
     finished: bool
     may_have_run: bool
-    """It was sent, and no consumer has refused it as another request's copy."""
+    """It was sent, or may have been, and no consumer has refused it as another request's copy."""
 
     @property
     def why(self) -> str:

@@ -57,6 +57,8 @@ class BatchMarks(NamedTuple):
     refused: list[BackingOff]
     too_late: Sequence[int] = ()
     """Not sent again by themselves."""
+    in_doubt: Sequence[int] = ()
+    """They go again, and may be with a broker already."""
 
 
 class Batch:
@@ -99,6 +101,7 @@ class Batch:
         too_late: list[int] = []
         marks = BatchMarks([], [])
         held: set[bytes] = set()
+        unclear = {row.seq for row in self.to_send} - self._refusals.keys()
         for row in self._rows:
             if row.lane in held:
                 continue  # confirmed or not: it goes again, behind what it must not overtake
@@ -115,7 +118,8 @@ class Batch:
                 pause = PAUSES.after(row.failures + 1)
                 marks.refused.append(BackingOff(row.seq, pause, refusal))
                 held.add(row.lane)
-        return marks._replace(too_late=tuple(too_late))
+        in_doubt = sorted(unclear.difference(marks.sent))
+        return marks._replace(too_late=tuple(too_late), in_doubt=tuple(in_doubt))
 
 
 def _is_last(row: ClaimedRow) -> bool:

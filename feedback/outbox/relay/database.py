@@ -64,11 +64,17 @@ SET state = 'sent', sends = sends + 1, tries = tries + 1, failures = 0, sent_at 
     code = NULL, error = NULL
 WHERE seq = ANY(%(rows)s) AND state = 'unsent'
 """  # noqa: S608 - of constants
-# What was sent before may have run all the same: its answer is still waited for.
+# Answers are looked for by the time of a send. That it is no count of sends lets it go again for as
+# long as nobody has confirmed one.
+_IN_DOUBT: Final = """
+UPDATE :schema.requests SET sent_at = now()
+WHERE seq = ANY(%s) AND state = 'unsent' AND sent_at IS NULL
+"""
+# What was sent before, or may have been, may have run all the same: its answer is still waited for.
 _REFUSED: Final = """
 UPDATE :schema.requests
-SET state = CASE WHEN seconds IS NOT NULL THEN state WHEN sends > 0 THEN 'unanswered'
-        ELSE 'undeliverable' END,
+SET state = CASE WHEN seconds IS NOT NULL THEN state
+        WHEN sent_at IS NOT NULL THEN 'unanswered' ELSE 'undeliverable' END,
     failures = failures + 1, next_at = now() + make_interval(secs => seconds), code = said.code,
     error = said.error
 FROM json_to_recordset(%s::json) AS said (n bigint, seconds float8, code text, error text)
@@ -104,7 +110,7 @@ class RelayDatabase:
         self._channel = settled_channel(schema)
         self._texts = {
             text: in_schema(text, schema).encode()
-            for text in (_SHARDS, _LOCK, _ROWS, _SENT, _REFUSED, _TOO_LATE)
+            for text in (_SHARDS, _LOCK, _ROWS, _SENT, _IN_DOUBT, _REFUSED, _TOO_LATE)
         }
         self._first = 0
 
@@ -149,6 +155,8 @@ class RelayDatabase:
         if marks.sent:
             values = {**self._window, "longest": self._longest, "rows": marks.sent}
             self._connection.execute(self._texts[_SENT], values)
+        if marks.in_doubt:
+            self._connection.execute(self._texts[_IN_DOUBT], [list(marks.in_doubt)])
         if marks.refused:
             said = [
                 {"n": seq, "seconds": seconds, "code": refusal.code, "error": refusal.error}

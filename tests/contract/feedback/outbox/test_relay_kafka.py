@@ -55,7 +55,7 @@ def test_what_the_topic_does_not_take_is_known_before_it_is_sent(
     batch = Batch(rows, sending.check)
     assert sending.send(batch, batch.to_send, 30) is None
     sending.close()
-    sent, [refused], _ = batch.marks()
+    sent, [refused], *_ = batch.marks()
     assert (refused.seq, refused.refusal.code) == (2, "too_large")
     assert sent == [1, *range(4, 99)]  # its key waits, others do not
 
@@ -72,7 +72,7 @@ def test_what_only_the_brokers_refuse_is_found_among_the_others(
     batch = Batch([row(1, b"1"), row(2, b"2" * 5000, b"l"), row(3, b"3", b"m")], sending.check)
     assert sending.send(batch, batch.to_send, 30) is None
     sending.close()
-    sent, [refused], _ = batch.marks()
+    sent, [refused], *_ = batch.marks()
     assert (sent, refused.seq, refused.refusal.code) == ([1, 3], 2, "too_large")
 
 
@@ -89,7 +89,7 @@ def test_a_message_larger_than_a_segment_is_known_before_it_is_sent(
     assert [one.seq for one in batch.to_send] == [1, 3]
     assert sending.send(batch, batch.to_send, 30) is None
     sending.close()
-    sent, [refused], _ = batch.marks()
+    sent, [refused], *_ = batch.marks()
     assert (sent, refused.seq, refused.refusal.code) == ([1, 3], 2, "too_large")
 
 
@@ -110,7 +110,7 @@ def test_messages_too_large_for_a_segment_only_together_all_arrive(
     assert len(batch.to_send) == 7
     assert sending.send(batch, batch.to_send, 60) is None
     sending.close()
-    sent, [refused], _ = batch.marks()
+    sent, [refused], *_ = batch.marks()
     assert (sent, refused.seq, refused.refusal.code) == ([*range(1, 7)], 99, "too_large")
     found = [(m.headers() or [])[0][1] for m in messages(stack, name)]
     assert list(dict.fromkeys(found)) == [b"r%d" % n for n in range(1, 7)]
@@ -135,4 +135,4 @@ def test_without_a_broker_nothing_is_said_of_a_row() -> None:
     assert sending.open() is None
     batch = Batch([row(1), row(2)], sending.check)
     assert sending.send(batch, batch.to_send, 0.5) is not None
-    assert batch.marks() == BatchMarks([], [])
+    assert batch.marks() == BatchMarks([], [], in_doubt=(1, 2))

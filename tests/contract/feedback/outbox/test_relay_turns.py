@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
 
 from feedback import outbox
+from feedback.contract.states import State
 from feedback.outbox.relay import loop
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import MOST_FAILURES, Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.database import Bounds, RelayDatabase
+from feedback.outbox.relay.settling import Settling
 from feedback.outbox.relay.turns import SendTurns
 from feedback.outbox.rows import shard_of
+from feedback.status.memory_store import MemoryStatusStore
+from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
 from tests.support.commands import Commands
 from tests.support.outbox import Outbox
@@ -115,6 +120,31 @@ def test_while_brokers_are_away_nothing_is_marked_and_one_row_asks(outbox_: Outb
     assert one.turn() == 4
     assert sender.sent == [f"r{n}" for n in range(5)]
     assert set(states(outbox_).values()) == {"sent"}
+
+
+def test_a_row_in_doubt_that_is_refused_later_may_have_run_and_is_waited_for(
+    outbox_: Outbox,
+) -> None:
+    """As where brokers did not confirm in time what they had, and its topic is closed since."""
+    add(outbox_, ("doubted", None), ("known", None))
+    sender = Played()
+    sender.away = True
+    Relaying(outbox_, sender, rows=1, shards=1).turn()
+    [doubted] = outbox_.rows("SELECT id FROM :schema.all_requests WHERE sent_at IS NOT NULL")
+    sender.away, sender.large = False, {"doubted", "known"}
+    outbox_.run(f"UPDATE :schema.requests SET failures = {MOST_FAILURES - 1}")
+    Relaying(outbox_, sender, shards=64).turn()
+    [known] = {"doubted", "known"} - {doubted["id"]}
+    assert states(outbox_) == {doubted["id"]: "unanswered", known: "undeliverable"}
+    store = MemoryStatusStore()
+    fields = StatusFields(
+        doubted["id"], "t", State.DONE, 1, code="ok", attempt=1, at=datetime.now(UTC)
+    )
+    store.write([StatusWrite(doubted["id"], fields.encode(), 60)])
+    settling = Settling(outbox_.schema, "default", store, AnswerPolicy(), inbox=False)
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        settling.page(connection)
+    assert states(outbox_) == {known: "undeliverable"}
 
 
 def test_two_relays_never_have_a_key_at_once(outbox_: Outbox) -> None:

@@ -42,7 +42,7 @@ def test_what_was_sent_behind_a_row_in_doubt_goes_again_behind_it() -> None:
     batch = Batch([row(1, b"a"), row(2, b"a"), row(3, b"b")], lambda _: None)
     batch.confirmed(2)
     batch.confirmed(3)
-    assert batch.marks() == BatchMarks([3], [])
+    assert batch.marks() == BatchMarks([3], [], in_doubt=(1, 2))
 
 
 def test_what_is_too_late_is_not_sent_and_holds_nothing_back() -> None:
@@ -70,9 +70,12 @@ def test_a_key_is_marked_as_far_as_it_is_certain(
             batch.confirmed(r.seq)
         elif fates[r.seq] == "refused":
             batch.refused(r.seq, LARGE)
-    sent, refused, _ = batch.marks()
+    sent, refused, _, in_doubt = batch.marks()
     ended = {*sent, *(mark.seq for mark in refused if mark.seconds is None)}
     for r in rows:
         before = [o.seq for o in rows if o.lane == r.lane and o.seq < r.seq]
         if r.seq in ended or any(mark.seq == r.seq for mark in refused):
             assert set(before) <= ended
+    assert not ended.intersection(in_doubt)
+    unclear = {r.seq for r in batch.to_send if fates[r.seq] != "refused"}
+    assert unclear.difference(sent) == set(in_doubt)

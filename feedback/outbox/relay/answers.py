@@ -119,6 +119,8 @@ class Later(NamedTuple):
     seq: int
     seconds: float
     seen: str | None
+    waits: float | None = None
+    """Seconds for which it waits with the consumers, who forget nothing that waits."""
 
 
 class Findings(NamedTuple):
@@ -184,7 +186,8 @@ def _of_work(row: SentRow, status: Status, policy: AnswerPolicy, now: datetime) 
     seen = f"{status.v} {status.at.isoformat()}"
     if seen == row.seen and quiet <= 0:
         return None
-    return Later(row.seq, max(0.0, quiet) + policy.after(row.type), seen)
+    waits = quiet if quiet > 0 else None
+    return Later(row.seq, max(0.0, quiet) + policy.after(row.type), seen, waits)
 
 
 def _of_an_earlier_send(row: SentRow, status: Status) -> bool:

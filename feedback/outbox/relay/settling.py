@@ -67,8 +67,9 @@ SELECT seq, pg_notify(%(channel)s, id) FROM kept
 """  # noqa: S608 - of constants
 _LATER: Final = """
 UPDATE :schema.requests
-SET next_at = now() + make_interval(secs => seconds), seen = said.seen, tries = 0
-FROM json_to_recordset(%s::json) AS said (n bigint, seconds float8, seen text)
+SET next_at = now() + make_interval(secs => seconds), seen = said.seen, tries = 0,
+    not_before = greatest(not_before, now() + make_interval(secs => waits))
+FROM json_to_recordset(%s::json) AS said (n bigint, seconds float8, seen text, waits float8)
 WHERE seq = n AND state = 'sent'
 """
 _AGAIN: Final = """
@@ -242,8 +243,11 @@ class Settling:
             }  # fmt: skip
             gone = {seq for seq, _ in connection.execute(self._texts[_ENDED], values)}
         if found.later:
-            later = json.dumps([{"n": n, "seconds": s, "seen": v} for n, s, v in found.later])
-            connection.execute(self._texts[_LATER], [later])
+            later = [
+                {"n": one.seq, "seconds": one.seconds, "seen": one.seen, "waits": one.waits}
+                for one in found.later
+            ]
+            connection.execute(self._texts[_LATER], [json.dumps(later)])
         if found.again:
             again = connection.execute(self._texts[_AGAIN], [found.again]).rowcount
         if found.unanswered:

@@ -258,6 +258,27 @@ def test_time_to_send_again_begins_when_a_request_is_due_and_has_room_for_a_sile
     assert states == {"delayed": "unsent", "slow": "unsent", "forgotten": "unanswered"}
 
 
+def test_time_to_send_again_begins_when_what_waits_is_due(outbox_: Outbox) -> None:
+    """Who retries it may start late: it is not given up at the first silence after."""
+    asked = Asked(outbox_, "waits", "silent")
+    due = datetime.now(UTC) + timedelta(days=2)
+    asked.status("waits", State.WAITING, "retry", retry_at=due)
+    asked.silence()
+    asked.settle()
+    [waits] = outbox_.rows("SELECT not_before FROM :schema.requests WHERE id = 'waits'")
+    assert abs(waits["not_before"] - due) < timedelta(minutes=5)
+    # Two days and some minutes later nothing more is known of either.
+    outbox_.run(
+        "UPDATE :schema.requests SET state = 'sent', sent_at = sent_at - interval '2 days 5 min',"
+        " not_before = not_before - interval '2 days 5 min'"
+    )
+    asked.store.forget()
+    asked.silence()
+    asked.settle()
+    states = {id_: row["state"] for id_, row in asked.rows().items()}
+    assert states == {"waits": "unsent", "silent": "unanswered"}
+
+
 def test_passes_take_page_after_page_and_those_of_the_young_leave_out_the_rest(
     outbox_: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,7 +69,7 @@ def test_work_on_it_is_news_once() -> None:
     works = status(State.RUNNING)
     assert found(row(), works) == NOTHING
     [later] = found(row(due=True, tries=8), works).later
-    assert (later.seconds, later.seen) == (60.0, f"000012 {NOW.isoformat()}")
+    assert later == Later(1, 60.0, f"000012 {NOW.isoformat()}")
     counted = row(due=True, seen=later.seen)
     assert found(counted, works).again == [1]
     assert found(counted._replace(tries=8), works).unanswered == [1]
@@ -81,7 +81,7 @@ def test_work_on_it_is_news_once() -> None:
 def test_what_waits_is_news_until_its_time() -> None:
     waits = status(State.WAITING, retry_at=NOW + timedelta(hours=1))
     [later] = found(row(due=True, type="slow"), waits).later
-    assert later.seconds == 4200.0
+    assert (later.seconds, later.waits) == (4200.0, 3600.0)
     assert found(row(state="unanswered", due=True), waits) == NOTHING
     counted = row(due=True, seen=later.seen)
     assert found(counted, waits).later

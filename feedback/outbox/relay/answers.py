@@ -80,6 +80,13 @@ class AnswerPace:
         return max(PASS_EVERY, 3 * took)
 
 
+class RequestKey(NamedTuple):
+    """Two applications on one results topic may have a request each under an id."""
+
+    id: str
+    type: str
+
+
 class SentRow(NamedTuple):
     """A row that waits for an answer."""
 
@@ -98,6 +105,11 @@ class SentRow(NamedTuple):
     stale: bool
     """It was sent so long ago that it must not be sent again by itself."""
     created_at: datetime
+
+    @property
+    def key(self) -> RequestKey:
+        """Whose answers it waits for."""
+        return RequestKey(self.id, self.type)
 
 
 class Ended(NamedTuple):
@@ -161,6 +173,9 @@ def _news(
     row: SentRow, status: Status, policy: AnswerPolicy, now: datetime
 ) -> Ended | Later | None:
     """None where the status says nothing new of the last send: it is older, or was counted."""
+    if of_another_type(row, status):
+        why = f"a request of type {status.type} was sent under this id, and stands there"
+        return Ended(row.seq, row.id, row.type, "undeliverable", CONFLICT, None, why)
     theirs = status.fingerprint
     if theirs is not None and theirs != row.fingerprint:
         why = "another payload was sent under this id, and stands there"
@@ -178,6 +193,11 @@ def _news(
             row.seq, row.id, row.type, str(status.state), code, _storable(status.result), error
         )
     return _of_work(row, status, policy, now) if status.state in _IN_WORK else None
+
+
+def of_another_type(row: SentRow, status: Status) -> bool:
+    """Whether it is of another request under the row's id. What is malformed may have no type."""
+    return status.type not in ("", row.type)
 
 
 def _of_work(row: SentRow, status: Status, policy: AnswerPolicy, now: datetime) -> Later | None:

@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from feedback.errors import StoreUnavailable
+from feedback.outbox.relay.answers import RequestKey
 from feedback.outbox.relay.loop import ReadingLoop
 from feedback.outbox.relay.records import KeptRecords, Position, RecordSource
 from feedback.outbox.relay.settling import Settling
@@ -26,7 +27,7 @@ class RecordLoop(ReadingLoop):
         self._kept = KeptRecords()
         self._read = False
         """Whether something was polled since the mark, or the last commit."""
-        self._mark: tuple[frozenset[str], Position] | None = None
+        self._mark: tuple[frozenset[RequestKey], Position] | None = None
         """What of the records up to a position was kept there."""
 
     def _begin(self, connection: Connection) -> None:
@@ -56,11 +57,11 @@ class RecordLoop(ReadingLoop):
     def _commit(self) -> None:
         """Commits what is done up to a mark, as under load something is kept all the time."""
         if self._mark is None and self._read:
-            self._mark, self._read = (self._kept.ids(), self._records.position()), False
+            self._mark, self._read = (self._kept.keys(), self._records.position()), False
         if self._mark is None:
             return
-        ids, position = self._mark
-        if ids.isdisjoint(self._kept.ids()):
+        keys, position = self._mark
+        if keys.isdisjoint(self._kept.keys()):
             self._records.commit(position)
             self._mark = None
 

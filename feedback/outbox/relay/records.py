@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from feedback.client.kafka_log import OutageLog
 from feedback.client.results import Result
 from feedback.errors import StoreUnavailable
+from feedback.outbox.relay.answers import RequestKey
 from feedback.status.status import Status
 
 log = logging.getLogger("oncepool.relay")
@@ -83,29 +84,35 @@ class RecordSource:
             self._consumer = None
 
 
+def key_of(result: Result) -> RequestKey:
+    """Whose record it is."""
+    return RequestKey(result.id, result.type)
+
+
 class KeptRecords:
-    """Records by id, until their rows have ended or are known to be no rows. Pure."""
+    """Records by key, until their rows have ended or are known to be no rows. Pure."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[float, Result]] = {}
+        self._kept: dict[RequestKey, tuple[float, Result]] = {}
 
     def add(self, results: Sequence[Result], now: float) -> None:
-        """They have come; the later one of an id counts."""
+        """They have come; the later one of a key counts."""
         for result in results:
-            _, before = self._kept.get(result.id, (now, result))
+            key = key_of(result)
+            _, before = self._kept.get(key, (now, result))
             if result.at >= before.at:
-                self._kept[result.id] = now + PATIENCE, result
+                self._kept[key] = now + PATIENCE, result
 
     def look(self, now: float) -> list[Result]:
         """What to look at; without what nobody has waited for."""
-        self._kept = {id_: kept for id_, kept in self._kept.items() if kept[0] > now}
+        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now}
         return [result for _, result in self._kept.values()]
 
-    def keep(self, ids: Sequence[str]) -> None:
+    def keep(self, keys: Sequence[RequestKey]) -> None:
         """Of the others nothing more is to be expected."""
-        self._kept = {id_: self._kept[id_] for id_ in ids if id_ in self._kept}
+        self._kept = {key: self._kept[key] for key in keys if key in self._kept}
 
-    def ids(self) -> frozenset[str]:
+    def keys(self) -> frozenset[RequestKey]:
         """Of all that is kept."""
         return frozenset(self._kept)
 
@@ -121,23 +128,36 @@ def as_status(result: Result) -> Status:
     )  # fmt: skip
 
 
-class ForeignRecords:
-    """What in a results topic is none, and passed over: told with the first, then once a minute."""
+class LeftOut:
+    """Counts what is passed over: told with the first, then once a minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._quiet_until = -math.inf
         self._untold = 0
 
-    def tell(self, message: Message, problem: ValueError) -> None:
-        """There is one."""
+    def count(self) -> int:
+        """There is one more. How many were not told of yet; 0 while it is too early for a line."""
         self._untold += 1
         if self._clock() < self._quiet_until:
-            return
-        place = f"{message.topic()}/{message.partition()}/{message.offset()}"
-        log.warning("%d messages of a results topic left out, last %s: %s",
-            self._untold, place, problem)  # fmt: skip
-        self._quiet_until, self._untold = self._clock() + _QUIET, 0
+            return 0
+        untold, self._untold = self._untold, 0
+        self._quiet_until = self._clock() + _QUIET
+        return untold
+
+
+class ForeignRecords:
+    """What in a results topic is no record."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._left_out = LeftOut(clock)
+
+    def tell(self, message: Message, problem: ValueError) -> None:
+        """There is one."""
+        if number := self._left_out.count():
+            place = f"{message.topic()}/{message.partition()}/{message.offset()}"
+            log.warning("%d messages of a results topic left out, last %s: %s",
+                number, place, problem)  # fmt: skip
 
 
 def results_in(messages: Sequence[Message], foreign: ForeignRecords) -> list[Result]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -13,8 +13,16 @@ from feedback.client.results import Result
 from feedback.contract.states import REOPENABLE
 from feedback.errors import StoreUnavailable
 from feedback.outbox.names import in_schema, settled_channel
-from feedback.outbox.relay.answers import AnswerPolicy, Ended, Findings, SentRow, judge
-from feedback.outbox.relay.records import as_status
+from feedback.outbox.relay.answers import (
+    AnswerPolicy,
+    Ended,
+    Findings,
+    RequestKey,
+    SentRow,
+    judge,
+    of_another_type,
+)
+from feedback.outbox.relay.records import LeftOut, as_status, key_of
 from feedback.outbox.relay.window import TOO_LATE, window_values
 from feedback.postgres import Connection
 from feedback.schema_versions import LOCK
@@ -126,6 +134,7 @@ class Settling:
             text: in_schema(text, schema).encode()
             for text in (_PAGE, _BY_ID, _ENDED, _LATER, _AGAIN, _UNANSWERED, _PROBE)
         }
+        self._other_types = LeftOut()
         self._place: tuple[datetime, int] | None = None
         """The last row of the pass so far."""
         self.ended = 0
@@ -161,26 +170,40 @@ class Settling:
         self._tell(found, written)
         return last is not None
 
-    def records(self, connection: Connection, results: Sequence[Result]) -> list[str]:
+    def records(self, connection: Connection, results: Sequence[Result]) -> list[RequestKey]:
         """Takes what result records say, where no status says more.
 
-        Returns the ids of rows that are not marked as sent yet: look at those again.
+        Returns the keys of rows that are not marked as sent yet: look at those again.
         Raises psycopg.Error.
         """
-        by_id = {result.id: result for result in results}
+        told = {key_of(result): result for result in results}
         with connection.transaction():
             connection.execute(LOCK, [self._lock])
-            found = connection.execute(self._texts[_BY_ID], [self._sender, list(by_id)])
-            rows = [SentRow._make(row) for row in found]
+            rows = self._rows_of(connection, told)
             sent = [row for row in rows if row.state != "unsent"]
             statuses = [
-                self._telling(row, standing, by_id[row.id])
+                self._telling(row, standing, told[row.key])
                 for row, standing in zip(sent, self._standing(sent), strict=True)
             ]
             findings = judge(sent, statuses, self._policy, datetime.now(UTC))
             written = self._write(connection, findings)
         self._tell(findings, written)
-        return [row.id for row in rows if row.state == "unsent"]
+        return [row.key for row in rows if row.state == "unsent"]
+
+    def _rows_of(self, connection: Connection, told: Mapping[RequestKey, Result]) -> list[SentRow]:
+        """The rows that these are about."""
+        ids = list({key.id for key in told})
+        found = connection.execute(self._texts[_BY_ID], [self._sender, ids])
+        rows = {row.id: row for row in map(SentRow._make, found)}
+        for key in told:
+            row = rows.get(key.id)
+            if row is not None and row.key != key and (number := self._other_types.count()):
+                log.warning(
+                    "%d result records left out, of other types than the rows of their ids, last"
+                    " %s: it is of %s, the row of %s",
+                    number, key.id, key.type, row.type,
+                )  # fmt: skip
+        return [row for row in rows.values() if row.key in told]
 
     def _standing(self, rows: Sequence[SentRow]) -> Sequence[Status | None]:
         """Statuses, which unlike records name their payload, as far as they can be read."""
@@ -200,7 +223,7 @@ class Settling:
         if result.result_omitted and self._store is not None:
             return standing
         record = as_status(result)
-        if standing is None:
+        if standing is None or of_another_type(row, standing):
             return record
         if standing.settled or standing.fingerprint not in (None, row.fingerprint):
             return standing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -60,7 +61,8 @@ class Asked:
         [row] = [row for row in self.outbox.rows() if row["id"] == id_]
         fields = {"fingerprint": row["fingerprint"], **fields}
         now = datetime.now(UTC)
-        value = StatusFields(id_, "t", state, 1, code=code, attempt=1, at=now, **fields).encode()
+        about = StatusFields(id_, row["type"], state, 1, code=code, attempt=1, at=now, **fields)
+        value = about.encode()
         self.store.write([StatusWrite(id_, value, 60)])
 
     def silence(self) -> None:
@@ -372,8 +374,10 @@ def test_records_are_kept_for_a_while_and_the_later_one_counts() -> None:
     second = Result("a", "t", State.DONE, "ok", None, at + timedelta(seconds=1))
     kept.add([second, first], 0.0)
     assert kept.look(1.0) == [second]
-    kept.keep(["a", "b"])
-    assert len(kept) == 1
+    kept.add([replace(second, type="other", at=second.at + timedelta(seconds=1))], 0.0)
+    assert len(kept) == 2
+    kept.keep([key for key in sorted(kept.keys()) if key.type == "t"])
+    assert kept.look(1.0) == [second]
     assert kept.look(PATIENCE) == []
 
 

@@ -139,6 +139,34 @@ def test_a_result_too_large_for_a_record_is_waited_for_or_its_lack_is_told(
     assert "the consumers' journal has it" in row["error"]
 
 
+def test_records_of_another_application_under_the_same_ids_end_nothing(
+    outbox_: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Which of the two comes later makes no difference."""
+    _sent(outbox_, "a", "b")
+    now = datetime.now(UTC)
+    own = Result("a", "t", State.DONE, "ok", None, now)
+    theirs = [Result(id_, "theirs", State.FAILED, "x", None, now) for id_ in ("a", "b")]
+    settling = Settling(outbox_.schema, "default", None, POLICY, inbox=False)
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        assert settling.records(connection, [own, *theirs]) == []
+    assert _states(outbox_) == {"a": "done", "b": "sent"}
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith("1 result records left out, of other types")
+
+
+def test_what_another_application_said_in_the_store_hides_no_record(outbox_: Outbox) -> None:
+    _sent(outbox_, "a")
+    now = datetime.now(UTC)
+    store = MemoryStatusStore()
+    fields = StatusFields("a", "theirs", State.FAILED, 1, code="x", attempt=1, at=now)
+    store.write([StatusWrite("a", fields.encode(), 60)])
+    settling = Settling(outbox_.schema, "default", store, POLICY, inbox=False)
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        settling.records(connection, [Result("a", "t", State.DONE, "ok", None, now)])
+    assert _states(outbox_) == {"a": "done"}
+
+
 def test_a_final_record_counts_more_than_a_status_of_one_in_work(outbox_: Outbox) -> None:
     now = datetime.now(UTC)
     _sent(outbox_, "running", "waiting", "other", "failed", "reopened")

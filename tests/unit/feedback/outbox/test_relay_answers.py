@@ -80,7 +80,7 @@ def test_work_on_it_is_news_once() -> None:
 
 def test_what_waits_is_news_until_its_time() -> None:
     waits = status(State.WAITING, retry_at=NOW + timedelta(hours=1))
-    [later] = found(row(due=True, type="slow"), waits).later
+    [later] = found(row(due=True, type="slow"), replace(waits, type="slow")).later
     assert (later.seconds, later.waits) == (4200.0, 3600.0)
     assert found(row(state="unanswered", due=True), waits) == NOTHING
     counted = row(due=True, seen=later.seen)
@@ -93,6 +93,16 @@ def test_another_request_under_its_id_ends_it() -> None:
         [ended] = found(row(), status(state, fingerprint="bb")).ended
         assert (ended.state, ended.code, ended.result) == ("undeliverable", "conflict", None)
     assert found(row(), status(State.DONE, fingerprint=None)).ended[0].state == "done"
+
+
+def test_a_status_of_another_type_is_that_of_another_request() -> None:
+    """Also where its type makes fingerprints of its own, which no status names."""
+    theirs = replace(status(State.DONE, fingerprint=None), type="other")
+    [ended] = found(row(), theirs).ended
+    assert (ended.type, ended.state, ended.code) == ("t", "undeliverable", "conflict")
+    assert "of type other" in (ended.error or "")
+    nameless = replace(status(State.FAILED, "malformed", fingerprint=None), type="")
+    assert found(row(), nameless).ended[0].code == "malformed"
 
 
 def test_a_result_that_jsonb_has_no_form_for_is_left_out() -> None:

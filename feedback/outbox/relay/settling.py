@@ -42,11 +42,12 @@ WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq)
     coalesce(%(at)s::timestamptz, now() - make_interval(secs => %(young)s), '-infinity'), %(seq)s)
 ORDER BY sent_at, seq LIMIT %(page)s
 """  # noqa: S608 - of constants
-_BY_ID: Final = """
-SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, false, false,
-    created_at
-FROM :schema.requests WHERE sender = %s AND id = ANY(%s) AND state <> 'undeliverable'
-"""
+_BY_ID: Final = f"""
+SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, false,
+    coalesce({TOO_LATE}, false), created_at
+FROM :schema.requests
+WHERE sender = %(sender)s AND id = ANY(%(ids)s) AND state <> 'undeliverable'
+"""  # noqa: S608 - of constants
 _SAID: Final = """
 SELECT * FROM json_to_recordset(%(said)s::json) AS said
     (n bigint, state text, code text, result jsonb, error text)
@@ -192,8 +193,11 @@ class Settling:
 
     def _rows_of(self, connection: Connection, told: Mapping[RequestKey, Result]) -> list[SentRow]:
         """The rows that these are about."""
-        ids = list({key.id for key in told})
-        found = connection.execute(self._texts[_BY_ID], [self._sender, ids])
+        values = {
+            "sender": self._sender, "ids": list({key.id for key in told}),
+            **window_values(self._policy),
+        }  # fmt: skip
+        found = connection.execute(self._texts[_BY_ID], values)
         rows = {row.id: row for row in map(SentRow._make, found)}
         for key in told:
             row = rows.get(key.id)
@@ -218,12 +222,16 @@ class Settling:
         """A status, unless it is of one in work that has ended since, and may not tell of it.
 
         An operator may have moved what is dead or cancelled, whose record then is the older one.
-        What has no room in a record stands in a status, or will: sent again, it is answered.
+        What has no room in a record stands in a status, or will: sent again, it is answered. So
+        where it is too late to be sent again, the record is all that there will be.
         """
-        if result.result_omitted and self._store is not None:
+        if standing is not None and of_another_type(row, standing):
+            standing = None
+        may_come = self._store is not None and not row.stale
+        if result.result_omitted and (standing is not None or may_come):
             return standing
         record = as_status(result)
-        if standing is None or of_another_type(row, standing):
+        if standing is None:
             return record
         if standing.settled or standing.fingerprint not in (None, row.fingerprint):
             return standing

@@ -139,6 +139,30 @@ def test_a_result_too_large_for_a_record_is_waited_for_or_its_lack_is_told(
     assert "the consumers' journal has it" in row["error"]
 
 
+def test_a_result_too_large_for_a_record_is_not_waited_for_where_nothing_is_sent_again(
+    outbox_: Outbox,
+) -> None:
+    """As where a relay was away for longer than statuses live, and than rows are sent again."""
+    _sent(outbox_, "late", "standing", "lately")
+    outbox_.run(
+        "UPDATE :schema.requests SET sent_at = now() - interval '25 hours' WHERE id <> 'lately'"
+    )
+    now, store = datetime.now(UTC), MemoryStatusStore()
+    fields = StatusFields("standing", "t", State.DONE, 1, "ok", 1, now, result=b"[1]")
+    store.write([StatusWrite("standing", fields.encode(), 60)])
+    settling = Settling(outbox_.schema, "default", store, POLICY, inbox=True)
+    ids = ("late", "standing", "lately")
+    records = [Result(id_, "t", State.DONE, "ok", None, now, result_omitted=True) for id_ in ids]
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        settling.records(connection, records)
+    assert _states(outbox_) == {"late": "done", "standing": "done", "lately": "sent"}
+    inbox = outbox_.rows("SELECT id, result, error IS NULL AS whole FROM :schema.inbox")
+    assert {row["id"]: (row["result"], row["whole"]) for row in inbox} == {
+        "late": (None, False),
+        "standing": ([1], True),
+    }
+
+
 def test_records_of_another_application_under_the_same_ids_end_nothing(
     outbox_: Outbox, caplog: pytest.LogCaptureFixture
 ) -> None:

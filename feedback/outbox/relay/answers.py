@@ -19,6 +19,9 @@ MAX_SENDS: Final = 8
 PASS_EVERY: Final = 0.5
 WHOLE_EVERY: Final = 5.0
 YOUNG: Final = 15.0
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Of statuses, or of result records, that are taken at once; and one more. Ends are written with
+their results, and a parameter of a statement has room for 1 GB."""
 CONFLICT: Final = "conflict"
 _REFUSED: Final = Backoff(1.0, 30.0)
 _CLOCKS_APART: Final = timedelta(hours=1)

@@ -13,7 +13,6 @@ from feedback.outbox.relay.settling import Settling
 from feedback.postgres import Connection
 
 _POLL: Final = 0.5
-_MOST_KEPT: Final = 5_000
 
 
 class RecordLoop(ReadingLoop):
@@ -37,7 +36,7 @@ class RecordLoop(ReadingLoop):
         super()._begin(connection)
 
     def _step(self, connection: Connection) -> None:
-        if len(self._kept) < _MOST_KEPT:
+        if not self._kept.full:
             try:
                 polled = self._records.poll(_POLL)
             except StoreUnavailable as error:

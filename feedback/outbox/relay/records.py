@@ -6,14 +6,15 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from feedback.client.kafka_log import OutageLog
 from feedback.client.results import Result
+from feedback.contract.payloads import write_json
 from feedback.errors import StoreUnavailable
-from feedback.outbox.relay.answers import RequestKey
+from feedback.outbox.relay.answers import MOST_BYTES, RequestKey
 from feedback.status.status import Status
 
 log = logging.getLogger("oncepool.relay")
@@ -21,6 +22,8 @@ log = logging.getLogger("oncepool.relay")
 Position: TypeAlias = list[TopicPartition]
 
 AT_ONCE: Final = 500
+_SLICE: Final = 20
+_MOST_KEPT: Final = 5_000
 PATIENCE: Final = 30.0
 """Seconds for which a record is kept whose row is not marked as sent yet."""
 _QUIET: Final = 60.0
@@ -52,9 +55,22 @@ class RecordSource:
             if self._consumer is None:
                 self._consumer = Consumer(self._properties, logger=OutageLog())
                 self._consumer.subscribe([self._topic])
-            return results_in(self._consumer.consume(AT_ONCE, timeout), self._foreign)
+            return self._read(time.monotonic() + timeout)
         except KafkaException as error:
             raise StoreUnavailable(f"results can't be read: {error.args[0].str()}") from error
+
+    def _read(self, end: float) -> list[Result]:
+        """In slices, as nobody knows how large the next records are."""
+        found: list[Result] = []
+        number = size = 0
+        while number < AT_ONCE and size < MOST_BYTES:
+            messages = self._consumer.consume(_SLICE, max(0.0, end - time.monotonic()))
+            found += results_in(messages, self._foreign)
+            number += len(messages)
+            size += sum(len(message.value() or b"") for message in messages)
+            if len(messages) < _SLICE:
+                break
+        return found
 
     def position(self) -> Position:
         """Up to where it was polled."""
@@ -89,24 +105,32 @@ def key_of(result: Result) -> RequestKey:
     return RequestKey(result.id, result.type)
 
 
+class _Kept(NamedTuple):
+    until: float
+    size: int
+    """Of the result, in bytes."""
+    result: Result
+
+
 class KeptRecords:
     """Records by key, until their rows have ended or are known to be no rows. Pure."""
 
     def __init__(self) -> None:
-        self._kept: dict[RequestKey, tuple[float, Result]] = {}
+        self._kept: dict[RequestKey, _Kept] = {}
 
     def add(self, results: Sequence[Result], now: float) -> None:
         """They have come; the later one of a key counts."""
         for result in results:
             key = key_of(result)
-            _, before = self._kept.get(key, (now, result))
-            if result.at >= before.at:
-                self._kept[key] = now + PATIENCE, result
+            before = self._kept.get(key)
+            if before is None or result.at >= before.result.at:
+                size = len(write_json(result.result))
+                self._kept[key] = _Kept(now + PATIENCE, size, result)
 
     def look(self, now: float) -> list[Result]:
         """What to look at; without what nobody has waited for."""
-        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now}
-        return [result for _, result in self._kept.values()]
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.until > now}
+        return [kept.result for kept in self._kept.values()]
 
     def keep(self, keys: Sequence[RequestKey]) -> None:
         """Of the others nothing more is to be expected."""
@@ -115,6 +139,12 @@ class KeptRecords:
     def keys(self) -> frozenset[RequestKey]:
         """Of all that is kept."""
         return frozenset(self._kept)
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more is to be added for now."""
+        size = sum(kept.size for kept in self._kept.values())
+        return len(self._kept) >= _MOST_KEPT or size >= MOST_BYTES
 
     def __len__(self) -> int:
         return len(self._kept)

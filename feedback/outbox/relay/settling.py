@@ -23,6 +23,7 @@ from feedback.outbox.relay.answers import (
     of_another_type,
 )
 from feedback.outbox.relay.records import LeftOut, as_status, key_of
+from feedback.outbox.relay.statuses import StatusReader
 from feedback.outbox.relay.window import TOO_LATE, window_values
 from feedback.postgres import Connection
 from feedback.schema_versions import LOCK
@@ -125,7 +126,7 @@ class Settling:
     ) -> None:
         """`settled` is called after the commit, at most once for each end."""
         self._sender = sender
-        self._store = store
+        self._statuses = None if store is None else StatusReader(store)
         self._policy = policy
         self._inbox = inbox
         self._settled = settled
@@ -156,40 +157,49 @@ class Settling:
     def page(self, connection: Connection, young: float | None = None) -> bool:
         """Looks at the next rows; False where the pass is over, or another relay is at it.
 
+        At as many as there is room for their statuses, up to PAGE.
         A pass is over all rows, or over those that were sent in the last `young` seconds.
         Raises StoreUnavailable, psycopg.Error.
         """
         with connection.transaction():
             [(mine,)] = connection.execute(_TRY_LOCK, [self._lock]).fetchall()
-            rows, last = self._rows(connection, young) if mine else ([], None)
-            self._place = last
-            if not rows or self._store is None:
+            rows = self._rows(connection, young) if mine else []
+            if not rows or self._statuses is None:
+                self._place = None
                 return False
-            statuses = self._store.read([row.id for row in rows])
-            found = judge(rows, statuses, self._policy, datetime.now(UTC))
+            statuses = self._statuses.read([row.id for row, _ in rows])
+            judged = rows[: len(statuses)]
+            last, at = judged[-1]
+            whole = len(judged) == len(rows) < PAGE
+            self._place = None if whole else (at, last.seq)
+            now = datetime.now(UTC)
+            found = judge([row for row, _ in judged], statuses, self._policy, now)
             written = self._write(connection, found)
         self._tell(found, written)
-        return last is not None
+        return not whole
 
     def records(self, connection: Connection, results: Sequence[Result]) -> list[RequestKey]:
         """Takes what result records say, where no status says more.
 
-        Returns the keys of rows that are not marked as sent yet: look at those again.
-        Raises psycopg.Error.
+        Returns the keys of rows that are not marked as sent yet, and of those whose statuses had no
+        room: look at those again. Raises psycopg.Error.
         """
         told = {key_of(result): result for result in results}
         with connection.transaction():
             connection.execute(LOCK, [self._lock])
             rows = self._rows_of(connection, told)
             sent = [row for row in rows if row.state != "unsent"]
+            standing = self._standing(sent)
+            judged = sent[: len(standing)]
             statuses = [
-                self._telling(row, standing, told[row.key])
-                for row, standing in zip(sent, self._standing(sent), strict=True)
+                self._telling(row, status, told[row.key])
+                for row, status in zip(judged, standing, strict=True)
             ]
-            findings = judge(sent, statuses, self._policy, datetime.now(UTC))
+            findings = judge(judged, statuses, self._policy, datetime.now(UTC))
             written = self._write(connection, findings)
         self._tell(findings, written)
-        return [row.key for row in rows if row.state == "unsent"]
+        later = sent[len(judged) :]
+        return [row.key for row in (*later, *(row for row in rows if row.state == "unsent"))]
 
     def _rows_of(self, connection: Connection, told: Mapping[RequestKey, Result]) -> list[SentRow]:
         """The rows that these are about."""
@@ -210,10 +220,13 @@ class Settling:
         return [row for row in rows.values() if row.key in told]
 
     def _standing(self, rows: Sequence[SentRow]) -> Sequence[Status | None]:
-        """Statuses, which unlike records name their payload, as far as they can be read."""
-        if self._store is not None and rows:
+        """Statuses, which unlike records name their payload, as far as they can be read.
+
+        Of the first rows, where there is no room for all.
+        """
+        if self._statuses is not None and rows:
             try:
-                return self._store.read([row.id for row in rows])
+                return self._statuses.read([row.id for row in rows])
             except StoreUnavailable:
                 pass
         return [None] * len(rows)
@@ -227,7 +240,7 @@ class Settling:
         """
         if standing is not None and of_another_type(row, standing):
             standing = None
-        may_come = self._store is not None and not row.stale
+        may_come = self._statuses is not None and not row.stale
         if result.result_omitted and (standing is not None or may_come):
             return standing
         record = as_status(result)
@@ -252,18 +265,15 @@ class Settling:
             except Exception:
                 log.exception("request %s has ended, and the callback failed", ended.id)
 
-    def _rows(
-        self, connection: Connection, young: float | None
-    ) -> tuple[list[SentRow], tuple[datetime, int] | None]:
-        """The rows, and where the next page begins; None where there is none."""
+    def _rows(self, connection: Connection, young: float | None) -> list[tuple[SentRow, datetime]]:
+        """The next rows, and when they were sent."""
         at, seq = self._place or (None, 0)
         values = {
             "sender": self._sender, "page": PAGE, "at": at, "seq": seq, "young": young,
             **window_values(self._policy),
         }  # fmt: skip
         found = connection.execute(self._texts[_PAGE], values).fetchall()
-        rows = [SentRow._make(row[:-1]) for row in found]
-        return rows, (found[-1][-1], rows[-1].seq) if len(rows) == PAGE else None
+        return [(SentRow._make(row[:-1]), row[-1]) for row in found]
 
     def _write(self, connection: Connection, found: Findings) -> _Written:
         gone: set[int] = set()

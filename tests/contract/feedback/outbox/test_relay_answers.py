@@ -297,6 +297,29 @@ def test_passes_take_page_after_page_and_those_of_the_young_leave_out_the_rest(
     assert outbox_.rows() == []
 
 
+def test_a_pass_takes_as_many_answers_at_once_as_there_is_room_for(outbox_: Outbox) -> None:
+    """Of rows and of records, whose results may be in their statuses alone."""
+    large = b'"%b"' % (b"x" * 3_000_000)
+    asked = Asked(outbox_, *"abcde")
+    for id_ in "abcde":
+        asked.status(id_, State.DONE, result=large)
+    assert asked.settling.page(asked.connection)
+    assert [row["id"] for row in outbox_.rows()] == ["d", "e"]
+    assert not asked.settling.page(asked.connection)
+    assert outbox_.rows() == []
+    asked.add(*"fghij")
+    asked.send()
+    for id_ in "fghij":
+        asked.status(id_, State.DONE, result=large)
+    at = datetime.now(UTC)
+    told = [Result(id_, "t", State.DONE, "ok", None, at, result_omitted=True) for id_ in "fghij"]
+    left = asked.settling.records(asked.connection, told)
+    assert [key.id for key in left] == [row["id"] for row in outbox_.rows()]
+    assert len(left) == 2
+    assert asked.settling.records(asked.connection, told) == []
+    assert outbox_.rows() == []
+
+
 class PlayedSource:
     """A results topic with what a test puts into it."""
 

@@ -1,0 +1,43 @@
+"""Statuses of many requests, as many at a time as there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from feedback.outbox.relay.answers import MOST_BYTES
+from feedback.status.status import Status
+from feedback.status.store import StatusStore, decode_or_none
+
+_MOST: Final = 100
+
+
+class StatusReader:
+    """Asks a store for fewer at once where statuses are large, or take too long to come."""
+
+    def __init__(self, store: StatusStore) -> None:
+        self._store = store
+        self._at_once = _MOST
+
+    def read(self, ids: Sequence[str]) -> list[Status | None]:
+        """The statuses of the first ids, in their order; of one at least.
+
+        They end with what brings them to MOST_BYTES. Raises StoreUnavailable.
+        """
+        found: list[Status | None] = []
+        size = 0
+        while len(found) < len(ids) and size < MOST_BYTES:
+            for value in self._values(ids[len(found) : len(found) + self._at_once]):
+                found.append(decode_or_none(value))
+                size += len(value or b"")
+                if size >= MOST_BYTES:
+                    break
+        return found
+
+    def _values(self, ids: Sequence[str]) -> list[bytes | None]:
+        fewer, more = max(1, self._at_once // 2), min(_MOST, self._at_once * 2)
+        self._at_once = fewer  # also where this fails
+        values = self._store.read_raw(ids)
+        if sum(len(value or b"") for value in values) < MOST_BYTES:
+            self._at_once = more
+        return values

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from feedback.client.results import Result
 from feedback.contract.states import REOPENABLE
 from feedback.errors import StoreUnavailable
-from feedback.outbox.names import in_schema, settled_channel
+from feedback.outbox.names import in_schema
 from feedback.outbox.relay.answers import (
     AnswerPolicy,
     Ended,
@@ -25,6 +24,7 @@ from feedback.outbox.relay.answers import (
 from feedback.outbox.relay.records import LeftOut, as_status, key_of
 from feedback.outbox.relay.statuses import StatusReader
 from feedback.outbox.relay.window import TOO_LATE, window_values
+from feedback.outbox.relay.writing import FindingsWriter, Written
 from feedback.postgres import Connection
 from feedback.schema_versions import LOCK
 from feedback.status.status import Status
@@ -49,49 +49,6 @@ SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, fal
 FROM :schema.requests
 WHERE sender = %(sender)s AND id = ANY(%(ids)s) AND state <> 'undeliverable'
 """  # noqa: S608 - of constants
-_SAID: Final = """
-SELECT * FROM json_to_recordset(%(said)s::json) AS said
-    (n bigint, state text, code text, result jsonb, error text)
-"""
-# Whoever adds an id while its row ends has a second row of it, whose end is old news.
-_ENDED: Final = f"""
-WITH said AS ({_SAID}), gone AS (
-    DELETE FROM :schema.requests r USING said
-    WHERE r.seq = said.n AND r.state IN ('sent', 'unanswered')
-    RETURNING r.seq, r.created_at, r.sent_at, r.sends, r.id, r.type, r.sender, said.state,
-        said.code, r.fingerprint, r.key, r.reference, said.result, said.error
-), kept AS (
-    INSERT INTO :schema.finished (seq, created_at, sent_at, settled_at, sends, id, type, sender,
-        state, code, fingerprint, key, reference, result, error)
-    SELECT seq, created_at, sent_at, now(), sends, id, type, sender, state, code, fingerprint, key,
-        reference, result, error
-    FROM gone
-    ON CONFLICT (id) DO NOTHING
-    RETURNING *
-), inbox AS (
-    INSERT INTO :schema.inbox (id, type, sender, state, code, reference, result, error)
-    SELECT id, type, sender, state, code, reference, result, error FROM kept WHERE %(inbox)s
-    ORDER BY seq
-)
-SELECT seq, pg_notify(%(channel)s, id) FROM kept
-"""  # noqa: S608 - of constants
-_LATER: Final = """
-UPDATE :schema.requests
-SET next_at = now() + make_interval(secs => seconds), seen = said.seen, tries = 0,
-    not_before = greatest(not_before, now() + make_interval(secs => waits))
-FROM json_to_recordset(%s::json) AS said (n bigint, seconds float8, seen text, waits float8)
-WHERE seq = n AND state = 'sent'
-"""
-_AGAIN: Final = """
-UPDATE :schema.requests SET state = 'unsent', next_at = NULL
-WHERE seq = ANY(%s) AND state = 'sent' AND coalesce(next_at <= now(), true)
-"""
-_UNANSWERED: Final = """
-UPDATE :schema.requests SET state = 'unanswered', next_at = NULL, code = 'no_answer'
-WHERE seq = ANY(%s) AND state = 'sent' AND coalesce(next_at <= now(), true)
-RETURNING pg_notify(%s, id)
-"""
-
 
 # Where ends are written to, and more than a page's free space, so that a full disk shows.
 _PROBE: Final = """
@@ -100,15 +57,6 @@ INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type, send
 VALUES (0, now(), now(), 0, gen_random_uuid()::text, '', %s, '', '', %s)
 """
 _PROBE_SIZE: Final = 12_000
-
-
-class _Written(NamedTuple):
-    """What a transaction has changed."""
-
-    gone: set[int]
-    """Ends that were news."""
-    again: int
-    """How many rows are to be sent once more."""
 
 
 class Settling:
@@ -128,14 +76,10 @@ class Settling:
         self._sender = sender
         self._statuses = None if store is None else StatusReader(store)
         self._policy = policy
-        self._inbox = inbox
         self._settled = settled
         self._lock = f"oncepool outbox answers of {schema} {sender}"
-        self._channel = settled_channel(schema)
-        self._texts = {
-            text: in_schema(text, schema).encode()
-            for text in (_PAGE, _BY_ID, _ENDED, _LATER, _AGAIN, _UNANSWERED, _PROBE)
-        }
+        self._writer = FindingsWriter(schema, inbox=inbox)
+        self._texts = {text: in_schema(text, schema).encode() for text in (_PAGE, _BY_ID, _PROBE)}
         self._other_types = LeftOut()
         self._place: tuple[datetime, int] | None = None
         """The last row of the pass so far."""
@@ -157,8 +101,8 @@ class Settling:
     def page(self, connection: Connection, young: float | None = None) -> bool:
         """Looks at the next rows; False where the pass is over, or another relay is at it.
 
-        At as many as there is room for their statuses, up to PAGE.
-        A pass is over all rows, or over those that were sent in the last `young` seconds.
+        They are PAGE, or as many as there is room for their statuses. A pass is over all rows, or
+        over those that were sent in the last `young` seconds.
         Raises StoreUnavailable, psycopg.Error.
         """
         with connection.transaction():
@@ -174,7 +118,7 @@ class Settling:
             self._place = None if whole else (at, last.seq)
             now = datetime.now(UTC)
             found = judge([row for row, _ in judged], statuses, self._policy, now)
-            written = self._write(connection, found)
+            written = self._writer.write(connection, found)
         self._tell(found, written)
         return not whole
 
@@ -196,7 +140,7 @@ class Settling:
                 for row, status in zip(judged, standing, strict=True)
             ]
             findings = judge(judged, statuses, self._policy, datetime.now(UTC))
-            written = self._write(connection, findings)
+            written = self._writer.write(connection, findings)
         self._tell(findings, written)
         later = sent[len(judged) :]
         return [row.key for row in (*later, *(row for row in rows if row.state == "unsent"))]
@@ -251,7 +195,7 @@ class Settling:
         moved = record.state in REOPENABLE and record.at < standing.at
         return record if record.final and not moved else standing
 
-    def _tell(self, found: Findings, written: _Written) -> None:
+    def _tell(self, found: Findings, written: Written) -> None:
         """What was committed is counted, and told."""
         self.ended += len(written.gone)
         self.again += written.again
@@ -274,38 +218,3 @@ class Settling:
         }  # fmt: skip
         found = connection.execute(self._texts[_PAGE], values).fetchall()
         return [(SentRow._make(row[:-1]), row[-1]) for row in found]
-
-    def _write(self, connection: Connection, found: Findings) -> _Written:
-        gone: set[int] = set()
-        again = 0
-        if found.ended:
-            values = {
-                "said": _said(found.ended), "inbox": self._inbox, "channel": self._channel,
-            }  # fmt: skip
-            gone = {seq for seq, _ in connection.execute(self._texts[_ENDED], values)}
-        if found.later:
-            later = [
-                {"n": one.seq, "seconds": one.seconds, "seen": one.seen, "waits": one.waits}
-                for one in found.later
-            ]
-            connection.execute(self._texts[_LATER], [json.dumps(later)])
-        if found.again:
-            again = connection.execute(self._texts[_AGAIN], [found.again]).rowcount
-        if found.unanswered:
-            connection.execute(self._texts[_UNANSWERED], [found.unanswered, self._channel])
-        return _Written(gone, again)
-
-
-def _said(ended: list[Ended]) -> str:
-    return json.dumps(
-        [
-            {
-                "n": one.seq,
-                "state": one.state,
-                "code": one.code.replace("\0", "\ufffd"),
-                "result": one.result,
-                "error": None if one.error is None else one.error.replace("\0", "\ufffd"),
-            }
-            for one in ended
-        ]
-    )

@@ -7,6 +7,7 @@ from typing import Final
 
 from feedback.errors import StoreUnavailable
 from feedback.outbox.relay.answers import RequestKey
+from feedback.outbox.relay.identity import database_identity
 from feedback.outbox.relay.loop import ReadingLoop
 from feedback.outbox.relay.records import KeptRecords, Position, RecordSource
 from feedback.outbox.relay.settling import Settling
@@ -34,6 +35,7 @@ class RecordLoop(ReadingLoop):
         self._records.close()
         self._kept, self._mark, self._read = KeptRecords(), None, False
         super()._begin(connection)
+        self._records.serve(database_identity(connection))
 
     def _step(self, connection: Connection) -> None:
         if not self._kept.full:

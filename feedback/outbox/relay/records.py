@@ -34,10 +34,12 @@ _NOT_OURS: Final = frozenset(
 
 
 class RecordSource:
-    """One results topic, in a group that all relays of a sender share."""
+    """One results topic, in a group that all relays of an outbox's sender share."""
 
     def __init__(self, topic: str, group: str, kafka: Mapping[str, Any]) -> None:
+        """`group`: without the outbox's database, which serve() tells."""
         self._topic = topic
+        self._group = group
         self._properties = {
             **{name: value for name, value in kafka.items() if name not in _NOT_OURS},
             "client.id": "oncepool-relay",
@@ -48,6 +50,13 @@ class RecordSource:
         }
         self._consumer: Any = None
         self._foreign = ForeignRecords()
+
+    def serve(self, database: str) -> None:
+        """Reads for the outbox in this database: in another group than for others of its name."""
+        group = f"{self._group}-{database}"
+        if group != self._properties["group.id"]:
+            self.close()
+            self._properties["group.id"] = group
 
     def poll(self, timeout: float) -> list[Result]:
         """What has come, within so many seconds. Raises StoreUnavailable."""

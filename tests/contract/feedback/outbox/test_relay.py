@@ -20,10 +20,13 @@ from confluent_kafka.cimpl import NewTopic
 
 from feedback import outbox
 from feedback.errors import ConfigurationError, RequestIdInUse
+from feedback.outbox.migrations import migrate
 from feedback.outbox.relay import Relay, Route, loop
+from feedback.outbox.relay.identity import database_identity
 from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.outbox import Outbox
+from tests.support.own_database import OwnDatabase
 from tests.support.pooler import Pooler
 from tests.support.proxy import Proxy
 from tests.support.topic_reader import ids, messages, request_id
@@ -246,12 +249,54 @@ def test_result_records_end_what_no_status_tells_of(
         ("refused", "failed", "handler_error"),
     ]
     assert [row["id"] for row in outbox_.rows()] == ["open"]
-    group = Consumer(
-        {"bootstrap.servers": stack.kafka, "group.id": f"{outbox_.schema}-relay-default"}
-    )
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        name = f"{outbox_.schema}-relay-default-{database_identity(connection)}"
+    group = Consumer({"bootstrap.servers": stack.kafka, "group.id": name})
     both = [TopicPartition(results, n) for n in range(2)]
     eventually(lambda: sum(max(0, p.offset) for p in group.committed(both, timeout=10)) == 6, 60)
     group.close()
+
+
+def test_outboxes_of_one_name_in_two_databases_each_read_all_records(
+    stack: Stack, own_database: OwnDatabase, topic: Callable[..., str], opened: ExitStack,
+    outbox_: Outbox,
+) -> None:  # fmt: skip
+    """Two services with the default schema and sender share a results topic of one partition."""
+    with psycopg.connect(own_database.url) as connection:
+        migrate(connection, outbox_.schema, [])
+    other = Outbox(own_database.url, outbox_.schema)
+    opened.callback(other.connection.close)
+    name, results = topic(), topic()
+    route = Route(name, {"bootstrap.servers": stack.kafka}, results_topic=results)
+    for number, one in enumerate((outbox_, other)):
+        add(one, {"request_id": f"r{number}"})
+        opened.enter_context(Relay(one.url, {"default": route}, schema=one.schema))
+        eventually(lambda at=one: states(at) == {"sent"}, 60)
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    for number in range(2):
+        record = {
+            "id": f"r{number}", "type": "t", "state": "done", "code": "ok",
+            "at": "2030-01-01T00:00:00Z",
+        }  # fmt: skip
+        producer.produce(results, orjson.dumps(record), key=f"r{number}")
+    producer.flush(30)
+    for one in (outbox_, other):
+        eventually(lambda at=one: states(at) == set(), 60)
+
+
+def test_an_outboxs_database_has_one_identity_also_where_its_cluster_is_not_told(
+    outbox_: Outbox, own_database: OwnDatabase
+) -> None:
+    urls = (outbox_.url, outbox_.url, own_database.url)
+    found = []
+    for url in urls:
+        with psycopg.connect(url, autocommit=True) as connection:
+            found.append(database_identity(connection))
+    assert found[0] == found[1] != found[2]
+    with psycopg.connect(own_database.url, autocommit=True) as connection:
+        connection.execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+        connection.execute("SET ROLE pg_monitor")
+        assert database_identity(connection) not in found
 
 
 def test_a_relay_without_a_route_is_refused(outbox_: Outbox) -> None:

@@ -339,6 +339,8 @@ class PlayedSource:
     def commit(self, position: Any) -> None:
         [self.committed] = position
 
+    def serve(self, database: str) -> None: ...
+
     def close(self) -> None: ...
 
 

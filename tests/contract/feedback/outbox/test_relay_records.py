@@ -49,6 +49,8 @@ class Topic:
     def commit(self, position: Any) -> None:
         [self.committed] = position
 
+    def serve(self, database: str) -> None: ...
+
     def close(self) -> None:
         self.read = self.committed
 

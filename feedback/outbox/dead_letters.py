@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from feedback.outbox.names import WINDOW, in_schema
+from feedback.outbox.names import CONFLICT, WINDOW, in_schema
 
 if TYPE_CHECKING:
     import psycopg
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 DEAD: Final = ("unanswered", "undeliverable")
 """States in which a row waits for somebody."""
 AT_ONCE: Final = 1_000
-_CONFLICT: Final = "conflict"
 _RUNS_AGAIN: Final = "where it ran, `oncepool requests retry` runs it again"
 _INSTEAD: Final = {
     **dict.fromkeys(("dead", "failed", "cancelled"), _RUNS_AGAIN),
@@ -149,7 +148,7 @@ class OutboxOperator:
 
     def standing(self, ids: Sequence[str]) -> dict[str, Standing]:
         """How these stand, as far as they are there."""
-        found = self._connection.execute(self._text(_STANDING), [_CONFLICT, list(ids)]).fetchall()
+        found = self._connection.execute(self._text(_STANDING), [CONFLICT, list(ids)]).fetchall()
         return {id_: Standing(*rest) for id_, *rest in found}
 
     def figures(self) -> list[dict[str, Any]]:

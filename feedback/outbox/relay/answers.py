@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from feedback.backoff import Backoff
 from feedback.contract.payloads import write_json
 from feedback.contract.states import NOT_RUN, State
-from feedback.outbox.names import WINDOW
+from feedback.outbox.names import CONFLICT, WINDOW
 from feedback.status.status import Status
 
 RESEND_AFTER: Final = 60.0
@@ -22,7 +22,6 @@ YOUNG: Final = 15.0
 MOST_BYTES: Final = 8 * 1024 * 1024
 """Of statuses, or of result records, that are taken at once; and one more. Ends are written with
 their results, and a parameter of a statement has room for 1 GB."""
-CONFLICT: Final = "conflict"
 _REFUSED: Final = Backoff(1.0, 30.0)
 _CLOCKS_APART: Final = timedelta(hours=1)
 """Brokers take no messages of producers whose clocks are ahead by more."""

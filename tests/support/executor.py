@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -126,3 +127,12 @@ class Bench:
             if status["id"] == id:
                 return status["state"], status["code"]
         return None
+
+
+@contextmanager
+def bench_with_effects(app: App, url: str, schema: str) -> Iterator[Bench]:
+    """With a table `effects`; its executor is closed at the end."""
+    made = Bench(app, url, schema)
+    made.query(f"CREATE TABLE {schema}.effects (id text)")
+    yield made
+    made.executor.close()

@@ -11,7 +11,7 @@ import pytest
 from processing import App, Request
 from processing.worker.session import Session
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, bench_with_effects
 
 left: list[Any] = []
 """Blocks that a handler entered, for another request to leave."""
@@ -66,10 +66,8 @@ def make_app(schema: str) -> App:  # noqa: C901 - a list of sins
 
 @pytest.fixture
 def bench(stack: Stack, schema: str) -> Iterator[Bench]:
-    made = Bench(make_app(schema), stack.database, schema)
-    made.query(f"CREATE TABLE {schema}.effects (id text)")
-    yield made
-    made.executor.close()
+    with bench_with_effects(make_app(schema), stack.database, schema) as made:
+        yield made
 
 
 def books(bench: Bench) -> dict[tuple[str, str, int], int]:

@@ -19,7 +19,7 @@ from processing.ipc.frames import Suspect
 from processing.worker import executor as execution
 from processing.worker.session import Session
 from stack import Stack
-from tests.support.executor import Bench, chunk_run
+from tests.support.executor import Bench, bench_with_effects, chunk_run
 
 
 class Silent(Exception):
@@ -150,10 +150,8 @@ def seen() -> list[str]:
 
 @pytest.fixture
 def bench(stack: Stack, schema: str, seen: list[str]) -> Iterator[Bench]:
-    made = Bench(make_app(schema, seen), stack.database, schema)
-    made.query(f"CREATE TABLE {schema}.effects (id text)")
-    yield made
-    made.executor.close()
+    with bench_with_effects(make_app(schema, seen), stack.database, schema) as made:
+        yield made
 
 
 def foreign(offset: int, value: bytes) -> Any:

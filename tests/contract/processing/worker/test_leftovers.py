@@ -11,7 +11,7 @@ import pytest
 
 from processing import App, Request
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, bench_with_effects
 
 DONE = ("done", "ok")
 FAILED = ("failed", "handler_error")
@@ -84,10 +84,8 @@ def make_app(schema: str) -> App:
 
 @pytest.fixture
 def bench(stack: Stack, schema: str) -> Iterator[Bench]:
-    made = Bench(make_app(schema), stack.database, schema)
-    made.query(f"CREATE TABLE {schema}.effects (id text)")
-    yield made
-    made.executor.close()
+    with bench_with_effects(make_app(schema), stack.database, schema) as made:
+        yield made
     for thread in kept:
         if isinstance(thread, threading.Thread):
             thread.join(30)

@@ -14,24 +14,13 @@ from feedback.errors import StoreUnavailable
 from feedback.outbox.relay.records import KeptRecords, RecordSource
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields, StatusWrite
+from tests.support.kafka_messages import Said
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LARGE = b'"%b"' % (b"x" * 1_000_000)
 RECORD = (
     b'{"id":"%d","type":"t","state":"done","code":"ok","at":"2030-01-01T00:00:00Z","result":%b}'
 )
-
-
-class Said:
-    """A message as the client library has it."""
-
-    def __init__(self, value: bytes) -> None:
-        self._value = value
-
-    def value(self) -> bytes:
-        return self._value
-
-    def error(self) -> None: ...
 
 
 class Played:

@@ -5,29 +5,9 @@ from typing import Any
 import pytest
 
 from feedback.outbox.relay.records import ForeignRecords, results_in
+from tests.support.kafka_messages import Said
 
 OURS = b'{"id":"a","type":"t","state":"done","code":"ok","at":"2030-01-01T00:00:00Z"}'
-
-
-class Said:
-    """A message as the client library has it."""
-
-    def __init__(self, value: bytes) -> None:
-        self._value = value
-
-    def value(self) -> bytes:
-        return self._value
-
-    def error(self) -> None: ...
-
-    def topic(self) -> str:
-        return "results"
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return 7
 
 
 def test_records_of_others_are_passed_over_and_told_once_a_minute(

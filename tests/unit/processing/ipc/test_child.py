@@ -34,6 +34,13 @@ def test_the_cause_of_its_end_is_named(
         child.close()
 
 
+def run_code(code: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
+    )
+
+
 def test_who_fell_to_the_first_process_is_reaped_and_its_own_children_are_not() -> None:
     code = (
         "import ctypes, os, signal, subprocess, time\n"
@@ -51,9 +58,7 @@ def test_who_fell_to_the_first_process_is_reaped_and_its_own_children_are_not() 
         "    reap_orphans()\n"
         "print(os.path.exists(f'/proc/{int(found)}'))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = run_code(code)
     assert done.stdout == "True signal SIGKILL\nFalse\n", done.stderr
 
 
@@ -69,7 +74,5 @@ def test_one_that_nobody_keeps_has_ended() -> None:
         "    pass\n"
         "print(child.ended(), child.wait(60))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = run_code(code)
     assert done.stdout == "True True\n", done.stderr

@@ -7,6 +7,8 @@ import select
 import selectors
 import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,38 @@ from processing.ipc.child import Child
 from processing.logs import get_logger
 from processing.pool import worker_processes
 from processing.pool.worker_processes import WorkerProcesses
+
+
+class Watched:
+    """One worker process that runs a module of the test's, and what is told of its end."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self.ends: list[Any] = []
+        self._selector = selector
+        self.processes = WorkerProcesses(
+            {}, selector, on_frame=lambda *_: None, on_end=lambda *end: self.ends.append(end),
+            log=get_logger("test"),
+        )  # fmt: skip
+
+    def wait(self, each: Callable[[], object] = lambda: None) -> None:
+        """Until it has ended; `each` is called after each look."""
+        end = time.monotonic() + 60
+        while not self.ends and time.monotonic() < end:
+            for key, mask in self._selector.select(0.1):
+                key.data(mask)
+            each()
+
+
+@contextmanager
+def watched(module: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    """It is started, and put away at the end."""
+    monkeypatch.setattr(worker_processes, "Child", lambda _module, *a, **k: Child(module, *a, **k))
+    with selectors.DefaultSelector() as selector:
+        worker = Watched(selector)
+        worker.processes.spawn(0)
+        yield worker
+        worker.processes.close(5)
+
 
 LIAR = """
 import signal, socket, sys
@@ -34,20 +68,9 @@ def test_a_worker_that_says_what_makes_no_sense_is_killed(
 ) -> None:
     (tmp_path / "liar.py").write_text(LIAR.format(said=said))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(worker_processes, "Child", lambda _module, *a, **k: Child("liar", *a, **k))
-    ended: list[Any] = []
-    with selectors.DefaultSelector() as selector:
-        processes = WorkerProcesses(
-            {}, selector, on_frame=lambda *_: None, on_end=lambda *end: ended.append(end),
-            log=get_logger("test"),
-        )  # fmt: skip
-        processes.spawn(0)
-        end = time.monotonic() + 60
-        while not ended and time.monotonic() < end:
-            for key, mask in selector.select(0.1):
-                key.data(mask)
-        processes.close(5)
-    assert ended == [(0, "signal SIGKILL", None)]
+    with watched("liar", monkeypatch) as worker:
+        worker.wait()
+    assert worker.ends == [(0, "signal SIGKILL", None)]
 
 
 BEGETTER = """
@@ -72,27 +95,14 @@ def test_what_a_worker_has_started_ends_with_it_though_a_signal_comes_after_its_
     os.mkfifo(tmp_path / "alive")
     alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     monkeypatch.chdir(tmp_path)
-    made = lambda _module, *a, **k: Child("begetter", *a, **k)  # noqa: E731
-    monkeypatch.setattr(worker_processes, "Child", made)
     if not told:
         monkeypatch.setattr(child, "_sentinel", lambda _pid: None)
-    ended: list[Any] = []
-    with selectors.DefaultSelector() as selector:
-        processes = WorkerProcesses(
-            {}, selector, on_frame=lambda *_: None, on_end=lambda *end: ended.append(end),
-            log=get_logger("test"),
-        )  # fmt: skip
-        processes.spawn(0)
-        os.waitid(os.P_PID, processes.pid(0), os.WEXITED | os.WNOWAIT)
+    with watched("begetter", monkeypatch) as worker:
+        os.waitid(os.P_PID, worker.processes.pid(0), os.WEXITED | os.WNOWAIT)
         assert not select.select([alive], [], [], 0)[0], "its child has ended already"
-        processes.signal(0, sent)
-        end = time.monotonic() + 60
-        while not ended and time.monotonic() < end:
-            for key, mask in selector.select(0.1):
-                key.data(mask)
-            processes.reap()
-        processes.close(5)
-    assert ended == [(0, "exit code 3", None)]
+        worker.processes.signal(0, sent)
+        worker.wait(each=worker.processes.reap)
+    assert worker.ends == [(0, "exit code 3", None)]
     assert select.select([alive], [], [], 20)[0], "its child lives on"
     assert os.read(alive, 1) == b""
     os.close(alive)

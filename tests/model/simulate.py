@@ -138,6 +138,8 @@ def parts(options: argparse.Namespace) -> Iterator[Tally]:
 
 def many(options: argparse.Namespace) -> int:
     """Runs schedules and sums them up."""
+    if options.report is not None:  # before anything runs: what cannot be written is known now
+        options.report.mkdir(parents=True, exist_ok=True)
     began, total = time.monotonic(), Tally()
     for done, tally in enumerate(parts(options), 1):
         total.add(tally)
@@ -148,10 +150,10 @@ def many(options: argparse.Namespace) -> int:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
     took = time.monotonic() - began
+    sys.stdout.write(total.as_text(took))
     if options.report is not None:
         run = {"first seed": options.first, "processes": options.jobs, "seconds": round(took)}
         (options.report / "simulate.json").write_text(total.as_json(run))
-    sys.stdout.write(total.as_text(took))
     return int(bool(total.broken))
 
 

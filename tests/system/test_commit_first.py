@@ -26,10 +26,12 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     },
     "consumer": {"kafka_protocol": "auto"},
 }
+NEWER = ("cooperative-sticky", "consumer")
+"""Groups with these join, leave and die in tests/system/test_read_again.py, too."""
 
 
 @pytest.fixture(
-    params=["range", pytest.param("cooperative-sticky", marks=pytest.mark.long), "consumer"]
+    params=["range", *(pytest.param(p, marks=pytest.mark.long) for p in NEWER)]
 )
 def storm(
     request: pytest.FixtureRequest,

@@ -102,6 +102,7 @@ def test_the_books_balance_though_worker_consumer_relay_and_storefront_are_kille
 
 
 @pytest.mark.timeout(LIMIT)
+@pytest.mark.long
 def test_without_an_outbox_customers_are_charged_for_orders_that_are_not_there(
     folder: Path, stack: Stack
 ) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.service import Bench, Callers, runs
 from tests.support.waiting import eventually
 
 PARTITIONS = 6
 
 
+@pytest.mark.long
 def test_members_join_leave_and_die_under_load(bench: Bench) -> None:
     """With producers that poll; test_read_again has joins, leaves and kills with every protocol."""
     settings = {"ONCEPOOL_KAFKA_PROTOCOL": "consumer", "ONCEPOOL_WORKERS": "1"}

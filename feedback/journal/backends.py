@@ -1,14 +1,21 @@
-"""Ends sessions of dead workers: a COMMIT may still be running there."""
+"""Ends sessions of dead workers: a COMMIT may still be running there.
+
+What such a session had begun must not be looked up, given back or run again before it has ended:
+what it commits after that would come a second time, or to a row that nobody expects it in.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, TypeAlias
 
-import psycopg
+from psycopg import errors
 
 from feedback.journal.connections import Connection
+
+Backend: TypeAlias = tuple[int, str]
+"""A server process: pid and start time, which name it beyond doubt."""
 
 _END: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -18,15 +25,27 @@ _GONE_WAIT: Final = 0.01
 
 
 def end_backends(
-    connection: Connection, backends: Sequence[tuple[int, str]], timeout: float = 5.0
-) -> None:
-    """Ends server processes, (pid, start), and waits until they have gone.
+    connection: Connection, backends: Iterable[Backend], timeout: float
+) -> list[Backend]:
+    """Ends server processes and waits until they have gone; returns those that have not.
 
-    Raises OperationalError where they have not all gone within `timeout` seconds.
+    At most `timeout` seconds for all of them; 0: one look at each. A process that waits for a disk
+    or a network file system that does not answer ends when that does, if ever; one of another role
+    may not be ended from here. Raises psycopg.Error where the database is away. The connection is
+    in autocommit mode, with no transaction open.
     """
     end = time.monotonic() + timeout
-    for pid, start in dict.fromkeys(map(tuple, backends)):
-        while connection.execute(_END, [pid, start]).fetchone() is not None:
-            if time.monotonic() > end:
-                raise psycopg.OperationalError(f"the backend {pid} does not end")
-            time.sleep(_GONE_WAIT)
+    left = list(dict.fromkeys((pid, start) for pid, start in backends))
+    while left := [backend for backend in left if _stands(connection, backend)]:
+        if time.monotonic() >= end:
+            break
+        time.sleep(_GONE_WAIT)
+    return left
+
+
+def _stands(connection: Connection, backend: Backend) -> bool:
+    """Tells a server process to end; False once it has."""
+    try:
+        return connection.execute(_END, backend).fetchone() is not None
+    except errors.InsufficientPrivilege:
+        return True

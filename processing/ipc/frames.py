@@ -179,6 +179,8 @@ class Report(NamedTuple):
     """Those that come back and go alone the next time: somebody keeps them locked."""
     held_up: float = 0.0
     """Seconds that the chunk took where there are such ones."""
+    unended: list[Backend] | None = None
+    """Those of its suspect's backends that did not end when they were told to: it comes back."""
 
 
 # To the maintenance process

@@ -5,14 +5,16 @@ The thread that takes frames says what is to be done; the database thread does i
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from feedback.contract.record import claim_of
-from feedback.journal.backends import end_backends
+from feedback.journal.backends import Backend
 from feedback.journal.claimed_rows import UnreadableRow
 from feedback.journal.claims import (
     LEASE,
@@ -37,8 +39,10 @@ from processing.ipc.frames import (
 )
 from processing.logs import BoundLogger
 from processing.maintenance.claim_timing import ClaimTiming
+from processing.maintenance.dead_backends import LOOK_AGAIN, DeadBackends
 from processing.maintenance.reporting import Reporting
 from processing.settings import MaintenanceSettings
+from processing.stuck_sessions import NAMED
 
 _ASK_AGAIN: Final = 1.0
 """Seconds until a server is asked again for a transaction that still ran."""
@@ -56,13 +60,29 @@ class _FailedClaim(NamedTuple):
     """What was claimed since with an answer, perhaps under the same order."""
 
 
+class _Release(NamedTuple):
+    """How a claim is to be given back."""
+
+    begun: bool = False
+    """It may have been begun."""
+    backends: Sequence[Backend] = ()
+    """Of dead workers, to be gone before."""
+    until: float = math.inf
+    """By then (monotonic seconds) its lease has run out, and there is nothing to give back."""
+
+
 class Claimer:
     """What is to be done about rows that are due."""
 
     def __init__(
-        self, settings: MaintenanceSettings, reporting: Reporting, log: BoundLogger
+        self,
+        settings: MaintenanceSettings,
+        reporting: Reporting,
+        log: BoundLogger,
+        dead: DeadBackends | None = None,
     ) -> None:
         self._log = log
+        self._dead = DeadBackends(log) if dead is None else dead
         self._instance = settings.instance
         self._schema = settings.schema
         self._lease = settings.lease
@@ -77,9 +97,11 @@ class Claimer:
         self._foreign: frozenset[str] = frozenset()
         self._renewal: list[tuple[str, int]] = []
         self._calls: list[str] = []
-        self._releases: dict[tuple[str, int], bool] = {}
-        """With whether they may have been begun."""
-        self._backends: list[tuple[int, str]] = []
+        self._releases: dict[tuple[str, int], _Release] = {}
+        self._held: set[tuple[str, int]] = set()
+        """Those of them that wait for dead workers' backends."""
+        self._look_at = float("-inf")
+        """When to look at those again."""
         self._all: RenewClaims | None = None
         """What is in hand of the claims of the maintenance process before this one."""
         self._first: int | None = None
@@ -111,8 +133,8 @@ class Claimer:
                     self._calls = tokens
                 case ReleaseClaims(pairs, backends, begun):
                     # As soon as the database can be reached, and dead workers' backends are gone.
-                    self._backends += backends
-                    self._releases.update(dict.fromkeys(pairs, begun))
+                    how = _Release(begun, backends, time.monotonic() + LEASE)
+                    self._releases.update(dict.fromkeys(pairs, how))
                 case _:
                     raise AssertionError(f"no frame of the waiting queue: {frame!r}")
 
@@ -138,12 +160,14 @@ class Claimer:
     def pause(self, now: float) -> float | None:
         """Seconds until there is something to do; None while nothing is wanted."""
         with self._lock:
-            if self._renewal or self._calls or self._releases or self._all:
+            if self._renewal or self._calls or self._all or self._releases.keys() - self._held:
                 return 0.0
             due = self._timing.pause(now)
-            if not self._unclear:
+            asks = [self._ask_at] if self._unclear else []
+            asks += [self._look_at] if self._held else []
+            if not asks:
                 return due
-            ask = max(self._ask_at - now, 0.0)
+            ask = max(min(asks) - now, 0.0)
             return ask if due is None else min(ask, due)
 
     def spare(self, until: float) -> None:
@@ -164,25 +188,57 @@ class Claimer:
                 self._renewal = self._renewal or renewal
                 self._calls = self._calls or calls
             raise
-        # Last, as a dead worker's session may be in its way for long.
-        self._give_back(connection)
-
-    def _give_back(self, connection: Connection) -> None:
+        # Last, as it may take a while.
         self._find_strays(connection)
         self._find_failed(connection)
+        self._give_back(connection)
+
+    def leave_to_leases(self) -> None:
+        """Nothing more is given back: says in the log what is left, of which leases run out."""
         with self._lock:
-            releases, backends = self._releases.copy(), self._backends.copy()
-        if releases:
-            end_backends(connection, backends)
+            left = sorted(request_id for request_id, _ in self._releases)
+        self._say_left(left)
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._lock:
+            releases = self._releases.copy()
+        held = self._find_held(connection, releases)
+        free = {claim: how for claim, how in releases.items() if claim not in held}
+        if free:
             left = release(
-                connection, self._instance, releases, schema=self._schema, results=self._results,
-                begun=[request_id for (request_id, _), begun in releases.items() if begun],
+                connection, self._instance, free, schema=self._schema, results=self._results,
+                begun=[request_id for (request_id, _), how in free.items() if how.begun],
                 commits=self.commits,
             )  # fmt: skip
             with self._lock:
-                for pair in releases.keys() - left:
-                    self._releases.pop(pair, None)
-                del self._backends[: len(backends)]
+                for claim in free.keys() - left:
+                    self._releases.pop(claim, None)
+
+    def _find_held(
+        self, connection: Connection, releases: Mapping[tuple[str, int], _Release]
+    ) -> set[tuple[str, int]]:
+        """Claims that dead workers may yet end; of those whose leases have run out no more."""
+        waiting: defaultdict[Backend, list[str]] = defaultdict(list)
+        for (request_id, _), how in releases.items():
+            for backend in how.backends:
+                waiting[backend].append(request_id)
+        stay = self._dead.standing(connection, waiting, "claims to be given back")
+        now = time.monotonic()
+        held = {claim for claim, how in releases.items() if not stay.isdisjoint(how.backends)}
+        over = {claim for claim in held if releases[claim].until <= now}
+        with self._lock:
+            for claim in over:
+                self._releases.pop(claim, None)
+            self._held, self._look_at = held - over, now + LOOK_AGAIN
+        self._say_left(sorted(request_id for request_id, _ in over))
+        return held
+
+    def _say_left(self, ids: Sequence[str]) -> None:
+        if ids:
+            self._log.warning(
+                "claims were not given back: any instance takes them once their leases have run"
+                " out", requests=len(ids), first=ids[:NAMED],
+            )  # fmt: skip
 
     def _find_failed(self, connection: Connection) -> None:
         """What landed of claims without an answer nobody has in hand: it is to be given back."""
@@ -196,7 +252,7 @@ class Claimer:
                 found = self._claims_between(connection, failed.begun, failed.ended)
             with self._lock:
                 mine = [p for p in found if p[1] == failed.order and p not in failed.in_hand]
-                self._releases.update(dict.fromkeys(mine, False))
+                self._releases.update(dict.fromkeys(mine, _Release()))
                 self._unclear.remove(failed)
 
     def _find_strays(self, connection: Connection) -> None:
@@ -214,7 +270,7 @@ class Claimer:
         with self._lock:
             for pair in strays - set(told.claims):
                 if pair[1] <= most:
-                    self._releases.setdefault(pair, False)
+                    self._releases.setdefault(pair, _Release())
             self._all = None
 
     def _claims_between(
@@ -256,7 +312,7 @@ class Claimer:
         vain = found.unsettled + ([] if in_time else [row.record for row in found.rows])
         if vain:
             with self._lock:
-                self._releases.update((claim_of(record), False) for record in vain)
+                self._releases.update((claim_of(record), _Release()) for record in vain)
         if in_time and found.rows:
             rows = [(row.record, row.verdict) for row in found.rows]
             self._reporting.tell(DueRows(wanted.order, rows))

@@ -27,6 +27,7 @@ from processing.maintenance.claimer import Claimer
 from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.counters import Counters
 from processing.maintenance.database_probe import DatabaseProbe
+from processing.maintenance.dead_backends import DeadBackends
 from processing.maintenance.health import Health
 from processing.maintenance.instance_metrics import InstanceMetrics
 from processing.maintenance.lost_calls import LostCalls
@@ -69,9 +70,10 @@ class DatabaseLoop:
         self._duties.hasten(SWEEP, time.monotonic())
         self._counters = Counters()
         self._reporting = Reporting(tell, publish, self.count, settings.status_ttl)
-        self._claimer = Claimer(settings, self._reporting, log)
-        self._unstarted = UnstartedHandling(settings, self._reporting, log)
-        self._lost_calls = LostCalls(settings, self._reporting, log)
+        dead = DeadBackends(log)
+        self._claimer = Claimer(settings, self._reporting, log, dead)
+        self._unstarted = UnstartedHandling(settings, self._reporting, log, dead)
+        self._lost_calls = LostCalls(settings, self._reporting, log, dead)
         self._ticking = Ticking(settings, self._reporting, log)
         self._connection = ListeningConnection(
             settings.database_url, settings.schema, settings.instance, self._claimer.woken
@@ -187,9 +189,8 @@ class DatabaseLoop:
                 self._claimer.spare(self._spared_until)
             return
         # Some of it a turn: with a backlog it has no end, and claims have to be renewed.
-        self._when_up(self._tend_unstarted, self._unstarted.pending)
-        # Last of what main has given up: a dead worker's session that does not end holds it up.
-        self._when_up(self._settle_calls, self._lost_calls.pending)
+        self._when_up(self._tend_unstarted, self._unstarted.pause(now) == 0.0)
+        self._when_up(self._settle_calls, self._lost_calls.pause(now) == 0.0)
         self._when_up(self._make_ticks, self._ticking.pause(now) == 0.0)
         self._when_up(self._tend_queue, self._claimer.pause(now) == 0.0)
         for duty in self._duties.take(now):
@@ -198,9 +199,13 @@ class DatabaseLoop:
     def _finish(self) -> None:
         """What must not be left at the end, as far as the database can be reached."""
         if self._usable and self._attempt(self._keep_claims):
+            self._unstarted.look_again()
             self._all_of(self._park_next, lambda: self._unstarted.parts)
         if self._usable:
             self._attempt(self._settle_calls)
+        self._claimer.leave_to_leases()
+        self._lost_calls.leave_to_leases()
+        self._unstarted.leave_suspects()
         self._unstarted.refuse_waiting(ending=True)
         self._all_of(self._write_letters, lambda: self._unstarted.letters)
         self._unstarted.name_lost_letters()
@@ -248,11 +253,9 @@ class DatabaseLoop:
     def _pauses(self, now: float) -> list[float]:
         """Seconds until each work that there is, while the database is there."""
         pauses = [self._duties.pause(now)]
-        if self._unstarted.pending:
-            pauses.append(self._rest_of(self._tend_unstarted))
-        if self._lost_calls.pending:
-            pauses.append(self._rest_of(self._settle_calls))
         for due, work in (
+            (self._unstarted.pause(now), self._tend_unstarted),
+            (self._lost_calls.pause(now), self._settle_calls),
             (self._ticking.pause(now), self._make_ticks),
             (self._claimer.pause(now), self._tend_queue),
         ):

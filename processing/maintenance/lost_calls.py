@@ -6,11 +6,12 @@ Nobody knows whether they had their effect: they become `in_doubt`.
 from __future__ import annotations
 
 import threading
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from feedback.contract.counts import Count
-from feedback.journal.backends import end_backends
+from feedback.journal.backends import Backend
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.housekeeping import (
@@ -23,6 +24,7 @@ from feedback.journal.housekeeping import (
 from feedback.journal.result_outbox import add_results
 from processing.ipc.frames import EndCalls
 from processing.logs import BoundLogger
+from processing.maintenance.dead_backends import LOOK_AGAIN, DeadBackends
 from processing.maintenance.reporting import Reporting
 from processing.settings import MaintenanceSettings
 
@@ -31,20 +33,30 @@ class LostCalls:
     """Told by the thread that takes frames; the database thread does it."""
 
     def __init__(
-        self, settings: MaintenanceSettings, reporting: Reporting, log: BoundLogger
+        self,
+        settings: MaintenanceSettings,
+        reporting: Reporting,
+        log: BoundLogger,
+        dead: DeadBackends | None = None,
     ) -> None:
+        self._dead = DeadBackends(log) if dead is None else dead
         self._schema = settings.schema
         self._results = bool(settings.results_topic)
         self._reporting = reporting
         self._log = log
         self._lock = threading.Lock()
         self._frames: list[EndCalls] = []  # guarded by _lock
+        self._held = 0
+        """How many of them wait for dead workers' sessions to end."""
+        self._look_at = float("-inf")
+        """When to look at those again."""
         self.commits = Commits(self._tell)
 
-    @property
-    def pending(self) -> bool:
-        """Whether there are calls whose workers are gone."""
-        return bool(self._frames)
+    def pause(self, now: float) -> float | None:
+        """Seconds until something is to be done about calls whose workers are gone; None: none."""
+        if not self._frames:
+            return None
+        return 0.0 if len(self._frames) > self._held else max(self._look_at - now, 0.0)
 
     def gone(self, frame: EndCalls) -> None:
         """The workers that made these calls are gone."""
@@ -54,13 +66,27 @@ class LostCalls:
     # Done by the database thread
 
     def settle(self, connection: Connection) -> None:
-        """Ends the calls of workers that are gone. Raises psycopg.Error."""
-        while self._frames:
-            frame = self._frames[0]
-            end_backends(connection, frame.backends)
+        """Ends the calls of workers that are gone, with their sessions. Raises psycopg.Error."""
+        frames = self._frames.copy()
+        waiting: defaultdict[Backend, list[str]] = defaultdict(list)
+        for frame in frames:
+            for backend in frame.backends:
+                waiting[backend] += frame.codes
+        stay = self._dead.standing(connection, waiting, "calls outside to be told in doubt")
+        free = [frame for frame in frames if stay.isdisjoint(frame.backends)]
+        for frame in free:
             self._doubt(connection, frame.codes)
             with self._lock:
                 self._frames.remove(frame)
+        self._held, self._look_at = len(frames) - len(free), time.monotonic() + LOOK_AGAIN
+
+    def leave_to_leases(self) -> None:
+        """Nothing more is settled: says in the log what is left, of which leases run out."""
+        if calls := sum(len(frame.codes) for frame in self._frames):
+            self._log.warning(
+                "calls outside were not told in doubt: any instance does, once their leases have"
+                " run out", calls=calls,
+            )  # fmt: skip
 
     def sweep(self, connection: Connection) -> None:
         """Ends calls whose leases have run out, of any instance. Raises psycopg.Error."""

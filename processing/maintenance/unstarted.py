@@ -20,6 +20,8 @@ from feedback.contract.envelope import Envelope, read
 from feedback.contract.headers import reply_channel
 from feedback.contract.record import (
     HEADERS,
+    OFFSET,
+    PARTITION,
     TOPIC,
     VALUE,
     Record,
@@ -151,6 +153,15 @@ def parking(
         unsure = is_read_again if envelope.type in pure_once else may_have_begun
         result.parcels.append(_parcel(record, envelope, *starts, begun=unsure(record)))
     return result
+
+
+def names_of(records: Iterable[Record]) -> list[str]:
+    """What these are called in a log line: their ids, else their places."""
+    return [
+        (dict(record[HEADERS] or ()).get("ce_id") or b"").decode(errors="replace")
+        or f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"
+        for record in records
+    ]
 
 
 def perhaps_parked(part: UnstartedRecords, ids: Collection[str]) -> list[UnstartedRecords]:

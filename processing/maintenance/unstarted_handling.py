@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter, deque
+import time
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -14,7 +15,7 @@ from psycopg import errors
 from feedback.contract.counts import Count
 from feedback.contract.record import Record
 from feedback.contract.states import DATABASE_UNAVAILABLE, DUPLICATE, PARKED, SHUTDOWN, State
-from feedback.journal.backends import end_backends
+from feedback.journal.backends import Backend
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
@@ -25,24 +26,33 @@ from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
 from processing.ipc.frames import PartAnswered
 from processing.logs import BoundLogger
+from processing.maintenance.dead_backends import LOOK_AGAIN, DeadBackends
 from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.unstarted import (
     UnstartedRecords,
+    names_of,
     parked_statuses,
     parking,
     perhaps_parked,
     refusals,
 )
 from processing.settings import MaintenanceSettings
+from processing.stuck_sessions import NAMED
 
 
 class UnstartedHandling:
     """Told by the thread that takes frames; what needs the database the database thread does."""
 
     def __init__(
-        self, settings: MaintenanceSettings, reporting: Reporting, log: BoundLogger
+        self,
+        settings: MaintenanceSettings,
+        reporting: Reporting,
+        log: BoundLogger,
+        dead: DeadBackends | None = None,
     ) -> None:
+        self._log = log
+        self._dead = DeadBackends(log) if dead is None else dead
         self._schema = settings.schema
         self._results = bool(settings.results_topic)
         self._reporting = reporting
@@ -50,11 +60,16 @@ class UnstartedHandling:
         self._letters = DeadLetterBuffer(settings.schema, log)
         self._lock = threading.Lock()
         self._parts: deque[UnstartedRecords] = deque()  # guarded by _lock
+        self._held: list[UnstartedRecords] = []
+        """Suspects whose dead workers' sessions have not ended: the database thread's."""
+        self._look_at = float("-inf")
+        """When to look at those again."""
 
-    @property
-    def pending(self) -> bool:
-        """Whether something waits for the database."""
-        return self.parts or self.letters
+    def pause(self, now: float) -> float | None:
+        """Seconds until something is to be done with the database; None: nothing is."""
+        if self.parts or self.letters:
+            return 0.0
+        return max(self._look_at - now, 0.0) if self._held else None
 
     @property
     def parts(self) -> bool:
@@ -93,6 +108,9 @@ class UnstartedHandling:
 
     def park_next(self, connection: Connection) -> None:
         """Parks one part of what waits for it. Raises psycopg.Error where the database is away."""
+        if self._held and time.monotonic() >= self._look_at:
+            self.look_again()
+        self._hold(connection)
         part = self._next_part()
         if part is None:
             return
@@ -108,6 +126,44 @@ class UnstartedHandling:
                 for some in parts:
                     self._give_up(some)
             raise
+
+    def look_again(self) -> None:
+        """What was held back for dead workers' sessions may be parked, if those have ended."""
+        held, self._held = self._held, []
+        self._put_back(held)
+
+    def _hold(self, connection: Connection) -> None:
+        """Puts aside what may not be looked up yet, as a dead worker's session may commit it."""
+        waiting: defaultdict[Backend, list[str]] = defaultdict(list)
+        with self._lock:
+            suspected = [part for part in self._parts if part.backends]
+        for part in suspected:
+            for backend in part.backends:
+                waiting[backend] += names_of(part.records)
+        if stay := self._dead.standing(connection, waiting, "requests to be parked"):
+            held = [part for part in suspected if not stay.isdisjoint(part.backends)]
+            with self._lock:
+                for part in held:
+                    self._parts.remove(part)
+            self._held += held
+            self._look_at = time.monotonic() + LOOK_AGAIN
+
+    def leave_suspects(self) -> None:
+        """Nothing more is parked: says in the log what dead workers' sessions may yet commit.
+
+        It is not answered for, as nobody knows what becomes of it: who owns its partition next
+        reads it again, if it reads again what others had not finished.
+        """
+        for part in self._held:
+            self._say_left(part, "a dead worker's database session did not end")
+
+    def _say_left(self, part: UnstartedRecords, why: str) -> None:
+        ids = names_of(part.records)
+        self._log.error(
+            "requests of dead workers were not parked: the next owner of their partitions reads"
+            " them again, unless read_again is off; then they have to be sent again", why=why,
+            requests=len(ids), first=ids[:NAMED],
+        )  # fmt: skip
 
     def refuse_waiting(self, *, ending: bool = False) -> None:
         """The database is away: what waits to be parked is refused instead.
@@ -147,7 +203,6 @@ class UnstartedHandling:
 
     def _park(self, connection: Connection, part: UnstartedRecords, done: ParkResult) -> None:
         reporting = self._reporting
-        end_backends(connection, part.backends)
         found = parking(part.records, part.lost, part.decoded, part.pure_once)
         parked = park(
             connection, found.parcels, part.code,
@@ -178,6 +233,7 @@ class UnstartedHandling:
         """Answers for records that could not be parked."""
         if part.lost:
             # Their COMMIT may have landed: nothing may be said before the journal has spoken.
+            self._say_left(part, "the database could not be reached, or refused it")
             self._reporting.tell(PartAnswered(part.number, len(part.records)))
         else:
             self.refuse(part)

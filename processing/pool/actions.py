@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from feedback.contract.record import Record
-from processing.ipc.frames import ToMaintenance, ToWorker
+from processing.ipc.frames import Backend, ToMaintenance, ToWorker
 from processing.ipc.progress import Running
 
 
@@ -65,6 +65,17 @@ class Died:
 
 
 @dataclass(frozen=True, slots=True)
+class Unended:
+    """A dead worker's database session does not end; for the log."""
+
+    backend: Backend
+    worker: int | None
+    """Whose it was."""
+    waiting: list[Record]
+    """Its requests, and those behind them in their order."""
+
+
+@dataclass(frozen=True, slots=True)
 class Replaced:
     """A worker is to be replaced as soon as another one is ready; for the log."""
 
@@ -72,4 +83,4 @@ class Replaced:
     reason: str
 
 
-Action: TypeAlias = Spawn | Send | Signal | NoWorkerStarts | Tell | Died | Replaced
+Action: TypeAlias = Spawn | Send | Signal | NoWorkerStarts | Tell | Died | Unended | Replaced

@@ -139,12 +139,10 @@ class Handover:
         suspects = self._pool.take_suspects()
         self._end_calls([suspect for _, suspect in suspects if suspect is not None])
         fresh: list[tuple[Record, tuple[int, int], Sequence[Backend]]] = []
-        due: list[Claim] = []
-        begun: list[Claim] = []
-        gone: list[Backend] = []
+        due: dict[tuple[tuple[Backend, ...], bool], list[Claim]] = {}
         for record, suspect in suspects:
             starts, verdict = 0, None
-            backends: Sequence[Backend] = ()
+            backends: tuple[Backend, ...] = ()
             if suspect is not None:
                 starts, verdict, backends = suspect.crashes, suspect.verdict, suspect.backends
             # Killed on purpose is no crash.
@@ -155,22 +153,24 @@ class Handover:
                 parked = record if suspect is None else read_again(record)
                 fresh.append((parked, (starts, crashes), backends))
             elif not crashes and verdict != WORKER_DIED:
-                (due if suspect is None else begun).append(claim_of(record))
-                gone += backends
+                due.setdefault((backends, suspect is not None), []).append(claim_of(record))
         self._maintenance.park_suspects(PARKED, fresh)
-        self.parked += len(fresh) + len(due) + len(begun)
-        for claims in filter(None, (due, begun)):
-            release = ReleaseClaims(claims, list(dict.fromkeys(gone)), begun=claims is begun)
-            self._send(release)
+        self.parked += len(fresh) + sum(map(len, due.values()))
+        for (gone, begun), claims in due.items():
+            self._send(ReleaseClaims(claims, list(gone), begun=begun))
 
     def _end_calls(self, suspects: Sequence[Suspect]) -> None:
         """What of these is a call outside has no end: nobody here runs it again."""
         codes: dict[str, str] = {}
+        backends: dict[str, dict[Backend, None]] = {}
         for suspect in suspects:
             for token in suspect.tokens:
                 # In a chunk one call at a time is open, and the verdict is on what ran.
                 if suspect.verdict or token not in codes:
                     codes[token] = suspect.verdict or WORKER_DIED
-        backends = dict.fromkeys(b for suspect in suspects for b in suspect.backends)
-        if codes:
-            self._send(EndCalls(codes, list(backends)))
+                backends.setdefault(token, {}).update(dict.fromkeys(suspect.backends))
+        groups: dict[tuple[Backend, ...], dict[str, str]] = {}
+        for token, code in codes.items():
+            groups.setdefault(tuple(backends[token]), {})[token] = code
+        for gone, some in groups.items():
+            self._send(EndCalls(some, list(gone)))

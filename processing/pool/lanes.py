@@ -22,6 +22,7 @@ from itertools import chain
 from feedback.contract.record import Record, is_due, kind_of, record_size
 from processing.ipc.frames import Suspect
 from processing.pool.chunk import Chunk, Filling, Held
+from processing.pool.kept_back import KeptBack
 from processing.pool.lane_order import BEFORE_ALL, LaneOrder
 from processing.pool.queues import Fresh, Place, Queues
 from processing.pool.worker_time import Costs, share_of
@@ -39,6 +40,7 @@ class Lanes:
         self._due_first = False
         self._queues = Queues(costs, self._table, self._fresh)
         self._limited = self._queues.limited
+        self.kept_back = KeptBack(self._queues, self._table)
         self._limited_call_first = False
         self._count = 0
 
@@ -283,8 +285,7 @@ class Lanes:
 
     def take_suspects(self) -> list[Held]:
         """Takes all suspects out, where nothing is in flight and `empty` was called before."""
-        suspects = [place for place in self._queues.alone.clear() if isinstance(place, Held)]
-        suspects += self._table.clear()
+        suspects = [*self._queues.clear_suspects(), *self._table.clear()]
         self._count -= len(suspects)
         return suspects
 

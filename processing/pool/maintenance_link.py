@@ -188,17 +188,22 @@ class MaintenanceLink:
         code: str,
         suspects: Sequence[tuple[Record, tuple[int, int], Sequence[Backend]]],
     ) -> None:
-        """The same for records whose worker died: (record, (its starts, crashes), backends)."""
-        for some in _portions(suspects):
-            backends = list(dict.fromkeys(b for _, _, found in some for b in found))
-            records = [record for record, _, _ in some]
-            starts = [started for _, started, _ in some]
-            self._give(
-                Park(
-                    self._next_part(), code, records, self.decoded, starts, backends,
-                    pure_once=self.pure_once,
-                )
-            )  # fmt: skip
+        """The same for records whose worker died: (record, (its starts, crashes), backends).
+
+        Those of other backends are in other parts: a part waits for all of its own to be gone.
+        """
+        groups: dict[tuple[Backend, ...], list[tuple[Record, tuple[int, int]]]] = {}
+        for record, starts, backends in suspects:
+            groups.setdefault(tuple(backends), []).append((record, starts))
+        for found, group in groups.items():
+            for some in _portions(group):
+                records, counts = [record for record, _ in some], [starts for _, starts in some]
+                self._give(
+                    Park(
+                        self._next_part(), code, records, self.decoded, counts, list(found),
+                        pure_once=self.pure_once,
+                    )
+                )  # fmt: skip
 
     def _next_part(self) -> int:
         self._last_part += 1

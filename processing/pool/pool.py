@@ -28,6 +28,7 @@ from processing.pool.dispatch import Dispatch
 from processing.pool.lanes import Lanes
 from processing.pool.limits import TypeLimits
 from processing.pool.report_totals import ReportTotals
+from processing.pool.unended_backends import UnendedBackends
 from processing.pool.waiting_queue import WaitingQueue
 from processing.pool.worker_deaths import left_by, suspect_again
 from processing.pool.worker_state import Worker
@@ -49,6 +50,7 @@ class Pool:
         self.caps = TypeLimits()
         self.crew = Workers(settings)
         self.calls = SeatedCalls(self.lanes, self.crew, settings.kill_gap)
+        self._unended = UnendedBackends(self.lanes.kept_back)
         self._queue = WaitingQueue(settings, self.lanes, self.caps, self.crew)
         self._dispatch = Dispatch(
             self.lanes, self.crew, self.calls, self._queue.wants, settings.instance
@@ -158,7 +160,7 @@ class Pool:
     def plan(self, now: float) -> list[Action]:
         """What to do now: start missing workers, fill free ones."""
         self._forget(self.departures.give_up(self.lanes))
-        actions: list[Action] = []
+        actions = self._unended.tend(now)
         if not self.stopping:
             actions += self.crew.spawn_missing(now)
         if self.stopping or not self.database_up or not len(self.lanes):
@@ -196,6 +198,8 @@ class Pool:
         worker.returns += bool(back)
         if not worker.seats.taken:
             del worker.backends[:-1]  # what the next chunk may have to do with
+        if chunk.suspect is not None and report.database_up:
+            self._unended.looked_up(chunk.suspect, report.unended or ())
         whole = not back and not chunk.gone  # as nearly always
         done = chunk.records if whole else chunk.take_done(back)
         for kind, count, seconds in done_by_kind(done, report.times):
@@ -254,6 +258,7 @@ class Pool:
             if not worker.leaving and worker.ready:
                 self.crew.respawn.died(now)
             return []
+        self._unended.left_by(number, worker.backends)
         left = left_by(worker, running, now, cause, self.token)
         self.crew.respawn.died(now, blamed=bool(left.blamed))
         for chunk, suspects in left.chunks:

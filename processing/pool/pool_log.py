@@ -8,8 +8,9 @@ from typing import Any
 
 from processing.ipc.frames import LimitsFound
 from processing.logs import BoundLogger
-from processing.pool.actions import Action, Died, Replaced, Send, Signal
-from processing.pool.running import facts_of
+from processing.pool.actions import Action, Died, Replaced, Send, Signal, Unended
+from processing.pool.running import facts_of, request_id
+from processing.stuck_sessions import ADVICE, NAMED
 
 
 class PoolLog:
@@ -33,12 +34,24 @@ class PoolLog:
         if sent == signal.SIGKILL:
             self._kills[number] = reason
 
-    def leaves(self, action: Died | Replaced) -> None:
-        """A worker died with work in hand, or is to be replaced."""
+    def leaves(self, action: Died | Unended | Replaced) -> None:
+        """A worker died with work in hand, or its session does not end, or it is to be replaced."""
         if isinstance(action, Replaced):
             self._log.info("replacing a worker", worker=action.worker, why=action.reason)
+        elif isinstance(action, Unended):
+            self.unended(action)
         else:
             self.died(action)
+
+    def unended(self, stays: Unended) -> None:
+        """A dead worker's session is still there."""
+        pid, start = stays.backend
+        self._log.error(
+            "a dead worker's database session does not end: its requests, and what is behind them"
+            " in their order, wait for it, as it may commit yet; all others run",
+            backend_pid=pid, backend_start=start, worker=stays.worker, requests=len(stays.waiting),
+            first=[request_id(record) for record in stays.waiting[:NAMED]], advice=ADVICE,
+        )  # fmt: skip
 
     def died(self, died: Died) -> None:
         """A worker died with work in hand."""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from feedback.contract.record import Record, is_due, kind_of
+from processing.ipc.frames import Backend
 from processing.pool.chunk import Held
 from processing.pool.concurrency import Concurrency
 from processing.pool.lane_order import LaneOrder
@@ -38,6 +40,10 @@ class Queues:
         """Those kinds."""
         self.limited: Concurrency[Place] = Concurrency()
         """The same of limited types, whether they go alone or not; but no suspects."""
+        self.unended: set[Backend] = set()
+        """Backends of dead workers that do not end: suspects of theirs cannot be looked up."""
+        self.later: deque[Place] = deque()
+        """Lanes whose first record is such a suspect, and such suspects without a lane."""
         self._lanes_of_rest: set[int] = set()
         """Lanes of which something stands in `fresh`; perhaps others, too."""
         self._limited_first = False
@@ -65,7 +71,9 @@ class Queues:
 
     def _put(self, place: Place, first: Held) -> None:
         kind = kind_of(first.record)
-        if kind in self.limited.most and not first.apart:
+        if self.unended and self._waits_for_backend(first):
+            self.later.append(place)
+        elif kind in self.limited.most and not first.apart:
             self.limited.wait(kind, place)
         elif kind in self.beside and not first.apart:
             self.calls.put(share_of(first.record), place)
@@ -80,7 +88,9 @@ class Queues:
         But what goes alone and is no suspect goes behind: it may have to wait as long again.
         """
         kind = kind_of(held.record)
-        if held.apart:
+        if self.unended and self._waits_for_backend(held):
+            self.later.append(held)
+        elif held.apart:
             self.alone.put(share_of(held.record), held, first=held.suspect is not None)
         elif kind in self.beside and kind not in self.limited.most:
             self.calls.put(share_of(held.record), held, first=True)
@@ -120,15 +130,55 @@ class Queues:
         """Takes a lane out of whichever queue it is in."""
         if lane in self.quick:
             self.quick.remove(lane)
+        if lane in self.later:
+            self.later.remove(lane)
         self.alone.remove(lane)
         self.calls.remove(lane)
         self.limited.remove(lane)
 
     def apart(self) -> Iterator[Held]:
         """Records without a lane that were looked at."""
-        for place in (*self.alone.places(), *self.calls.places(), *self.limited.places()):
+        queues = (self.alone.places(), self.calls.places(), self.limited.places(), self.later)
+        for place in chain(*queues):
             if isinstance(place, Held):
                 yield place
+
+    # Dead workers' backends
+
+    def _waits_for_backend(self, first: Held) -> bool:
+        return first.suspect is not None and not self.unended.isdisjoint(first.suspect.backends)
+
+    def wait_for_backends(self, backends: Iterable[Backend]) -> None:
+        """These do not end: their suspects, and what is behind those in a lane, wait for it."""
+        self.unended.update(backends)
+        self.sort(self.alone.clear())
+
+    def backends_gone(self, backends: Iterable[Backend]) -> None:
+        """These have ended: what waited for them may be looked up."""
+        self.unended.difference_update(backends)
+        places = [*self.later]
+        self.later.clear()
+        self.sort(places)
+
+    def try_backends(self) -> None:
+        """One suspect of each may be looked up: that shows whether the backend has ended."""
+        waited_for, tried = set[Backend](), set[Backend]()
+        places = [*self.later]
+        self.later.clear()
+        for place in places:
+            first = self.first_of(place)
+            mine = self.unended.intersection(first.suspect.backends if first.suspect else ())
+            waited_for |= mine
+            if mine <= tried:
+                self.later.append(place)
+            else:
+                tried |= mine
+                self.alone.put(share_of(first.record), place, first=True)
+        self.unended = waited_for  # of others nothing is left here
+
+    def first_of(self, place: Place) -> Held:
+        """The record of a place that goes next."""
+        return place if isinstance(place, Held) else self._table.held[place][0]
 
     def sort_alone(self) -> None:
         """A kind that went alone may share chunks now: nothing of it needs to wait its turn."""
@@ -169,10 +219,18 @@ class Queues:
             return bool(self.alone.waiting)
         return any(self.limited.room_for_suspect(kind) for kind, _ in self.alone.waiting)
 
+    def clear_suspects(self) -> list[Held]:
+        """Takes out what goes alone; returns the suspects without a lane."""
+        places = [*self.alone.clear(), *self.later]
+        self.later.clear()
+        return [place for place in places if isinstance(place, Held)]
+
     def clear(self) -> list[Place]:
         """Takes everything out."""
         places = [
             *self.quick, *self.alone.clear(), *self.calls.clear(), *self.limited.clear(),
+            *self.later,
         ]  # fmt: skip
         self.quick.clear()
+        self.later.clear()
         return places

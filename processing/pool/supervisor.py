@@ -42,6 +42,7 @@ from processing.pool.actions import (
     Signal,
     Spawn,
     Tell,
+    Unended,
 )
 from processing.pool.backlog import Backlog, backlogs_of
 from processing.pool.handover import Handover
@@ -252,7 +253,7 @@ class Supervisor:
                     self.fatal = self.fatal or message
                 case Tell(frame):
                     self.maintenance.send(frame)
-                case Replaced() | Died():
+                case Replaced() | Died() | Unended():
                     self._pool_log.leaves(action)
 
     def _signal(self, action: Signal) -> None:

@@ -62,8 +62,11 @@ class WaitingQueue:
 
     @property
     def _running(self) -> int:
-        """How many of the rows in hand workers have."""
-        return sum(chunk.due for chunk in self._crew.chunks)
+        """How many of the rows in hand workers have, or wait for what dead ones left at work.
+
+        Of neither does it depend on room here when they go: others are wanted beside them.
+        """
+        return sum(chunk.due for chunk in self._crew.chunks) + self._lanes.kept_back.due
 
     def new_maintenance(self, *, stopping: bool) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand.

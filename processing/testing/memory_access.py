@@ -20,6 +20,7 @@ from feedback.journal.database_errors import Overtaken
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.rows import FailedRun, RequestRow, StoredRequest
 from feedback.journal.writer import CLOSED, COLUMNS, OPEN_COLUMNS, JournalWriter, place_text
+from processing.ipc.frames import Backend
 from processing.testing.handler_cursor import CursorOfTest
 from processing.testing.memory_journal import MemoryJournal, Row
 from processing.worker.guarded_cursor import GuardedCursor
@@ -119,8 +120,9 @@ class MemorySession(Session):
     def back(self) -> None:
         self._tx.back()
 
-    def end_backend(self, backend: tuple[int, str], timeout: float = 30.0) -> None:
+    def unended(self, backends: Sequence[Backend], timeout: float) -> list[Backend]:
         """Nobody else is at work."""
+        return []
 
 
 class MemoryOutages(Outages):

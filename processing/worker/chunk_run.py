@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Protocol
 from feedback.contract.record import Record
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request
-from processing.ipc.frames import Report, Suspect
+from processing.ipc.frames import Backend, Report, Suspect
 from processing.worker.bad_luck import has_waited, is_late
 from processing.worker.chunk_tally import ChunkTally
 from processing.worker.task import Task
@@ -93,6 +93,8 @@ class ChunkRun:
         """Index -> how often it could not be claimed, for no fault of its own."""
         self.alone: list[int] = []
         """Those given back that others are to go without: somebody keeps them locked."""
+        self.unended: list[Backend] = []
+        """Backends of dead workers that did not end: its suspect was not looked up."""
         self.rows_locked = self.handlers_locked = False
         """Statements of the journal's, or a handler's, waited too long: the next ones hardly do."""
         self._begun = monotonic()
@@ -294,6 +296,7 @@ class ChunkRun:
             due_in=self.due_in,
             durations=None if durations is None else durations.counts,
             held_up=monotonic() - self._begun if self.alone else 0.0,
+            unended=self.unended or None,
         )
 
     def settle(self, tasks: Iterable[Task]) -> None:

@@ -23,7 +23,7 @@ from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import Outcome
-from processing.ipc.frames import Suspect
+from processing.ipc.frames import Backend, Suspect
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import has_expired
 from processing.worker.effect_external import EffectExternal
@@ -32,6 +32,8 @@ from processing.worker.records import stored_status
 from processing.worker.session import Session
 from processing.worker.task import LostStart, Task
 
+END_WAIT = 1.0
+"""Seconds that a dead worker's server processes may take to end."""
 _KILLED = frozenset({TIMEOUT, SHUTDOWN, CANCELLED})
 """Verdicts on a worker that was killed on purpose: no crash."""
 
@@ -80,10 +82,15 @@ class CrashRecovery:
         self._external = external
         self._publish = publish
 
+    def end_backends(self, suspect: Suspect) -> list[Backend]:
+        """Ends what dead workers left at work in the database; those that do not end.
+
+        Nobody waits for them here: a disk that does not answer may keep one for hours.
+        """
+        return self._session.unended(suspect.backends, END_WAIT)
+
     def settle(self, suspect: Suspect, tasks: list[Task], chunk: ChunkRun) -> list[Task]:
-        """Ends the dead backend, then looks; returns the task where it has to go on."""
-        for backend in suspect.backends:
-            self._session.end_backend(backend)
+        """Looks, once the dead backends are gone; returns the task where it has to go on."""
         if not tasks:
             return []
         (task,) = tasks

@@ -217,6 +217,11 @@ class Executor:
         suspect = chunk.suspect
         if suspect is not None:
             found = tasks
+            chunk.unended = self._outages.redo(lambda: self._recovery.end_backends(suspect))
+            if chunk.unended:
+                chunk.give_back(tasks)
+                chunk.returned += chunk.keep(list(letters))
+                return
             tasks = self._outages.redo(lambda: self._recovery.settle(suspect, found, chunk))
         if mine := chunk.keep(list(letters)):  # what was recalled is another's to write and count
             self._letters.write({index: letters[index] for index in mine}, chunk)
@@ -252,7 +257,7 @@ class Executor:
         """Something that nobody thought of, with the database at hand."""
         self._log.error("unexpected", error=describe(error), exc_info=error)
         if chunk.suspect is not None and isinstance(error, psycopg.Error):
-            chunk.give_back(tasks)  # the dead worker's backend does not end: look again later
+            chunk.give_back(tasks)  # it could not be looked up: another time
             return
         try:
             self._outages.connect()

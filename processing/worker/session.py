@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -50,6 +50,10 @@ _PUT_BACK = b"SET client_encoding TO 'UTF8'; SET DateStyle TO 'ISO'"
 """What a handler may have changed and the journal's statements rely on: rows are made here as bytes
 in UTF-8, which the server would read as something else, and psycopg reads no other times. The
 server reports every change of both, so that all is well is known without asking."""
+
+
+FORMER_WAIT = 30.0
+"""Seconds that a server process which this session had before may take to end."""
 
 
 class CommitUnclear(psycopg.OperationalError):
@@ -300,20 +304,20 @@ class Session:
         """Whether a transaction of that life of the server was; None where nobody can say."""
         return fate_of(self.connection, xid, life).landed
 
-    def end_backend(self, backend: tuple[int, str], timeout: float = 30.0) -> None:
-        """Ends another session's server process and waits until it is gone.
-
-        Raises OperationalError where it does not go.
-        """
-        end_backends(self.connection, [backend], timeout)
+    def unended(self, backends: Sequence[Backend], timeout: float) -> list[Backend]:
+        """Ends other sessions' server processes; those that have not gone within `timeout` s."""
+        return end_backends(self.connection, backends, timeout)
 
     def end_former(self, backend: Backend | None) -> None:
         """Ends a server process that this session had before, unless it has that one still.
 
-        What was sent there may still be at work, and land. Raises as end_backend().
+        What was sent there may still be at work, and land. Raises OperationalError where it does
+        not go.
         """
-        if backend is not None and backend != self.backend:
-            self.end_backend(backend)
+        if backend is None or backend == self.backend:
+            return
+        if self.unended([backend], FORMER_WAIT):
+            raise psycopg.OperationalError(f"the backend {backend[0]} does not end")
 
     @property
     def _reads_as_made(self) -> bool:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
 
-from feedback.journal.backends import end_backends
 from feedback.journal.claims import ClaimRequest, claim
 from processing.ipc.frames import ReleaseClaims, RenewCalls, RenewClaims, WantRows
 from processing.logs import get_logger
@@ -23,6 +19,7 @@ from processing.maintenance.claimer import Claimer
 from processing.maintenance.reporting import Reporting
 from processing.settings import MaintenanceSettings
 from stack import Stack
+from tests.support.backends import backend_of, stopped
 from tests.support.claiming import waits_for_a_lock
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -34,33 +31,53 @@ def unused(*_: Any) -> None:
 
 
 def test_a_dead_workers_session_that_does_not_end(
-    stack: Stack, schema: str, rows: WaitingRows, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, schema: str, rows: WaitingRows
 ) -> None:
     """Its server process is stopped, or waits for a disk that does not answer."""
-    monkeypatch.setattr(claimers, "end_backends", partial(end_backends, timeout=0.5))
     settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
     claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
-    rows.add("kept", "given back")
+    rows.add("kept", "held", "given back")
     claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
     rows.query(f"UPDATE {schema}.requests SET lease_until = now(), due_at = now()")
+    token = f"SELECT token FROM {schema}.requests WHERE id = %s"
     with closing(psycopg.connect(stack.database, autocommit=True)) as worker:
-        (found,) = worker.execute(
-            "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-        )
-        pid, start = found
+        backend = backend_of(worker)
         claimer.on_frame(RenewClaims([("kept", 1)]))
         claimer.on_frame(RenewCalls([]))
-        claimer.on_frame(ReleaseClaims([("given back", 1)], [(pid, start)]))
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(psycopg.OperationalError, match="does not end"):
-                claimer.keep_claims(rows.connection)
+        claimer.on_frame(ReleaseClaims([("held", 1)], [backend]))
+        claimer.on_frame(ReleaseClaims([("given back", 1)], []))
+        with stopped(backend[0]):
+            claimer.keep_claims(rows.connection)
             ((due,),) = rows.query(f"SELECT due_at FROM {schema}.requests WHERE id = 'kept'")
             assert due > datetime.now(UTC) + timedelta(seconds=30)
-        finally:
-            os.kill(pid, signal.SIGCONT)
+            assert rows.query(token, "given back") == [(None,)]
+            assert rows.query(token, "held") == [("here:1",)]
+            pause = claimer.pause(time.monotonic())
+            assert pause is not None
+            assert 0 < pause < 1, "it is looked at again, not at once and not too late"
+        there = "SELECT FROM pg_stat_activity WHERE pid = %s"
+        eventually(lambda: not rows.query(there, backend[0]))
         claimer.keep_claims(rows.connection)
-    assert rows.query(f"SELECT token FROM {schema}.requests WHERE id = 'given back'") == [(None,)]
+    assert rows.query(token, "held") == [(None,)]
+    assert claimer.pause(time.monotonic()) is None
+
+
+def test_what_waits_for_a_session_is_given_up_when_its_lease_has_run_out(
+    stack: Stack, schema: str, rows: WaitingRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it is any instance's, and nobody here has anything to give back."""
+    monkeypatch.setattr(claimers, "LEASE", 0.0)
+    settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    rows.add("held")
+    claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
+    with closing(psycopg.connect(stack.database, autocommit=True)) as worker:
+        backend = backend_of(worker)
+        with stopped(backend[0]):
+            claimer.on_frame(ReleaseClaims([("held", 1)], [backend]))
+            claimer.keep_claims(rows.connection)
+            assert claimer.pause(time.monotonic()) is None
+    assert rows.columns("held", "token") == ("here:1",)
 
 
 def test_what_a_new_process_has_claimed_itself_is_no_stray(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,8 +18,8 @@ from processing import App, Done, NotDone, Reject, Request
 from processing.handlers.decoder import Message
 from processing.ipc.frames import Suspect
 from processing.worker import executor as execution
-from processing.worker.session import Session
 from stack import Stack
+from tests.support.backends import backend_of, stopped
 from tests.support.executor import Bench, bench_with_effects, chunk_run
 
 
@@ -270,14 +271,17 @@ def test_what_fails_between_the_steps_ends_the_requests_that_are_left(
 
 
 def test_a_suspect_whose_dead_workers_session_stays_is_looked_at_later(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, stack: Stack
 ) -> None:
-    def stays(*_: object) -> None:
-        raise psycopg.OperationalError("the backend 7 does not end")
-
-    monkeypatch.setattr(Session, "end_backend", stays)
-    report = bench.run(bench.record("a", "pay", {}), suspect=Suspect(None, ((7, "x"),), ("t",), 1))
-    assert (report.returned, report.database_up, bench.rows()) == ([0], True, {})
+    """So is one that nobody can read, which would be a dead letter."""
+    with closing(psycopg.connect(stack.database, autocommit=True)) as dead:
+        backend = backend_of(dead)
+        suspect = Suspect(None, (backend,), ("t",), 1)
+        with stopped(backend[0]):
+            for record in (bench.record("a", "pay", {}), bench.record(None, "pay", {})):
+                report = bench.run(record, suspect=suspect)
+                assert (report.returned, report.unended) == ([0], [backend])
+                assert (report.database_up, report.counts, bench.rows()) == (True, {}, {})
 
 
 def test_what_is_overtaken_again_and_again_is_given_back(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import psycopg
 import redis
 
 from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import EndCalls, Park, PartAnswered
 from stack import Stack
+from tests.support.backends import backend_of, stopped
 from tests.support.maintenance import StartMaintenance, counters, record
 from tests.support.waiting import eventually
 
@@ -95,17 +93,14 @@ def test_a_dead_workers_session_that_does_not_end_holds_up_its_call_alone(
     maintenance = start(schema=schema)
     maintenance.ready()
     with psycopg.connect(stack.database, autocommit=True) as dead:
-        find = "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-        (backend,) = dead.execute(find)
-        os.kill(backend[0], signal.SIGSTOP)
-        try:
+        backend = backend_of(dead)
+        with stopped(backend[0]):
             maintenance.send(EndCalls({"dead-chunk": "shutdown"}, [backend]))
+            maintenance.send(EndCalls({"another": "shutdown"}, []))
             maintenance.send(Park(1, "parked", [record(1)], [], [], []))
             assert maintenance.wait_for(PartAnswered, timeout=30) == (1, 1)
             found = states(stack, schema)
             assert found == {"called": ("running", 2), "r-1": ("waiting", 0)}
-        finally:
-            os.kill(backend[0], signal.SIGCONT)
     eventually(lambda: states(stack, schema)["called"] == ("in_doubt", 2))
 
 

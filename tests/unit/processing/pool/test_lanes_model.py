@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from feedback.contract.record import KEY, OFFSET, TYPE
 from processing.ipc.frames import Suspect
-from processing.pool.chunk import Chunk
+from processing.pool.chunk import Chunk, Held
 from processing.pool.lanes import Lanes
 from tests.support.lanes import known_costs, record
 
@@ -249,6 +249,24 @@ class LanesModel(RuleBasedStateMachine):
         self.workers[worker] = others
         self.lanes.put_back(first, {}, alone=range(len(first.records)))
 
+    @rule()
+    def backend_stays(self) -> None:
+        """Nobody looks a suspect up until that has been tried again, or has ended."""
+        self.lanes.kept_back.wait_for(SUSPICION.backends)
+        assert not any(held.suspect for held in self.lanes._queues.alone.places()
+                       if isinstance(held, Held))  # fmt: skip
+
+    @rule()
+    def try_backend(self) -> None:
+        before = len(self.lanes._queues.later)
+        self.lanes.kept_back.try_again()
+        assert len(self.lanes._queues.later) == max(0, before - 1)
+
+    @rule()
+    def backend_ends(self) -> None:
+        self.lanes.kept_back.gone(SUSPICION.backends)
+        assert not self.lanes._queues.later
+
     @rule(kind=st.sampled_from(KINDS))
     def give_up_apart(self, kind: str) -> None:
         gone = self.lanes.take_apart({kind})
@@ -285,6 +303,7 @@ class LanesModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Everything comes to its end, without a deadlock between lanes."""
+        self.lanes.kept_back.gone(SUSPICION.backends)
         self.lanes.limit({}, {})
         self.limit("slow", 1)
         self.limit("call", 1)

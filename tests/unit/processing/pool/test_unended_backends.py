@@ -1,0 +1,167 @@
+"""A dead worker's session that does not end: who waits for it, and who does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from feedback.contract.record import NOWHERE, OFFSET, Record
+from processing.ipc.frames import Report, RunChunk, WantRows
+from processing.pool.actions import Died, Send, Spawn, Tell, Unended
+from processing.pool.pool import Pool
+from processing.pool.unended_backends import LOOK_AGAIN, SAY_AGAIN
+from processing.settings import Ordering, PoolSettings
+
+START = "2026-01-01 00:00:00+00"
+
+
+def record(offset: int, key: bytes | None = None) -> Record:
+    return ("topic", 0, offset, 0, key, b"{}", [("ce_id", b"r-%d" % offset)], "quick", None)
+
+
+def due(number: int) -> Record:
+    headers: list[tuple[str, bytes | None]] = [("ce_id", b"w-%d" % number)]
+    return ("topic", NOWHERE, NOWHERE, 0, None, b"{}", headers, "quick", 1)
+
+
+class Played:
+    """A pool whose workers exist only on paper; worker n has backend n."""
+
+    def __init__(self, workers: int, ordering: Ordering = "key") -> None:
+        self.pool = Pool(
+            PoolSettings(workers=workers, instance="i", ordering=ordering, max_due=1000)
+        )
+        self.pool.costs.observe("quick", 1, 0.0001)
+        self.plan(0.0)
+
+    def plan(self, now: float) -> list[Any]:
+        """What is sent and told, once the workers are there that are wanted."""
+        actions = self.pool.plan(now)
+        for action in actions:
+            if isinstance(action, Spawn):
+                self.pool.crew.connected(action.worker, (action.worker, START))
+                self.pool.ready(action.worker)
+        if any(isinstance(action, Spawn) for action in actions):
+            actions += self.pool.plan(now)
+        return [action for action in actions if not isinstance(action, Spawn)]
+
+    def sent(self, now: float) -> list[tuple[int, int, list[int]]]:
+        """(worker, chunk, offsets)."""
+        return [
+            (a.worker, a.frame.number, [r[OFFSET] for r in a.frame.records])
+            for a in self.plan(now)
+            if isinstance(a, Send) and isinstance(a.frame, RunChunk)
+        ]
+
+    def report(self, worker: int, chunk: int, **fields: Any) -> None:
+        plain = Report(chunk, [], [], {}, {}, database_up=True)
+        self.pool.report(worker, plain._replace(**fields))
+
+    def die(self, worker: int, now: float) -> None:
+        (died,) = self.pool.died(worker, "signal SIGKILL", None, now)
+        assert isinstance(died, Died)
+
+
+def wants(pool: Pool, now: float) -> list[WantRows]:
+    told = (action.frame for action in pool.ask(now) if isinstance(action, Tell))
+    return [frame for frame in told if isinstance(frame, WantRows)]
+
+
+@pytest.fixture
+def played() -> Played:
+    """Three records of worker 0, which died; its backend 0 does not end."""
+    played = Played(1)
+    played.pool.submit([record(0, b"a"), record(1, b"b"), record(2)])
+    assert played.sent(0.0) == [(0, 0, [0, 1, 2])]
+    played.die(0, 0.0)
+    [(worker, chunk, offsets)] = played.sent(100.0)
+    assert len(offsets) == 1
+    played.pool.submit([record(3, b"a"), record(4, b"c")])
+    played.report(worker, chunk, returned=[0], unended=[(0, START)])
+    return played
+
+
+def test_all_others_run_and_its_own_are_tried_one_at_a_time(played: Played) -> None:
+    found = played.plan(100.0)
+    [told] = [action for action in found if isinstance(action, Unended)]
+    assert (told.backend, told.worker) == ((0, START), 0)
+    [send] = [action for action in found if isinstance(action, Send)]
+    assert isinstance(send.frame, RunChunk)
+    # Of the key of a suspect nothing comes before it.
+    assert [r[OFFSET] for r in send.frame.records] == [4]
+    played.report(1, send.frame.number)
+    assert played.plan(100.0 + LOOK_AGAIN / 2) == []
+    [(worker, chunk, offsets)] = played.sent(100.0 + LOOK_AGAIN)
+    assert len(offsets) == 1
+    played.report(worker, chunk, returned=[0], unended=[(0, START)])
+    assert played.plan(100.0 + LOOK_AGAIN) == [], "the others of it have not changed"
+    assert played.pool.in_hand == 4
+
+
+def test_the_log_says_so_now_and_then(played: Played) -> None:
+    assert [type(action) for action in played.plan(100.0)] == [Unended, Send]
+    (again,) = (a for a in played.plan(100.0 + SAY_AGAIN) if isinstance(a, Unended))
+    assert {r[OFFSET] for r in again.waiting} <= {0, 1, 2, 3}
+
+
+def test_all_are_looked_up_once_it_has_ended(played: Played) -> None:
+    [(_, other, _)] = played.sent(100.0)
+    played.report(1, other)
+    [(worker, chunk, offsets)] = played.sent(100.0 + LOOK_AGAIN)
+    seen = offsets
+    played.report(worker, chunk)
+    while sent := played.sent(101.0 + LOOK_AGAIN):
+        [(worker, chunk, offsets)] = sent
+        seen += offsets
+        played.report(worker, chunk)
+    assert sorted(seen) == [0, 1, 2, 3]
+    assert seen.index(0) < seen.index(3)
+    assert (played.pool.in_hand, played.pool.lanes.kept_back.unended) == (0, set())
+
+
+def test_a_backend_that_stays_holds_up_no_suspect_of_another() -> None:
+    played = Played(2, "none")
+    played.pool.submit([record(n) for n in range(4)])
+    assert [(w, o) for w, _, o in played.sent(0.0)] == [(0, [0, 1]), (1, [2, 3])]
+    played.die(0, 0.0)
+    played.die(1, 0.0)
+    first, second = played.sent(100.0)
+    for worker, chunk, offsets in (first, second):
+        stays = offsets[0] < 2
+        fields: dict[str, Any] = {"returned": [0], "unended": [(0, START)]} if stays else {}
+        played.report(worker, chunk, **fields)
+    while sent := played.sent(100.0):
+        for worker, chunk, offsets in sent:
+            fields = {"returned": [0], "unended": [(0, START)]} if offsets[0] < 2 else {}
+            played.report(worker, chunk, **fields)
+    assert {r[OFFSET] for r in played.pool.lanes.kept_back.waiting_for((0, START))} == {0, 1}
+    assert played.pool.in_hand == 2
+
+
+def test_rows_that_wait_for_it_keep_no_others_from_being_claimed() -> None:
+    played = Played(1, "none")
+    pool = played.pool
+    pool.submit([record(n) for n in range(3)])
+    played.sent(0.0)
+    (want,) = wants(pool, 0.0)
+    played.report(0, 0)
+    pool.claimed(want.order, [(due(n), None) for n in range(want.most)], 0.0)
+    [(worker, chunk, offsets)] = played.sent(0.0)
+    assert len(offsets) == want.most
+    played.die(worker, 0.0)
+    [(worker, chunk, _)] = played.sent(100.0)
+    played.report(worker, chunk, returned=[0], unended=[(0, START)])
+    played.plan(100.0)
+    assert wants(pool, 100.0) != []
+
+
+def test_at_a_stop_they_are_given_up_with_the_rest(played: Played) -> None:
+    [(worker, chunk, _)] = played.sent(100.0)
+    played.report(worker, chunk)
+    pool = played.pool
+    pool.stop()
+    pool.take_unstarted()
+    pool.died(worker, "exit code 0", None, 100.0)
+    assert {r[OFFSET] for r, suspect in pool.take_suspects() if suspect} == {0, 1, 2}
+    assert pool.in_hand == 0

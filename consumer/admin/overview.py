@@ -124,6 +124,12 @@ def _ask_redis(settings: Settings, found: Look) -> None:
             " `oncepool limits show`"
         )
     _note_missing(found, (topic for row in rows for topic in row.get("missing_topics") or ()))
+    for row in rows:
+        for place in row.get("without_start") or ():
+            found.problems[f"partition {place}"] = (
+                "is not read yet, as it has no leader or its committed offset could not be read:"
+                " its requests wait, see to the brokers"
+            )
 
 
 def _ask_kafka(settings: Settings, found: Look) -> None:

@@ -340,11 +340,8 @@ class Loop:
     def stats(self) -> LoopStats:
         """A frozen look at the loop."""
         return LoopStats(
-            assigned=len(self._assignment.places),
-            held=self._commit.held,
-            paused=self._flow.reasons,
-            joined=self.joined,
-            missing_topics=self._kafka.missing_topics,
-            counts=dict(self._counts + self._commit.counts),
-            lost=dict(self._commit.lost),
-        )
+            assigned=len(self._assignment.places), held=self._commit.held,
+            paused=self._flow.reasons, joined=self.joined,
+            missing_topics=self._kafka.missing_topics, without_start=self._unknown.places,
+            counts=dict(self._counts + self._commit.counts), lost=dict(self._commit.lost),
+        )  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from consumer.intake.events import Place
+
 
 @dataclass(frozen=True, slots=True)
 class LoopStats:
@@ -16,6 +18,9 @@ class LoopStats:
     """Why intake is closed; empty while it is open."""
     joined: bool
     """The group counts this process as a member, with or without partitions."""
+    without_start: tuple[Place, ...]
+    """Partitions that this instance has and does not read yet: nobody can say where to begin, as
+    they have no leader, or their committed offset could not be read."""
     counts: dict[str, int]
     """Records and commits by outcome."""
     missing_topics: tuple[str, ...] | None

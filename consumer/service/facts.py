@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from consumer.intake.ports import ServicePool
 from consumer.intake.stats import LoopStats
+
+NAMED: Final = 10
+"""Partitions that are named."""
 
 
 def facts(loop: LoopStats, workers: ServicePool) -> dict[str, Any]:
@@ -15,6 +18,8 @@ def facts(loop: LoopStats, workers: ServicePool) -> dict[str, Any]:
         "joined": loop.joined,
         "assigned": loop.assigned,
         "missing_topics": loop.missing_topics,
+        "partitions_without_start": len(loop.without_start),
+        "without_start": [f"{topic}/{n}" for topic, n in loop.without_start[:NAMED]],
         "paused": [str(reason) for reason in loop.paused],
         "held": loop.held,
         "in_hand": workers.in_hand,

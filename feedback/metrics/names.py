@@ -180,7 +180,12 @@ INTAKE_CLOSED: Final = _gauge(
     "reason",
 )
 JOINED: Final = _gauge("group_joined", "1 while the group counts this instance as a member.")
-PARTITIONS: Final = _gauge("partitions_assigned", "Partitions that this instance has.")
+PARTITIONS: Final = _gauge("partitions_assigned", "Partitions that this instance has, and reads.")
+WITHOUT_START: Final = _gauge(
+    "partitions_without_start",
+    "Partitions that this instance has and does not read yet: they have no leader, or their"
+    " committed offset could not be read. Their requests wait; the others go on.",
+)
 LAG: Final = _gauge(
     "consumer_lag",
     "Messages of this instance's partitions that are not taken yet. Stands still while they are"

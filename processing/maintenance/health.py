@@ -47,7 +47,8 @@ class Health:
 
     Alive: the main process was heard within `stale_after` seconds and its own loop turns.
     Ready: alive, a member of the group (with or without partitions, paused or idle), its topics
-    exist, not stopping, and the database is up. Redis is only reported: requests run without it.
+    exist, not stopping, and the database is up. Only reported are Redis, as requests run without
+    it, and partitions that are not read yet, as the others are.
     """
 
     def __init__(self, stale_after: float, clock: Callable[[], float]) -> None:
@@ -111,6 +112,10 @@ class Health:
                     *self._loops(),
                     HealthCheck("group", joined, group),
                     _topics(self._facts.get("missing_topics", ())),
+                    _partitions(
+                        self._facts.get("partitions_without_start", 0),
+                        self._facts.get("without_start", ()),
+                    ),
                     HealthCheck(
                         "workers", starting, "they can start" if starting else "none can start"
                     ),
@@ -127,6 +132,16 @@ class Health:
             HealthCheck(name, age <= self._stale_after, f"turned {age:.1f} s ago")
             for name, age in ages
         )
+
+
+def _partitions(n: int, named: Sequence[str]) -> HealthCheck:
+    """One that has no leader says nothing of the others, which are read: it decides nothing."""
+    if not n:
+        return HealthCheck("partitions", ok=True, detail="all are read", counts=False)
+    names = ", ".join(named) + (", ..." if n > len(named) else "")
+    why = "no leader, or their committed offset could not be read"
+    return HealthCheck("partitions", ok=False, detail=f"{n} not read yet ({why}): {names}",
+                       counts=False)  # fmt: skip
 
 
 def _topics(missing: Sequence[str] | None) -> HealthCheck:

@@ -30,9 +30,7 @@ NEWER = ("cooperative-sticky", "consumer")
 """Groups with these join, leave and die in tests/system/test_read_again.py, too."""
 
 
-@pytest.fixture(
-    params=["range", *(pytest.param(p, marks=pytest.mark.long) for p in NEWER)]
-)
+@pytest.fixture(params=["range", *(pytest.param(p, marks=pytest.mark.long) for p in NEWER)])
 def storm(
     request: pytest.FixtureRequest,
     stack: Stack,

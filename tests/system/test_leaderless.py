@@ -128,10 +128,12 @@ def test_one_partition_without_a_leader_keeps_no_other_and_goes_on_where_it_stoo
         group.produce(5, 0, 1)
         both = list(range(MARK, END + 5))
         turn_until(lambda: taken(pool) == {0: both, 1: both})
+        assert loop.stats().without_start == ((group.topic, LONELY),)
         assert group.committed()[LONELY] == (COMMITTED, metadata_of("1;dead-1;", LowMark(MARK)))
 
         brokers.start_broker(3)
         turn_until(lambda: len(taken(pool).get(LONELY, [])) >= END - MARK)
+        assert loop.stats().without_start == ()
         group.produce(5, 0, 1, LONELY)
         turn_until(lambda: len(pool.submitted) >= 3 * (END - MARK + 5) + 10)
         assert taken(pool) == {

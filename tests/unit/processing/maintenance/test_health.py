@@ -120,6 +120,17 @@ def test_the_one_reason_is_named_and_gone_with_what_caused_it(
     assert well.ready().ok
 
 
+def test_partitions_that_are_not_read_yet_are_only_reported(well: Health) -> None:
+    waiting = {"partitions_without_start": 11, "without_start": [f"orders/{n}" for n in range(10)]}
+    well.heartbeat({**WELL, **waiting})
+    assert well.ready().ok
+    [line] = [line for line in well.ready().as_text().splitlines() if "partitions:" in line]
+    assert line.startswith("[!] partitions: 11 not read yet (no leader,")
+    assert line.endswith("orders/0, " + ", ".join(waiting["without_start"][1:]) + ", ...")
+    well.heartbeat(WELL)
+    assert "[+] partitions: all are read" in well.ready().as_text()
+
+
 def test_redis_is_only_reported(well: Health) -> None:
     well.redis(up=False, detail="connection refused")
 

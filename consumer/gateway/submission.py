@@ -110,10 +110,8 @@ def is_sent(
     """
     if known is None:
         return True
-    if known.type != type:
-        raise another_payload(known.id)
-    theirs = known.fingerprint
-    if theirs is not None and theirs != payload.fingerprint.hex() and type not in uncompared:
+    compared = None if type in uncompared else payload.fingerprint.hex()
+    if known.of_another_type(type) or known.of_another_payload(compared):
         raise another_payload(known.id)
     waits = known.state is State.WAITING and (known.retry_at is None or known.retry_at > now)
     return not (known.final or waits)

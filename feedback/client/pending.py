@@ -40,7 +40,7 @@ class Submission:
     """One request of this client. `delivered` and `failure` are set by its polling thread."""
 
     id: str
-    type: str
+    type: str  # empty where it was not sent here
     fingerprint: str | None  # hex; None where its payload is not known here
     sent: SendTime | None = None  # when it was sent first; None where it was not sent here
     before: StatusBefore | None = None  # what stood before it was sent
@@ -63,7 +63,7 @@ class Submission:
         """
         if status is None or status.state is State.ACCEPTED:
             return None  # a producer's own, which knows nothing of others under this id
-        if None not in (theirs := status.fingerprint, ours := self.fingerprint) and theirs != ours:
+        if status.of_another_type(self.type) or status.of_another_payload(self.fingerprint):
             raise Conflict(self.id, status)
         if not status.settled or self._is_old(status):
             return None

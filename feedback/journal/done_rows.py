@@ -1,6 +1,6 @@
 """Rows of messages that are done at their first run, as COPY takes them in binary form. Pure.
 
-Nearly all rows are such ones, and only thirteen of their columns say anything. The form is that of
+Nearly all rows are such ones, and only fourteen of their columns say anything. The form is that of
 PostgreSQL's COPY (https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format"): encoded
 here a row costs a third of what it costs by way of an adapter for each value.
 """
@@ -15,7 +15,8 @@ from typing import Final
 from feedback.contract.states import OK, State
 
 COLUMNS: Final = (
-    "id", "type", "state", "code", "effect", "fingerprint", "result", "key", "topic", "partition",
+    "id", "type", "state", "code", "effect", "own_fingerprint",
+    "fingerprint", "result", "key", "topic", "partition",
     "kafka_offset", "produced_at", "finished_at",
 )  # fmt: skip
 HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -35,6 +36,7 @@ def done_row(
     type: str,
     *,
     fingerprint: bytes | None,
+    own_fingerprint: bool,
     result: bytes | None,
     key: bytes | None,
     topic: str,
@@ -49,7 +51,7 @@ def done_row(
         (
             _start(len(COLUMNS), len(name)),
             name,
-            _constants(type),
+            _constants(type, own_fingerprint),
             _NULL if fingerprint is None else _length(len(fingerprint)) + fingerprint,
             # 1 is the version of jsonb's form.
             _NULL if result is None else b"%b\x01%b" % (_length(len(result) + 1), result),
@@ -66,8 +68,9 @@ def copied(rows: Iterable[bytes]) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _constants(type: str) -> bytes:
-    return b"".join(_text(value) for value in (type, State.DONE.value, OK, "transaction"))
+def _constants(type: str, own_fingerprint: bool) -> bytes:
+    texts = (_text(value) for value in (type, State.DONE.value, OK, "transaction"))
+    return b"".join((*texts, _length(1), bytes((own_fingerprint,))))
 
 
 @lru_cache(maxsize=4096)

@@ -47,7 +47,7 @@ class StoredRequest(NamedTuple):
     headers: str | None
     """JSON; only where `payload` is."""
     own_fingerprint: bool
-    """Producers cannot make the same one, as far as the row says: one that is done does not."""
+    """Producers cannot make the same one, as far as its writer knew."""
     lost_claims: int = 0
     """Owners in a row that were lost with it while it waited, perhaps while they ran it."""
 

@@ -28,21 +28,20 @@ from feedback.journal.rows import FailedRun, RequestRow, StoredRequest
 COLUMNS = (
     "id", "type", "state", "code", "attempt", "run", "crashes", "fingerprint", "result", "error",
     "reason", "key", "reference", "payload", "headers", "topic", "partition", "kafka_offset",
-    "produced_at", "effect", "finished_at",
+    "produced_at", "effect", "finished_at", "own_fingerprint",
 )  # fmt: skip
 # What is finished for good leaves these as they are by default, and a column costs.
 OPEN_COLUMNS = (
     *COLUMNS, "used", "not_before", "due_at", "window_start", "coalesce_key", "superseded_by",
-    "status_ttl", "own_fingerprint", "lost_claims",
+    "status_ttl", "lost_claims",
 )  # fmt: skip
 TYPES = (
     "text", "text", "text", "text", "int4", "int4", "int4", "bytea", "jsonb", "text",
     "text", "bytea", "text", "bytea", "jsonb", "text", "int4", "int8",
-    "timestamptz", "text", "timestamptz",
+    "timestamptz", "text", "timestamptz", "bool",
 )  # fmt: skip
 OPEN_TYPES = (
-    *TYPES, "int4", "timestamptz", "timestamptz", "timestamptz", "text", "text", "int4", "bool",
-    "int4",
+    *TYPES, "int4", "timestamptz", "timestamptz", "timestamptz", "text", "text", "int4", "int4",
 )  # fmt: skip
 CLOSED = frozenset({State.DONE, State.REJECTED})
 _NAMES = tuple(name for name in OPEN_COLUMNS if name != "due_at")
@@ -102,7 +101,7 @@ class JournalWriter:
                         (
                             *_values(row), row.used, row.not_before, row.not_before,
                             row.window_start, row.coalesce_key, row.superseded_by,
-                            row.status_ttl, row.own_fingerprint, row.lost_claims,
+                            row.status_ttl, row.lost_claims,
                         )
                     )  # fmt: skip
 
@@ -158,6 +157,7 @@ class JournalWriter:
                 "used": [row.used for row in rows],
                 "crashes": [row.crashes for row in rows],
                 "fingerprints": [row.fingerprint for row in rows],
+                "owns": [row.own_fingerprint for row in rows],
                 "results": [row.result and row.result.decode() for row in rows],
                 "ends": [row.finished_at for row in rows],
             },
@@ -237,7 +237,7 @@ def _values(r: RequestRow) -> tuple[Any, ...]:
         r.id, r.type, r.state, r.code, r.attempt, r.run, r.crashes, r.fingerprint,
         _jsonb(r.result), r.error, r.reason, r.key, r.reference, r.payload,
         _jsonb(r.headers), r.topic, r.partition, r.kafka_offset, r.produced_at,
-        r.effect, r.finished_at,
+        r.effect, r.finished_at, r.own_fingerprint,
     )  # fmt: skip
 
 

@@ -71,6 +71,20 @@ class Status(Generic[ResultT]):
         """Whether nothing but an operator moves it any more."""
         return self.state in FINAL
 
+    def of_another_type(self, type: str) -> bool:
+        """Whether a request of this type that was sent under its id is another one.
+
+        What is malformed may have no type; `type` is empty where its sender is not known here.
+        """
+        return "" not in (self.type, type) and self.type != type
+
+    def of_another_payload(self, fingerprint: str | None) -> bool:
+        """Whether a payload with this fingerprint, in hex, that was sent under its id is another.
+
+        Without one on either side they cannot be compared.
+        """
+        return None not in (self.fingerprint, fingerprint) and self.fingerprint != fingerprint
+
     @classmethod
     def decode(cls, value: bytes) -> Status:
         """Reads what StatusFields.encode wrote. Raises ValueError for anything else."""

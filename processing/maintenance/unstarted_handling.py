@@ -249,13 +249,8 @@ class UnstartedHandling:
             return set()
         reporting, writer = self._reporting, JournalWriter(self._schema)
         found = list(writer.find(connection.cursor(), list(copies)).values())
-        # Whether its producer can make the fingerprint only a version that knows the type can say.
-        reporting.publish(
-            [
-                StatusWrite.of(row.status(row.at, tell_fingerprint=False), ttl=reporting.status_ttl)
-                for row in found
-            ]
-        )
+        said = [row.status(row.at, tell_fingerprint=not row.own_fingerprint) for row in found]
+        reporting.publish([StatusWrite.of(one, ttl=reporting.status_ttl) for one in said])
         stored = [row.id for row in found]
         if resent and stored:
             with contextlib.suppress(errors.LockNotAvailable), connection.transaction():

@@ -33,7 +33,7 @@ _ROW: Final = tuple(name for name in RequestRow.__dataclass_fields__ if name != 
 _FINISHED: Final = (
     "state", "code", "attempt", "used", "crashes", "fingerprint", "result", "error", "reason",
     "finished_at", "payload", "headers", "due_at", "not_before", "window_start", "coalesce_key",
-    "lost_claims",
+    "lost_claims", "own_fingerprint",
 )  # fmt: skip
 """Columns that finishing a claimed row changes."""
 _CALLED: Final = (
@@ -319,6 +319,7 @@ def done_row_of(data: bytes) -> Row:
         name: cast("bytes", found[name]).decode() for name in ("id", "type", "code", "topic")
     }
     row |= {name: found[name] for name in ("fingerprint", "key")}
+    row["own_fingerprint"] = found["own_fingerprint"] == b"\1"
     result = found["result"]
     row["result"] = None if result is None else result[1:].decode()
     row["state"], row["effect"] = State.DONE, "transaction"

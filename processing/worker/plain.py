@@ -44,8 +44,8 @@ def plain_statuses(tasks: Sequence[Task], *, rows: bool = True) -> list[StatusWr
 def _row(task: Task, now: float) -> bytes:
     e = task.envelope
     return done_row(
-        e.id, e.type, fingerprint=task.fingerprint, result=task.result, key=e.key,
-        topic=e.topic, partition=e.partition, offset=e.offset,
+        e.id, e.type, fingerprint=task.fingerprint, own_fingerprint=not task.tells_fingerprint,
+        result=task.result, key=e.key, topic=e.topic, partition=e.partition, offset=e.offset,
         produced_at=microseconds(min(e.time, now)), finished_at=_ended_at(task),
     )  # fmt: skip
 

@@ -57,6 +57,7 @@ def row_of(task: Task, now: datetime) -> RequestRow:
         e.topic, e.partition, e.offset, task.produced_at, task.effect,
         None if waits else ended_at(task, now), task.used,
     )  # fmt: skip
+    row.own_fingerprint = not task.tells_fingerprint
     if keeps:
         # Also of what is dead: who retries it has to know what is newer.
         row.coalesce_key = task.reference
@@ -64,7 +65,6 @@ def row_of(task: Task, now: datetime) -> RequestRow:
         row.window_start = task.window_start if waits else None
         row.superseded_by = final.superseded_by
         row.status_ttl = None if task.handler is None else task.handler.status_ttl
-        row.own_fingerprint = not task.tells_fingerprint
         row.keeps_payload = task.keeps_payload
         row.lost_claims = _lost_claims(task, final)
     return row
@@ -193,10 +193,9 @@ def stored_status(
 ) -> StatusWrite:
     """The status of the row that stands under its id; `handler` is the row's type's.
 
-    Without one nobody can say whether producers can make its fingerprint: of what is done its row
-    does not.
+    The row says whether producers can make its fingerprint, also where nobody here knows its type.
     """
-    own = stored.own_fingerprint or handler is None or handler.custom_fingerprint
+    own = stored.own_fingerprint or (handler is not None and handler.custom_fingerprint)
     status = stored.status(now, tell_fingerprint=not (own or task.decoded))
     return StatusWrite.of(
         status,

@@ -119,7 +119,7 @@ class AnsweringConsumer:
         bump = fields.pop("bump", False)
         value = StatusFields(
             id,
-            "t",
+            "t" if sent is None else sent.type,
             state,
             run,
             code=fields.pop("code", "ok"),

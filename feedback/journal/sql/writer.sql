@@ -49,14 +49,15 @@ WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
 -- since the statement began has another ctid, so it has to be locked before.
 UPDATE {schema}.requests r
 SET state = 'done', code = u.code, attempt = u.attempt, used = u.used, crashes = u.crashes,
-    fingerprint = coalesce(u.fingerprint, r.fingerprint), result = u.result::jsonb, error = NULL,
+    fingerprint = coalesce(u.fingerprint, r.fingerprint), own_fingerprint = u.own_fingerprint,
+    result = u.result::jsonb, error = NULL,
     lost_claims = 0, reason = NULL, finished_at = u.finished_at, payload = NULL, headers = NULL, token = NULL,
     lease_until = NULL, due_at = NULL, not_before = NULL, window_start = NULL, coalesce_key = NULL
 FROM unnest(
     %(ids)s::text[], %(runs)s::int[], %(tokens)s::text[], %(codes)s::text[], %(attempts)s::int[],
-    %(used)s::int[], %(crashes)s::int[], %(fingerprints)s::bytea[], %(results)s::text[],
-    %(ends)s::timestamptz[]
-) AS u(id, run, token, code, attempt, used, crashes, fingerprint, result, finished_at)
+    %(used)s::int[], %(crashes)s::int[], %(fingerprints)s::bytea[], %(owns)s::bool[],
+    %(results)s::text[], %(ends)s::timestamptz[]
+) AS u(id, run, token, code, attempt, used, crashes, fingerprint, own_fingerprint, result, finished_at)
 WHERE r.ctid = ANY (ARRAY(
     SELECT ctid FROM {schema}.requests WHERE id = ANY (%(ids)s)
 )) AND r.id = u.id AND r.run = u.run AND r.state = 'waiting' AND r.token = u.token

@@ -175,11 +175,10 @@ def _news(
     row: SentRow, status: Status, policy: AnswerPolicy, now: datetime
 ) -> Ended | Later | None:
     """None where the status says nothing new of the last send: it is older, or was counted."""
-    if of_another_type(row, status):
+    if status.of_another_type(row.type):
         why = f"a request of type {status.type} was sent under this id, and stands there"
         return Ended(row.seq, row.id, row.type, "undeliverable", CONFLICT, None, why)
-    theirs = status.fingerprint
-    if theirs is not None and theirs != row.fingerprint:
+    if status.of_another_payload(row.fingerprint):
         why = "another payload was sent under this id, and stands there"
         return Ended(row.seq, row.id, row.type, "undeliverable", CONFLICT, None, why)
     not_run = status.state is State.FAILED and status.code in NOT_RUN
@@ -195,11 +194,6 @@ def _news(
             row.seq, row.id, row.type, str(status.state), code, _storable(status.result), error
         )
     return _of_work(row, status, policy, now) if status.state in _IN_WORK else None
-
-
-def of_another_type(row: SentRow, status: Status) -> bool:
-    """Whether it is of another request under the row's id. What is malformed may have no type."""
-    return status.type not in ("", row.type)
 
 
 def _of_work(row: SentRow, status: Status, policy: AnswerPolicy, now: datetime) -> Later | None:

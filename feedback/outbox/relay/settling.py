@@ -19,7 +19,6 @@ from feedback.outbox.relay.answers import (
     RequestKey,
     SentRow,
     judge,
-    of_another_type,
 )
 from feedback.outbox.relay.records import LeftOut, as_status, key_of
 from feedback.outbox.relay.statuses import StatusReader
@@ -182,7 +181,7 @@ class Settling:
         What has no room in a record stands in a status, or will: sent again, it is answered. So
         where it is too late to be sent again, the record is all that there will be.
         """
-        if standing is not None and of_another_type(row, standing):
+        if standing is not None and standing.of_another_type(row.type):
             standing = None
         may_come = self._statuses is not None and not row.stale
         if result.result_omitted and (standing is not None or may_come):
@@ -190,7 +189,7 @@ class Settling:
         record = as_status(result)
         if standing is None:
             return record
-        if standing.settled or standing.fingerprint not in (None, row.fingerprint):
+        if standing.settled or standing.of_another_payload(row.fingerprint):
             return standing
         moved = record.state in REOPENABLE and record.at < standing.at
         return record if record.final and not moved else standing

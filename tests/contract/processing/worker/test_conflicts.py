@@ -11,10 +11,19 @@ import psycopg
 import pytest
 from pydantic import BaseModel, field_validator
 
+from feedback.contract.fingerprint import fingerprint
+from feedback.contract.record import Record
 from feedback.journal.parking import ParkedRequest, park
 from feedback.journal.rows import headers_json
+from feedback.operations.request_reads import get_statuses
+from feedback.status.status import Status, StatusWrite
 from processing import App, Message, RawMessage, Request
 from processing.ipc.frames import Suspect
+from processing.logs import get_logger
+from processing.maintenance.reporting import Reporting
+from processing.maintenance.unstarted import UnstartedRecords
+from processing.maintenance.unstarted_handling import UnstartedHandling
+from processing.settings import MaintenanceSettings
 from stack import Stack
 from tests.support.executor import Bench
 from tests.support.queue import FAR, INSTANCE, Queue
@@ -165,19 +174,57 @@ def test_an_instance_that_does_not_know_the_type_leaves_the_row_its_payload(
     assert queue.told("x")["id"] == "x"
 
 
-def test_an_instance_that_does_not_know_the_type_tells_no_fingerprint(
-    bench: Bench,
+@pytest.mark.parametrize("by", ["a worker", "maintenance"])
+def test_who_does_not_know_the_type_tells_the_fingerprint_of_what_is_done(
+    bench: Bench, by: str
 ) -> None:
-    """The type may make its own: a producer would take it for another request's."""
-    bench.run(bench.record("o", "own", {"order": "A"}))
+    """But not where the type makes its own: a producer would take it for another request's."""
+    foreign = ("foreign", 0, 1, 1_700_000_000_000, None, b"x", [], None, None)
+    parked(bench, "q", "own", b'{"order":"A"}')
+    claimed = [("ce_id", b"q"), ("ce_type", b"own")]
+    bench.query(f"UPDATE {bench.schema}.requests SET token = 'local:7', run = run + 1")
+    bench.run(("requests", -1, -1, 0, None, b'{"order":"A"}', claimed, "own", 7))
+    bench.run(bench.record("p", "pay", {"cents": 1}), bench.record("o", "own", {"order": "A"}))
+    bench.run(foreign)
+    bench.query(f"UPDATE {bench.schema}.requests SET token = 'local:8', run = run + 1"
+                " WHERE id = 'f-1'")  # fmt: skip
+    retried = [("ce_id", b"f-1"), ("ce_type", b"again")]
+    bench.run(("foreign", -1, -1, 0, None, b"{}", retried, "again", 8))
+    assert bench.rows() == dict.fromkeys(("p", "o", "q", "f-1"), ("done", "ok"))
+    kinds = {"p": "pay", "o": "own", "q": "own", "f-1": "again"}
+    tell = told_by_a_worker if by == "a worker" else told_by_maintenance
+    told = tell(bench, [bench.record(n, kind, {"order": "B"}) for n, kind in kinds.items()])
+    print_of = fingerprint("pay", b'{"cents":1}', "application/json").hex()
+    assert {n: (s.state, s.fingerprint) for n, s in told.items()} == {
+        "p": ("done", print_of), "o": ("done", None), "q": ("done", None), "f-1": ("done", None),
+    }  # fmt: skip
+    with psycopg.connect(bench.url) as connection:
+        stand = get_statuses(connection, list(kinds), schema=bench.schema)
+    assert {n: s.fingerprint for n, s in stand.items()} == {
+        n: s.fingerprint for n, s in told.items()
+    }
+
+
+def told_by_a_worker(bench: Bench, records: list[Record]) -> dict[str, Status]:
+    """What a worker that knows none of their types says of them."""
     app = App()
     app.handler("other")(lambda payload: None)
     ignorant = Bench(app, bench.url, bench.schema)
-    ignorant.offset = 100
-    ignorant.run(ignorant.record("o", "own", {"order": "A"}))
+    ignorant.run(*records)
     ignorant.executor.close()
-    (told,) = ignorant.statuses
-    assert (told["state"], "fingerprint" in told) == ("done", False)
+    return {s["id"]: Status.decode(orjson.dumps(s)) for s in ignorant.statuses}
+
+
+def told_by_maintenance(bench: Bench, records: list[Record]) -> dict[str, Status]:
+    """What it says where they were to be parked."""
+    told: list[StatusWrite] = []
+    settings = MaintenanceSettings("here", bench.url, bench.schema, "redis://nowhere", "p", {})
+    reporting = Reporting(lambda _: None, told.extend, lambda _: None, 60)
+    unstarted = UnstartedHandling(settings, reporting, get_logger("test"))
+    unstarted.park(UnstartedRecords(1, "parked", records, [], [], []))
+    with psycopg.connect(bench.url, autocommit=True) as connection:
+        unstarted.park_next(connection)
+    return {write.id: Status.decode(write.value) for write in told}
 
 
 def test_another_type_is_a_conflict_also_where_nobody_here_knows_it(

@@ -36,8 +36,12 @@ def make(payload: Any = None, **options: Any) -> tuple[Any, Submission]:
     return read(record), submission
 
 
-def status(state: State, run: int = 1, **fields: Any) -> Status:
-    return Status("a", "t", state, fields.pop("code", "ok"), 1, run, fields.pop("at", AT), **fields)
+def status(submission: Submission, state: State, result: Any = None) -> Status:
+    """What a consumer says of it."""
+    printed = submission.fingerprint
+    return Status(
+        submission.id, submission.type, state, "ok", 1, 1, AT, fingerprint=printed, result=result
+    )
 
 
 def test_a_draft_is_what_a_consumer_reads() -> None:
@@ -140,14 +144,14 @@ handler.__oncepool_handler__ = Declared()  # type: ignore[attr-defined]
 def test_a_handler_names_its_type_and_types_its_results() -> None:
     envelope, submission = make({}, type=handler)
     assert envelope.type == "payment.create"
-    done = status(State.DONE, result=["1.10"], fingerprint=submission.fingerprint)
+    done = status(submission, State.DONE, ["1.10"])
     answer = submission.answer(done)
     assert answer is not None
     assert answer.result == [Decimal("1.10")]
     with pytest.raises(ResultMismatch) as caught:
         submission.answer(dataclasses.replace(done, result={"a": 1}))
     assert caught.value.status.result == {"a": 1}
-    failed = status(State.FAILED, fingerprint=submission.fingerprint)
+    failed = status(submission, State.FAILED)
     assert submission.answer(failed) is failed
 
 
@@ -160,7 +164,7 @@ def test_a_handler_of_an_app_is_one() -> None:
 
     envelope, submission = make({}, type=quote)
     assert envelope.type == "price.quote"
-    done = status(State.DONE, result={"value": 2.5}, fingerprint=submission.fingerprint)
+    done = status(submission, State.DONE, {"value": 2.5})
     answer = submission.answer(done)
     assert answer is not None
     assert answer.result == Price(value=2.5)

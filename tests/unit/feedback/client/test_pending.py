@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,6 +43,24 @@ def test_another_fingerprint_is_a_conflict_as_soon_as_a_consumer_has_spoken() ->
         with pytest.raises(Conflict) as caught:
             submission().answer(found)
         assert caught.value.status is found
+
+
+@pytest.mark.parametrize("theirs", [None, "ff"])
+def test_another_type_is_a_conflict_also_where_no_payloads_can_be_compared(
+    theirs: str | None,
+) -> None:
+    found = replace(status(State.DONE, fingerprint=theirs), type="other")
+    with pytest.raises(Conflict, match="other"):
+        submission().answer(found)
+    own = replace(status(State.ACCEPTED), type="other")
+    assert submission().answer(own) is None, "a producer's own, which no consumer has seen"
+
+
+def test_without_a_type_on_either_side_none_are_compared() -> None:
+    nameless = replace(status(State.FAILED, code="malformed"), type="")
+    assert submission().answer(nameless) is nameless
+    found = status(State.DONE)
+    assert Submission("a", "", fingerprint=None).answer(found) is found
 
 
 def test_without_a_fingerprint_on_either_side_nothing_is_compared() -> None:

@@ -165,7 +165,8 @@ class Bisection:
                 lost = self._after_broken(raised, chunk, apart)
                 return tasks if lost is None else self._after_loss(lost, tasks, luck, chunk, apart)
             case CommitUnclear():
-                chunk.leave_unclear(chunk.open(tasks))
+                committed = [t for t in chunk.open(tasks) if t.index not in raised.beside]
+                chunk.leave_unclear(committed)
                 self._outages.survive(raised)
                 return tasks
             case Struck() | Overtaken() | psycopg.Error():

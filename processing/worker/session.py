@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -58,6 +58,9 @@ FORMER_WAIT = 30.0
 
 class CommitUnclear(psycopg.OperationalError):
     """The connection broke after COMMIT was sent: it may have landed."""
+
+    beside: Collection[int] = ()
+    """Indices of the chunk of which nothing was in that transaction."""
 
 
 class Session:

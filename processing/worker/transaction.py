@@ -37,7 +37,7 @@ from processing.worker.records import (
     write_follow_ups,
 )
 from processing.worker.retry_decision import arrivals, conclude, follow
-from processing.worker.session import Session
+from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
 from processing.worker.traced_runs import Settling
 
@@ -103,7 +103,12 @@ class Transaction:
             writes = self._write(cursor, fate, now, chunk)
             if chunk.rows_locked:
                 session.wait_at_most(None)  # COMMITs that notify stand in one line
-            session.commit()
+            try:
+                session.commit()
+            except CommitUnclear as unclear:
+                beside = (*recalled, *more_recalled, *left, *fate.apart)
+                unclear.beside = {t.index for t in beside}
+                raise
         self._tell(fate, writes, now, chunk)
         chunk.give_back([*recalled, *more_recalled])
         apart += fate.apart

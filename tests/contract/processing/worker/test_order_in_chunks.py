@@ -11,7 +11,7 @@ import pytest
 from feedback.backoff import Backoff
 from processing import App, Request
 from processing.ipc.frames import Suspect
-from processing.worker import bad_luck
+from processing.worker import bad_luck, chunk_run
 from processing.worker.chunk_run import ChunkRun
 from stack import Stack
 from tests.support.executor import Bench, FakeGate
@@ -111,6 +111,42 @@ def test_nothing_of_its_key_runs_after_an_unclear_commit(
     bench.run(records[0], suspect=Suspect(None, (), ()))
     bench.run(*records[1:3])
     assert ran == ["a", "other", "b", "c"]
+
+
+@pytest.mark.parametrize("why", ["recalled", "late"])
+@pytest.mark.parametrize("same_key", [True, False])
+def test_what_was_not_started_is_no_suspect_of_an_unclear_commit(
+    bench: Bench, proxy: Proxy, ran: list[str], monkeypatch: pytest.MonkeyPatch, why: str,
+    same_key: bool,
+) -> None:  # fmt: skip
+    keys = [KEY] * 3 if same_key else [KEY, b"l", b"m"]
+    records = [bench.record(n, "one", {}, key=k) for n, k in zip("abc", keys, strict=True)]
+    chunk = ChunkRun(1, "token", records, None, FakeGate())
+    if why == "late":
+        monkeypatch.setattr(chunk_run, "STARTS_FOR", -1.0)  # its first start is over at once
+    else:
+        chunk.keep([0])
+        chunk.recall()
+    proxy.lose_answer(b"COMMIT\0")
+    report = bench.executor.run(chunk)
+    assert (proxy.lost, report.unclear, sorted(report.returned)) == (1, [0], [1, 2])
+    assert (ran, report.database_up) == (["a"], True)
+
+
+def test_what_was_left_for_the_next_transaction_is_no_suspect_of_an_unclear_commit(
+    bench: Bench, proxy: Proxy, ran: list[str]
+) -> None:
+    """The first one fails, so the transaction ends with its segment."""
+    records = [
+        bench.record(f"{n:02}", "one", {"sql": "SELECT 1/0"} if n == 0 else {}, key=b"%02d" % n)
+        for n in range(30)
+    ]
+    proxy.lose_answer(b"COMMIT\0")
+    report = bench.run(*records)
+    segment = list(range(25))
+    assert (proxy.lost, sorted(report.unclear), report.returned) == (1, segment, [])
+    assert [bench.state(f"{n:02}") for n in range(30)] == [None] * 25 + [("done", "ok")] * 5
+    assert set(ran[-5:]) == {f"{n:02}" for n in range(25, 30)}
 
 
 def test_of_two_halves_the_second_waits_for_an_unclear_first(

@@ -88,6 +88,11 @@ class Batch:
             if not _is_last(row):
                 held.add(row.lane)
 
+    @property
+    def any_confirmed(self) -> bool:
+        """Whether a broker has any of them."""
+        return bool(self._confirmed)
+
     def confirmed(self, seq: int) -> None:
         """A broker has it."""
         self._confirmed.add(seq)

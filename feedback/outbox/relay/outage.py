@@ -35,9 +35,13 @@ class RelayOutage:
         self._breaker.failed(self._clock())
         return news
 
+    def rest(self) -> None:
+        """There is nothing to ask it with: nobody knows, and that it answers will be news."""
+        self.why = None
+
     def end(self) -> bool:
         """It has answered. Whether it was away."""
-        news = self.why is not None
+        news = self.failed or self.why is not None
         self.why = None
         self._breaker.succeeded()
         return news

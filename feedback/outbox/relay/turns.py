@@ -82,15 +82,17 @@ class SendTurns:
                 marks = batch.marks()
                 database.mark(marks)
         if not rows:
-            # The brokers have answered, and nothing is left to ask them with.
-            self._succeeded()
+            # Others have sent what was left, or it waits behind what backs off.
+            self._brokers.rest()
             return 0
         self.sent += len(marks.sent)
         self._tell(marks, rows)
         if why is not None:
             self._failed(why)
-        elif batch.to_send:
+        elif batch.any_confirmed:
             self._succeeded()
+        elif batch.to_send:
+            self._brokers.rest()  # they have answered, and took nothing
         return len(rows)
 
     def _failed(self, why: str) -> None:

@@ -122,6 +122,40 @@ def test_while_brokers_are_away_nothing_is_marked_and_one_row_asks(outbox_: Outb
     assert set(states(outbox_).values()) == {"sent"}
 
 
+def test_that_brokers_take_messages_again_is_said_when_one_has(
+    outbox_: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not of a row that waits behind what backs off, nor of what they refuse."""
+    caplog.set_level("INFO", "oncepool.relay")
+    add(outbox_, ("a1", "a"), ("a2", "a"))
+
+    class Refusing(Played):
+        refuses = False
+
+        def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
+            if not self.refuses:
+                return super().send(batch, rows, timeout)
+            for row in rows:
+                batch.refused(row.seq, RowRefusal("too_large", "it is"))
+            return None
+
+    sender = Refusing()
+    sender.away = True
+    one = Relaying(outbox_, sender, shards=64)
+    assert (one.turn(), one.away) == (2, True)
+    outbox_.run("UPDATE :schema.requests SET next_at = now() + interval '1 hour' WHERE id = 'a1'")
+    assert (one.turn(), one.away) == (0, False), "nobody knows"
+    sender.refuses = True
+    add(outbox_, *((f"b{n}", f"b{n}") for n in range(5)))
+    assert sum(one.turn() for _ in range(2)) <= 2
+    assert "take messages again" not in caplog.text
+    sender.away = sender.refuses = False
+    for _ in range(64):  # the shards
+        assert sender.sent or one.turn() <= 1, "one row asks"
+    assert caplog.text.count("take messages again") == 1
+    assert caplog.text.count("away; what is to be sent waits") == 1
+
+
 def test_a_row_in_doubt_that_is_refused_later_may_have_run_and_is_waited_for(
     outbox_: Outbox,
 ) -> None:

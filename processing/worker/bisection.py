@@ -34,7 +34,7 @@ from processing.worker.records import failure_without_row, stored_status
 from processing.worker.session import CommitUnclear, Session
 from processing.worker.task import Task
 from processing.worker.transaction import Transaction
-from processing.worker.transaction_ends import DOUBT, ENDED, Broken, Struck
+from processing.worker.transaction_ends import DOUBT, Broken, Struck, undone_end
 
 LOSSES_TOGETHER = 3
 """Connections that requests may lose together, before they are halved to find who breaks them."""
@@ -256,10 +256,11 @@ class Bisection:
                 self._transact([task], chunk, apart)
             return None
         for task in culprits:
-            task.end(ENDED if landed is False else DOUBT)
+            end = DOUBT if landed is not False else undone_end(task.outcome, broken.left_open)
+            task.end(end)
             chunk.decided.add(task.index)
             self._log.error("transaction ended by a handler", request_id=task.envelope.id,
-                            type=task.envelope.type)  # fmt: skip
+                            type=task.envelope.type, error=end.error)  # fmt: skip
         if landed is not False:
             self._landed.write(broken, chunk, certain=landed is True)
         return None

@@ -238,7 +238,10 @@ class EffectTransaction:
         """Raises Broken where the transaction is gone after handlers ran, or one for them all."""
         if self._session.lost_by_handler():
             lost = self._session.broken_by
-            raise Broken(tasks, xid, known=one_call and lost is None, lost=lost, before=before)
+            raise Broken(
+                tasks, xid, known=one_call and lost is None, lost=lost, before=before,
+                left_open=lost is None and self._session.left_open,
+            )  # fmt: skip
         if self._session.ended(xid):
             raise Broken(tasks, xid, known=one_call, before=before)
 

@@ -93,6 +93,8 @@ class Session:
         """Of the server behind the latest connection."""
         self.failures = Failures()
         """Of the handler that runs, on its cursors."""
+        self.left_open = False
+        """The connection was closed for what a handler left open, or at work, there."""
         self.held: Callable[[], bool] = _by_nobody
         """Whether something holds the connection, which after a handler's run nothing may. It is
         the lock's own method, as it is asked after each run."""
@@ -117,12 +119,15 @@ class Session:
         """As `lost`; closes a connection that a handler left where nobody else can use it."""
         if not self.lost and self.connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
             self.connection.close()
+            self.left_open = True
         return self.lost
 
     def take_back(self) -> None:
         """After a handler's run, where the connection is `held`: it is not, or is lost."""
         if self._connection is not None:
+            before = self._connection.closed
             close_leftovers(self._connection, self.failures)
+            self.left_open |= self._connection.closed and not before
 
     @property
     def broken_by(self) -> psycopg.Error | None:
@@ -146,7 +151,7 @@ class Session:
             f"SELECT pid, backend_start::text, {LIFE}"  # noqa: S608 - a constant
             " FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         ).fetchone()
-        self._connection = connection
+        self._connection, self.left_open = connection, False
         self.held = connection.lock.locked
         if row is not None:
             self.backend, self.life = (row[0], row[1]), row[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import psycopg
 
@@ -21,6 +22,10 @@ DOUBT = Outcome(State.IN_DOUBT, ENDED.code, reason=ENDED.reason)
 """The same, where what it did is, or may be, committed."""
 
 
+_LEFT_OPEN = "the handler left something open or at work on the connection that it shares"
+"""A pipeline, or a thread: the connection had to be closed, and what was done there is undone."""
+
+
 class Broken(Exception):
     """The transaction is gone; it went while one of these requests ran."""
 
@@ -31,6 +36,7 @@ class Broken(Exception):
         *,
         known: bool = False,
         lost: psycopg.Error | None = None,
+        left_open: bool = False,
         before: Sequence[Task] = (),
     ) -> None:
         super().__init__(culprits[0].envelope.id)
@@ -40,8 +46,25 @@ class Broken(Exception):
         """All of the culprits ended it; otherwise nobody knows which one did."""
         self.lost = lost
         """Set where the connection broke while they ran: perhaps none of them ended anything."""
+        self.left_open = left_open
+        """The connection was closed for what they left there: nothing says that they ended
+        anything."""
         self.before = list(before)
         """What ran in the same transaction before any culprit did."""
+
+
+def undone_end(outcome: Outcome | None, left_open: bool) -> Outcome:
+    """The end of a culprit of which nothing is left, after a run that came to `outcome`.
+
+    One that has left something open and failed otherwise has its own end: that is what there is to
+    mend first.
+    """
+    if not left_open:
+        return ENDED
+    if outcome is None or outcome.state is State.DONE:
+        return replace(ENDED, reason=_LEFT_OPEN)
+    told = _LEFT_OPEN if outcome.error is None else f"{outcome.error}; besides, {_LEFT_OPEN}"
+    return replace(outcome, error=told)
 
 
 class Struck(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from processing import App, Request
+from processing import App, Reject, Request, Retry
 from stack import Stack
 from tests.support.executor import Bench, bench_with_effects
 
@@ -86,6 +86,11 @@ def make_app(schema: str) -> App:
 def bench(stack: Stack, schema: str) -> Iterator[Bench]:
     with bench_with_effects(make_app(schema), stack.database, schema) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _let_go() -> Iterator[None]:
+    yield
     for thread in kept:
         if isinstance(thread, threading.Thread):
             thread.join(30)
@@ -112,8 +117,12 @@ def test_what_is_left_open_is_the_end_of_its_request_alone(
     rows = bench.rows()
     assert (report.returned, report.unclear, report.database_up) == ([], [], True)
     assert {n: rows[n] for n in "abde"} == dict.fromkeys("abde", DONE)
-    if raises and how in ("stream", "copy in", "copy out"):
+    if raises:
         assert rows["c"] == FAILED
+        (error,) = [s["error"] for s in bench.statuses if s["id"] == "c"]
+        assert error.startswith("ValueError: bad row")
+        closed = how not in ("stream", "copy in", "copy out")
+        assert ("left something open" in error) == closed
     elif how not in ("stream", "copy out"):
         assert rows["c"][0] == "failed"
     # Of what is read all may have come before it was cut off: then nothing is broken.
@@ -140,6 +149,31 @@ def test_a_handler_that_raises_while_it_reads_rows_has_failed_with_its_own_error
     assert bench.rows() == dict.fromkeys("abde", DONE) | {"c": FAILED}
     assert [s["error"] for s in bench.statuses if s["id"] == "c" and "error" in s] != []
     bench.executor.close()
+
+
+@pytest.mark.parametrize("raised", [Reject("no_funds"), Retry(after=60), OSError("away")])
+@pytest.mark.parametrize("how", ["pipeline", "thread"])
+def test_what_its_handler_meant_counts_also_where_it_left_something_open(
+    stack: Stack, schema: str, how: str, raised: Exception
+) -> None:
+    app = App()
+
+    @app.handler("pay", retries=1)
+    def pay(payload: Any, tx: Any, request: Request[Any]) -> None:
+        tx.execute(f"INSERT INTO {schema}.effects VALUES (%s)", (request.id,))
+        if payload:
+            request.follow_up("pay", None, request_id="never")
+            leave_open(how, tx)
+            raise raised
+
+    with bench_with_effects(app, stack.database, schema) as bench:
+        run(bench, *(bench.record(n, "pay", n == "c") for n in NAMES))
+        ends = {
+            Reject: ("rejected", "no_funds"), Retry: ("waiting", "retry"),
+            OSError: ("waiting", "handler_error"),
+        }  # fmt: skip
+        assert bench.rows() == dict.fromkeys("abde", DONE) | {"c": ends[type(raised)]}
+        assert bench.effects() == ["a", "b", "d", "e"]
 
 
 def test_rows_that_a_batch_left_unread_keep_nobody_waiting(bench: Bench) -> None:

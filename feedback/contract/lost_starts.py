@@ -7,6 +7,12 @@ from typing import Final
 from feedback.contract.states import CANCELLED, INSTANCE_DIED, SHUTDOWN, TIMEOUT
 
 LOST: Final = "its worker died while it ran"
+END_UNKNOWN: Final = (
+    "it may have been begun, and its end is not known: its worker died, or its end could not be"
+    " written. Nothing of it is in the journal, and its type is not run twice by itself"
+    " (redelivery=False)"
+)
+"""Of one that no death is blamed on."""
 _ENDED: Final = {
     TIMEOUT: "it took longer than its timeout",
     SHUTDOWN: "the consumer stopped while it ran",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from feedback.contract.counts import Count
-from feedback.contract.lost_starts import lost_reason
+from feedback.contract.lost_starts import END_UNKNOWN, lost_reason
 from feedback.contract.record import Record
 from feedback.contract.states import (
     CANCELLED,
@@ -61,7 +61,8 @@ def end_of_suspect(suspect: Suspect, task: Task) -> Outcome | None:
     handler = task.handler
     if handler is None or handler.redelivery or handler.effect == "external":
         return None
-    return Outcome(State.FAILED, WORKER_DIED, reason=lost_reason(WORKER_DIED))
+    reason = lost_reason(WORKER_DIED) if suspect.crashes else END_UNKNOWN
+    return Outcome(State.FAILED, WORKER_DIED, reason=reason)
 
 
 class CrashRecovery:

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from feedback.contract.lost_starts import END_UNKNOWN
 from feedback.contract.record import read_again
 from feedback.journal.migrations import migrate
 from processing import App
@@ -121,6 +122,7 @@ def test_what_was_computed_is_not_entered_again_while_its_row_stays_locked(
     assert (ran, queue.row("a")) == ([("a", 1)], {})
     told = queue.told("a")
     assert (told["state"], told["code"]) == ("failed", "worker_died")
+    assert told["reason"] == END_UNKNOWN, "no worker has died"
     queue.run(queue.record("a", "reckoned", {}))
     assert (ran, queue.told("a")["state"]) == ([("a", 1)] * 2, "done")
 

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from feedback.contract.lost_starts import END_UNKNOWN, LOST
 from feedback.contract.record import Record
 from feedback.status.status import StatusWrite
 from processing import App
@@ -95,13 +96,14 @@ def bench() -> Bench:
     return Bench()
 
 
-@pytest.mark.parametrize("suspect", [DIED, NEIGHBOUR_DIED])
+@pytest.mark.parametrize("suspect, reason", [(DIED, LOST), (NEIGHBOUR_DIED, END_UNKNOWN)])
 def test_nothing_enters_a_handler_again_that_must_not_be_entered_twice(
-    bench: Bench, suspect: Suspect
+    bench: Bench, suspect: Suspect, reason: str
 ) -> None:
     (task,), chunk = bench.take("transaction False", suspect)
     assert task.outcome is not None
     assert (task.outcome.state, task.outcome.code) == ("failed", "worker_died")
+    assert task.outcome.reason == reason
     assert chunk.decided == {0}
 
     assert bench.take("none False", suspect)[0] == []

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
+import psycopg
 from psycopg import errors
 
 from feedback.journal.connections import Connection
@@ -22,6 +23,8 @@ _END: Final = (
     " WHERE pid = %s AND backend_start = %s::timestamptz"
 )
 _GONE_WAIT: Final = 0.01
+_LONGEST_WAIT: Final = 30.0
+"""Seconds, where nothing can go on before."""
 
 
 def end_backends(
@@ -41,6 +44,12 @@ def end_backends(
             break
         time.sleep(_GONE_WAIT)
     return left
+
+
+def end_for_good(connection: Connection, backend: Backend) -> None:
+    """Ends one. Raises OperationalError where it does not go, and as end_backends()."""
+    if end_backends(connection, [backend], _LONGEST_WAIT):
+        raise psycopg.OperationalError(f"the backend {backend[0]} does not end")
 
 
 def _stands(connection: Connection, backend: Backend) -> bool:

@@ -16,7 +16,7 @@ from psycopg import pq
 from psycopg.errors import error_from_result
 from psycopg.rows import tuple_row
 
-from feedback.journal.backends import end_backends
+from feedback.journal.backends import end_backends, end_for_good
 from feedback.journal.commits import LIFE, fate_of
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
@@ -50,10 +50,6 @@ _PUT_BACK = b"SET client_encoding TO 'UTF8'; SET DateStyle TO 'ISO'"
 """What a handler may have changed and the journal's statements rely on: rows are made here as bytes
 in UTF-8, which the server would read as something else, and psycopg reads no other times. The
 server reports every change of both, so that all is well is known without asking."""
-
-
-FORMER_WAIT = 30.0
-"""Seconds that a server process which this session had before may take to end."""
 
 
 class CommitUnclear(psycopg.OperationalError):
@@ -319,13 +315,10 @@ class Session:
     def end_former(self, backend: Backend | None) -> None:
         """Ends a server process that this session had before, unless it has that one still.
 
-        What was sent there may still be at work, and land. Raises OperationalError where it does
-        not go.
+        What was sent there may still be at work, and land. Raises as end_for_good().
         """
-        if backend is None or backend == self.backend:
-            return
-        if self.unended([backend], FORMER_WAIT):
-            raise psycopg.OperationalError(f"the backend {backend[0]} does not end")
+        if backend is not None and backend != self.backend:
+            end_for_good(self.connection, backend)
 
     @property
     def _reads_as_made(self) -> bool:

@@ -53,7 +53,7 @@ class Handler:
     ) -> None:
         self.type = type
         self.batch = batch
-        self.effect: Effect = options.effect or "transaction"
+        self.effect: Effect = options.effect
         self.timeout = options.timeout
         self.max_timeout = options.max_timeout
         self.status_ttl = options.status_ttl
@@ -74,7 +74,6 @@ class Handler:
         self.signature = signature
         self.wants_tx = False
         self.wants_request = False
-        self._asked_effect = options.effect
         self._fingerprint = options.fingerprint
         self._check = check
         self._result: Shape | None = None
@@ -260,15 +259,6 @@ class Handler:
         if self.pipeline and (self.batch or not (self.wants_tx or self.signature.unresolved())):
             raise self.signature.error(
                 "pipeline= is for handlers of one request that take `tx`; leave it out"
-            )
-        if (
-            self._asked_effect == "transaction"
-            and not self.wants_tx
-            and not self.signature.unresolved()
-        ):
-            raise self.signature.error(
-                'effect="transaction" says that its effects are in the journal\'s transaction, and '
-                "it takes no tx; add `tx: psycopg.Cursor`, or leave effect out if it has none"
             )
 
     def _read_concurrency(self) -> None:

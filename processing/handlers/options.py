@@ -38,8 +38,8 @@ class HandlerOptions(TypedDict, total=False):
     retries: int | RetryPolicy
     """Runs after the first one that failed (default 0), or a policy."""
     effect: Effect
-    """Where its effects are: "transaction" (default) in the journal's database through `tx`,
-    "external" elsewhere, "none" nowhere."""
+    """Where its effects are: "transaction" (default) in the journal's database through `tx`, where
+    its row goes also without one; "external" elsewhere, "none" nowhere."""
     check: Callable[..., Any] | None
     """For effect="external": from the request to Done, NotDone or Unknown; asked about a run in
     doubt."""
@@ -73,7 +73,7 @@ class HandlerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, config=STRICT)
 class CheckedOptions:
-    """The options of one handler with their defaults; `effect` None = transaction, not asked for.
+    """The options of one handler with their defaults.
 
     Descriptions say what each one takes, for whoever gave something else.
     """
@@ -83,7 +83,7 @@ class CheckedOptions:
     retries: Annotated[int, Field(ge=0)] | RetryPolicy = Field(
         default=0, description="a whole number of runs after the first, 0 or more, or a RetryPolicy"
     )
-    effect: Effect | None = Field(default=None, description="one of transaction, external, none")
+    effect: Effect = Field(default="transaction", description="one of transaction, external, none")
     check: Callable[..., Any] | None = Field(default=None, description=_FUNCTION)
     fingerprint: Callable[[Any], Any] | None = Field(default=None, description=_FUNCTION)
     coalesce: Callable[[Any], str | None] | None = Field(default=None, description=_FUNCTION)
@@ -135,7 +135,7 @@ class CheckedOptions:
                 "check= finds out whether an external effect happened; "
                 'give effect="external" too, or leave check out'
             )
-        if self.pipeline and self.effect not in (None, "transaction"):
+        if self.pipeline and self.effect != "transaction":
             raise RegistrationError(
                 f"pipeline= sends what goes through `tx`, and effect={self.effect!r} has none; "
                 "leave it out"
@@ -152,7 +152,7 @@ class CheckedOptions:
             )
         if self.coalesce is None and (self.window or self.window_cap is not None):
             raise RegistrationError("window and window_cap belong to coalesce=; give it too")
-        if self.coalesce is not None and self.effect not in (None, "transaction"):
+        if self.coalesce is not None and self.effect != "transaction":
             raise RegistrationError(
                 f'coalesce= needs effect="transaction", not {self.effect!r}: an older request '
                 "is only superseded safely in the journal's transaction"

@@ -166,6 +166,12 @@ def test_names_for_type_checkers_only_do_no_harm_where_names_decide() -> None:
     assert handler.wants_request
 
 
+def test_the_default_effect_may_be_named_without_tx() -> None:
+    for options in ({}, {"effect": "transaction"}):
+        handler = start(lambda payload: None, **options)
+        assert (handler.effect, handler.wants_tx) == ("transaction", False)
+
+
 def test_the_executors_attributes() -> None:
     handler = start(lambda payload, tx: None, timeout=5, retries=2, status_ttl=60)
     assert handler.type == "pay"
@@ -286,7 +292,6 @@ def test_several_resources_of_one_type() -> None:
 @pytest.mark.parametrize(
     "function, options, message",
     [
-        (fine, {"effect": "transaction"}, "it takes no tx; add `tx: psycopg.Cursor`, or leave eff"),
         (takes_tx, {"effect": "none"}, 'effect="none" has no transaction, and it takes tx'),
         (fine, {"effect": "extern"}, "effect='extern': one of transaction, external, none"),
         (fine, {"check": fine}, 'give effect="external" too, or leave check out'),

@@ -177,8 +177,8 @@ class Report(NamedTuple):
     """Statuses that this worker has dropped since its last report."""
     alone: list[int] | None = None
     """Those that come back and go alone the next time: somebody keeps them locked."""
-    held_up: float = 0.0
-    """Seconds that the chunk took where there are such ones."""
+    held_up: list[float] | None = None
+    """Seconds that each of those has kept its chunk for."""
     unended: list[Backend] | None = None
     """Those of its suspect's backends that did not end when they were told to: it comes back."""
 

@@ -214,8 +214,8 @@ class Pool:
             all_alone = not report.database_up or chunk.seat is not None
             alone = range(len(chunk.records)) if all_alone else report.alone or ()
             self.lanes.put_back(chunk, unclear, alone=alone)
-        if report.alone:
-            self._dispatch.was_held_up(chunk.records[report.alone[0]], report.held_up)
+        for index, seconds in zip(report.alone or (), report.held_up or (), strict=True):
+            self._dispatch.was_held_up(chunk.records[index], seconds)
         actions: list[Action] = []
         if report.due_in is not None:
             actions.append(Tell(RowDueIn(report.due_in)))

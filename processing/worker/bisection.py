@@ -207,8 +207,9 @@ class Bisection:
     ) -> list[Task]:  # fmt: skip
         """Another transaction was in the way: what to take from the look-up again."""
         handlers = isinstance(raised, Struck)
-        error = raised.error if isinstance(raised, Struck) else raised
+        error, met = (raised.error, raised.tasks) if isinstance(raised, Struck) else (raised, tasks)
         luck.tries -= 1
+        chunk.tries.lost(t.index for t in chunk.open(met))
         if chunk.locked_out(error, handlers=handlers) or not luck.tries:
             self._give_way(error, tasks, chunk, apart)
             return []

@@ -18,6 +18,7 @@ from processing.handlers.request import Request
 from processing.ipc.frames import Backend, Report, Suspect
 from processing.worker.bad_luck import has_waited, is_late
 from processing.worker.chunk_tally import ChunkTally
+from processing.worker.lost_tries import LostTries
 from processing.worker.task import Task
 
 STARTS_FOR: Final = 1.0
@@ -97,7 +98,8 @@ class ChunkRun:
         """Backends of dead workers that did not end: its suspect was not looked up."""
         self.rows_locked = self.handlers_locked = False
         """Statements of the journal's, or a handler's, waited too long: the next ones hardly do."""
-        self._begun = monotonic()
+        self.tries = LostTries(monotonic)
+        """Its transactions that others were in the way of."""
         self._starts_until = -math.inf
         """By time.monotonic(); as long as nothing was started it is over."""
         self._raced: float | None = None
@@ -295,7 +297,7 @@ class ChunkRun:
             database_up=self.database_up,
             due_in=self.due_in,
             durations=None if durations is None else durations.counts,
-            held_up=monotonic() - self._begun if self.alone else 0.0,
+            held_up=self.tries.charged_to(self.alone) if self.alone else None,
             unended=self.unended or None,
         )
 

@@ -73,6 +73,7 @@ class Transaction:
         Overtaken, CommitUnclear and what psycopg raises.
         """
         session = self._session
+        chunk.tries.begin()
         # Handlers that take no tx may wait for others: no transaction is kept open meanwhile.
         late = not any(t.handler is not None and t.handler.wants_tx for t in tasks)
         if not late:

@@ -117,7 +117,9 @@ def test_what_was_computed_is_not_entered_again_while_its_row_stays_locked(
         came_back(queue, records, first)
         assert ran == [("a", 1)]
         assert queue.row("a")["state"] == "waiting"
-    assert (first.alone, first.database_up, first.held_up > 0) == ([0], True, True)
+    assert (first.alone, first.database_up) == ([0], True)
+    assert first.held_up is not None
+    assert first.held_up[0] > 0
     came_back(queue, records, first)
     assert (ran, queue.row("a")) == ([("a", 1)], {})
     told = queue.told("a")

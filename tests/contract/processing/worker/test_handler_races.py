@@ -17,6 +17,7 @@ import pytest
 from feedback.backoff import Backoff
 from processing import App, Reject, Request, RetryPolicy
 from processing.worker import bad_luck, transaction
+from processing.worker import chunk_run as chunk_run_module
 from processing.worker.bisection import Bisection
 from processing.worker.chunk_run import ChunkRun
 from stack import Stack
@@ -190,6 +191,28 @@ def test_what_somebody_keeps_locked_holds_its_neighbours_up_hardly_longer_than_o
     x_is = ("done", "ok") if locked == "row" else ("waiting", "retry")
     assert bench.rows() == {**dict.fromkeys(names, ("done", "ok")), "x": x_is}
     assert took < 4 * patience, "each transaction has waited as long as the first"
+
+
+def test_what_somebody_keeps_locked_is_charged_with_what_had_to_be_done_again(
+    bench: Bench, entered: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not with what its neighbours took in the end. Each entry of a handler is a second."""
+    monkeypatch.setattr(bad_luck, "LONGEST_REDO", 0.0)
+    monkeypatch.setattr(chunk_run_module, "monotonic", lambda: float(entered.total()))
+    monkeypatch.setattr(chunk_run_module, "STARTS_FOR", 1000.0)
+    bench.executor.close()
+    bench.executor = bench.another(bench.url, lock_timeout=0.05)
+    bench.run(bench.record("x", "touch", {}))
+    entered.clear()
+    names = [f"n{n}" for n in range(6)]
+    others = [bench.record(n, "transfer", {"source": "a1", "target": "a2"}) for n in names]
+    with psycopg.connect(bench.url) as somebody:
+        somebody.execute(f"SELECT FROM {bench.schema}.requests WHERE id = 'x' FOR UPDATE")
+        report = bench.run(bench.record("x", "touch", {}), *others)
+    assert (report.alone, bench.rows()) == ([0], dict.fromkeys(["x", *names], ("done", "ok")))
+    again = entered.total() - len(names)
+    assert again > 0
+    assert report.held_up == [again]
 
 
 def test_what_was_not_to_run_now_is_not_put_off_to_a_time_of_its_own(

@@ -283,7 +283,7 @@ def test_what_others_keep_locked_goes_alone_and_behind_others_that_do() -> None:
     pool = pool_with(1)
     pool.submit([fresh(n) for n in range(4)])
     pool.plan(1.0)
-    pool.report(0, report(0, returned=[0, 1, 2], alone=[0, 2]))
+    pool.report(0, report(0, returned=[0, 1, 2], alone=[0, 2], held_up=[0.0, 0.0]))
     order: list[int] = []
     for _ in range(6):
         for chunk in sent(pool.plan(1.1)):
@@ -291,7 +291,9 @@ def test_what_others_keep_locked_goes_alone_and_behind_others_that_do() -> None:
             order.append(number)
         while chunks := pool.workers[0].chunks:
             back = [] if chunks[0].records[0][OFFSET] == 1 else [0]
-            pool.report(0, report(chunks[0].number, returned=back, alone=back))
+            pool.report(
+                0, report(chunks[0].number, returned=back, alone=back, held_up=[0.0 for _ in back])
+            )
     assert order.count(1) == 1
     assert [n for n in order if n != 1][:4] in ([0, 2, 0, 2], [2, 0, 2, 0])
 
@@ -300,7 +302,7 @@ def test_the_quick_ones_have_as_much_time_as_a_locked_one_kept_the_worker_for() 
     pool = pool_with(1)
     pool.submit([fresh(n) for n in range(100)])
     pool.plan(1.0)
-    pool.report(0, report(0, returned=[0], alone=[0], held_up=16.0))
+    pool.report(0, report(0, returned=[0], alone=[0], held_up=[16.0]))
     sizes: list[int] = []
     for turn in range(1, 41):
         pool.submit([fresh(turn * 1000 + n) for n in range(600)])
@@ -308,5 +310,18 @@ def test_the_quick_ones_have_as_much_time_as_a_locked_one_kept_the_worker_for() 
         for chunk in list(pool.workers[0].chunks):
             sizes.append(len(chunk.records))
             back = [0] if chunk.alone else []
-            pool.report(0, report(chunk.number, returned=back, alone=back, held_up=16.0))
+            held_up = [16.0 for _ in back]
+            pool.report(0, report(chunk.number, returned=back, alone=back, held_up=held_up))
     assert sizes.count(1) <= 1, "16 s are as many as 300 chunks of quick ones"
+
+
+def test_each_locked_one_is_charged_with_what_it_held_up_itself() -> None:
+    """Of two kinds the one that took less of a worker's time is the next to go alone."""
+    pool = pool_with(1)
+    for name in ("slow", "brief"):
+        pool.costs.observe(name, 1, 0.0001)
+    pool.submit([(*fresh(n)[:7], name, None) for n, name in enumerate(("slow", "brief"))])
+    [both] = sent(pool.plan(1.0))
+    assert [offset for _, offset in both] == [0, 1]
+    pool.report(0, report(0, returned=[0, 1], alone=[0, 1], held_up=[16.0, 0.5]))
+    assert sent(pool.plan(1.1))[0] == [(False, 1)]

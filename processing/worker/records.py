@@ -51,7 +51,7 @@ def row_of(task: Task, now: datetime) -> RequestRow:
     row = RequestRow(
         e.id, e.type, final.state, final.code, task.attempt, task.run, task.crashes,
         task.fingerprint, task.result, final.error, final.reason, e.key,
-        e.options.reference,
+        task.reference or e.options.reference,
         e.payload if keeps else None,
         headers_json(_headers(task)) if keeps else None,
         e.topic, e.partition, e.offset, task.produced_at, task.effect,

@@ -131,8 +131,8 @@ WITH made AS (
         headers, payload)
     VALUES (%(id)s, %(type)s, 'dead', %(code)s, %(attempt)s, %(run)s, %(used)s, %(crashes)s,
         %(resends)s, %(effect)s, %(fingerprint)s, %(own_fingerprint)s, %(status_ttl)s, %(error)s,
-        %(reason)s, %(key)s, %(reference)s, %(coalesce_key)s, %(topic)s, %(partition)s,
-        %(kafka_offset)s, %(produced_at)s, %(created_at)s, %(finished_at)s, %(headers)s::jsonb,
+        %(reason)s, %(key)s, coalesce(%(reference)s, %(coalesce_key)s), %(coalesce_key)s,
+        %(topic)s, %(partition)s, %(kafka_offset)s, %(produced_at)s, %(created_at)s, %(finished_at)s, %(headers)s::jsonb,
         %(payload)s)
     ON CONFLICT (id) DO NOTHING
     RETURNING id

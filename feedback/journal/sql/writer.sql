@@ -13,12 +13,13 @@ FROM {schema}.requests WHERE id = ANY ((SELECT string_to_array(%s, E'\x1f'))::te
 
 -- name: update_row
 -- Of a message whose payload could not be compared with the row's only how long it is wanted and who
--- asks is taken over.
+-- asks is taken over. A row that was parked, or followed another, learns its reference here.
 UPDATE {schema}.requests r
 SET state = %(state)s, code = %(code)s, attempt = %(attempt)s, used = %(used)s, run = %(run)s,
     crashes = %(crashes)s, lost_claims = %(lost_claims)s,
     fingerprint = coalesce(%(fingerprint)s, fingerprint),
     result = %(result)s, error = %(error)s, reason = %(reason)s, key = %(key)s,
+    reference = coalesce(%(reference)s, r.reference),
     payload = CASE WHEN %(keeps_payload)s THEN payload ELSE %(payload)s END,
     headers = CASE WHEN %(keeps_payload)s THEN (
         SELECT coalesce(jsonb_agg(h), '[]') FROM (

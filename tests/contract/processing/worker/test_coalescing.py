@@ -7,13 +7,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pytest
 
 from feedback import Client
 from feedback.contract.envelope import read
 from feedback.contract.ids import time_of, uuid7
 from feedback.contract.record import PARTITION
-from processing import App
+from feedback.journal.parking import ParkedRequest, park
+from processing import App, Reject
 from stack import Stack
 from tests.support.kafka_topic import read_all
 from tests.support.queue import FAR, Queue
@@ -49,6 +51,51 @@ def test_the_newest_of_a_reference_runs(queue: Queue, ran: list[Any]) -> None:
     queue.run(queue.record("oldest", "count", {"sku": "s"}, ce_time=at(1)))
     assert queue.row("oldest")["superseded_by"] == "d", "an older one never runs after it"
     assert [name for name, _ in ran] == ["free", "c", "d"]
+
+
+def test_a_row_tells_the_reference_that_the_function_named_in_every_state(
+    queue: Queue, answers: dict[str, Any]
+) -> None:
+    answers["d"] = ValueError("no")
+    answers["f"] = Reject("no_stock")
+    for number, (name, sku) in enumerate([("a", "s"), ("b", "s"), ("c", "t"), ("d", "u")]):
+        at = f"2026-01-01T00:00:0{number}Z"
+        queue.run(queue.record(name, "count", {"sku": sku}, ce_time=at))
+    queue.again("b")
+    queue.again("d")
+    queue.again("d")
+    queue.run(queue.record("e", "count", {"sku": "v"}, ce_reference="own"))
+    queue.run(queue.record("f", "count", {"sku": "w"}))
+    queue.again("f")
+    assert references(queue) == {
+        "a": ("superseded", "s"), "b": ("done", "s"), "c": ("waiting", "t"), "d": ("dead", "u"),
+        "e": ("waiting", "own"), "f": ("rejected", "w"),
+    }  # fmt: skip
+
+
+def test_what_was_parked_or_follows_another_learns_its_reference_when_it_is_read(
+    queue: Queue,
+) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    row = ParkedRequest(
+        "p", "count", "topic", 0, 900, at, None, 0, 0, None, None, b'{"sku":"s"}', b"[]"
+    )
+    with psycopg.connect(queue.url, autocommit=True) as connection:
+        assert park(connection, [row], "parked", schema=queue.schema).runs
+    queue.run(queue.record("r", "recount", {}))
+    follower = min(name for name, (state, code) in queue.rows().items() if code == "follow_up")
+    queue.again("p", follower)
+    assert queue.rows()["p"] == ("waiting", "coalescing")
+    found = references(queue)
+    assert (found["p"][1], found[follower][1]) == ("s", "f")
+    queue.again("p")
+    assert references(queue)["p"] == ("done", "s")
+
+
+def references(queue: Queue) -> dict[str, tuple[str, str | None]]:
+    """State and reference of each row."""
+    found = queue.query(f"SELECT id, state, reference FROM {queue.schema}.requests")
+    return {name: (state, reference) for name, state, reference in found}
 
 
 def test_the_window_starts_again_up_to_its_cap(queue: Queue) -> None:

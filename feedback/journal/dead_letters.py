@@ -47,3 +47,13 @@ class DeadLetter(NamedTuple):
             "partition": partition, "offset": offset, "produced": moment(timestamp / 1000),
             "key": key, "headers": headers_json(headers), "payload": value,
         }  # fmt: skip
+
+
+def conflict_letter(request_id: str, type: str, stored_type: str, record: Record) -> DeadLetter:
+    """Of a message whose id belongs to another request."""
+    error = f"request id {request_id!r} belongs to a request with another payload"
+    if stored_type != type:
+        error = (
+            f"request id {request_id!r} belongs to a request of type {stored_type!r}, not {type!r}"
+        )
+    return DeadLetter(request_id, DeadLetterReason.CONFLICT, error, record)

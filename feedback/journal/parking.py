@@ -1,8 +1,8 @@
 """Parking: requests that an instance has taken and will not start become waiting rows.
 
-Any instance takes them from there at once. Of ids that have a row already a failed one waits again,
-as this is its resend. Others are left: whatever such a row says answers the request, or it is in
-another copy's hands.
+Any instance takes them from there at once. Of ids that have a row already a failed one waits again
+where this is its resend: another payload is another request, which has to leave that row alone.
+Others are left: whatever such a row says answers the request, or it is in another copy's hands.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any, Final, NamedTuple
 import psycopg
 
 from feedback.contract.counts import Count
+from feedback.contract.headers import JSON
 from feedback.contract.states import State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
+from feedback.journal.comparison import Stored, same_request
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import execute
@@ -50,6 +52,26 @@ class ParkedRequest(NamedTuple):
     headers: bytes
     begun: bool = False
     """Others may have begun it and not ended it."""
+    content_type: str = JSON
+    """Of its payload."""
+    comparable: bool = False
+    """Its type is known to have the fingerprint that producers make."""
+
+    def is_same(self, stored: Stored) -> bool | None:
+        """Whether it is what stands under its id; None: that cannot be said here."""
+        kind, payload, content_type = self.type, self.payload, self.content_type
+        return same_request(stored, kind, payload, content_type, comparable=self.comparable)
+
+
+class _FailedRow(NamedTuple):
+    """A row that was locked, as it is compared with a message of its id."""
+
+    id: str
+    type: str
+    fingerprint: bytes | None
+    own_fingerprint: bool
+    payload: bytes | None
+    headers: str | None
 
 
 class ParkResult(NamedTuple):
@@ -72,6 +94,8 @@ def park(
     commits: Commits[Superseded | Count] | None = None,
 ) -> ParkResult:
     """Writes waiting rows, and lets failed ones wait that were sent again. Each id may come once.
+
+    Failed ones of which a message cannot be said to be the same request are left as they are.
 
     What another copy of a request holds up is tried in halves, and left in the end: that copy runs.
     So is one that the database refuses: it is no neighbour's fault. Raises psycopg.Error where the
@@ -125,12 +149,11 @@ def _revive(
     results: bool,
 ) -> tuple[list[Superseded], dict[str, int]]:
     ids = [parcel.id for parcel in parcels]
-    locked = {
-        request_id for request_id, _ in execute(connection, "lock_failed", schema, {"ids": ids})
-    }
-    if not locked:
+    rows = map(_FailedRow._make, execute(connection, "lock_failed", schema, {"ids": ids}))
+    locked = {row.id: row for row in rows}
+    failed = [p for p in parcels if p.id in locked and p.is_same(locked[p.id])]
+    if not failed:
         return [], {}
-    failed = [parcel for parcel in parcels if parcel.id in locked]
     values = {**columns_of(failed), "code": code, "token": _SETTLING}
     revived = execute(connection, "revive", schema, values).fetchall()
     coalescing = [request_id for request_id, _, coalesces in revived if coalesces]

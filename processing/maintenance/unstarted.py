@@ -9,7 +9,7 @@ read) becomes a dead letter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from feedback.errors import Malformed
 from feedback.journal.coalescing import Superseded
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.parking import ParkedRequest
-from feedback.journal.rows import headers_json
+from feedback.journal.rows import StoredRequest, headers_json
 from feedback.status.status import StatusFields, StatusWrite
 
 # Of a message, not of its request: what became of earlier ones with its id nobody could look up.
@@ -69,6 +69,13 @@ class UnstartedRecords(NamedTuple):
     """For the limits of their types; else because this instance stops."""
     pure_once: Collection[str] = ()
     """Types that leave no row when they are done, and must not be run again by themselves."""
+    comparable: Collection[str] = ()
+    """Types of the app whose fingerprint producers can make."""
+
+    def only(self, indices: Sequence[int]) -> UnstartedRecords:
+        """Those of its records, as a part of the same number."""
+        lost = [self.lost[n] for n in indices] if self.lost else []
+        return self._replace(records=[self.records[n] for n in indices], lost=lost)
 
 
 @dataclass(slots=True)
@@ -127,31 +134,27 @@ class Parking:
     records: dict[str, Record] = field(default_factory=dict)
     """Id -> the record of its parcel."""
     rest: list[Record] = field(default_factory=list)
-    """Records that are dead letters, or a second message of an id."""
+    """Records that are dead letters."""
+    repeated: list[int] = field(default_factory=list)
+    """Indices of further messages of an id."""
 
 
-def parking(
-    records: Sequence[Record],
-    lost: Sequence[tuple[int, int]],
-    decoded: Collection[str] = (),
-    pure_once: Collection[str] = (),
-) -> Parking:
-    """Sorts records; of suspects `lost` says how many starts each had, and how many crashed.
-
-    What is read again of the types `pure_once` counts as begun: it may even be done.
-    """
+def parking(part: UnstartedRecords) -> Parking:
+    """Sorts records. What is read again of a type of `pure_once` counts as begun."""
     result = Parking()
-    for record, starts in zip(records, lost or [(0, 0)] * len(records), strict=True):
+    lost = part.lost or [(0, 0)] * len(part.records)
+    for index, (record, starts) in enumerate(zip(part.records, lost, strict=True)):
         try:
-            envelope = None if record[TOPIC] in decoded else read(record)
+            envelope = None if record[TOPIC] in part.decoded else read(record)
         except Malformed:
             envelope = None
-        if envelope is None or envelope.id in result.records:
+        if envelope is None:
             result.rest.append(record)
-            continue
-        result.records[envelope.id] = record
-        unsure = is_read_again if envelope.type in pure_once else may_have_begun
-        result.parcels.append(_parcel(record, envelope, *starts, begun=unsure(record)))
+        elif envelope.id in result.records:
+            result.repeated.append(index)
+        else:
+            result.records[envelope.id] = record
+            result.parcels.append(_parcel(record, envelope, *starts, part))
     return result
 
 
@@ -172,7 +175,7 @@ def perhaps_parked(part: UnstartedRecords, ids: Collection[str]) -> list[Unstart
     """
     if not ids:
         return [part]
-    records = parking(part.records, [], part.decoded).records
+    records = parking(part).records
     written = {id(record) for name, record in records.items() if name in ids}
     if part.lost:
         # Suspects, of which nothing is said anyway, and what waited behind them.
@@ -202,6 +205,19 @@ def parked_statuses(
     return writes
 
 
+def stored_statuses(
+    rows: Mapping[str, StoredRequest], records: Mapping[str, Record], ttl: int
+) -> list[StatusWrite]:
+    """What the rows of these ids say, for who sent the records."""
+    return [
+        StatusWrite.of(
+            row.status(row.at, tell_fingerprint=not row.own_fingerprint),
+            ttl=ttl, reply_to=reply_channel(records[name][HEADERS]),
+        )
+        for name, row in rows.items()
+    ]  # fmt: skip
+
+
 def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> list[StatusWrite]:
     """Of rows whose place a newer one has taken."""
     return [
@@ -213,13 +229,15 @@ def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> l
 
 
 def _parcel(
-    record: Record, envelope: Envelope, run: int, crashes: int, *, begun: bool
+    record: Record, envelope: Envelope, run: int, crashes: int, part: UnstartedRecords
 ) -> ParkedRequest:
     e, due, pairs = envelope, envelope.options.not_before, record[HEADERS] or []
+    unsure = is_read_again if e.type in part.pure_once else may_have_begun
     if is_structured(dict(pairs).get("content-type")):
         pairs = list(unfold(dict(pairs), record[VALUE])[0].items())
     return ParkedRequest(
         e.id, e.type, e.topic, e.partition, e.offset, moment(e.exact_time),
         None if due is None else moment(due), run, crashes, e.key,
-        e.options.reference, e.payload, headers_json(pairs), begun,
+        e.options.reference, e.payload, headers_json(pairs), unsure(record),
+        e.options.content_type, e.type in part.comparable,
     )  # fmt: skip

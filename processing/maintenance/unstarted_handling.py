@@ -20,12 +20,12 @@ from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.database_errors import outage_of
-from feedback.journal.parking import ParkResult, park
+from feedback.journal.parking import ParkedRequest, ParkResult, park
 from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.writer import JournalWriter
-from feedback.status.status import StatusWrite
 from processing.ipc.frames import PartAnswered
 from processing.logs import BoundLogger
+from processing.maintenance.copies import Copies, sort_copies
 from processing.maintenance.dead_backends import LOOK_AGAIN, DeadBackends
 from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
 from processing.maintenance.reporting import Reporting
@@ -36,6 +36,7 @@ from processing.maintenance.unstarted import (
     parking,
     perhaps_parked,
     refusals,
+    stored_statuses,
 )
 from processing.settings import MaintenanceSettings
 from processing.stuck_sessions import NAMED
@@ -203,7 +204,7 @@ class UnstartedHandling:
 
     def _park(self, connection: Connection, part: UnstartedRecords, done: ParkResult) -> None:
         reporting = self._reporting
-        found = parking(part.records, part.lost, part.decoded, part.pure_once)
+        found = parking(part)
         parked = park(
             connection, found.parcels, part.code,
             schema=self._schema, results=self._results, result=done,
@@ -214,16 +215,19 @@ class UnstartedHandling:
         now, ttl = datetime.now(UTC), reporting.status_ttl
         reporting.publish(parked_statuses(mine, found.records, part, now, ttl))
         settled = runs.keys() | {row.id for row in parked.superseded}
-        others = [request_id for request_id in found.records if request_id not in settled]
-        copies = {n: found.records[n] for n in others}
-        stored = self._tell_stored(connection, copies, resent=not part.lost)
+        others = [parcel for parcel in found.parcels if parcel.id not in settled]
+        copies = self._tell_stored(connection, others, found.records, resent=not part.lost)
         # Of suspects nothing may be said but what their rows say.
-        rest = [] if part.lost else [found.records[n] for n in others if n not in stored]
+        rest = [] if part.lost else [found.records[n] for n in copies.unsaid]
         rest += found.rest
-        if answered := len(part.records) - len(rest):
+        left = len(rest) + len(copies.conflicts) + len(found.repeated)
+        if answered := len(part.records) - left:
             reporting.tell(PartAnswered(part.number, answered))
+        self._letters.put(part.number, copies.conflicts)
         if rest:
             self.refuse(part._replace(records=rest))
+        if found.repeated:  # which find the rows of the first ones
+            self._put_back([part.only(found.repeated)])
 
     def _tell_parked(self, facts: Sequence[Superseded | Count]) -> None:
         self._reporting.superseded([fact for fact in facts if isinstance(fact, Superseded)])
@@ -239,23 +243,29 @@ class UnstartedHandling:
             self.refuse(part)
 
     def _tell_stored(
-        self, connection: Connection, copies: Mapping[str, Record], *, resent: bool
-    ) -> set[str]:
-        """Says what the rows of these messages' ids say; the ids that have one.
+        self,
+        connection: Connection,
+        parcels: Sequence[ParkedRequest],
+        records: Mapping[str, Record],
+        *,
+        resent: bool,
+    ) -> Copies:
+        """Says what the rows of these messages' ids say, and what becomes of the messages.
 
         `resent`: they were sent again and are answered so. The others are suspects.
         """
-        if not copies:
-            return set()
+        if not parcels:
+            return Copies()
         reporting, writer = self._reporting, JournalWriter(self._schema)
-        found = list(writer.find(connection.cursor(), list(copies)).values())
-        said = [row.status(row.at, tell_fingerprint=not row.own_fingerprint) for row in found]
-        reporting.publish([StatusWrite.of(one, ttl=reporting.status_ttl) for one in said])
-        stored = [row.id for row in found]
-        if resent and stored:
+        rows = writer.find(connection.cursor(), [parcel.id for parcel in parcels])
+        copies = sort_copies(parcels, records, rows)
+        reporting.publish(stored_statuses(rows, records, reporting.status_ttl))
+        if resent and copies.answered:
             with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(LOCK_BRIEFLY)
-                writer.add_resends(connection.cursor(), {n: copies[n] for n in stored})
+                again = {n: records[n] for n in copies.answered}
+                writer.add_resends(connection.cursor(), again)
             # Where this failed all is done again, and counted then.
+            found = [rows[n] for n in copies.answered]
             reporting.count(Counter(Count(row.type, State(row.state), DUPLICATE) for row in found))
-        return set(stored)
+        return copies

@@ -83,6 +83,8 @@ class MaintenanceLink:
         """Topics whose messages only user code can read."""
         self.pure_once: tuple[str, ...] = ()
         """Types that leave no row when they are done, and must not be run again by themselves."""
+        self.comparable: tuple[str, ...] = ()
+        """Types whose fingerprint producers can make."""
         self._schedules: tuple[ScheduleFields, ...] = ()
         """What the app has come by the clock."""
         self._parts: dict[int, _Part] = {}
@@ -145,6 +147,7 @@ class MaintenanceLink:
     def learn(self, app: WorkerReady) -> None:
         """What the app is like, as its workers say."""
         self.decoded, self.pure_once = app.decoded, app.pure_once
+        self.comparable = app.comparable
         if app.schedules != self._schedules:
             self._schedules = app.schedules
             self.send(DeclareSchedules(app.schedules))
@@ -180,8 +183,7 @@ class MaintenanceLink:
         `limited`: for the limits of their types; else because this instance stops.
         """
         for some in _portions(records):
-            part = self._next_part()
-            self._give(Park(part, code, some, self.decoded, [], [], limited, self.pure_once))
+            self._park(code, some, [], [], limited=limited)
 
     def park_suspects(
         self,
@@ -198,12 +200,23 @@ class MaintenanceLink:
         for found, group in groups.items():
             for some in _portions(group):
                 records, counts = [record for record, _ in some], [starts for _, starts in some]
-                self._give(
-                    Park(
-                        self._next_part(), code, records, self.decoded, counts, list(found),
-                        pure_once=self.pure_once,
-                    )
-                )  # fmt: skip
+                self._park(code, records, counts, list(found), limited=False)
+
+    def _park(
+        self,
+        code: str,
+        records: list[Record],
+        starts: list[tuple[int, int]],
+        backends: list[Backend],
+        *,
+        limited: bool,
+    ) -> None:
+        self._give(
+            Park(
+                self._next_part(), code, records, self.decoded, starts, backends, limited,
+                self.pure_once, self.comparable,
+            )
+        )  # fmt: skip
 
     def _next_part(self) -> int:
         self._last_part += 1

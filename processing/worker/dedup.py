@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from feedback.contract.envelope import JSON
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.record import (
     KEY,
@@ -23,11 +22,11 @@ from feedback.contract.record import (
 )
 from feedback.contract.states import EXPIRED, FINAL, INSTANCE_DIED, DeadLetterReason, State
 from feedback.journal.coalescing import Superseded
-from feedback.journal.dead_letters import DeadLetter
-from feedback.journal.rows import RequestRow, StoredRequest, headers_of
+from feedback.journal.comparison import content_type_of, same_request
+from feedback.journal.rows import RequestRow, StoredRequest
 from processing.handlers.errors import InvalidPayload
 from processing.handlers.handler import Handler
-from processing.handlers.outcomes import Outcome, safe_text
+from processing.handlers.outcomes import Outcome
 from processing.worker.task import Task
 
 _NOT_AGAIN = (
@@ -124,13 +123,16 @@ def conflicts(
 ) -> bool:
     """The same id with another type or payload.
 
-    What cannot be compared, as nobody here knows its type or its fingerprint could not be made, is
-    none: nothing of it is kept, and its row goes on with the payload that it has.
+    Where nobody here knows its type, or its fingerprint could not be made, they are compared as far
+    as that can be done without. What cannot be compared is none: nothing of it is kept, and its row
+    goes on with the payload that it has.
     """
-    if stored.type != task.envelope.type:
+    e = task.envelope
+    if stored.type != e.type:
         return True
     if task.handler is None or task.fingerprint is None:
-        return False
+        same = same_request(stored, e.type, e.payload, e.options.content_type, comparable=False)
+        return same is False
     known = stored.fingerprint
     if known is None:
         if stored.payload is None or stored.payload == task.envelope.payload:
@@ -159,8 +161,7 @@ def _refuse(task: Task, stored: StoredRequest) -> None:
 
 def _made_of(handler: Handler, stored: StoredRequest, payload: bytes) -> bytes | None:
     """The fingerprint of a row whose writer could not make one: it was parked, or asked for."""
-    given = dict(headers_of(stored.headers)).get("content-type")
-    content_type = JSON if given is None else given.decode("utf-8", "replace")
+    content_type = content_type_of(stored)
     if not handler.custom_fingerprint:
         return fingerprint(stored.type, payload, content_type)
     try:
@@ -169,15 +170,6 @@ def _made_of(handler: Handler, stored: StoredRequest, payload: bytes) -> bytes |
         return error.fingerprint
     except BaseException:  # noqa: BLE001 - a function of the user's, which the row's own run will meet
         return None
-
-
-def conflict_letter(task: Task) -> DeadLetter:
-    """The dead letter of a request whose id belongs to another one."""
-    e, stored = task.envelope, task.stored
-    error = f"request id {e.id!r} belongs to a request with another payload"
-    if stored is not None and stored.type != e.type:
-        error = f"request id {e.id!r} belongs to a request of type {stored.type!r}, not {e.type!r}"
-    return DeadLetter(e.id, DeadLetterReason.CONFLICT, safe_text(error), task.record)
 
 
 def _ours(claim: str, stored: StoredRequest) -> bool:

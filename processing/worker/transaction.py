@@ -16,6 +16,7 @@ from feedback.contract.counts import Count, NotRun
 from feedback.contract.record import is_read_again
 from feedback.contract.states import DUPLICATE, READ_AGAIN, DeadLetterReason, State
 from feedback.journal.coalescing import Arrival, Coalescing
+from feedback.journal.dead_letters import conflict_letter
 from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import CLOSED, JournalWriter
 from feedback.status.status import StatusWrite
@@ -23,7 +24,7 @@ from processing.handlers.handler import Handler
 from processing.worker.bad_luck import HANDLER_WAIT, ROW_WAIT
 from processing.worker.calls import DONE
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.dedup import Dedup, conflict_letter, made_by, sort_out
+from processing.worker.dedup import Dedup, made_by, sort_out
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.plain import is_plain, plain_rows, plain_statuses
 from processing.worker.records import (
@@ -174,7 +175,9 @@ class Transaction:
         if any(t.follow_ups for t in ended):
             writes = write_follow_ups(rows, cursor, ended, now, chunk)
         for task in fate.conflicts:
-            rows.add_letter(cursor, conflict_letter(task))
+            e, stored = task.envelope, task.stored
+            known = e.type if stored is None else stored.type
+            rows.add_letter(cursor, conflict_letter(e.id, e.type, known, task.record))
         failed = [t for t in ended if t.outcome is not DONE or t.lost]
         if attempts := [line for t in failed for line in attempts_of(t, now)]:
             rows.add_attempts(cursor, attempts)

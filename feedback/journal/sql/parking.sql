@@ -22,13 +22,13 @@ ON CONFLICT (id) DO NOTHING
 RETURNING id, run
 
 -- name: lock_failed
-SELECT id, coalesce_key IS NOT NULL FROM {schema}.requests
+-- Result columns as in feedback.journal.parking._FailedRow.
+SELECT id, type, fingerprint, own_fingerprint, payload, headers::text FROM {schema}.requests
 WHERE id = ANY (%(ids)s) AND state = 'failed' AND payload IS NOT NULL ORDER BY id FOR UPDATE
 
 -- name: revive
--- Failed requests that were sent again, after lock_failed: they wait with what their rows say, as a
--- payload that differs must never run under their ids. How long it is wanted and who asks is the
--- resend's. Not where this very message wrote the row: nobody has sent that again. One that has a
+-- Failed requests that were sent again, after lock_failed: they wait with what their rows say. How
+-- long it is wanted and who asks is the resend's. Not where this very message wrote the row: nobody has sent that again. One that has a
 -- reference is a claim until those of its reference are settled; the index allows no second one.
 UPDATE {schema}.requests r
 SET state = 'waiting', code = %(code)s, attempt = 1, used = 0, run = r.run + u.run + 1,

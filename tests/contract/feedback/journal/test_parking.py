@@ -9,6 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from feedback.contract.fingerprint import fingerprint
+from feedback.contract.record import claim_of
 from feedback.journal.claims import ClaimRequest, claim
 from feedback.journal.parking import ParkedRequest, ParkResult, columns_of, park
 from feedback.journal.queries import query
@@ -19,6 +21,7 @@ from tests.support.moves import forbidden_moves, watch_moves
 from tests.support.waiting_rows import WaitingRows
 
 AT = datetime(2026, 5, 1, tzinfo=UTC)
+PRINT = fingerprint("pay", b'{"n": 1}')
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def rows(rows: WaitingRows, stack: Stack, schema: str) -> Iterator[WaitingRows]:
 
 def parcel(name: str, *headers: tuple[str, bytes], **changes: Any) -> ParkedRequest:
     made = ParkedRequest(
-        name, "pay", "requests", 0, 77, AT, None, 0, 0, b"other key", None, b'{"n": 2}',
+        name, "pay", "requests", 0, 77, AT, None, 0, 0, b"other key", None, b'{"n":1}',
         headers_json([("ce_id", name.encode()), ("ce_type", b"pay"), *headers]),
     )  # fmt: skip
     return made._replace(**changes)
@@ -47,7 +50,7 @@ def failed(rows: WaitingRows, *names: str, **more: Any) -> None:
         *names,
         **{
             "type": "pay", "state": "failed", "code": "handler_error", "run": 3, "attempt": 2,
-            "used": 2, "error": "boom", "fingerprint": b"f", "key": b"k", "payload": b'{"n": 1}',
+            "used": 2, "error": "boom", "fingerprint": PRINT, "key": b"k", "payload": b'{"n": 1}',
             "finished_at": AT, **more,
         },
     )  # fmt: skip
@@ -67,10 +70,10 @@ def test_a_failed_one_that_was_sent_again_waits_with_what_its_row_says(rows: Wai
         None, None, None, None, True,
     )  # fmt: skip
     assert rows.columns("a", "topic", "partition", "kafka_offset") == ("requests", 0, 77)
-    # A payload that differs must never run under its id; how long and for whom is the resend's.
-    assert rows.columns("a", "payload", "key", "fingerprint") == (b'{"n": 1}', b"k", b"f")
+    # How long it is wanted and for whom is the resend's.
+    assert rows.columns("a", "payload", "key", "fingerprint") == (b'{"n": 1}', b"k", PRINT)
     haul = claim(rows.connection, "i", ClaimRequest(1, 9), schema=rows.schema)
-    [record] = [row.record for row in haul.rows if row.record[5] != again.payload]
+    [record] = [row.record for row in haul.rows if claim_of(row.record)[0] == "a"]
     assert record[5:7] == (
         b'{"n": 1}',
         [("ce_id", b"a"), ("ce_type", b"pay"), ("ce_source", b"s"), ("x", b"1"),
@@ -84,6 +87,9 @@ def test_other_rows_and_what_this_very_message_wrote_are_left(rows: WaitingRows)
         failed(rows, state, state=state)
     failed(rows, "other type", type="another")
     failed(rows, "no payload", payload=None)
+    failed(rows, "other payload", fingerprint=fingerprint("pay", b'{"n": 2}'))
+    failed(rows, "its own fingerprint", payload=b'{"n": 2}', own_fingerprint=True)
+    failed(rows, "no fingerprint", payload=b'{"n": 2}', fingerprint=None)
     failed(rows, "same message")
     rows.query(
         f"UPDATE {rows.schema}.requests SET partition = 0, kafka_offset = 77"
@@ -163,7 +169,7 @@ def test_rows_are_found_by_their_ids_in_a_large_table(rows: WaitingRows) -> None
         f"UPDATE {rows.schema}.requests SET state = 'failed', due_at = NULL WHERE type = 't0'"
     )
     rows.query(f"VACUUM ANALYZE {rows.schema}.requests")
-    many = [parcel(f"r{n}", type="t0") for n in range(3, 1500, 3)]
+    many = [parcel(f"r{n}", type="t0", payload=b"{}") for n in range(3, 1500, 3)]
     values = {**columns_of(many), "code": "parked", "token": "x"}
     for name in ("lock_failed", "revive"):
         plan = rows.explain(query(name, rows.schema), values)

@@ -16,16 +16,12 @@ from feedback.contract.record import Record
 from feedback.journal.parking import ParkedRequest, park
 from feedback.journal.rows import headers_json
 from feedback.operations.request_reads import get_statuses
-from feedback.status.status import Status, StatusWrite
+from feedback.status.status import Status
 from processing import App, Message, RawMessage, Request
 from processing.ipc.frames import Suspect
-from processing.logs import get_logger
-from processing.maintenance.reporting import Reporting
-from processing.maintenance.unstarted import UnstartedRecords
-from processing.maintenance.unstarted_handling import UnstartedHandling
-from processing.settings import MaintenanceSettings
 from stack import Stack
 from tests.support.executor import Bench
+from tests.support.parked import park_records
 from tests.support.queue import FAR, INSTANCE, Queue
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -217,13 +213,7 @@ def told_by_a_worker(bench: Bench, records: list[Record]) -> dict[str, Status]:
 
 def told_by_maintenance(bench: Bench, records: list[Record]) -> dict[str, Status]:
     """What it says where they were to be parked."""
-    told: list[StatusWrite] = []
-    settings = MaintenanceSettings("here", bench.url, bench.schema, "redis://nowhere", "p", {})
-    reporting = Reporting(lambda _: None, told.extend, lambda _: None, 60)
-    unstarted = UnstartedHandling(settings, reporting, get_logger("test"))
-    unstarted.park(UnstartedRecords(1, "parked", records, [], [], []))
-    with psycopg.connect(bench.url, autocommit=True) as connection:
-        unstarted.park_next(connection)
+    told = park_records(bench.url, bench.schema, records)
     return {write.id: Status.decode(write.value) for write in told}
 
 

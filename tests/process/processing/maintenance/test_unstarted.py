@@ -92,7 +92,7 @@ def test_a_structured_message_is_kept_as_a_binary_one(
 def test_a_park_leaves_rows_that_are_there(
     ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
 ) -> None:
-    rows.add("r-1", state="done", code="ok", due_in=0.0)
+    rows.add("r-1", type="pay", state="done", code="ok", due_in=0.0)
     maintenance = ready()
     maintenance.send(Park(1, "parked", [message(n) for n in (1, 3, 3)], [], [], []))
     eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 3)
@@ -108,17 +108,22 @@ def test_a_resend_of_a_failed_request_waits_and_its_producer_is_told(
 ) -> None:
     failed: dict[str, Any] = {
         "state": "failed", "code": "handler_error", "type": "pay", "run": 2, "due_in": 0.0,
+        "payload": b'{"n": 1}',
     }  # fmt: skip
-    rows.add("r-1", payload=b"stored", **failed)
+    rows.add("r-1", **failed)
     rows.add("r-2", coalesce_key="k", **failed)
+    rows.add("r-3", fingerprint=b"another", **failed)
     rows.add("newer", type="pay", due_in=60.0, produced_in=-1.0, coalesce_key="k")
     old = StatusFields(
         "r-1", "pay", State.FAILED, 2, code="handler_error", attempt=1, at=datetime.now(UTC)
     ).encode()
     statuses.write([StatusWrite("r-1", old, 60)])
     maintenance = ready()
-    maintenance.send(Park(1, "parked", [message(n) for n in (1, 2)], [], [], []))
-    assert maintenance.wait_for(PartAnswered) == (1, 2)
+    records = [message(n) for n in (1, 2, 3)]
+    maintenance.send(Park(1, "parked", records, [], [], [], comparable=("pay",)))
+    eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 3)
+    letters = rows.query(f"SELECT request_id, reason FROM {rows.schema}.dead_letters")
+    assert (letters, rows.states()["r-3"]) == ([("r-3", "conflict")], "failed")
     eventually(lambda: state_of(statuses, "r-1") == ("waiting", "parked"))
     eventually(lambda: state_of(statuses, "r-2") == ("superseded", "superseded"))
     [status] = statuses.read(["r-1"])
@@ -126,7 +131,7 @@ def test_a_resend_of_a_failed_request_waits_and_its_producer_is_told(
     assert status.run == 3
     maintenance.send(WantRows(1, 10, {}, []))
     [(record, verdict)] = maintenance.wait_for(DueRows).rows
-    assert (claim_of(record)[0], record[5], verdict) == ("r-1", b"stored", None)
+    assert (claim_of(record)[0], record[5], verdict) == ("r-1", b'{"n": 1}', None)
     assert rows.columns("r-1", "run", "resends") == (4, 0)
 
 
@@ -164,7 +169,7 @@ def test_suspects_are_parked_once_their_backend_is_gone(
     ready: StartMaintenance, rows: WaitingRows, stack: Stack, statuses: RedisStatusStore
 ) -> None:
     maintenance = ready()
-    rows.add("r-2", state="done", code="ok", due_in=0.0)
+    rows.add("r-2", type="pay", state="done", code="ok", due_in=0.0)
     with psycopg.connect(stack.database) as dead:
         backend = dead.execute(
             "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
@@ -297,7 +302,7 @@ def _end_sessions_at_commit(rows: WaitingRows) -> None:
 def test_what_was_parked_is_not_refused_where_its_neighbours_cannot_be_looked_up(
     ready: StartMaintenance, rows: WaitingRows, stack: Stack, statuses: RedisStatusStore
 ) -> None:
-    rows.add("r-1", state="done", code="ok", due_in=0.0)
+    rows.add("r-1", type="pay", state="done", code="ok", due_in=0.0)
     rows.query(f"UPDATE {rows.schema}.requests SET produced_at = 'infinity'")
     maintenance = ready()
 

@@ -20,6 +20,7 @@ from processing.ipc.frames import (
     ProbeDatabase,
     ReleaseClaims,
     Report,
+    WorkerReady,
 )
 from processing.logs import get_logger
 from processing.pool import maintenance_link
@@ -96,6 +97,21 @@ def test_the_next_maintenance_answers_for_what_a_dead_one_had_not(
     assert status is not None
     assert status.code == "database_unavailable"
     store.close()
+
+
+def test_of_which_types_payloads_can_be_compared_the_workers_say(
+    link: Link, stack: Stack, schema: str
+) -> None:
+    link.link.learn(WorkerReady(["p", "own"], {}, [], (), ("p",)))
+    records: list[Record] = [
+        ("requests", 0, n, 0, None, b"%d" % n, [("ce_id", kind), ("ce_type", kind)], None, None)
+        for n, kind in enumerate((b"p", b"own", b"p", b"own"))
+    ]
+    link.link.park("parked", records)
+    link.turn_until(lambda: link.link.refusing == 0)
+    with psycopg.connect(stack.database) as database:
+        letters = database.execute(f"SELECT request_id FROM {schema}.dead_letters").fetchall()
+    assert letters == [("p",)]
 
 
 def test_what_was_to_be_parked_is_handed_to_the_next_maintenance(

@@ -36,13 +36,17 @@ def message(name: str, *headers: tuple[str, bytes | None], topic: str = "request
     return (topic, 2, 7, 1_700_000_000_123, b"k", b"{}", pairs, "pay", None)
 
 
+def part_of(*records: Record, **more: Any) -> UnstartedRecords:
+    return UnstartedRecords(1, "parked", list(records), [], [], [])._replace(**more)
+
+
 def test_a_parcel_is_what_the_message_said() -> None:
     hour = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     headers: Any = [
         ("ce_time", b"2026-05-01T00:00:00Z"), ("ce_notbefore", hour.isoformat().encode()),
         ("ce_reference", b"r"), ("x", None),
     ]  # fmt: skip
-    [parcel] = parking([message("a", *headers)], []).parcels
+    [parcel] = parking(part_of(message("a", *headers))).parcels
     assert (parcel.id, parcel.type, parcel.topic, parcel.partition, parcel.offset) == (
         "a", "pay", "requests", 2, 7,
     )  # fmt: skip
@@ -53,34 +57,39 @@ def test_a_parcel_is_what_the_message_said() -> None:
 
 
 def test_the_messages_own_time_where_the_producer_gave_none() -> None:
-    [parcel] = parking([message("a")], []).parcels
+    [parcel] = parking(part_of(message("a"))).parcels
     assert parcel.produced_at == datetime.fromtimestamp(1_700_000_000.123, UTC)
 
 
 def test_of_two_messages_of_one_id_the_first_is_parked() -> None:
-    found = parking([message("a", ("n", b"1")), message("a", ("n", b"2")), message("b")], [])
+    part = part_of(
+        message("a", ("n", b"1")), message("a", ("n", b"2")), message("b"),
+        lost=[(0, 0), (2, 1), (1, 0)],
+    )  # fmt: skip
+    found = parking(part)
     assert [p.id for p in found.parcels] == ["a", "b"]
-    assert found.rest == [message("a", ("n", b"2"))]
+    again = part_of(message("a", ("n", b"2")), lost=[(2, 1)])
+    assert (part.only(found.repeated), found.rest) == (again, [])
 
 
 def test_what_is_no_request_here_is_left_over() -> None:
     broken: Record = ("requests", 0, 1, 0, None, b"{}", [("ce_type", b"pay")], "pay", None)
     foreign = message("x", topic="foreign")
-    found = parking([broken, foreign, message("a")], [], ["foreign"])
+    found = parking(part_of(broken, foreign, message("a"), decoded=["foreign"]))
     assert found.rest == [broken, foreign]
     assert list(found.records) == ["a"]
 
 
 def test_what_may_have_been_begun_brings_that() -> None:
     records = [message("a"), read_again(message("b")), read_again(message("c"), begun=False)]
-    assert [parcel.begun for parcel in parking(records, []).parcels] == [False, True, False]
+    assert [parcel.begun for parcel in parking(part_of(*records)).parcels] == [False, True, False]
     # Who had it may have done it: pure computation leaves no row that would tell.
-    found = parking(records, [], pure_once=["pay"])
+    found = parking(part_of(*records, pure_once=["pay"]))
     assert [parcel.begun for parcel in found.parcels] == [False, True, True]
 
 
 def test_suspects_bring_their_starts_and_crashes() -> None:
-    found = parking([message("a"), message("b")], [(2, 1), (0, 0)])
+    found = parking(part_of(message("a"), message("b"), lost=[(2, 1), (0, 0)]))
     assert [(p.run, p.crashes) for p in found.parcels] == [(2, 1), (0, 0)]
 
 
@@ -127,9 +136,9 @@ def test_the_status_lives_until_it_is_due_and_as_long_again_as_any() -> None:
         message("now", ("ce_replyto", b"me")),
         message("later", ("ce_notbefore", hour.isoformat().encode())),
     ]
-    found = parking(records, [])
+    part = part_of(*records)
+    found = parking(part)
     at = hour - timedelta(minutes=10)
-    part = UnstartedRecords(1, "parked", records, [], [], [])
     now, later = parked_statuses(found.parcels, found.records, part, at, 60)
     assert (now.ttl, later.ttl, now.reply_to, later.reply_to) == (60, 660, "me", None)
     status = Status.decode(now.value)

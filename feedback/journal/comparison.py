@@ -1,0 +1,57 @@
+"""Whether a message is the request that stands under its id: of its type, with its payload. Pure.
+
+It is said without the code of the type, so of payloads that only such code can compare it is not.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from feedback.contract.fingerprint import fingerprint
+from feedback.contract.headers import JSON
+from feedback.journal.rows import headers_of
+
+
+class Stored(Protocol):
+    """What is needed of a row. `payload` and `headers` only where it has no fingerprint."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def fingerprint(self) -> bytes | None: ...
+    @property
+    def own_fingerprint(self) -> bool: ...
+    @property
+    def payload(self) -> bytes | None: ...
+    @property
+    def headers(self) -> str | None: ...
+
+
+def same_request(
+    stored: Stored, type: str, payload: bytes | None, content_type: str, *, comparable: bool
+) -> bool | None:
+    """Whether a message asks for what stands under its id; None: that cannot be said here.
+
+    `comparable`: its type is known to have the fingerprint that producers make. Where it is not
+    known the row says so, if whoever wrote it knew.
+    """
+    if stored.type != type:
+        return False
+    if stored.payload is not None and stored.payload == payload:
+        return True
+    if stored.fingerprint is None:
+        if stored.payload is None or not comparable:
+            return None
+        known = fingerprint(stored.type, stored.payload, content_type_of(stored))
+    elif comparable or not stored.own_fingerprint:
+        known = stored.fingerprint
+    else:
+        return None
+    # A message without a value has the fingerprint of no bytes.
+    return known == fingerprint(type, payload or b"", content_type)
+
+
+def content_type_of(stored: Stored) -> str:
+    """Of the payload of a row."""
+    given = dict(headers_of(stored.headers)).get("content-type")
+    return JSON if given is None else given.decode("utf-8", "replace")

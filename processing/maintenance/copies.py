@@ -1,0 +1,55 @@
+"""What becomes of messages that were not parked as their ids have rows already. Pure.
+
+The row answers its own request, sent again. Another request is a dead letter, as it would be had it
+come to a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from feedback.contract.record import Record
+from feedback.contract.states import State
+from feedback.journal.dead_letters import DeadLetter, conflict_letter
+from feedback.journal.parking import ParkedRequest
+from feedback.journal.rows import StoredRequest
+
+
+@dataclass(slots=True)
+class Copies:
+    """Messages by what comes next."""
+
+    answered: list[str] = field(default_factory=list)
+    """Ids whose rows answer them."""
+    conflicts: list[DeadLetter] = field(default_factory=list)
+    """Their ids belong to other requests."""
+    unsaid: list[str] = field(default_factory=list)
+    """Ids of which nothing can be said: without a row, or with a failed one that only the code of
+    their type can compare with them. Run as it stands it might be another request's."""
+
+
+def sort_copies(
+    parcels: Iterable[ParkedRequest],
+    records: Mapping[str, Record],
+    rows: Mapping[str, StoredRequest],
+) -> Copies:
+    """Sorts those that were not parked; `records` and `rows` by their ids."""
+    result = Copies()
+    for parcel in parcels:
+        row = rows.get(parcel.id)
+        same = None if row is None else parcel.is_same(row)
+        if row is not None and same is False:
+            letter = conflict_letter(parcel.id, parcel.type, row.type, records[parcel.id])
+            result.conflicts.append(letter)
+        elif row is None or (row.state == State.FAILED and same is None and not _made(parcel, row)):
+            result.unsaid.append(parcel.id)
+        else:
+            result.answered.append(parcel.id)
+    return result
+
+
+def _made(parcel: ParkedRequest, row: StoredRequest) -> bool:
+    """Whether the row is of this very message: that is no copy of it."""
+    place = row.topic, row.partition, row.kafka_offset
+    return place == (parcel.topic, parcel.partition, parcel.offset)

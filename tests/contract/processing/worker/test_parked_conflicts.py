@@ -1,0 +1,126 @@
+"""Another payload under a known id never runs, also where its message is parked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from feedback.contract.record import Record
+from feedback.status.status import Status
+from processing import App
+from stack import Stack
+from tests.support.executor import Bench
+from tests.support.parked import park_records
+from tests.support.queue import INSTANCE, Queue
+
+COMPARABLE = ("once",)
+
+
+def parked(queue: Bench, *records: Record, **more: Any) -> list[Status]:
+    """What is told of them."""
+    given = {"comparable": COMPARABLE, **more}
+    told = park_records(queue.url, queue.schema, records, **given)
+    return [Status.decode(write.value) for write in told]
+
+
+@pytest.mark.parametrize("lost", [(), [(1, 1)]], ids=["unstarted", "suspect"])
+@pytest.mark.parametrize("stands", ["failed", "waiting", "done"])
+def test_it_is_a_dead_letter_and_the_stored_request_stays_as_it_is(
+    queue: Queue,
+    answers: dict[str, Any],
+    ran: list[Any],
+    stands: str,
+    lost: list[tuple[int, int]],
+) -> None:
+    first = queue.record("x", "once", {"cents": 10})
+    if stands == "waiting":
+        parked(queue, first)
+    else:
+        answers["x"] = ValueError("not now") if stands == "failed" else None
+        queue.run(first)
+    before = queue.query(f"SELECT * FROM {queue.schema}.requests")
+    other = queue.record("x", "once", {"cents": 20})
+
+    [told] = parked(queue, other, lost=lost)
+
+    assert queue.letters() == [("conflict", "x")]
+    assert told.state == stands
+    assert queue.query(f"SELECT * FROM {queue.schema}.requests") == before
+    [again] = parked(queue, queue.record("x", "once", b'{ "cents": 10 }'))
+    assert (again.state, queue.letters()) == (
+        "waiting" if stands == "failed" else stands, [("conflict", "x")],
+    )  # fmt: skip
+
+
+def test_of_two_messages_of_one_id_that_are_parked_together_the_second_is_compared(
+    queue: Queue,
+) -> None:
+    first, same = (queue.record("x", "once", {"cents": 10}) for _ in range(2))
+    other = queue.record("x", "once", {"cents": 20})
+    told = parked(queue, first, same, other)
+    assert {status.state for status in told} == {"waiting"}
+    assert queue.letters() == [("conflict", "x")]
+    assert queue.query(f"SELECT resends FROM {queue.schema}.requests") == [(1,)]
+
+
+def test_another_type_is_a_dead_letter(queue: Queue, answers: dict[str, Any]) -> None:
+    answers["x"] = ValueError("not now")
+    queue.run(queue.record("x", "once", {"cents": 10}))
+    parked(queue, queue.record("x", "pay", {"cents": 10}))
+    assert queue.letters() == [("conflict", "x")]
+    assert queue.rows() == {"x": ("failed", "handler_error")}
+
+
+def own_app(failing: set[str], ran: list[Any]) -> App:
+    app = App()
+
+    @app.handler("own", fingerprint=lambda payload: payload["order"])
+    def own(payload: Any) -> None:
+        if failing:
+            raise ValueError("not now")
+        ran.append(payload)
+
+    return app
+
+
+def test_what_only_its_type_can_compare_is_told_to_come_again(stack: Stack, schema: str) -> None:
+    """Waiting as if it were the same, the stored request would run though nobody sent it again."""
+    failing, ran = {"x"}, list[Any]()
+    bench = Bench(own_app(failing, ran), stack.database, schema, instance=INSTANCE)
+    bench.run(bench.record("x", "own", {"order": "A", "n": 1}))
+    before = bench.query(f"SELECT * FROM {schema}.requests")
+
+    [_, told] = parked(bench, bench.record("x", "own", {"order": "A", "n": 2}))
+
+    assert (told.state, told.code) == ("failed", "database_unavailable")
+    assert bench.query(f"SELECT * FROM {schema}.requests") == before
+    # To the letter the same it is the same, whatever its fingerprint is made of.
+    [again] = parked(bench, bench.record("x", "own", {"order": "A", "n": 1}))
+    assert (again.state, again.run) == ("waiting", 2)
+    # It waits, and answers whatever nobody can compare with it.
+    [stays] = parked(bench, bench.record("x", "own", {"order": "B", "n": 1}))
+    assert (stays.state, bench.letters(), ran) == ("waiting", [], [])
+    bench.executor.close()
+    bench.app.stop_worker()
+
+
+def test_who_does_not_know_its_type_compares_what_its_row_has(
+    queue: Queue, answers: dict[str, Any]
+) -> None:
+    """A worker too: else the stored request waited for one that knows it, and ran."""
+    answers["x"] = ValueError("not now")
+    queue.run(queue.record("x", "once", {"cents": 10}))
+    before = queue.query(f"SELECT * FROM {queue.schema}.requests")
+    app = App()
+    app.handler("other")(lambda payload: None)
+    ignorant = Queue(app, queue.url, queue.schema, instance=INSTANCE)
+    ignorant.offset = 100
+    ignorant.run(ignorant.record("x", "once", {"cents": 20}))
+    assert ignorant.letters() == [("conflict", "x")]
+    parked(queue, queue.record("x", "once", {"cents": 30}), comparable=())
+    assert queue.letters() == [("conflict", "x"), ("conflict", "x")]
+    assert queue.query(f"SELECT * FROM {queue.schema}.requests") == before
+    ignorant.run(ignorant.record("x", "once", {"cents": 10}))
+    assert queue.rows() == {"x": ("waiting", "unknown_type")}
+    ignorant.executor.close()

@@ -1,0 +1,61 @@
+"""Whether a message asks for what stands under its id, without the code of its type."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from feedback.contract.fingerprint import fingerprint
+from feedback.journal.comparison import same_request
+from feedback.journal.rows import headers_json
+
+JSON = "application/json"
+STORED, SAME, OTHER = b'{"a": 1, "b": 2}', b'{"b":2,"a":1}', b'{"a":1}'
+PRINT = fingerprint("pay", STORED)
+TEXT = headers_json([("content-type", b"text/plain")]).decode()
+
+
+class Row(NamedTuple):
+    type: str = "pay"
+    fingerprint: bytes | None = PRINT
+    own_fingerprint: bool = False
+    payload: bytes | None = None
+    headers: str | None = None
+
+
+FRESH = Row(fingerprint=None, payload=STORED)
+
+
+@pytest.mark.parametrize(
+    "row, payload, known, unknown",
+    [
+        (Row(), SAME, True, True),
+        (Row(), OTHER, False, False),
+        (Row(), None, False, False),
+        (Row(type="refund"), SAME, False, False),
+        # Its writer knew that producers cannot make it.
+        (Row(own_fingerprint=True), SAME, True, None),
+        (Row(own_fingerprint=True), OTHER, False, None),
+        (Row(own_fingerprint=True, payload=OTHER), OTHER, True, True),
+        # Nobody who knows its type has seen it.
+        (FRESH, STORED, True, True),
+        (FRESH, SAME, True, None),
+        (FRESH, OTHER, False, None),
+        (FRESH._replace(headers=TEXT), SAME, False, None),
+        (Row(fingerprint=None), SAME, None, None),
+    ],
+)
+def test_same_request(
+    row: Row, payload: bytes | None, known: bool | None, unknown: bool | None
+) -> None:
+    def asked(*, comparable: bool) -> Any:
+        return same_request(row, "pay", payload, JSON, comparable=comparable)
+
+    assert (asked(comparable=True), asked(comparable=False)) == (known, unknown)
+
+
+def test_what_is_no_json_is_compared_by_its_bytes() -> None:
+    row = Row(fingerprint=fingerprint("pay", SAME, "text/plain"))
+    assert same_request(row, "pay", SAME, "text/plain", comparable=False)
+    assert not same_request(row, "pay", STORED, "text/plain", comparable=False)

@@ -96,11 +96,15 @@ class Task:
 
     @property
     def run(self) -> int:
-        """The number of this start; without one, of the last start before."""
+        """The number of this start; without one, of the last start before.
+
+        One that is held back over a row (which failed) is a later one, too: as `waiting` ranks below
+        `failed`, no status would be taken that tells of it under the run that failed.
+        """
         if self.claimed_run is not None:
             return self.claimed_run
         before = self.lost + (0 if self.stored is None else self.stored.run)
-        return before if self.held else before + 1
+        return before if self.held and self.stored is None else before + 1
 
     @property
     def held(self) -> bool:

@@ -165,6 +165,7 @@ def resolve(
     ] = None,
     who: WhoOption = None,
     why: WhyOption = None,
+    yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Settle requests in doubt, once you know whether their external effect happened.
@@ -182,7 +183,7 @@ def resolve(
         results=wants_results(settings),
     )
     try:
-        _move(settings, ids, {}, move, "resolve", yes=True, json=json)
+        _move(settings, ids, {}, move, "resolve", yes=yes, json=json)
     except ResultRefused as error:
         fail(str(error))
 

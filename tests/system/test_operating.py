@@ -251,7 +251,8 @@ def test_a_doubt_is_settled_with_a_result(
 ) -> None:
     journal.put("r", "in_doubt", token="t", effect="external")
 
-    result = oncepool("requests", "resolve", "r", "--as", "done", "--result", '{"paid": 5}')
+    settle = ("requests", "resolve", "r", "--as", "done", "--result", '{"paid": 5}', "--yes")
+    result = oncepool(*settle)
 
     assert result.exit_code == 0, result.output
     told = status("r")

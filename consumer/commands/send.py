@@ -59,7 +59,10 @@ TypeArgument = Annotated[
     str, typer.Argument(metavar="TYPE", help="Request type, as payment.create.")
 ]
 PayloadArgument = Annotated[
-    str | None, typer.Argument(help="JSON; `-` reads it from standard input; {} when left out.")
+    str | None,
+    typer.Argument(
+        help="JSON, {} when left out; `-` reads standard input: one JSON document, or one a line."
+    ),
 ]
 FileOption = Annotated[
     str | None,
@@ -125,24 +128,20 @@ def send(
         raise typer.BadParameter("give PAYLOAD or --file, not both")
     common = {"key": key, "delay": delay}
     common = {name: value for name, value in common.items() if value is not None}
-    if file is None:
-        lines = [
-            RequestToSend(_payload(payload), common | ({} if id_ is None else {"request_id": id_}))
-        ]
-    else:
-        lines = list(_lines(file, id_, common))
+    lines = _requests(payload, file, id_, common)
+    many = lines[0].line != "" if lines else True
     with client_from(settings) as client, _explained():
         if wait is None:
             ids = _submit(client, type_, lines)
-            _print_ids(ids, many=file is not None, json=json)
+            _print_ids(ids, many=many, json=json)
             return
-        if file is None:
-            answers = [_call(client, type_, lines[0], wait)]
-        else:
+        if many:
             answers = _wait_for(client, _submit(client, type_, lines), wait)
+        else:
+            answers = [_call(client, type_, lines[0], wait)]
         _close(client, answers)
     cause = _look_again(settings, answers)
-    _print_answers(answers, cause, many=file is not None, json=json)
+    _print_answers(answers, cause, many=many, json=json)
 
 
 @contextmanager
@@ -154,11 +153,33 @@ def _explained() -> Iterator[None]:
         fail(str(error), EXIT_USAGE)
 
 
-def _payload(text: str | None) -> bytes:
-    if text is None:
-        return EMPTY
-    data = sys.stdin.buffer.read() if text == "-" else text.encode()
-    return _checked(data, "PAYLOAD", EXIT_USAGE)
+def _requests(
+    payload: str | None, file: str | None, id: str | None, common: dict[str, Any]
+) -> list[RequestToSend]:
+    """What is to be sent; those that stand in lines say so."""
+    if file is not None:
+        return list(_lines(_read(file), file, id, common))
+    data = EMPTY if payload is None else payload.encode()
+    if payload == "-":
+        data = _read("-")
+        if _stands_in_lines(data):
+            return list(_lines(data, "standard input", id, common))
+    own = {} if id is None else {"request_id": id}
+    return [RequestToSend(_checked(data, "PAYLOAD", EXIT_USAGE), common | own)]
+
+
+def _stands_in_lines(data: bytes) -> bool:
+    """Whether this is no JSON document, and its first line is one, and not the only line."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    return len(lines) > 1 and not _is_json(data) and _is_json(lines[0])
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        parse_json(data)
+    except ValueError:
+        return False
+    return True
 
 
 def _checked(data: bytes, place: str, code: int) -> bytes:
@@ -169,11 +190,16 @@ def _checked(data: bytes, place: str, code: int) -> bytes:
     return data
 
 
-def _lines(file: str, id: str | None, common: dict[str, Any]) -> Iterator[RequestToSend]:
+def _read(file: str) -> bytes:
     try:
-        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         fail(f"{file} can't be read: {error.strerror}")
+
+
+def _lines(
+    text: bytes, file: str, id: str | None, common: dict[str, Any]
+) -> Iterator[RequestToSend]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             own = {} if id is None else {"request_id": f"{id}-{number}"}

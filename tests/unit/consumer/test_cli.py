@@ -415,6 +415,31 @@ def test_send_reads_standard_input(client: FakeClient) -> None:
     assert client.sent[0][1] == b'{"n":\n 1}'
 
 
+def test_standard_input_of_several_documents_is_a_request_a_line(client: FakeClient) -> None:
+    given = '{"n": 1}\n\n{"n": 2}\n'
+    result = oncepool("send", "a", "-", "--id", "batch", "--json", input=given)
+
+    assert orjson.loads(result.stdout) == [{"id": "batch-1"}, {"id": "batch-3"}]
+    assert [payload for _, payload, _ in client.sent] == [b'{"n": 1}', b'{"n": 2}']
+
+
+@pytest.mark.parametrize(
+    "given,message,code",
+    [
+        ('{"n":\n 1', "PAYLOAD is not JSON", 2),
+        ('{"n": 1}\nno\n', "line 2 of standard input is not JSON", 1),
+        ("", "PAYLOAD is not JSON", 2),
+    ],
+)
+def test_of_standard_input_that_is_no_json_nothing_is_sent(
+    client: FakeClient, given: str, message: str, code: int
+) -> None:
+    result = oncepool("send", "a", "-", input=given)
+
+    assert (result.exit_code, client.sent) == (code, [])
+    assert message in result.stderr
+
+
 def test_send_a_request_a_line(client: FakeClient, tmp_path: Path) -> None:
     (tmp_path / "lines.jsonl").write_text('{"n": 1}\n\n{"n": 2}\n')
 

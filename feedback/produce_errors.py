@@ -29,6 +29,9 @@ _OF_MESSAGES: Final = {
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "refused",
 }
 
+_ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 - its public name
+"""Another message of its set was refused, which newer brokers name."""
+
 
 def topic_refusal(error: KafkaError) -> str | None:
     """What is wrong with the topic: whichever message it is said of, it is true of all."""
@@ -41,3 +44,8 @@ def message_refusal(error: KafkaError) -> str | None:
     So it is true of one that was sent alone.
     """
     return _OF_MESSAGES.get(error.code())
+
+
+def in_doubt(error: KafkaError) -> bool:
+    """Whether its set was not taken for a message in it: this one, or another."""
+    return error.code() in _OF_MESSAGES or error.code() == _ANOTHER

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -16,7 +17,11 @@ from consumer.intake.flow_control import FlowControl
 from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
 from consumer.intake.offset_metadata import LowMark, gap_of, metadata_of
+from feedback import outbox
 from feedback.contract.record import OFFSET, PARTITION, is_read_again
+from feedback.outbox.migrations import migrate
+from feedback.outbox.relay import Relay, Route
+from feedback.outbox.relay.partitions import partition_of
 from processing.logs import get_logger
 from stack import Stack
 from tests.support import run
@@ -150,3 +155,40 @@ def test_one_partition_without_a_leader_keeps_no_other_and_goes_on_where_it_stoo
         brokers.heal()
         loop.leave()
         turn_until(lambda: loop.left)
+
+
+def test_a_relay_sends_to_the_partitions_that_have_leaders(
+    brokers: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose requests are not behind those that nobody takes, however many there are of these."""
+    group = Group(brokers)
+    place = f"outbox_{uuid.uuid4().hex[:8]}"
+    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", place)
+    with psycopg.connect(brokers.database, autocommit=True) as connection:
+        migrate(connection, place, [])
+        added: list[str] = []
+
+        def add(count: int) -> None:
+            names = [f"r{len(added) + n}" for n in range(count)]
+            added.extend(names)
+            outbox.add_many(connection, [("t", {}, {"request_id": name}) for name in names])
+
+        def unsent() -> set[str]:
+            query = f"SELECT id FROM {place}.requests WHERE state = 'unsent'"
+            return {name for (name,) in connection.execute(query.encode())}
+
+        def lonely() -> set[str]:
+            return {name for name in added[30:] if partition_of(name.encode(), 3) == LONELY}
+
+        routes = {"default": Route(group.topic, {"bootstrap.servers": brokers.kafka})}
+        add(30)
+        with Relay(brokers.database, routes, schema=place) as relay:
+            eventually(lambda: not unsent())
+            brokers.stop_broker(3, kill=True)
+            eventually(lambda: group.leader() == -1)
+            for count in (300, 30, 3):
+                add(count)
+                eventually(lambda: unsent() == lonely(), 60)
+            assert relay.states()[0].other is None
+            brokers.start_broker(3)
+            eventually(lambda: not unsent(), 120)

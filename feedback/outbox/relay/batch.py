@@ -50,6 +50,14 @@ class BackingOff(NamedTuple):
     refusal: RowRefusal
 
 
+class PutOff(NamedTuple):
+    """A row that goes again after so many seconds, however often: its partition takes nothing."""
+
+    seq: int
+    seconds: float
+    why: RowRefusal
+
+
 class BatchMarks(NamedTuple):
     """What to write about a batch."""
 
@@ -59,6 +67,7 @@ class BatchMarks(NamedTuple):
     """Not sent again by themselves."""
     in_doubt: Sequence[int] = ()
     """They go again, and may be with a broker already."""
+    put_off: Sequence[PutOff] = ()
 
 
 class Batch:
@@ -66,21 +75,31 @@ class Batch:
 
     Not so one that is a dead letter now: refused for the last time, or too late to be sent again.
     `check` tells before anything is sent what no broker would take, so that nothing of its lane
-    overtakes it.
+    overtakes it, and `waits` what is not to be sent now.
     """
 
     def __init__(
-        self, rows: Sequence[ClaimedRow], check: Callable[[ClaimedRow], RowRefusal | None]
+        self,
+        rows: Sequence[ClaimedRow],
+        check: Callable[[ClaimedRow], RowRefusal | None],
+        waits: Callable[[ClaimedRow], bool] = lambda _: False,
     ) -> None:
         self._rows = rows
         self._refusals: dict[int, RowRefusal] = {}
         self._confirmed: set[int] = set()
+        self._put_off: dict[int, PutOff] = {}
         self.to_send: list[ClaimedRow] = []
+        self.held: list[ClaimedRow] = []
+        """What waits, the first of each lane."""
         held: set[bytes] = set()
         for row in rows:
             if row.lane in held or row.too_late:
                 continue
             refusal = check(row)
+            if refusal is None and waits(row):
+                self.held.append(row)
+                held.add(row.lane)
+                continue
             if refusal is None:
                 self.to_send.append(row)
                 continue
@@ -101,9 +120,14 @@ class Batch:
         """The brokers will not have it. A row of which neither is said may or may not be there."""
         self._refusals[seq] = refusal
 
+    def put_off(self, seq: int, seconds: float, why: RowRefusal) -> None:
+        """It is not to be tried again before so many seconds, nor what is behind it."""
+        self._put_off[seq] = PutOff(seq, seconds, why)
+
     def marks(self) -> BatchMarks:
         """What is known. Rows that it does not name stay as they are and are sent again."""
         too_late: list[int] = []
+        put_off: list[PutOff] = []
         marks = BatchMarks([], [])
         held: set[bytes] = set()
         unclear = {row.seq for row in self.to_send} - self._refusals.keys()
@@ -117,6 +141,8 @@ class Batch:
                 marks.sent.append(row.seq)
             elif refusal is None:
                 held.add(row.lane)
+                if row.seq in self._put_off:
+                    put_off.append(self._put_off[row.seq])
             elif _is_last(row):
                 marks.refused.append(BackingOff(row.seq, None, refusal))
             else:
@@ -124,7 +150,9 @@ class Batch:
                 marks.refused.append(BackingOff(row.seq, pause, refusal))
                 held.add(row.lane)
         in_doubt = sorted(unclear.difference(marks.sent))
-        return marks._replace(too_late=tuple(too_late), in_doubt=tuple(in_doubt))
+        return marks._replace(
+            too_late=tuple(too_late), in_doubt=tuple(in_doubt), put_off=tuple(put_off)
+        )
 
 
 def _is_last(row: ClaimedRow) -> bool:

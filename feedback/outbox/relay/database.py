@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 from feedback.outbox.names import SHARDS, in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy
-from feedback.outbox.relay.batch import BatchMarks, ClaimedRow
+from feedback.outbox.relay.batch import BackingOff, BatchMarks, ClaimedRow, PutOff
 from feedback.outbox.relay.window import SILENCE, TOO_LATE, window_values
 from feedback.outbox.rows import as_json
 from feedback.postgres import Connection
@@ -70,6 +71,12 @@ _IN_DOUBT: Final = """
 UPDATE :schema.requests SET sent_at = now()
 WHERE seq = ANY(%s) AND state = 'unsent' AND sent_at IS NULL
 """
+_PUT_OFF: Final = """
+UPDATE :schema.requests
+SET next_at = now() + make_interval(secs => seconds), code = said.code, error = said.error
+FROM json_to_recordset(%s::json) AS said (n bigint, seconds float8, code text, error text)
+WHERE seq = n AND state = 'unsent'
+"""
 # What was sent before, or may have been, may have run all the same: its answer is still waited for.
 _REFUSED: Final = """
 UPDATE :schema.requests
@@ -110,7 +117,7 @@ class RelayDatabase:
         self._channel = settled_channel(schema)
         self._texts = {
             text: in_schema(text, schema).encode()
-            for text in (_SHARDS, _LOCK, _ROWS, _SENT, _IN_DOUBT, _REFUSED, _TOO_LATE)
+            for text in (_SHARDS, _LOCK, _ROWS, _SENT, _IN_DOUBT, _PUT_OFF, _REFUSED, _TOO_LATE)
         }
         self._first = 0
 
@@ -157,14 +164,22 @@ class RelayDatabase:
             self._connection.execute(self._texts[_SENT], values)
         if marks.in_doubt:
             self._connection.execute(self._texts[_IN_DOUBT], [list(marks.in_doubt)])
+        if marks.put_off:
+            self._connection.execute(self._texts[_PUT_OFF], [_said(marks.put_off)])
         if marks.refused:
-            said = [
-                {"n": seq, "seconds": seconds, "code": refusal.code, "error": refusal.error}
-                for seq, seconds, refusal in marks.refused
-            ]
-            self._connection.execute(self._texts[_REFUSED], [as_json(said), self._channel])
+            said = _said(marks.refused)
+            self._connection.execute(self._texts[_REFUSED], [said, self._channel])
         if marks.too_late:
             self._connection.execute(self._texts[_TOO_LATE], [list(marks.too_late), self._channel])
+
+
+def _said(marks: Sequence[BackingOff | PutOff]) -> str:
+    return as_json(
+        [
+            {"n": seq, "seconds": seconds, "code": why.code, "error": why.error}
+            for seq, seconds, why in marks
+        ]
+    )
 
 
 def _headers(stored: list[tuple[str, str]]) -> list[tuple[str, bytes]]:

@@ -1,48 +1,49 @@
-"""The relay's side of Kafka: many messages in flight, and what became of each.
+"""The relay's side of Kafka: what becomes of each row that is sent to a topic.
 
-The producer never gives up a message by itself: one that did, while the next of its key was on
-its way, would have changed their order. What is not confirmed in time is taken back all at once,
-and the producer with it.
+Rows go in large sets. Brokers refuse a set for one message in it: some say for which, others say
+the same of all. So what was in such a set goes out once more, each row in a set of its own, and
+only the next of a key once the one before has arrived. Until then rows of its key may have
+overtaken what is refused, in another set of messages; what is too large is known before.
 
-What brokers refuse that was let through here goes out once more row by row, to find which it is.
-Until then rows of its key may have overtaken it, in another set of messages: librdkafka's guarantee
-against that ends the whole producer with an exception that the Python client raises in the middle
-of its callbacks, so that nothing is known of any row. What is too large is known before.
+What is not confirmed in time is the brokers' trouble where they have confirmed nothing. Where they
+have, it is that of a partition: its rows wait, and others go on.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, Producer
 
 from feedback.client.kafka_log import OutageLog
-from feedback.guarded_producer import GuardedProducer
 from feedback.outbox.relay.batch import Batch, ClaimedRow, RowRefusal
-from feedback.outbox.relay.topic import TopicLimit, topic_limit
-from feedback.produce_errors import TOO_LARGE, message_refusal, topic_refusal
+from feedback.outbox.relay.partitions import StuckPartitions
+from feedback.outbox.relay.producing import SET_BYTES, RowProducer, RowReport, one_by_one, together
+from feedback.outbox.relay.topic import TopicLimit, partition_leaders, topic_limit
+from feedback.produce_errors import TOO_LARGE, in_doubt, message_refusal, topic_refusal
 
 if TYPE_CHECKING:
     from feedback.tracing.spans import Spans
 
-_TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
+log = logging.getLogger("oncepool.relay")
+
 _TOPIC_ANEW: Final = 5.0
 """Seconds after which a topic that took nothing is tried again."""
 _LIMIT_ANEW: Final = 10.0
 """Seconds after which a row that is too large has the limit looked up again."""
 _OVERHEAD: Final = 512
 """Bytes, more than those that a message has beside its own content."""
-_LEAST: Final = 1_000
-"""Of librdkafka's message.max.bytes."""
-_SET_BYTES: Final = 1_000_000
-_ENDING: Final = 1.0
 _SILENCE: Final = "brokers have not confirmed a batch within {:g} s"
+_TIME_TO_BEGIN: Final = 0.8
+"""Of the time, after which no row is tried alone any more: it has to be confirmed, too."""
+_NOT_CONFIRMED: Final = "not_confirmed"
 
 
 class TopicSender:
-    """One sender: a topic and a producer."""
+    """One sender: a topic and its producers."""
 
     def __init__(
         self,
@@ -64,36 +65,32 @@ class TopicSender:
         self._connect = connect
         self._limit = limit
         self._clock = clock
-        self._producer: Any = None  # a GuardedProducer, once it was open()
+        self._together: RowProducer | None = None  # once it was open()
+        self._apart: RowProducer | None = None  # once it was needed
         self._outages = OutageLog()
         self._max_bytes = 0
         self._looked_up = 0.0
         self._too_large = False
         """A row was, by the limit as it was looked up."""
         self._closed_topic: tuple[float, RowRefusal] | None = None
-        # Of one set of messages:
-        self._trouble: str | None = None
-        self._doubted = False
-        self._refused_here = False
-        self._left: dict[int, ClaimedRow] = {}
+        self._stuck = StuckPartitions()
 
     def open(self) -> str | None:
         """Sees that rows can be sent; why not, where no broker answers."""
         anew = self._too_large and self._clock() - self._looked_up >= _LIMIT_ANEW
-        if self._producer is not None and not anew:
-            return None
-        limit = self._limit(self._topic, self._given)
-        if limit.away is not None:
-            return limit.away
-        self._too_large, self._looked_up = False, self._clock()
-        own = int(self._given.get("message.max.bytes", 0))
-        most = min(filter(None, (limit.bytes, own)), default=_SET_BYTES)
-        if most != self._max_bytes:
-            self.close()
-            self._max_bytes = most
-        if self._producer is None:
-            made = self._connect(self._properties(), logger=self._outages)
-            self._producer = GuardedProducer(made)
+        if self._together is None or self._together.ended or anew:
+            limit = self._limit(self._topic, self._given)
+            if limit.away is not None:
+                return limit.away
+            self._too_large, self._looked_up = False, self._clock()
+            own = int(self._given.get("message.max.bytes", 0))
+            most = min(filter(None, (limit.bytes, own)), default=SET_BYTES)
+            if most != self._max_bytes:
+                self.close()
+                self._max_bytes = most
+        if self._together is None or self._together.ended:
+            self._together = self._made(together)
+        self._ask_for_leaders()
         return None
 
     def check(self, row: ClaimedRow) -> RowRefusal | None:
@@ -110,123 +107,184 @@ class TopicSender:
         self._too_large = True
         return RowRefusal(TOO_LARGE, f"{size} bytes, {self._topic} takes {self._max_bytes}")
 
+    def waits(self, row: ClaimedRow) -> bool:
+        """Whether its partition takes nothing for now."""
+        return self._stuck.waits(row.lane, self._clock())
+
     def send(self, batch: Batch, rows: Sequence[ClaimedRow], timeout: float) -> str | None:
-        """Sends them and tells the batch of each; why some were not confirmed in time."""
+        """Sends them and tells the batch of each; why the brokers took nothing in time.
+
+        And for how long rows wait whose partitions take nothing, those that the batch holds among
+        them.
+        """
         end = self._clock() + timeout
-        self._left = {row.seq: row for row in rows}
-        if self._send_together(batch, rows, end):
-            return None
-        if not self._doubted:
-            return self._trouble or _SILENCE.format(timeout)
-        held: set[bytes] = set()
-        for row in list(self._left.values()):
-            if row.lane in held:
-                continue
-            if (why := self.open()) is not None:
-                return why
-            if not self._send_together(batch, [row], end):
-                return self._trouble or _SILENCE.format(timeout)
-            if row.seq in self._left:
-                held.add(row.lane)
-        return None
+        # What was refused lately is not to have the others refused with it.
+        alone = {row.lane for row in rows if row.failures}
+        first = [row for row in rows if row.lane not in alone]
+        known = self._send_together(batch, first, end) if first else {}
+        doubted = {row.lane for row in first if _is_doubted(known.get(row.seq))}
+        again = [row for row in rows if row.lane in alone or row.lane in doubted]
+        known |= self._send_apart(
+            batch, [row for row in again if not _is_confirmed(known.get(row.seq))], end
+        )
+        why = self._trouble(batch, rows, known, timeout)
+        for row in batch.held:
+            if self._stuck.has(self._stuck.of(row.lane)):
+                self._put_off(batch, row, timeout)
+        return why
 
     def close(self) -> None:
         """Takes back what is not confirmed; the reports of that say nothing of a row."""
-        if self._producer is not None:
-            self._producer.end(_ENDING)
-            self._producer = None
+        for producer in (self._together, self._apart):
+            if producer is not None:
+                producer.close()
+        self._together = self._apart = None
 
-    def _properties(self) -> dict[str, Any]:
-        most = max(self._max_bytes, _LEAST)
-        return {
-            "client.id": "oncepool-relay",
-            "linger.ms": 5,
-            "partitioner": "murmur2_random",  # as our client and Java's choose
-            **self._given,
-            "acks": "all",
-            "enable.idempotence": True,
-            "delivery.timeout.ms": 0,  # never: see above
-            "message.max.bytes": most,
-            "batch.size": min(int(self._given.get("batch.size", _SET_BYTES)), most),
-            "topic.metadata.propagation.max.ms": _TOPIC_UNKNOWN_FOR,
-            "error_cb": _ignore,  # else flush() raises what reports say
-        }
+    def _made(self, properties: Callable[[Mapping[str, Any], int], dict[str, Any]]) -> RowProducer:
+        made = self._connect(properties(self._given, self._max_bytes), logger=self._outages)
+        return RowProducer(self._topic, made, self._outages, clock=self._clock, spans=self._spans)
 
-    def _send_together(self, batch: Batch, rows: Sequence[ClaimedRow], end: float) -> bool:
-        """Whether something is certain of each row; `_doubted` where one is refused among many."""
-        self._trouble = None
-        self._doubted = self._refused_here = False
-        alone = len(rows) == 1
+    def _send_together(
+        self, batch: Batch, rows: Sequence[ClaimedRow], end: float
+    ) -> dict[int, RowReport]:
+        if self._together is None or self._together.ended:
+            self._together = self._made(together)
+        known = self._together.send(rows, end)
         for row in rows:
-            try:
-                self._produce(batch, row, end, alone=alone)
-            except BufferError:
-                self._trouble = "the producer's queue does not empty"
-            except KafkaException as error:
-                self._judge(batch, row, error.args[0], alone=alone)
-            if self._trouble or self._doubted:
-                break  # nothing may overtake what is in doubt
-        late = self._producer.flush(max(0.0, end - self._clock()))
-        failure = self._producer.failure
-        whole = not (late or self._trouble or self._doubted)
-        if not whole and failure:
-            self._trouble = failure  # the reports only say that they were taken back
-        if not whole or self._refused_here or failure:
-            trouble, doubted = self._trouble, self._doubted
-            self.close()
-            self._trouble, self._doubted = trouble, doubted  # not what was just taken back
-        return whole
+            self._judge(batch, row, known.get(row.seq), alone=len(rows) == 1)
+        return known
 
-    def _produce(self, batch: Batch, row: ClaimedRow, end: float, *, alone: bool) -> None:
-        headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode()), *row.headers]
-        span = None
-        if self._spans is not None:
-            span = self._spans.sending(self._topic, row.id, row.type, row.lane, headers)
-            headers = span.headers
+    def _send_apart(
+        self, batch: Batch, rows: Sequence[ClaimedRow], end: float
+    ) -> dict[int, RowReport]:
+        """One row of each key at a time, and no more of a key of which one did not arrive."""
+        known: dict[int, RowReport] = {}
+        lanes: dict[bytes, list[ClaimedRow]] = {}
+        for row in reversed(rows):
+            lanes.setdefault(row.lane, []).append(row)
+        last = self._clock() + (end - self._clock()) * _TIME_TO_BEGIN
+        while lanes and self._clock() < last:
+            if self._apart is None or self._apart.ended:
+                self._apart = self._made(one_by_one)
+            wave = [lane.pop() for lane in lanes.values()]
+            known |= self._apart.send(wave, end)
+            for row in wave:
+                report = known.get(row.seq)
+                self._judge(batch, row, report, alone=True)
+                if not lanes[row.lane] or not _is_confirmed(report):
+                    del lanes[row.lane]
+        return known
 
-        def report(error: KafkaError | None, sent: object) -> None:
-            if span is not None:
-                span.reported(error, sent)
-            if error is None:
-                batch.confirmed(row.seq)
-                self._left.pop(row.seq, None)
-                self._outages.over()
-            else:
-                self._judge(batch, row, error, alone=alone)
-
-        while True:
-            try:
-                self._producer.produce(
-                    self._topic,
-                    key=row.lane,
-                    value=row.payload,
-                    headers=headers,
-                    timestamp=round(row.created_at.timestamp() * 1000),
-                    on_delivery=report,
-                )
-                return
-            except BufferError:
-                if self._clock() >= end:
-                    raise
-                self._producer.poll(0.05)
-
-    def _judge(self, batch: Batch, row: ClaimedRow, error: KafkaError, *, alone: bool) -> None:
-        """A verdict on this row, a doubt about several, or trouble of the whole."""
-        self._producer.hears(error)
-        of_topic, of_row = topic_refusal(error), message_refusal(error)
-        code = of_topic or of_row
+    def _judge(
+        self, batch: Batch, row: ClaimedRow, report: RowReport | None, *, alone: bool
+    ) -> None:
+        """What is certain of this row."""
+        if report is None:
+            return
+        if report.confirmed:
+            batch.confirmed(row.seq)
+        if report.error is None:
+            return
+        of_topic, of_row = topic_refusal(report.error), message_refusal(report.error)
+        code = of_topic or (of_row if alone else None)
         if code is None:
-            self._trouble = self._trouble or error.str()
             return
-        if of_row is not None and not alone:
-            self._doubted = True
-            return
-        refusal = RowRefusal(code, f"{self._topic}: {error.str()}")
+        refusal = RowRefusal(code, f"{self._topic}: {report.error.str()}")
         if of_topic is not None:
             self._closed_topic = self._clock(), refusal
-        self._refused_here = True
         batch.refused(row.seq, refusal)
 
+    def _trouble(
+        self,
+        batch: Batch,
+        rows: Sequence[ClaimedRow],
+        known: Mapping[int, RowReport],
+        timeout: float,
+    ) -> str | None:
+        """Why nothing was taken, unless that is so of single partitions."""
+        if (failure := self._failed()) is not None:
+            return failure
+        reports = [(row, known[row.seq]) for row in rows if row.seq in known]
+        confirmed = {row.lane: report.partition for row, report in reports if report.confirmed}
+        if took := self._stuck.took(confirmed.values()):
+            log.info("topic %s: partitions %s take messages again", self._topic, took)
+        late = {row.lane: report.partition for row, report in reports if _is_late(report)}
+        if late and not self._are_stuck(confirmed, late):
+            return _SILENCE.format(timeout)
+        for row, report in reports:
+            other = report.error if _is_other(report) else None
+            if other is not None and not confirmed:
+                return other.str()
+            if _is_late(report) or other is not None:
+                self._put_off(batch, row, timeout, other)
+        return None
 
-def _ignore(error: KafkaError) -> None:
-    """What becomes of each message is in its report."""
+    def _failed(self) -> str | None:
+        """Why a producer has failed for good meanwhile."""
+        for producer in (self._together, self._apart):
+            if producer is not None and producer.failure is not None:
+                self.close()
+                return producer.failure
+        return None
+
+    def _are_stuck(self, confirmed: Mapping[bytes, int], late: Mapping[bytes, int]) -> bool:
+        """Whether these rows are late for their partitions' sake. If so, that is kept in mind."""
+        partitions = set(late.values()) - {-1}
+        if not confirmed and all(map(self._stuck.has, late.values())):
+            self._stuck.took_nothing(partitions, self._clock())
+            return True
+        leaders = self._leaders()
+        without = {partition for partition, leads in leaders.items() if not leads}
+        if not confirmed and not (without < leaders.keys() and without.issuperset(late.values())):
+            return False
+        if leaders:
+            self._stuck.learn(len(leaders), {k: p for k, p in (*confirmed.items(), *late.items())
+                                             if p >= 0})  # fmt: skip
+        news = self._stuck.took_nothing(partitions.difference(confirmed.values()), self._clock())
+        if news:
+            log.warning(
+                "topic %s: partitions %s take nothing, others do; rows for them wait",
+                self._topic, news,
+            )  # fmt: skip
+        return True
+
+    def _put_off(
+        self, batch: Batch, row: ClaimedRow, timeout: float, error: KafkaError | None = None
+    ) -> None:
+        partition = self._stuck.of(row.lane)
+        place = self._topic if partition is None else f"{self._topic}/{partition}"
+        said = f"not confirmed in {timeout:g} s" if error is None else error.str()
+        why = RowRefusal(_NOT_CONFIRMED, f"{place}: {said}")
+        batch.put_off(row.seq, self._stuck.pause(partition, self._clock()), why)
+
+    def _ask_for_leaders(self) -> None:
+        """Of partitions that are to be tried again those without a leader are not."""
+        due = self._stuck.due(self._clock())
+        if due:
+            leaders = self._leaders()
+            without = {partition for partition in due if not leaders.get(partition, True)}
+            self._stuck.took_nothing(without, self._clock())
+
+    def _leaders(self) -> Mapping[int, bool]:
+        if self._together is None:
+            return {}
+        return partition_leaders(self._together.handle, self._topic)
+
+
+def _is_confirmed(report: RowReport | None) -> bool:
+    return report is not None and report.confirmed
+
+
+def _is_late(report: RowReport) -> bool:
+    """Whether it was handed over, and nobody has said a word of it."""
+    return not report.confirmed and report.error is None
+
+
+def _is_doubted(report: RowReport | None) -> bool:
+    return report is not None and report.error is not None and in_doubt(report.error)
+
+
+def _is_other(report: RowReport) -> bool:
+    """Whether what is said is said neither of a message nor of the topic."""
+    error = report.error
+    return error is not None and not in_doubt(error) and topic_refusal(error) is None

@@ -17,6 +17,10 @@ SEND_TIMEOUT: Final = 10.0
 """Seconds in which a batch has to be confirmed: no longer is its transaction open."""
 
 
+_ASKING: Final = 16
+"""Rows, and shards."""
+
+
 class BatchSender(Protocol):
     """Where a sender's rows go: topic and cluster."""
 
@@ -26,8 +30,11 @@ class BatchSender(Protocol):
     def check(self, row: ClaimedRow) -> RowRefusal | None:
         """Refuses what no broker would take."""
 
+    def waits(self, row: ClaimedRow) -> bool:
+        """Whether it is not to be sent now, as its partition takes nothing."""
+
     def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
-        """Tells the batch of each row; why some were not confirmed in time."""
+        """Tells the batch of each row, and of what it holds; why the brokers took nothing."""
 
     def close(self) -> None:
         """Takes back what is not confirmed."""
@@ -71,29 +78,33 @@ class SendTurns:
         if why is not None:
             self._failed(why)
             return 0
-        # After trouble a single row asks whether the brokers take messages again.
-        bounds = self._bounds._replace(rows=1, shards=1) if self._brokers.failed else self._bounds
+        bounds = self._bounds
+        if self._brokers.failed:
+            # Few rows ask whether the brokers take messages again: of several keys, as one may be
+            # of a partition that takes nothing.
+            rows, shards = min(_ASKING, bounds.rows), min(_ASKING, bounds.shards)
+            bounds = bounds._replace(rows=rows, shards=shards)
         with database.transaction():
-            rows = database.claim(bounds)
-            if rows:
-                batch = Batch(rows, self._sender.check)
-                if batch.to_send:
+            claimed = database.claim(bounds)
+            if claimed:
+                batch = Batch(claimed, self._sender.check, self._sender.waits)
+                if batch.to_send or batch.held:
                     why = self._sender.send(batch, batch.to_send, SEND_TIMEOUT)
                 marks = batch.marks()
                 database.mark(marks)
-        if not rows:
+        if not claimed:
             # Others have sent what was left, or it waits behind what backs off.
             self._brokers.rest()
             return 0
         self.sent += len(marks.sent)
-        self._tell(marks, rows)
+        self._tell(marks, claimed)
         if why is not None:
             self._failed(why)
         elif batch.any_confirmed:
             self._succeeded()
         elif batch.to_send:
             self._brokers.rest()  # they have answered, and took nothing
-        return len(rows)
+        return len(claimed)
 
     def _failed(self, why: str) -> None:
         if self._brokers.begin(why):

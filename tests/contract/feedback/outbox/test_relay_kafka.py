@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from confluent_kafka import Producer
 
 from feedback.outbox.relay.batch import Batch, BatchMarks, ClaimedRow
 from feedback.outbox.relay.kafka import TopicSender
@@ -114,6 +117,39 @@ def test_messages_too_large_for_a_segment_only_together_all_arrive(
     assert (sent, refused.seq, refused.refusal.code) == ([*range(1, 7)], 99, "too_large")
     found = [(m.headers() or [])[0][1] for m in messages(stack, name)]
     assert list(dict.fromkeys(found)) == [b"r%d" % n for n in range(1, 7)]
+
+
+def test_many_that_are_refused_one_by_one_keep_no_other(
+    stack: Stack, topic: Callable[..., str]
+) -> None:
+    """As those of a program whose clock is ahead. What was refused once goes apart from the start.
+
+    With the few producers that there are: each costs its questions to the brokers.
+    """
+    name = topic(**{"message.timestamp.after.max.ms": "3600000"})
+    made: list[Producer] = []
+
+    def connect(properties: dict[str, Any], **options: Any) -> Producer:
+        made.append(Producer(properties, **options))
+        return made[-1]
+
+    sending = TopicSender(name, {"bootstrap.servers": stack.kafka}, connect=connect)
+    ahead = NOW + timedelta(hours=2)
+    rows = [row(n, key=b"%d" % n) for n in range(600)]
+    rows = [one._replace(created_at=ahead) if one.seq % 3 else one for one in rows]
+    good, bad = ([one.seq for one in rows if (one.seq % 3 > 0) is off] for off in (False, True))
+    for failures in (0, 1):
+        assert sending.open() is None
+        tried = [one._replace(failures=failures if one.seq % 3 else 0) for one in rows]
+        batch = Batch(tried, sending.check)
+        assert sending.send(batch, batch.to_send, 10) is None
+        marks = batch.marks()
+        assert (marks.sent, marks.in_doubt) == (good, ())
+        assert [one.seq for one in marks.refused] == bad
+        assert {one.refusal.code for one in marks.refused} == {"clock_ahead"}
+    assert len(made) == 2
+    sending.close()
+    assert len(messages(stack, name)) == 2 * len(good)
 
 
 def test_a_topic_that_is_missing_is_named_and_not_asked_for_by_each_row(stack: Stack) -> None:

@@ -39,6 +39,9 @@ class Played:
     def check(self, row: ClaimedRow) -> RowRefusal | None:
         return RowRefusal("too_large", "it is") if row.id in self.large else None
 
+    def waits(self, row: ClaimedRow) -> bool:
+        return False
+
     def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
         if self.away:
             return "away"
@@ -108,18 +111,60 @@ def test_a_row_that_is_refused_holds_back_its_key_until_it_is_a_dead_letter(
     assert (found["a2"]["state"], found["a2"]["sends"]) == ("sent", 1)
 
 
-def test_while_brokers_are_away_nothing_is_marked_and_one_row_asks(outbox_: Outbox) -> None:
-    add(outbox_, *((f"r{n}", "a") for n in range(5)))
+def test_while_brokers_are_away_nothing_is_marked_and_few_rows_ask(outbox_: Outbox) -> None:
+    add(outbox_, *((f"r{n}", "a") for n in range(40)))
     sender = Played()
     sender.away = True
     one = Relaying(outbox_, sender)
-    assert (one.turn(), one.away) == (5, True)
-    assert (one.turn(), one.away) == (1, True)
+    assert (one.turn(), one.away) == (40, True)
+    assert (one.turn(), one.away) == (16, True)
     sender.away = False
-    assert (one.turn(), one.away) == (1, False)
-    assert one.turn() == 4
-    assert sender.sent == [f"r{n}" for n in range(5)]
+    assert (one.turn(), one.away) == (16, False)
+    assert one.turn() == 24
+    assert sender.sent == [f"r{n}" for n in range(40)]
     assert set(states(outbox_).values()) == {"sent"}
+
+
+def test_rows_of_a_partition_that_takes_nothing_make_room_for_others(outbox_: Outbox) -> None:
+    """Those that were tried, and those that were not: with their keys, and however often."""
+    stuck = {"a1", "b1"}
+
+    class Stuck(Played):
+        why = RowRefusal("not_confirmed", "t/2: not confirmed")
+
+        def waits(self, row: ClaimedRow) -> bool:
+            return row.id == "b1" and "b1" in stuck
+
+        def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
+            for row in [row for row in rows if row.id in stuck] + batch.held:
+                batch.put_off(row.seq, 60.0, self.why)
+            return super().send(batch, [row for row in rows if row.id not in stuck], timeout)
+
+    add(outbox_, ("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c"))
+    sender = Stuck()
+    one = Relaying(outbox_, sender, shards=64, rows=3)
+    for _ in range(MOST_FAILURES + 1):
+        assert (one.turn() > 0, one.away) == (True, False)
+        add(outbox_, (f"more{len(sender.sent)}", None))
+        while one.turn():
+            pass
+        columns = "id, code, failures, next_at > now() AS later"
+        found = outbox_.rows(
+            f"SELECT {columns} FROM :schema.requests WHERE state = 'unsent' ORDER BY seq"
+        )
+        assert [tuple(row.values()) for row in found] == [
+            ("a1", "not_confirmed", 0, True),
+            ("a2", None, 0, None),
+            ("b1", "not_confirmed", 0, True),
+            ("b2", None, 0, None),
+        ]
+        outbox_.run("UPDATE :schema.requests SET next_at = now() WHERE next_at > now()")
+    assert "c1" in sender.sent
+    stuck.clear()
+    while one.turn():
+        pass
+    assert set(states(outbox_).values()) == {"sent"}
+    assert {row["code"] for row in outbox_.rows()} == {None}
 
 
 def test_that_brokers_take_messages_again_is_said_when_one_has(
@@ -146,12 +191,12 @@ def test_that_brokers_take_messages_again_is_said_when_one_has(
     outbox_.run("UPDATE :schema.requests SET next_at = now() + interval '1 hour' WHERE id = 'a1'")
     assert (one.turn(), one.away) == (0, False), "nobody knows"
     sender.refuses = True
-    add(outbox_, *((f"b{n}", f"b{n}") for n in range(5)))
-    assert sum(one.turn() for _ in range(2)) <= 2
+    add(outbox_, *((f"b{n}", "b") for n in range(40)))
+    assert 0 < sum(one.turn() for _ in range(2)) <= 16, "few rows ask"
     assert "take messages again" not in caplog.text
     sender.away = sender.refuses = False
-    for _ in range(64):  # the shards
-        assert sender.sent or one.turn() <= 1, "one row asks"
+    outbox_.run("UPDATE :schema.requests SET next_at = NULL WHERE id LIKE 'b%'")
+    assert 0 < one.turn() <= 16
     assert caplog.text.count("take messages again") == 1
     assert caplog.text.count("away; what is to be sent waits") == 1
 

@@ -11,6 +11,7 @@ from feedback.outbox.relay.batch import (
     Batch,
     BatchMarks,
     ClaimedRow,
+    PutOff,
     RowRefusal,
 )
 
@@ -45,6 +46,20 @@ def test_what_was_sent_behind_a_row_in_doubt_goes_again_behind_it() -> None:
     assert batch.marks() == BatchMarks([3], [], in_doubt=(1, 2))
 
 
+def test_what_waits_for_its_partition_holds_back_its_key_and_no_other() -> None:
+    rows = [row(1, b"a"), row(2, b"a"), row(3, b"b"), row(4, b"c"), row(5, b"c")]
+    batch = Batch(rows, lambda _: None, lambda r: r.lane == b"a")
+    assert [r.seq for r in batch.to_send] == [3, 4, 5]
+    assert [r.seq for r in batch.held] == [1]
+    why = RowRefusal("not_confirmed", "t/2")
+    batch.confirmed(3)
+    for seq in (1, 4, 5):
+        batch.put_off(seq, 5.0, why)
+    assert batch.marks() == BatchMarks(
+        [3], [], in_doubt=(4, 5), put_off=(PutOff(1, 5.0, why), PutOff(4, 5.0, why))
+    )
+
+
 def test_what_is_too_late_is_not_sent_and_holds_nothing_back() -> None:
     rows = [row(1, b"a")._replace(too_late=True), row(2, b"a"), row(3, b"b")]
     rows += [row(4, b"b")._replace(too_late=True)]
@@ -70,7 +85,7 @@ def test_a_key_is_marked_as_far_as_it_is_certain(
             batch.confirmed(r.seq)
         elif fates[r.seq] == "refused":
             batch.refused(r.seq, LARGE)
-    sent, refused, _, in_doubt = batch.marks()
+    sent, refused, _, in_doubt, _ = batch.marks()
     ended = {*sent, *(mark.seq for mark in refused if mark.seconds is None)}
     for r in rows:
         before = [o.seq for o in rows if o.lane == r.lane and o.seq < r.seq]

@@ -1,0 +1,115 @@
+"""Partitions that take nothing while others do, and which rows are theirs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from feedback.backoff import Backoff
+
+FIRST_PAUSE: Final = 5.0
+LONGEST_PAUSE: Final = 60.0
+"""Seconds between two tries of a partition that takes nothing."""
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFFFFFF
+
+
+class StuckPartitions:
+    """For how long rows of which key wait.
+
+    A partition is one of those once it has confirmed nothing of a batch, of which others were
+    confirmed. Then, after pauses, one row asks whether it takes messages again.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        """Of the topic's partitions; 0 while nobody needs it, or where keys don't tell theirs."""
+        self._until: dict[int, float] = {}
+        self._pauses: dict[int, Backoff] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    def learn(self, number: int, seen: Mapping[bytes, int]) -> None:
+        """The topic has so many partitions. `seen`: keys, and where they went to.
+
+        Where one went elsewhere another partitioner is at work: then keys say nothing.
+        """
+        as_said = all(partition_of(key, number) == where for key, where in seen.items())
+        self._number = number if as_said else 0
+        if not self._number:
+            self._until.clear()
+            self._pauses.clear()
+
+    def of(self, key: bytes) -> int | None:
+        """Its partition; None where that is not known."""
+        return partition_of(key, self._number) if self._number else None
+
+    def has(self, partition: int | None) -> bool:
+        """Whether it took nothing when it was last tried."""
+        return partition in self._until
+
+    def due(self, now: float) -> set[int]:
+        """Those that may be tried again."""
+        return {partition for partition, until in self._until.items() if until <= now}
+
+    def waits(self, key: bytes, now: float) -> bool:
+        """Whether a row of this key is not to be sent now.
+
+        Where its partition may be tried again this one asks, and the next ones wait.
+        """
+        if not self._until:
+            return False
+        partition = partition_of(key, self._number)
+        until = self._until.get(partition)
+        if until is None:
+            return False
+        if until > now:
+            return True
+        self._until[partition] = now + FIRST_PAUSE
+        return False
+
+    def pause(self, partition: int | None, now: float) -> float:
+        """Seconds for which its rows wait."""
+        if partition is None:
+            return LONGEST_PAUSE / 2
+        if partition not in self._until:
+            return FIRST_PAUSE
+        return max(1.0, self._until[partition] - now)
+
+    def took_nothing(self, partitions: Iterable[int], now: float) -> list[int]:
+        """They were tried in vain; those of them of which that is news."""
+        news = []
+        for partition in partitions if self._number else ():
+            if partition not in self._pauses:
+                self._pauses[partition] = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+                news.append(partition)
+            self._until[partition] = now + self._pauses[partition].next()
+        return sorted(news)
+
+    def took(self, partitions: Iterable[int]) -> list[int]:
+        """They have confirmed something; those of them of which that is news."""
+        news = sorted(self._until.keys() & set(partitions))
+        for partition in news:
+            del self._until[partition], self._pauses[partition]
+        return news
+
+
+def partition_of(key: bytes, number: int) -> int:
+    """As librdkafka's `murmur2_random` and Java's clients choose for a key."""
+    return (_murmur2(key) & 0x7FFFFFFF) % number
+
+
+def _murmur2(data: bytes) -> int:
+    length = len(data)
+    whole = length & ~3
+    h = _SEED ^ length
+    for n in range(0, whole, 4):
+        k = int.from_bytes(data[n : n + 4], "little") * _M & _MASK
+        k = (k ^ (k >> 24)) * _M & _MASK
+        h = h * _M & _MASK ^ k
+    if rest := data[whole:]:
+        h = (h ^ int.from_bytes(rest, "little")) * _M & _MASK
+    h = (h ^ (h >> 13)) * _M & _MASK
+    return h ^ (h >> 15)

@@ -1,0 +1,174 @@
+"""Rows to Kafka through one producer, many in flight, and what was reported of each.
+
+A producer never gives up a message by itself: one that did, while the next of its key was on its
+way, would have changed their order. What is not confirmed in time is taken back all at once, and
+the producer with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+
+from feedback.client.kafka_log import OutageLog
+from feedback.guarded_producer import GuardedProducer
+from feedback.outbox.relay.batch import ClaimedRow
+
+if TYPE_CHECKING:
+    from feedback.tracing.spans import Spans
+
+_TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
+_LEAST: Final = 1_000
+"""Of librdkafka's message.max.bytes."""
+SET_BYTES: Final = 1_000_000
+_ENDING: Final = 1.0
+_NEED_IDEMPOTENCE: Final = frozenset({"enable.gapless.guarantee", "transactional.id"})
+_TAKEN_BACK: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
+
+
+class RowReport(NamedTuple):
+    """What is known of a row that was handed to a producer."""
+
+    confirmed: bool
+    error: KafkaError | None = None
+    """Why it is not there; None where that is not known, nor whether it is."""
+    partition: int = -1
+    """-1 where none was chosen yet."""
+
+
+def together(given: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Properties of a producer of large sets of messages: a set of them is `most` bytes."""
+    return {
+        "client.id": "oncepool-relay",
+        "linger.ms": 5,
+        "partitioner": "murmur2_random",  # as our client and Java's choose
+        **given,
+        "acks": "all",
+        "enable.idempotence": True,
+        "delivery.timeout.ms": 0,  # never: see above
+        "message.max.bytes": max(most, _LEAST),
+        "batch.size": min(int(given.get("batch.size", SET_BYTES)), max(most, _LEAST)),
+        "topic.metadata.propagation.max.ms": _TOPIC_UNKNOWN_FOR,
+        "error_cb": _ignore,  # else flush() raises what reports say
+    }
+
+
+def one_by_one(given: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Of a producer that sends each message in a set of its own: what is said of it is true of it.
+
+    Not idempotent, as a message that is refused would have all that follow it refused, too. So it
+    is for messages of different keys: nothing of a key is to overtake what is tried again.
+    """
+    plain = {name: value for name, value in given.items() if name not in _NEED_IDEMPOTENCE}
+    return {
+        **together(plain, most),
+        "enable.idempotence": False,
+        "linger.ms": 0,
+        "batch.num.messages": 1,
+    }
+
+
+class RowProducer:
+    """One producer to one topic. For one thread."""
+
+    def __init__(
+        self,
+        topic: str,
+        producer: Any,
+        outages: OutageLog,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        spans: Spans | None = None,
+    ) -> None:
+        """`spans`: where tracing is on."""
+        self._topic = topic
+        self._guarded: GuardedProducer[Any] = GuardedProducer(producer)
+        self._outages = outages
+        self._clock = clock
+        self._spans = spans
+        self._ended = False
+
+    @property
+    def failure(self) -> str | None:
+        """Why it takes nothing any more."""
+        return self._guarded.failure
+
+    @property
+    def ended(self) -> bool:
+        """Whether another one is needed."""
+        return self._ended or self.failure is not None
+
+    @property
+    def handle(self) -> Any:
+        """To ask the brokers something."""
+        return self._guarded.handle
+
+    def send(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
+        """Sends them until `end`, on the clock; what is known of those that were handed over.
+
+        Nothing is on its way afterwards.
+        """
+        reports: dict[int, RowReport] = {}
+        for row in rows:
+            try:
+                self._produce(row, end, reports)
+            except BufferError:
+                break  # the queue does not empty
+            except KafkaException as error:
+                self._guarded.hears(error.args[0])
+                reports[row.seq] = RowReport(False, error.args[0])
+                break  # nothing of its key may overtake it
+        if self._guarded.flush(max(0.0, end - self._clock())) or self.failure is not None:
+            self.close()
+        return reports
+
+    def close(self) -> None:
+        """Takes back what is not confirmed."""
+        if not self._ended:
+            self._ended = True
+            self._guarded.end(_ENDING)
+
+    def _produce(self, row: ClaimedRow, end: float, reports: dict[int, RowReport]) -> None:
+        headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode()), *row.headers]
+        span = None
+        if self._spans is not None:
+            span = self._spans.sending(self._topic, row.id, row.type, row.lane, headers)
+            headers = span.headers
+
+        def report(error: KafkaError | None, sent: Any) -> None:
+            if span is not None:
+                span.reported(error, sent)
+            if error is None:
+                self._outages.over()
+            else:
+                self._guarded.hears(error)
+            known = None if error is not None and error.code() in _TAKEN_BACK else error
+            partition = sent.partition() if sent is not None else None
+            reports[row.seq] = RowReport(
+                error is None, known, -1 if partition is None else partition
+            )
+
+        while True:
+            try:
+                self._guarded.produce(
+                    self._topic,
+                    key=row.lane,
+                    value=row.payload,
+                    headers=headers,
+                    timestamp=round(row.created_at.timestamp() * 1000),
+                    on_delivery=report,
+                )
+            except BufferError:
+                if self._clock() >= end:
+                    raise
+                self._guarded.poll(0.05)
+            else:
+                reports.setdefault(row.seq, RowReport(False))
+                return
+
+
+def _ignore(error: KafkaError) -> None:
+    """What becomes of each message is in its report."""

@@ -1,0 +1,61 @@
+"""Which partition a key goes to, and for how long rows of one that takes nothing wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from feedback.outbox.relay.partitions import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    StuckPartitions,
+    partition_of,
+)
+
+
+@pytest.mark.parametrize(
+    "key, hashed",
+    [
+        ("21", -973932308),
+        ("foobar", -790332482),
+        ("a-little-bit-long-string", -985981536),
+        ("a-little-bit-longer-string", -1486304829),
+        ("lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        ("abc", 479470107),
+    ],
+)
+def test_keys_go_where_javas_clients_send_them(key: str, hashed: int) -> None:
+    """The hashes are those of Kafka's own tests."""
+    assert partition_of(key.encode(), 1 << 31) == hashed & 0x7FFFFFFF
+
+
+def keys_of(partition: int, number: int = 3) -> list[bytes]:
+    made = [b"k%d" % n for n in range(100)]
+    return [key for key in made if partition_of(key, number) == partition]
+
+
+def test_one_row_asks_and_the_others_wait() -> None:
+    stuck = StuckPartitions()
+    other, mine = keys_of(0), keys_of(2)
+    assert not stuck.waits(mine[0], 0.0)
+    stuck.learn(3, {other[0]: 0, mine[0]: 2})
+    assert stuck.took_nothing([2], 0.0) == [2]
+    assert all(stuck.waits(key, 1.0) for key in mine)
+    assert not any(stuck.waits(key, 1.0) for key in other)
+    assert (stuck.of(mine[0]), stuck.pause(2, 1.0)) == (2, FIRST_PAUSE - 1)
+    assert stuck.due(FIRST_PAUSE) == {2}
+    assert [stuck.waits(key, FIRST_PAUSE) for key in mine[:3]] == [False, True, True]
+    assert stuck.took_nothing([2], FIRST_PAUSE) == [], "no news"
+    assert stuck.pause(2, FIRST_PAUSE) == 2 * FIRST_PAUSE
+    for _ in range(9):
+        stuck.took_nothing([2], 0.0)
+    assert stuck.pause(2, 0.0) == LONGEST_PAUSE
+    assert stuck.took([0, 2]) == [2]
+    assert not stuck.waits(mine[0], 0.0)
+
+
+def test_with_another_partitioner_no_key_waits_for_a_partition() -> None:
+    stuck = StuckPartitions()
+    stuck.learn(3, {keys_of(0)[0]: 0, keys_of(2)[0]: 1})
+    assert stuck.took_nothing([1], 0.0) == []
+    assert not any(stuck.waits(b"k%d" % n, 0.0) for n in range(100))
+    assert stuck.of(b"k") is None

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 PRODUCE = 0
 """The key of Kafka's Produce."""
+METADATA = 3
+"""The key of Metadata."""
 OFFSET_COMMIT = 8
 """The key of Kafka's OffsetCommit."""
 CONSUMER_GROUP_HEARTBEAT = 68
@@ -348,6 +350,11 @@ def is_offset_commit(frame: bytes) -> bool:
 def is_produce(frame: bytes) -> bool:
     """Whether a request's frame brings messages."""
     return _key(frame) == PRODUCE
+
+
+def is_metadata(frame: bytes) -> bool:
+    """Whether a request's frame asks for brokers and topics."""
+    return _key(frame) == METADATA
 
 
 def _key(frame: bytes) -> int | None:

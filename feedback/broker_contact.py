@@ -1,0 +1,53 @@
+"""Whether a client of librdkafka has lost its brokers although they are there. Pure.
+
+A broker that starts knows topics before it knows brokers. A client that asks it then is told of
+none, forgets those that it had, and may never look for one again
+(https://github.com/confluentinc/librdkafka/issues/5301; seen with 2.16.0 and either
+`metadata.recovery.strategy`). Nothing says so: it hears nothing, as when there is nothing to hear.
+It has reported before that all its brokers are down, as it does in each outage; and whoever makes
+another client finds them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+TIMEOUTS: Final = (0.5, 1.0, 2.0)
+"""Seconds to wait for an answer: as many questions in a row without one, and it has lost them."""
+PAUSE: Final = 5.0
+"""Seconds between two questions."""
+
+
+class BrokerContact:
+    """One client's: it is asked once all brokers were down and others find them again."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.doubtful = False
+        """All brokers were down, and the client has not answered since."""
+        self._unanswered = 0
+        self._next = 0.0
+
+    def all_down(self) -> None:
+        """The client has reported that all its brokers are down."""
+        self.doubtful = True
+        self._unanswered = 0
+        self._next = self._clock() + PAUSE
+
+    def due(self) -> float | None:
+        """The client is to be asked for metadata now, for so many seconds; None: it is not.
+
+        To be asked only where another client has found brokers since `all_down`.
+        """
+        if not self.doubtful or self._clock() < self._next:
+            return None
+        return TIMEOUTS[self._unanswered]
+
+    def asked(self, *, answered: bool) -> bool:
+        """The client was asked. Whether it has lost its brokers: then another has to be made."""
+        self._next = self._clock() + PAUSE
+        self._unanswered = 0 if answered else self._unanswered + 1
+        lost = self._unanswered == len(TIMEOUTS)
+        self.doubtful = not (answered or lost)
+        return lost

@@ -30,8 +30,16 @@ state = ANY(%(states)s) AND (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s))
     AND (%(type)s::text IS NULL OR type LIKE %(type)s)
     AND (%(sender)s::text IS NULL OR sender = %(sender)s) AND seq > %(after)s
 """
+_ENDED: Final = [name if name != "next_at" else "NULL AS next_at" for name in COLUMNS]
+# What the consumers have refused as another request's copy has ended, and waits for somebody, too.
 _LIST: Final = f"""
-SELECT {", ".join(COLUMNS)} FROM :schema.requests WHERE {_WHERE} ORDER BY seq LIMIT %(limit)s
+(SELECT {", ".join(COLUMNS)}, seq FROM :schema.requests WHERE {_WHERE}
+ ORDER BY seq LIMIT %(limit)s)
+UNION ALL
+(SELECT {", ".join(_ENDED)}, seq FROM :schema.finished
+ WHERE state = 'undeliverable' AND code = '{CONFLICT}' AND {_WHERE}
+ ORDER BY seq LIMIT %(limit)s)
+ORDER BY seq LIMIT %(limit)s
 """  # noqa: S608 - of constants
 _CHOSEN: Final = f"""
 WITH chosen AS (
@@ -122,9 +130,9 @@ class OutboxOperator:
         self._schema = schema
 
     def rows(self, wanted: OutboxFilter, limit: int) -> list[dict[str, Any]]:
-        """Open rows, oldest first, by COLUMNS."""
+        """Open rows, and those that were refused as conflicts; oldest first, by COLUMNS."""
         found = self._run(_LIST, wanted, 0, limit).fetchall()
-        return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+        return [dict(zip(COLUMNS, row[:-1], strict=True)) for row in found]
 
     def retry(self, wanted: OutboxFilter) -> list[str]:
         """Has dead letters sent anew, under their ids, in their old order; their ids."""

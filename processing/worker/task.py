@@ -98,8 +98,8 @@ class Task:
     def run(self) -> int:
         """The number of this start; without one, of the last start before.
 
-        One that is held back over a row (which failed) is a later one, too: as `waiting` ranks below
-        `failed`, no status would be taken that tells of it under the run that failed.
+        One that is held back over a row, which failed, is a later one, too: under the run that
+        failed no store takes a status of it, as `waiting` ranks below `failed`.
         """
         if self.claimed_run is not None:
             return self.claimed_run

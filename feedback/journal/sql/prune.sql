@@ -39,9 +39,24 @@ DELETE FROM {schema}.dead_letters
 WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND retried_at < %(before)s
 
 -- name: prune_coalesced
+-- Not while a request of the reference may wait again: nothing else says then that a newer one was
+-- started. Scalar subqueries, each along an index of its own: a join might read the whole table.
 DELETE FROM {schema}.coalesced WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM {schema}.coalesced
+    SELECT ctid FROM {schema}.coalesced c
     WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND produced_at < %(before)s
+      AND (
+        SELECT 1 FROM {schema}.requests r
+        WHERE r.type = c.type AND r.coalesce_key = c.coalesce_key AND r.coalesce_key IS NOT NULL
+          AND r.state IN ('failed', 'dead', 'cancelled', 'in_doubt', 'running') LIMIT 1
+      ) IS NULL AND (
+        SELECT 1 FROM {schema}.requests r
+        WHERE r.type = c.type AND r.coalesce_key = c.coalesce_key AND r.coalesce_key IS NOT NULL
+          AND r.state = 'waiting' AND r.token IS NULL LIMIT 1
+      ) IS NULL AND (
+        SELECT 1 FROM {schema}.requests r
+        WHERE r.type = c.type AND r.coalesce_key = c.coalesce_key AND r.coalesce_key IS NOT NULL
+          AND r.state = 'waiting' AND r.token IS NOT NULL LIMIT 1
+      ) IS NULL
     FOR UPDATE SKIP LOCKED))
 
 -- name: prune_counters
@@ -68,6 +83,22 @@ SELECT
      OR (t.at < %(before)s
          AND NOT EXISTS (SELECT FROM {schema}.requests r WHERE r.id = t.request_id))),
     (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at < %(before)s),
-    (SELECT count(*) FROM {schema}.coalesced WHERE produced_at < %(before)s),
+    (SELECT count(*) FROM {schema}.coalesced c
+     WHERE produced_at < %(before)s
+      AND (
+        SELECT 1 FROM {schema}.requests r
+        WHERE r.type = c.type AND r.coalesce_key = c.coalesce_key AND r.coalesce_key IS NOT NULL
+          AND r.state IN ('failed', 'dead', 'cancelled', 'in_doubt', 'running')
+            AND NOT (r.finished_at < %(before)s AND r.created_at < %(before)s
+                     AND r.state = ANY (%(states)s)) LIMIT 1
+      ) IS NULL AND (
+        SELECT 1 FROM {schema}.requests r
+        WHERE r.type = c.type AND r.coalesce_key = c.coalesce_key AND r.coalesce_key IS NOT NULL
+          AND r.state = 'waiting' AND r.token IS NULL LIMIT 1
+      ) IS NULL AND (
+        SELECT 1 FROM {schema}.requests r
+        WHERE r.type = c.type AND r.coalesce_key = c.coalesce_key AND r.coalesce_key IS NOT NULL
+          AND r.state = 'waiting' AND r.token IS NOT NULL LIMIT 1
+      ) IS NULL),
     (SELECT count(*) FROM {schema}.counters WHERE minute < %(before)s),
     (SELECT count(*) FROM {schema}.operator_changes WHERE at < %(before)s)

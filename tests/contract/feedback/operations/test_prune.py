@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from feedback.journal.queries import query
 from feedback.operations import prune as pruning
 from feedback.operations.prune import prunable, prune
 from tests.support.journal import Journal
@@ -107,6 +108,57 @@ def test_old_counters_references_and_retried_letters_go(journal: Journal) -> Non
     assert ids(journal, "operator_changes", "name") == ["1"]
     assert ids(journal, "coalesced") == ["1"]
     assert ids(journal, "dead_letters", "kafka_offset") == [1, 9]
+
+
+OPEN = ("failed", "dead", "cancelled", "in_doubt", "running", "waiting", "claimed")
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_what_is_remembered_of_a_reference_stays_while_an_older_one_may_run_again(
+    journal: Journal, state: str
+) -> None:
+    """Forgotten, an operator's retry of it would run over the newer one."""
+    token = "x:1" if state == "claimed" else None
+    state = "waiting" if state == "claimed" else state
+    journal.put("old", state, type="a", coalesce_key="k", created_at=OLD, token=token)
+    for n, key in enumerate(("k", "other")):
+        journal.insert("coalesced", type="a", coalesce_key=key, produced_at=OLD, request_id=str(n))
+    assert prunable(journal.connection, BEFORE, schema=journal.schema)["coalesced"] == 1
+    assert pruned(journal) == {"coalesced": 1}
+    assert ids(journal, "coalesced", "coalesce_key") == ["k"]
+
+
+def test_what_is_remembered_goes_with_the_last_request_that_might_have_run_again(
+    journal: Journal,
+) -> None:
+    for name, state in (("a", "failed"), ("b", "cancelled"), ("c", "superseded"), ("d", "done")):
+        journal.put(name, state, type="a", coalesce_key="k", created_at=OLD, finished_at=OLD)
+    journal.insert("coalesced", type="a", coalesce_key="k", produced_at=OLD, request_id="d")
+    assert prunable(journal.connection, BEFORE, schema=journal.schema)["coalesced"] == 1
+    assert pruned(journal) == {"requests": 4, "coalesced": 1}
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_references_are_looked_up_by_indexes_in_a_large_table(
+    journal: Journal, statistics: bool
+) -> None:
+    journal.run(
+        "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
+        " produced_at, coalesce_key) SELECT 'r' || n, 'a', CASE n %% 3 WHEN 0 THEN 'failed'"
+        " WHEN 1 THEN 'superseded' ELSE 'done' END, 'ok', 'transaction', 't', 0, n, now(),"
+        " CASE WHEN n %% 3 < 2 THEN 'k' || n END FROM generate_series(1, 50000) AS n"
+    )
+    journal.run(
+        "INSERT INTO {s}.coalesced SELECT %s, 'a', 'k' || n, 'r' || n"
+        " FROM generate_series(1, 20000) AS n", OLD,
+    )  # fmt: skip
+    if statistics:
+        journal.run("ANALYZE {s}.requests, {s}.coalesced")
+    values = {"first": "(0,0)", "end": "(200,0)", "before": BEFORE}
+    text = f"EXPLAIN {query('prune_coalesced', journal.schema)}"
+    plan = [line for (line,) in journal.connection.execute(text.encode(), values)]
+    assert sum("requests_" in line for line in plan) == 3, plan
+    assert not any("Seq Scan on requests" in line for line in plan), plan
 
 
 def test_it_goes_page_range_by_page_range(

@@ -35,7 +35,7 @@ class Told(Bench):
         """A message, which its producer has said was accepted."""
         accepted = StatusFields(id, kind, State.ACCEPTED, 0, "ok", 0, datetime.now(UTC))
         self.store.write([StatusWrite.of(accepted)])
-        return self.record(id, kind, payload or {}, **headers)
+        return self.record(id, kind, payload or {}, None, **headers)
 
     def due(self, *ids: str) -> list[Record]:
         """The records of rows that are claimed here, as their time has come."""

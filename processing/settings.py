@@ -98,6 +98,8 @@ class MaintenanceSettings:
     """Arguments of `processing.logs.configure`."""
     migrate: bool = False
     """Create or upgrade the journal at the start."""
+    served: bool = False
+    """This instance has used the journal: the process takes the place of one that died."""
     health_host: str = "127.0.0.1"
     health_port: int | None = None
     """0 takes any free port; None serves nothing."""

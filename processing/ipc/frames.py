@@ -317,6 +317,12 @@ class MaintenanceReady(NamedTuple):
     detail: str
 
 
+class JournalUnusable(NamedTuple):
+    """The database was away at the first look; now it answers, and its journal is of no use."""
+
+    detail: str
+
+
 class Alive(NamedTuple):
     """The answer to a heartbeat."""
 
@@ -341,6 +347,8 @@ class PartAnswered(NamedTuple):
 
     part: int
     answered: int
+    parked: int = 0
+    """How many of these wait in the journal now."""
 
 
 class CancelAsked(NamedTuple):
@@ -388,6 +396,7 @@ FromMaintenance: TypeAlias = (
     | PartAnswered
     | CancelAsked
     | LimitsFound
+    | JournalUnusable
     | CannotServe
 )
 Frame: TypeAlias = ToWorker | FromWorker | ToMaintenance | FromMaintenance

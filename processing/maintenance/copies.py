@@ -22,6 +22,8 @@ class Copies:
 
     answered: list[str] = field(default_factory=list)
     """Ids whose rows answer them."""
+    waiting: int = 0
+    """How many of those rows wait."""
     conflicts: list[DeadLetter] = field(default_factory=list)
     """Their ids belong to other requests."""
     unsaid: list[str] = field(default_factory=list)
@@ -46,6 +48,7 @@ def sort_copies(
             result.unsaid.append(parcel.id)
         else:
             result.answered.append(parcel.id)
+            result.waiting += row.state == State.WAITING
     return result
 
 

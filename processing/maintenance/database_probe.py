@@ -7,13 +7,13 @@ import time
 
 import psycopg
 
-from feedback.errors import OncepoolError, SchemaTooNew
+from feedback.errors import OncepoolError, SchemaMissing, SchemaTooNew
 from feedback.journal.connections import Connection
 from feedback.journal.database_errors import outage_of
 from feedback.journal.migrations import check_schema, migrate
 from feedback.journal.probe import takes_writes
 from processing.ipc.channel import ChannelClosed
-from processing.ipc.frames import CannotServe, DatabaseState, MaintenanceReady
+from processing.ipc.frames import DatabaseState, JournalUnusable, MaintenanceReady
 from processing.logs import BoundLogger
 from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.database_health import DatabaseHealth
@@ -81,6 +81,8 @@ class DatabaseProbe:
                 self._reach()
         except (psycopg.Error, OSError) as error:
             self._failed(" ".join(str(error).split()) or type(error).__name__)
+        except SchemaMissing as error:  # it was there: it may be put back
+            self._failed(str(error), "missing")
         except ChannelClosed:
             raise
         except Exception as error:  # noqa: BLE001 - it may go well the next time
@@ -100,16 +102,19 @@ class DatabaseProbe:
             self._probe()
         with self._lock:
             news = self._state.succeeded()
+        if self.blocked:
+            return
         self._health.database(up=True, detail="answers")
-        if news and self.said_ready and not self.blocked:
+        if news and self.said_ready:
             self._reporting.tell(DatabaseState(up=True, detail="answers"))
         self._say_ready("ok", "")
 
     def _probe(self) -> None:
-        """Raises psycopg.Error unless the database can be worked with."""
+        """Raises psycopg.Error, SchemaMissing unless the database can be worked with."""
         connection = self._connection.open()
         if not self._schema_checked:
-            self._check_schema(connection)
+            (self._check_again if self._settings.served else self._check_schema)(connection)
+            self._schema_checked = True
         if not self.blocked and not takes_writes(connection, schema=self._settings.schema):
             raise psycopg.OperationalError("it takes no writes: it is read-only, or its disk full")
 
@@ -127,12 +132,26 @@ class DatabaseProbe:
             self.blocked = True
             verdict = "too_new" if isinstance(error, SchemaTooNew) else "missing"
             detail = str(error).strip()
+            self._health.database(up=False, detail=detail)
             if self.said_ready:
-                self._reporting.tell(CannotServe(detail))
+                self._reporting.tell(JournalUnusable(detail))
             self._say_ready(verdict, detail)
-        self._schema_checked = True
 
-    def _failed(self, detail: str) -> None:
+    def _check_again(self, connection: Connection) -> None:
+        """Goes on with a journal that a newer version has upgraded meanwhile, as workers do.
+
+        Nothing is migrated: that is for an instance that starts.
+        Raises SchemaMissing, psycopg.Error.
+        """
+        try:
+            check_schema(connection, self._settings.schema)
+        except SchemaTooNew as error:
+            self._log.warning(
+                "a newer version has upgraded the journal: housekeeping goes on with it until this"
+                " instance is replaced", detail=str(error),
+            )  # fmt: skip
+
+    def _failed(self, detail: str, verdict: str = "unreachable") -> None:
         self._connection.close()
         with self._lock:
             news = self._state.failed(time.monotonic())
@@ -140,7 +159,7 @@ class DatabaseProbe:
         if news and self.said_ready:
             self._log.warning("database away", detail=detail)
             self._reporting.tell(DatabaseState(up=False, detail=detail))
-        self._say_ready("unreachable", detail)
+        self._say_ready(verdict, detail)
 
     def _say_ready(self, schema: str, detail: str) -> None:
         if not self.said_ready:

@@ -222,7 +222,8 @@ class UnstartedHandling:
         rest += found.rest
         left = len(rest) + len(copies.conflicts) + len(found.repeated)
         if answered := len(part.records) - left:
-            reporting.tell(PartAnswered(part.number, answered))
+            waiting = len(runs) + copies.waiting
+            reporting.tell(PartAnswered(part.number, answered, waiting))
         self._letters.put(part.number, copies.conflicts)
         if rest:
             self.refuse(part._replace(records=rest))

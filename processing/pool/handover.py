@@ -40,8 +40,10 @@ class Handover:
         self._pool = pool
         self._maintenance = maintenance
         self._log = log
-        self.parked = 0
-        """Records that wait for another instance because this one stops."""
+        self._leaving = False
+        """What has not started is another instance's."""
+        self._given_back = 0
+        """Claimed rows that were given back since then."""
         self._kept: list[Record] = []
         """Messages that only user code can read, while the database is away: nobody sends them
         again."""
@@ -81,6 +83,7 @@ class Handover:
 
     def refuse_unstarted(self, code: str) -> None:
         """What no worker has is answered `failed/<code>`, or parked where that can be."""
+        self._leaving = code == SHUTDOWN and self._pool.database_up
         unstarted = self._pool.take_unstarted() if self._pool.in_hand else []
         records = self._give_back(unstarted)
         decoded = self._maintenance.decoded
@@ -90,8 +93,7 @@ class Handover:
         elif self._kept:
             records = self._kept + records
             self._kept = []
-        if code == SHUTDOWN and self._pool.database_up:
-            self.parked += len(unstarted)
+        if self._leaving:
             self._maintenance.park(PARKED, records)
             self._park_suspects()
         elif records:
@@ -103,10 +105,10 @@ class Handover:
             self._maintenance.park(PARKED, self._give_back(records), limited=True)
 
     def tell_parked(self) -> None:
-        """Says in the log how many wait for another instance."""
-        if self.parked:
+        """Says in the log how many wait for another instance, once all are answered for."""
+        if requests := self._maintenance.parked + self._given_back:
             self._log.info("not started here: parked for other instances, or given back",
-                           requests=self.parked)  # fmt: skip
+                           requests=requests)  # fmt: skip
 
     def tell(self, types: list[str]) -> None:
         """Hands over what was counted, and what nobody was there for before. `types`: the app's."""
@@ -121,6 +123,8 @@ class Handover:
     def _send(self, frame: ReleaseClaims | EndCalls) -> None:
         if not self._maintenance.send(frame):
             self._untold.append(frame)
+        elif self._leaving and isinstance(frame, ReleaseClaims):
+            self._given_back += len(frame.claims)
 
     def _give_back(self, records: Sequence[Record]) -> list[Record]:
         """Gives claimed rows back; returns the other records."""
@@ -155,7 +159,6 @@ class Handover:
             elif not crashes and verdict != WORKER_DIED:
                 due.setdefault((backends, suspect is not None), []).append(claim_of(record))
         self._maintenance.park_suspects(PARKED, fresh)
-        self.parked += len(fresh) + sum(map(len, due.values()))
         for (gone, begun), claims in due.items():
             self._send(ReleaseClaims(claims, list(gone), begun=begun))
 

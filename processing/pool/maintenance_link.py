@@ -23,6 +23,7 @@ from processing.ipc.frames import (
     Frame,
     FromMaintenance,
     Heartbeat,
+    JournalUnusable,
     LimitsFound,
     MaintenanceReady,
     Park,
@@ -44,6 +45,7 @@ RECORDS_AT_ONCE: Final = 500
 SILENCE: Final = 20.0
 """Seconds after which a process that says nothing to a heartbeat is replaced: its leases last
 longer."""
+UNUSABLE: Final = "the journal can't be used"
 
 
 @dataclass(slots=True)
@@ -74,9 +76,11 @@ class MaintenanceLink:
         self._child: Child | None = None
         self._respawn = RestartBackoff()
         self._wanted = False
+        self._served = False
+        """The journal could be used once: whoever comes goes on with it."""
         self._events: list[FromMaintenance] = []
         self.ready: MaintenanceReady | None = None
-        """What the first one said of the database's schema, once it has."""
+        """What the first one said of the database's schema, once it has; later ones are events."""
         self.database_up = False
         """Whether the database was reached when it was last looked at."""
         self.decoded: list[str] = []
@@ -90,6 +94,8 @@ class MaintenanceLink:
         self._parts: dict[int, _Part] = {}
         """What it was given to refuse or park and has not answered for yet."""
         self._last_part = 0
+        self.parked = 0
+        """Records that wait in the journal because this instance stops."""
         self._asked: float | None = None
         """When it was sent the first heartbeat that it has said nothing after."""
         self.fatal: str | None = None
@@ -234,13 +240,15 @@ class MaintenanceLink:
         told = [perhaps_done(record) for record in records] if again else records
         self.send(part.frame._replace(records=told))
 
-    def _answered(self, number: int, count: int) -> None:
-        part = self._parts.get(number)
+    def _answered(self, told: PartAnswered) -> None:
+        part = self._parts.get(told.part)
         if part is None:
             return  # the last of it had been answered for: nothing was left to say
-        part.left -= count
+        if isinstance(part.frame, Park) and not part.frame.limited:
+            self.parked += told.parked
+        part.left -= told.answered
         if part.left <= 0:
-            del self._parts[number]
+            del self._parts[told.part]
             self._on_answered(part.frame.records)
 
     # The process
@@ -277,7 +285,9 @@ class MaintenanceLink:
 
     def _spawn(self, now: float) -> None:
         try:
-            child = self._child = Child("processing.maintenance", self._settings)
+            child = self._child = Child(
+                "processing.maintenance", {**self._settings, "served": self._served}
+            )
         except OSError as error:
             self._log.error("the maintenance process could not be started", error=str(error))
             self._respawn.failed(now)
@@ -320,23 +330,36 @@ class MaintenanceLink:
         match frame:
             case Alive():
                 return
-            case PartAnswered(number, count):
-                self._answered(number, count)
+            case PartAnswered():
+                self._answered(frame)
                 return
             case CannotServe(reason):
-                self.fatal = reason
+                if self.ready is None:
+                    self.fatal = reason
+                else:  # another is started: workers go on meanwhile
+                    self._log.error("the maintenance process could not start", reason=reason)
                 return
-            case MaintenanceReady(schema):
-                self._respawn.ready()
-                self.ready = self.ready or frame
-                self.database_up = schema != "unreachable"
+            case JournalUnusable(detail):
+                self.fatal = f"{UNUSABLE}: {' '.join(detail.split())}"
+                return
+            case MaintenanceReady():
+                self._looked(frame)
             case DatabaseState(up):
                 self.database_up = up
+                self._served |= up
             case DueRows() | CancelAsked() | LimitsFound():
                 pass
             case _:
                 raise AssertionError(f"the maintenance process sent {frame!r}")
         self._events.append(frame)
+
+    def _looked(self, found: MaintenanceReady) -> None:
+        self._respawn.ready()
+        self.database_up = found.schema == "ok"
+        self._served |= self.database_up
+        if found.schema in ("missing", "too_new") and self.ready is not None and not self._served:
+            self.fatal = f"{UNUSABLE}: {' '.join(found.detail.split())}"
+        self.ready = self.ready or found
 
     def _on_end(self) -> None:
         child = self._child

@@ -46,7 +46,7 @@ from processing.pool.actions import (
 )
 from processing.pool.backlog import Backlog, backlogs_of
 from processing.pool.handover import Handover
-from processing.pool.maintenance_link import MaintenanceLink
+from processing.pool.maintenance_link import UNUSABLE, MaintenanceLink
 from processing.pool.pool import Pool
 from processing.pool.pool_log import PoolLog
 from processing.pool.pool_stats import stats_of
@@ -318,10 +318,12 @@ class Supervisor:
 
     def _on_maintenance(self, event: FromMaintenance, now: float) -> None:
         match event:
-            case MaintenanceReady(schema):
+            case MaintenanceReady(schema, detail):
                 self._act(self._pool.new_maintenance())
-                if schema != "unreachable":
-                    self._database_state(up=True)
+                if self._working and schema == "missing":
+                    self._log.error(f"{UNUSABLE}: it is looked at again", detail=detail)
+                if self._working or schema == "ok":
+                    self._database_state(up=schema == "ok")
             case DatabaseState(up):
                 self._database_state(up=up)
             case DueRows(order, rows):

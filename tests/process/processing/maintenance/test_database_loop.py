@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from feedback.journal.migrations import migrate
-from processing.ipc.frames import CannotServe, DatabaseState, ProbeDatabase
+from processing.ipc.frames import DatabaseState, JournalUnusable, ProbeDatabase
 from stack import Stack
 from tests.support.maintenance import StartMaintenance
 from tests.support.own_database import OwnDatabase
@@ -60,7 +60,7 @@ def test_an_unusable_schema_found_late_is_fatal(
 
     proxy.mend()
 
-    assert "oncepool migrate" in maintenance.wait_for(CannotServe).reason
+    assert "oncepool migrate" in maintenance.wait_for(JournalUnusable).detail
 
 
 def test_answers_a_probe_when_the_database_was_never_away(

@@ -30,7 +30,7 @@ def test_refused_requests_are_answered_and_counted(
 
     maintenance.send(Refuse(5, "database_unavailable", [record(1), record(2)], []))
 
-    assert maintenance.wait_for(PartAnswered) == (5, 2)
+    assert maintenance.wait_for(PartAnswered)[:2] == (5, 2)
     found = eventually(lambda: None not in (got := statuses.read(["r-1", "r-2"])) and got)
     assert {(s.state, s.code) for s in found if s} == {("failed", "database_unavailable")}
     assert maintenance.stop() == 0
@@ -72,10 +72,10 @@ def test_dead_letters_wait_for_the_database(
     malformed = record(7, headers=[("ce_type", b"payment.create")])
 
     maintenance.send(Refuse(3, "database_unavailable", [malformed, record(1)], []))
-    assert maintenance.wait_for(PartAnswered) == (3, 1)
+    assert maintenance.wait_for(PartAnswered)[:2] == (3, 1)
     proxy.mend()
 
-    assert maintenance.wait_for(PartAnswered, 2) == (3, 1)
+    assert maintenance.wait_for(PartAnswered, 2)[:2] == (3, 1)
     assert [row[0] for row in letters(stack, schema)] == ["malformed"]
 
 

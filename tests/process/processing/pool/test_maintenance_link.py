@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import selectors
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import psycopg
 import pytest
@@ -57,9 +58,14 @@ class Link:
 
 
 @pytest.fixture
-def link(stack: Stack, schema: str, prefix: str, through: str) -> Iterator[Link]:
+def settings(stack: Stack, schema: str, prefix: str, through: str) -> MaintenanceSettings:
     log = {"log_format": "json", "level": "info"}
-    made = Link(MaintenanceSettings("here-1", through, schema, stack.redis, prefix, log))
+    return MaintenanceSettings("here-1", through, schema, stack.redis, prefix, log)
+
+
+@pytest.fixture
+def link(settings: MaintenanceSettings) -> Iterator[Link]:
+    made = Link(settings)
     yield made
     made.link.close(5)
     made.selector.close()
@@ -139,6 +145,48 @@ def test_what_was_to_be_parked_is_handed_to_the_next_maintenance(
         ).fetchall()
     # The one before may have parked them, and others run them: of pure ones no row would be left.
     assert found == [("parked", 1, 1200)]
+
+
+def test_one_that_cannot_start_again_is_tried_until_it_can(settings: MaintenanceSettings) -> None:
+    """Somebody else has the port of its health endpoints for a while."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    made = Link(replace(settings, health_port=port))
+    try:
+        made.turn_until(lambda: made.started() == 1)
+        child = made.link._child
+        assert child is not None
+        child.signal(signal.SIGKILL)
+        assert child.wait(60)
+        with socket.create_server(("127.0.0.1", port)):
+            # Its death, and two starts that failed.
+            made.turn_until(lambda: made.link.fatal or made.link._respawn._failed_starts == 3)
+            assert made.link.fatal is None
+        made.turn_until(lambda: made.started() == 2)
+    finally:
+        made.link.close(5)
+        made.selector.close()
+
+
+def test_only_what_waits_in_the_journal_counts_as_parked(link: Link, proxy: Proxy) -> None:
+    records: list[Record] = [
+        ("requests", 0, n, 0, None, b"{}", [("ce_id", b"p-%d" % n), ("ce_type", b"p")], "p", None)
+        for n in range(3)
+    ]
+    link.turn_until(lambda: link.started() == 1)
+    proxy.cut()
+    link.link.park("parked", records[:2])
+    link.turn_until(lambda: link.link.refusing == 0)
+    assert link.link.parked == 0
+    proxy.mend()
+    link.turn_until(lambda: link.link.database_up)
+    link.link.park("parked", [records[1]], limited=True)
+    link.turn_until(lambda: link.link.refusing == 0)
+    assert link.link.parked == 0
+    link.link.park("parked", records[1:])
+    link.turn_until(lambda: link.link.refusing == 0)
+    assert link.link.parked == 2
 
 
 def test_the_cause_that_none_can_run_outlives_the_process_that_told_it() -> None:

@@ -207,7 +207,7 @@ class Service:
             self._log.error("ending", **self._why())
         if self._phase is Phase.RUNNING:
             self._shutdown.signal(time.monotonic())
-        if self._pool.fatal:
+        if self._pool.fatal and not self._pool.stats().workers:
             # Nobody can run what is in hand.
             self._shutdown.signal(time.monotonic())
         self._manager.stopping("draining")

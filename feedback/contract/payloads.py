@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final, NoReturn
@@ -19,6 +20,7 @@ from feedback.contract.unwritable import refuse_unwritable
 
 # 18 digits always fit in 64 bits.
 _SUSPECT_RUN: Final = b"0" * 19
+_ZERO: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 
 
@@ -68,6 +70,11 @@ def write_exactly(
     except TypeError as error:
         raise ValueError(f"cannot be written as JSON: {error}") from None
     return text.encode()
+
+
+def storable(data: bytes) -> bool:
+    """Whether PostgreSQL's jsonb takes this JSON: it has no character U+0000."""
+    return not (b"\\u0000" in data and _ZERO.search(data))
 
 
 def encode_payload(payload: Any, content_type: str) -> bytes:

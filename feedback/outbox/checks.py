@@ -80,6 +80,19 @@ NO_TRIGGER: Final = OutboxProblem(
 )
 
 
+def encoding_problem(connection: psycopg.Connection[Any]) -> OutboxProblem | None:
+    """Whether answers may not fit into the database's encoding; None where they do."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding in (None, "UTF8"):
+        return None
+    return OutboxProblem(
+        f"the database's encoding is {encoding}: answers with other characters end without their"
+        " results",
+        "keep the outbox in a database with the encoding UTF8",
+        wrong=False,
+    )
+
+
 def problems(
     connection: psycopg.Connection[Any], schema: str, senders: Sequence[str] = ()
 ) -> list[OutboxProblem]:
@@ -89,6 +102,8 @@ def problems(
     if not there:
         return [OutboxProblem(f"schema {schema} has no outbox", MIGRATE)]
     said = _of_the_columns(schema, found)
+    if (problem := encoding_problem(connection)) is not None:
+        said.append(problem)
     if "schema_version" in there:
         said += _of_the_version(connection, schema)
     if "senders" in there:

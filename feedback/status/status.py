@@ -93,24 +93,47 @@ class Status(Generic[ResultT]):
             v = fields["v"]
             if len(v) != 6 or not (v.isascii() and v.isdecimal()):
                 raise ValueError(f"v is {v!r}")
-            retry_at = fields.get("retry_at")
             return cls(
-                id=fields["id"],
-                type=fields["type"],
+                id=_text(fields, "id"),
+                type=_text(fields, "type"),
                 state=State(fields["state"]),
-                code=fields["code"],
-                attempt=fields["attempt"],
+                code=_text(fields, "code"),
+                attempt=_number(fields["attempt"]),
                 run=int(v[:5]),
-                at=datetime.fromisoformat(fields["at"]),
-                fingerprint=fields.get("fingerprint"),
+                at=_time(fields["at"]),
+                fingerprint=_text_or_none(fields, "fingerprint"),
                 result=fields.get("result"),
-                error=fields.get("error"),
-                reason=fields.get("reason"),
-                retry_at=None if retry_at is None else datetime.fromisoformat(retry_at),
-                superseded_by=fields.get("superseded_by"),
+                error=_text_or_none(fields, "error"),
+                reason=_text_or_none(fields, "reason"),
+                retry_at=None if fields.get("retry_at") is None else _time(fields["retry_at"]),
+                superseded_by=_text_or_none(fields, "superseded_by"),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a status: {error!r}") from None
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    found = fields[name]
+    if not isinstance(found, str):
+        raise TypeError(f"{name} is {found!r}")
+    return found
+
+
+def _text_or_none(fields: dict[str, Any], name: str) -> str | None:
+    return None if fields.get(name) is None else _text(fields, name)
+
+
+def _number(found: Any) -> int:
+    if type(found) is not int:
+        raise TypeError(f"attempt is {found!r}")
+    return found
+
+
+def _time(found: str) -> datetime:
+    at = datetime.fromisoformat(found)
+    if at.tzinfo is None:
+        raise ValueError(f"a time is {found}, without a zone")
+    return at
 
 
 class StatusFields(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from feedback.contract.fingerprint import canonical, digest_bytes, fingerprint
-from feedback.contract.payloads import is_json, parse_json
+from feedback.contract.payloads import is_json, parse_json, storable
 from processing.handlers.annotations import Shape, explain
 from processing.handlers.errors import InvalidPayload, InvalidResult
 from processing.handlers.plain_values import plain
@@ -21,7 +20,6 @@ Parse = Callable[[bytes | None, str], tuple[Any, bytes]]
 Encode = Callable[[Any], bytes | None]
 
 # A real \u0000 in JSON text: after an even number of backslashes.
-_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def payload_parser(type: str, shape: Shape, own: Callable[[Any], Any] | None) -> Parse:
@@ -161,7 +159,7 @@ def _annotated(adapter: TypeAdapter[Any], name: str, owner: str) -> Encode:
 
 def checked(data: bytes, owner: str) -> bytes:
     """`data` unless the journal's jsonb refuses it."""
-    if b"\\u0000" in data and _NUL.search(data):
+    if not storable(data):
         raise InvalidResult(
             f"{owner} returned text with the character U+0000, which the journal (jsonb) "
             "cannot hold; remove it"

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from feedback.backoff import Backoff
-from feedback.contract.payloads import write_json
+from feedback.contract.payloads import storable, write_json
 from feedback.contract.states import NOT_RUN, State
 from feedback.outbox.names import CONFLICT, WINDOW
 from feedback.status.status import Status
@@ -189,10 +189,10 @@ def _news(
         pause = min(_REFUSED.after(max(1, row.sends)), silence) if not_run else silence
         return Later(row.seq, pause, status.v)
     if status.settled:
-        error, code = status.error or status.reason, status.code
-        return Ended(
-            row.seq, row.id, row.type, str(status.state), code, _storable(status.result), error
-        )
+        result, error = status.result, status.error or status.reason
+        if not storable(write_json(result)):
+            result, error = None, _with_zero(error)
+        return Ended(row.seq, row.id, row.type, str(status.state), status.code, result, error)
     return _of_work(row, status, policy, now) if status.state in _IN_WORK else None
 
 
@@ -228,6 +228,6 @@ def _says_nothing(row: SentRow, status: Status) -> bool:
     return old or status.state is State.ACCEPTED
 
 
-def _storable(result: Any) -> Any:
-    """None for what jsonb does not take: it has no zero character."""
-    return None if b"\\u0000" in write_json(result) else result
+def _with_zero(error: str | None) -> str:
+    why = "the result was left out: it has the character U+0000, which jsonb can't hold"
+    return why if error is None else f"{error}; {why}"

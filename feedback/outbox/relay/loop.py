@@ -11,6 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 import psycopg
 
 from feedback.errors import StoreUnavailable
+from feedback.outbox.checks import encoding_problem
 from feedback.outbox.relay.answers import AnswerPace, AnswerPolicy
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.outage import RelayOutage
@@ -217,6 +218,7 @@ class ReadingLoop(OutboxLoop):
         self._sender = sender
         self._settling = settling
         self._source = RelayOutage()
+        self._warned = False
 
     @property
     def state(self) -> LoopState:
@@ -230,6 +232,10 @@ class ReadingLoop(OutboxLoop):
         # A server that only answers is no use: what is read has to be written.
         self._settling.probe(connection)
         self._answered()
+        problem = None if self._warned else encoding_problem(connection)
+        if problem is not None:
+            log.warning("%s: %s", self._name, problem.text)
+        self._warned = True
 
     def _unread(self, why: str, said: str) -> None:
         """Nothing could be read: a pause; `said` in the log where that is news."""

@@ -15,7 +15,6 @@ from feedback.outbox.names import in_schema
 from feedback.outbox.relay.answers import (
     AnswerPolicy,
     Ended,
-    Findings,
     RequestKey,
     SentRow,
     judge,
@@ -118,7 +117,7 @@ class Settling:
             now = datetime.now(UTC)
             found = judge([row for row, _ in judged], statuses, self._policy, now)
             written = self._writer.write(connection, found)
-        self._tell(found, written)
+        self._tell(written)
         return not whole
 
     def records(self, connection: Connection, results: Sequence[Result]) -> list[RequestKey]:
@@ -140,7 +139,7 @@ class Settling:
             ]
             findings = judge(judged, statuses, self._policy, datetime.now(UTC))
             written = self._writer.write(connection, findings)
-        self._tell(findings, written)
+        self._tell(written)
         later = sent[len(judged) :]
         return [row.key for row in (*later, *(row for row in rows if row.state == "unsent"))]
 
@@ -194,15 +193,13 @@ class Settling:
         moved = record.state in REOPENABLE and record.at < standing.at
         return record if record.final and not moved else standing
 
-    def _tell(self, found: Findings, written: Written) -> None:
+    def _tell(self, written: Written) -> None:
         """What was committed is counted, and told."""
         self.ended += len(written.gone)
         self.again += written.again
         if self._settled is None:
             return
-        for ended in found.ended:
-            if ended.seq not in written.gone:
-                continue
+        for ended in written.gone:
             try:
                 self._settled(ended)
             except Exception:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
 from feedback.outbox.relay.answers import MOST_BYTES
+from feedback.outbox.relay.records import LeftOut
 from feedback.status.status import Status
-from feedback.status.store import StatusStore, decode_or_none
+from feedback.status.store import StatusStore
+
+log = logging.getLogger("oncepool.relay")
 
 _MOST: Final = 100
 
@@ -18,6 +22,7 @@ class StatusReader:
     def __init__(self, store: StatusStore) -> None:
         self._store = store
         self._at_once = _MOST
+        self._malformed = LeftOut()
 
     def read(self, ids: Sequence[str]) -> list[Status | None]:
         """The statuses of the first ids, in their order; of one at least.
@@ -27,12 +32,23 @@ class StatusReader:
         found: list[Status | None] = []
         size = 0
         while len(found) < len(ids) and size < MOST_BYTES:
-            for value in self._values(ids[len(found) : len(found) + self._at_once]):
-                found.append(decode_or_none(value))
+            asked = ids[len(found) : len(found) + self._at_once]
+            for id_, value in zip(asked, self._values(asked), strict=True):
+                found.append(self._decoded(id_, value))
                 size += len(value or b"")
                 if size >= MOST_BYTES:
                     break
         return found
+
+    def _decoded(self, id_: str, value: bytes | None) -> Status | None:
+        if value is None:
+            return None
+        try:
+            return Status.decode(value)
+        except ValueError as problem:
+            if number := self._malformed.count():
+                log.warning("%d statuses left out, last that of %s: %s", number, id_, problem)
+            return None
 
     def _values(self, ids: Sequence[str]) -> list[bytes | None]:
         fewer, more = max(1, self._at_once // 2), min(_MOST, self._at_once * 2)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Final, NamedTuple
+
+import psycopg
 
 from feedback.outbox.names import in_schema, settled_channel
 from feedback.outbox.relay.answers import Ended, Findings
+from feedback.outbox.relay.records import LeftOut
 from feedback.postgres import Connection
 
+log = logging.getLogger("oncepool.relay")
+
+_OF_ALL: Final = ("08", "25", "40", "42", "53", "55", "57", "58", "XX")
+"""Classes of SQLSTATE that say nothing of what was written: the server has no room or is ending,
+another transaction was in the way, tables are missing."""
+_LONGEST_ERROR: Final = 1_000
+"""Characters."""
 _SAID: Final = """
 SELECT * FROM json_to_recordset(%(said)s::json) AS said
     (n bigint, state text, code text, result jsonb, error text)
@@ -56,8 +67,8 @@ RETURNING pg_notify(%s, id)
 class Written(NamedTuple):
     """What a transaction has changed."""
 
-    gone: set[int]
-    """Ends that were news."""
+    gone: list[Ended]
+    """Ends that were news, as they were written."""
     again: int
     """How many rows are to be sent once more."""
 
@@ -68,20 +79,19 @@ class FindingsWriter:
     def __init__(self, schema: str, *, inbox: bool) -> None:
         """`inbox`: ends are rows of the table `inbox`, too."""
         self._inbox = inbox
+        self._refused = LeftOut()
         self._channel = settled_channel(schema)
         self._texts = {
             text: in_schema(text, schema).encode() for text in (_ENDED, _LATER, _AGAIN, _UNANSWERED)
         }
 
     def write(self, connection: Connection, found: Findings) -> Written:
-        """What of it was news. Raises psycopg.Error."""
-        gone: set[int] = set()
+        """What of it was news. An end that the outbox can't take is written without its result.
+
+        Raises psycopg.Error where that is about more than one end.
+        """
+        gone = self._ends(connection, found.ended) if found.ended else []
         again = 0
-        if found.ended:
-            values = {
-                "said": _said(found.ended), "inbox": self._inbox, "channel": self._channel,
-            }  # fmt: skip
-            gone = {seq for seq, _ in connection.execute(self._texts[_ENDED], values)}
         if found.later:
             later = [
                 {"n": one.seq, "seconds": one.seconds, "seen": one.seen, "waits": one.waits}
@@ -93,6 +103,54 @@ class FindingsWriter:
         if found.unanswered:
             connection.execute(self._texts[_UNANSWERED], [found.unanswered, self._channel])
         return Written(gone, again)
+
+    def _ends(self, connection: Connection, ended: list[Ended]) -> list[Ended]:
+        """What was news. In halves where they can't be written together."""
+        try:
+            return self._write_ends(connection, ended)
+        except psycopg.Error as error:
+            if connection.closed or not _is_of_one(error):
+                raise
+            if len(ended) == 1:
+                return self._end_plainly(connection, ended[0], error)
+        middle = len(ended) // 2
+        return [*self._ends(connection, ended[:middle]), *self._ends(connection, ended[middle:])]
+
+    def _end_plainly(
+        self, connection: Connection, ended: Ended, error: psycopg.Error
+    ) -> list[Ended]:
+        """Without its result. What is refused all the same stays open, and keeps no other."""
+        why = " ".join(str(error).split())
+        if number := self._refused.count():
+            log.warning("%d answers can't be kept, last that of %s: %s", number, ended.id, why)
+        said = f"the answer can't be kept in this database: {why}"
+        text = said if ended.error is None else f"{said}; its error: {ended.error}"
+        plain = ended._replace(
+            code=_ascii(ended.code), result=None, error=_ascii(text)[:_LONGEST_ERROR]
+        )
+        try:
+            return self._write_ends(connection, [plain])
+        except psycopg.Error as again:
+            if connection.closed or not _is_of_one(again):
+                raise
+            return []
+
+    def _write_ends(self, connection: Connection, ended: list[Ended]) -> list[Ended]:
+        values = {"said": _said(ended), "inbox": self._inbox, "channel": self._channel}
+        with connection.transaction():
+            gone = {seq for seq, _ in connection.execute(self._texts[_ENDED], values)}
+        return [one for one in ended if one.seq in gone]
+
+
+def _is_of_one(error: psycopg.Error) -> bool:
+    """Whether it may be about a single end."""
+    if error.sqlstate is None:  # nothing was sent
+        return isinstance(error, psycopg.DataError)
+    return not error.sqlstate.startswith(_OF_ALL)
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
 
 
 def _said(ended: list[Ended]) -> str:

@@ -22,60 +22,11 @@ from feedback.outbox.relay.record_loop import RecordLoop
 from feedback.outbox.relay.records import PATIENCE, KeptRecords
 from feedback.outbox.relay.settling import Settling
 from feedback.status.memory_store import MemoryStatusStore
-from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
+from tests.support.asked import POLICY, Asked
 from tests.support.commands import Commands, answer
 from tests.support.outbox import Outbox
 from tests.support.waiting import eventually
-
-POLICY = AnswerPolicy(100.0, {"slow": 1000.0}, max_sends=3)
-
-
-class Asked:
-    """Rows that were sent, and who reads their answers."""
-
-    def __init__(self, outbox_: Outbox, *ids: str, type_: str = "t") -> None:
-        self.outbox = outbox_
-        self.connection = psycopg.connect(outbox_.url, autocommit=True)
-        self.store = MemoryStatusStore()
-        self.told: list[Ended] = []
-        self.settling = Settling(
-            outbox_.schema, "default", self.store, POLICY, inbox=True, settled=self.told.append
-        )
-        self.connection.execute(f"LISTEN {outbox_.schema}_settled".encode())
-        self.add(*ids, type_=type_)
-        self.send()
-
-    def add(self, *ids: str, type_: str = "t") -> None:
-        with psycopg.connect(self.outbox.url) as connection:
-            outbox.add_many(connection, [(type_, {}, {"request_id": id_}) for id_ in ids])
-
-    def send(self, *ids: str) -> None:
-        """Of these ids, or all."""
-        unsent = [row for row in self.outbox.rows() if row["state"] == "unsent"]
-        rows = [row["seq"] for row in unsent if not ids or row["id"] in ids]
-        database = RelayDatabase(self.connection, self.outbox.schema, "default", POLICY)
-        database.mark(BatchMarks(rows, []))
-
-    def status(self, id_: str, state: State, code: str = "ok", **fields: Any) -> None:
-        [row] = [row for row in self.outbox.rows() if row["id"] == id_]
-        fields = {"fingerprint": row["fingerprint"], **fields}
-        now = datetime.now(UTC)
-        about = StatusFields(id_, row["type"], state, 1, code=code, attempt=1, at=now, **fields)
-        value = about.encode()
-        self.store.write([StatusWrite(id_, value, 60)])
-
-    def silence(self) -> None:
-        self.outbox.run("UPDATE :schema.requests SET next_at = now() WHERE state = 'sent'")
-
-    def settle(self) -> None:
-        assert not self.settling.page(self.connection)
-
-    def rows(self) -> dict[str, Any]:
-        return {row["id"]: row for row in self.outbox.rows("SELECT * FROM :schema.all_requests")}
-
-    def notified(self) -> list[str]:
-        return sorted(n.payload for n in self.connection.notifies(timeout=0.2))
 
 
 def test_ends_are_written_once_and_told_in_every_way(outbox_: Outbox) -> None:

@@ -36,6 +36,20 @@ def found(row: SentRow, status: Status | None) -> Findings:
     return judge([row], [status], POLICY, NOW)
 
 
+@pytest.mark.parametrize("result", ["\\u0000", ["\\\\u0000"], {"\\u0000": 1}])
+def test_a_result_that_only_looks_as_if_it_had_a_zero_character_is_kept(result: Any) -> None:
+    [ended] = found(row(), status(State.DONE, result=result)).ended
+    assert (ended.result, ended.error) == (result, None)
+
+
+def test_a_result_with_a_zero_character_is_left_out_and_that_is_said() -> None:
+    [ended] = found(row(), status(State.DONE, result=["\\\0"])).ended
+    assert ended.result is None
+    assert "U+0000" in str(ended.error)
+    [ended] = found(row(), status(State.FAILED, result="\0", error="poor")).ended
+    assert str(ended.error).startswith("poor; ")
+
+
 @pytest.mark.parametrize("state", sorted(SETTLED))
 def test_whatever_settles_a_request_ends_its_row(state: State) -> None:
     for standing in ("sent", "unanswered"):

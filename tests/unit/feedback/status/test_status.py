@@ -116,6 +116,12 @@ def test_an_error_text_that_is_not_valid_text_does_not_fail_the_status() -> None
         encode().replace(b'"done"', b'"melted"'),
         encode().replace(b"2030-", b"now-"),
         encode().replace(b"000019", "٠٠٠٠١٩".encode()),
+        orjson.dumps(orjson.loads(encode()) | {"code": None}),
+        orjson.dumps(orjson.loads(encode()) | {"type": 1}),
+        orjson.dumps(orjson.loads(encode()) | {"attempt": "1"}),
+        orjson.dumps(orjson.loads(encode()) | {"at": "2030-01-01T00:00:00"}),
+        orjson.dumps(orjson.loads(encode()) | {"retry_at": "2030-01-01T00:00:00"}),
+        orjson.dumps(orjson.loads(encode()) | {"error": {}}),
     ],
 )
 def test_what_is_no_status_is_a_value_error(value: bytes) -> None:

@@ -1,0 +1,103 @@
+"""Answers that an outbox can't take: they keep no other."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import orjson
+import psycopg
+import pytest
+
+from feedback.contract.states import State
+from feedback.outbox.checks import problems
+from feedback.outbox.migrations import migrate
+from feedback.status.status import StatusWrite
+from stack import Stack
+from tests.support.asked import Asked
+from tests.support.outbox import Outbox
+
+
+@pytest.fixture
+def latin(stack: Stack, outbox_: Outbox) -> Iterator[Outbox]:
+    """An outbox in a database that has no room for most characters."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(stack.database, autocommit=True) as server:
+        made = f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'"
+        server.execute(made.encode())
+        url = (
+            urlsplit(stack.database)
+            ._replace(path=f"/{name}", query="client_encoding=utf8")
+            .geturl()
+        )
+        with psycopg.connect(url) as connection:
+            migrate(connection, outbox_.schema, [])
+        inside = Outbox(url, outbox_.schema)
+        yield inside
+        inside.connection.close()
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def test_an_answer_that_the_database_has_no_characters_for_keeps_no_other(
+    latin: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Asked(latin, "a", "result", "b", "error", "code", "c", "again")
+    asked.status("result", State.DONE, result='"5 €"'.encode())
+    asked.status("error", State.REJECTED, "no_funds", error="5 €")
+    asked.status("code", State.REJECTED, "kein_€")
+    for id_ in "abc":
+        asked.status(id_, State.DONE, result=b'"\xc3\xa9"')
+    latin.run("UPDATE :schema.requests SET next_at = now() WHERE id = 'again'")
+    asked.settle()
+    found = asked.rows()
+    assert {id_: found[id_]["result"] for id_ in "abc"} == dict.fromkeys("abc", "é")
+    assert [found[id_]["state"] for id_ in ("result", "error", "code", "again")] == [
+        "done", "rejected", "rejected", "unsent",
+    ]  # fmt: skip
+    assert found["result"]["result"] is None
+    assert "LATIN1" in found["result"]["error"]
+    assert "LATIN1" in found["error"]["error"]
+    assert "its error: 5 \\u20ac" in found["error"]["error"]
+    assert found["code"]["code"] == "kein_\\u20ac"
+    ended = {"a", "b", "c", "code", "error", "result"}
+    assert set(asked.notified()) == ended
+    assert {one.id: one.result for one in asked.told} == {
+        id_: "é" if len(id_) == 1 else None for id_ in ended
+    }
+    assert len(latin.rows("SELECT FROM :schema.inbox")) == 6
+    assert caplog.text.count("can't be kept") == 1, "a line a minute"
+    with psycopg.connect(latin.url) as connection:
+        [problem] = problems(connection, latin.schema)
+    assert (problem.wrong, "LATIN1" in problem.text) == (False, True)
+
+
+def test_an_answer_that_the_inbox_refuses_keeps_no_other(outbox_: Outbox) -> None:
+    """As by a trigger of the producer's; and it ends once the inbox takes it."""
+    asked = Asked(outbox_, "a", "b", "c")
+    for id_ in "abc":
+        asked.status(id_, State.DONE)
+    outbox_.run("ALTER TABLE :schema.inbox ADD CONSTRAINT odd CHECK (id <> 'b')")
+    asked.settle()
+    assert {id_: row["state"] for id_, row in asked.rows().items()} == {
+        "a": "done", "b": "sent", "c": "done",
+    }  # fmt: skip
+    outbox_.run("ALTER TABLE :schema.inbox DROP CONSTRAINT odd")
+    asked.settle()
+    assert asked.rows()["b"]["state"] == "done"
+
+
+def test_a_status_that_is_malformed_is_passed_over(
+    outbox_: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Asked(outbox_, "a", "b", "c", "d")
+    for id_ in "abcd":
+        asked.status(id_, State.REJECTED, "no")
+    for id_, odd in (("b", {"code": None}), ("c", {"at": "2030-01-01T00:00:00"})):
+        [value] = asked.store.read_raw([id_])
+        written = orjson.dumps(orjson.loads(value or b"") | odd)
+        asked.store.write([StatusWrite(id_, written, 60, final=True)])
+    asked.settle()
+    found = {id_: row["state"] for id_, row in asked.rows().items()}
+    assert found == {"a": "rejected", "b": "sent", "c": "sent", "d": "rejected"}
+    assert caplog.text.count("statuses left out") == 1

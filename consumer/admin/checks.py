@@ -32,7 +32,6 @@ from processing.logs import get_logger
 
 CONNECT_TIMEOUT = 5
 JOIN_TIMEOUT = 10.0
-IMPORT_TIMEOUT = 60.0
 
 HANDLES = "oncepool check: "
 LOAD = f"""
@@ -203,12 +202,16 @@ def check_app(settings: Settings) -> list[Finding]:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=IMPORT_TIMEOUT,
+            timeout=settings.worker_start_timeout,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        detail = f"importing {settings.app} took longer than {IMPORT_TIMEOUT:g} s"
-        return [Finding("app", "wrong", detail, "do slow work in an on_worker_start hook")]
+        seconds = settings.worker_start_timeout
+        detail = (
+            f"importing {settings.app} and running its start hooks took more than {seconds:g} s"
+        )
+        advice = "workers would be ended as well: make it quicker, or raise worker_start_timeout"
+        return [Finding("app", "wrong", detail, advice)]
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         advice = f"run python -c 'import {_module(settings)}'" if len(lines) > 1 else "correct it"

@@ -149,6 +149,8 @@ class Settings(BaseSettings):
     redis_prefix: str = Field("oncepool", pattern=r"^[^\s]{1,100}$")
     """What every key and channel begins with, before a colon."""
 
+    worker_start_timeout: Seconds = Field(60.0)
+    """Seconds that a worker may take to import the app and run its start hooks."""
     worker_max_requests: int = Field(0, ge=0)
     """Requests after which a worker is replaced; 0 never."""
     worker_max_rss: ByteSize = Field(ByteSize(0))

@@ -45,6 +45,10 @@ RECORDS_AT_ONCE: Final = 500
 SILENCE: Final = 20.0
 """Seconds after which a process that says nothing to a heartbeat is replaced: its leases last
 longer."""
+DIED: Final = (
+    "maintenance processes in a row died while they started, before they could say why; see what"
+    " the log says before this, and what ends processes here"
+)
 UNUSABLE: Final = "the journal can't be used"
 
 
@@ -74,7 +78,7 @@ class MaintenanceLink:
         self._selector = selector
         self._log = log
         self._child: Child | None = None
-        self._respawn = RestartBackoff()
+        self._respawn = RestartBackoff(DIED)
         self._wanted = False
         self._served = False
         """The journal could be used once: whoever comes goes on with it."""

@@ -253,7 +253,7 @@ class Pool:
         """
         worker = self.crew.gone(number, cause)
         if not worker.ready:
-            self.crew.respawn.failed(now)
+            self.crew.failed(worker, now)
         if not worker.chunks:
             if not worker.leaving and worker.ready:
                 self.crew.respawn.died(now)

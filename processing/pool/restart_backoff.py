@@ -22,7 +22,9 @@ _PAUSES = Backoff(BASE, CAP)
 class RestartBackoff:
     """Delays that double while workers die one after the other; no loop where none can start."""
 
-    def __init__(self) -> None:
+    def __init__(self, died: str) -> None:
+        """`died`: what ends as nobody knows why it can't be started, after "5 ..."."""
+        self._died = self._why = died
         self._deaths = 0
         self._last = float("-inf")
         self._not_before = float("-inf")
@@ -49,9 +51,10 @@ class RestartBackoff:
             longest = BLAMED_CAP if blamed else CAP
             self._not_before = now + min(longest, _PAUSES.after(self._deaths - FREE))
 
-    def failed(self, now: float) -> None:
-        """A worker died before it was ready."""
+    def failed(self, now: float, why: str | None = None) -> None:
+        """A worker died before it was ready; `why`: as `died`, where more is known."""
         self._failed_starts += 1
+        self._why = why or self._died
         self.died(now)
 
     @property
@@ -64,7 +67,4 @@ class RestartBackoff:
         """Why no worker can be started, or None while there is hope."""
         if self.started_once or self._failed_starts < MOST_FAILED_STARTS:
             return None
-        return (
-            f"{self._failed_starts} workers in a row died while they started, before they could "
-            "say why; run the app's import by hand (python -c 'import <module>') to see it"
-        )
+        return f"{self._failed_starts} {self._why}"

@@ -21,6 +21,8 @@ class Worker:
     number: int
     started_at: float
     ready: bool = False
+    late: bool = False
+    """It was ended as it was not ready in time."""
     leaving: bool = False
     """It was told to stop: it gets nothing more, and its exit is no death."""
     ends_by: float | None = None

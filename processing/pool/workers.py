@@ -27,6 +27,16 @@ TERM_AGAIN: Final = 0.2
 """Seconds between two SIGTERM to a worker that shall give up: one that comes before the worker
 knows that it is to end means nothing to it."""
 
+DIED: Final = (
+    "workers in a row died while they started, before they could say why; run the app's import by"
+    " hand (python -c 'import <module>') to see it"
+)
+LATE: Final = (
+    "workers in a row did not start: the last one was ended here, as it was not ready after"
+    " {:g} s; where the app's import and its start hooks may take longer, raise"
+    " ONCEPOOL_WORKER_START_TIMEOUT (worker_start_timeout)"
+)
+
 
 class Workers:
     """Bounded in number; replaced one at a time."""
@@ -35,7 +45,7 @@ class Workers:
         self._settings = settings
         self.all: dict[int, Worker] = {}
         self.wanted = settings.workers
-        self.respawn = RestartBackoff()
+        self.respawn = RestartBackoff(DIED)
         self.deaths: Counter[str] = Counter()
         """Workers that were not told to end, by cause."""
         self._next = 0
@@ -110,6 +120,11 @@ class Workers:
         return []
 
     # Who goes
+
+    def failed(self, worker: Worker, now: float) -> None:
+        """One that is gone had never become ready."""
+        late = LATE.format(self._settings.start_timeout) if worker.late else None
+        self.respawn.failed(now, late)
 
     def retire(self, number: int) -> bool:
         """A worker asks to be replaced: it works on until another one is ready. False: known."""
@@ -190,7 +205,9 @@ class Workers:
                 note_terminated(worker, running, now)
             elif not worker.ready:
                 if now - worker.started_at > self._settings.start_timeout:
-                    actions.append(Signal(worker.number, signal.SIGKILL, "did not start in time"))
+                    worker.late = True
+                    late = f"did not start within {self._settings.start_timeout:g} s"
+                    actions.append(Signal(worker.number, signal.SIGKILL, late))
             elif running is None:
                 worker.terminated = None
                 actions += self._stuck(worker, now)

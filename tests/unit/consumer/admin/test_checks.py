@@ -29,6 +29,10 @@ ENDS = """
 @app.on_worker_start
 def ends(): os._exit(0)
 """
+SLOW = """
+@app.on_worker_start
+def slow(): threading.Event().wait()
+"""
 
 
 @pytest.mark.parametrize(
@@ -40,12 +44,25 @@ def test_what_an_app_prints_or_ends_misleads_nobody(
 ) -> None:
     (tmp_path / "odd.py").write_text(HANDLER + more)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("consumer.admin.checks.IMPORT_TIMEOUT", 25.0)
 
-    (finding,) = check_app(load_settings({"app": "odd:app"}, environ={}))
+    settings = load_settings({"app": "odd:app", "worker_start_timeout": 25.0}, environ={})
+    (finding,) = check_app(settings)
 
     assert finding.state == state, finding
     assert detail in finding.detail
+
+
+def test_an_app_that_takes_longer_than_workers_may_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd.py").write_text(HANDLER + SLOW)
+    monkeypatch.chdir(tmp_path)
+
+    settings = load_settings({"app": "odd:app", "worker_start_timeout": 0.5}, environ={})
+    (finding,) = check_app(settings)
+
+    assert (finding.state, "more than 0.5 s" in finding.detail) == ("wrong", True), finding
+    assert "worker_start_timeout" in finding.advice
 
 
 def test_another_group_with_the_same_types_is_warned_of(

@@ -14,7 +14,7 @@ GIVEN: dict[str, Any] = {
     "max_payload": "7KiB", "max_in_hand_bytes": "3MiB", "sweep_interval": 3.0,
     "database_url": "postgresql://d", "redis_url": "redis://r", "redis_prefix": "p",
     "health_host": "h", "health_port": 9, "results_duplicates": True, "kafka_topics": ["t"],
-    "kafka_results_topic": "results", "kafka_bootstrap_servers": "k:1",
+    "worker_start_timeout": 7.0, "kafka_results_topic": "results", "kafka_bootstrap_servers": "k:1",
 }  # fmt: skip
 
 
@@ -36,6 +36,7 @@ def test_settings_reach_the_parts_that_know_them_by_their_names(
     assert executor["max_payload"] == 7 * 1024
     assert (executor["metrics"], maintenance["metrics"]) == (True, True)
     assert maintenance["results_kafka"] == {"bootstrap.servers": "k:1"}
+    assert pool["start_timeout"] == 7.0
     marshal.dumps([pool, worker, maintenance])  # as they cross a channel
 
 

@@ -381,12 +381,15 @@ def test_a_worker_that_does_not_start_is_killed_and_many_of_them_are_fatal() -> 
         (spawn,) = pool.plan(now)
         assert isinstance(spawn, Spawn)
         assert pool.tick({}, now + 9.0) == []
-        kill = Signal(spawn.worker, signal.SIGKILL, "did not start in time")
+        kill = Signal(spawn.worker, signal.SIGKILL, "did not start within 10 s")
         assert pool.tick({}, now + 11.0) == [kill]
         pool.died(spawn.worker, "signal SIGKILL", None, now + 11.0)
         now += 100.0
     (fatal,) = pool.plan(now)
     assert isinstance(fatal, NoWorkerStarts)
+    assert "ended here, as it was not ready after 10 s" in fatal.message
+    assert "ONCEPOOL_WORKER_START_TIMEOUT" in fatal.message
+    assert "died" not in fatal.message
 
 
 def respawn_delays(pool: Pool, deaths: int, requests: int) -> list[float]:
@@ -411,7 +414,7 @@ def test_respawns_slow_down_while_workers_die_one_after_the_other() -> None:
 
 
 def test_requests_that_kill_their_workers_do_not_hold_up_the_others_for_long() -> None:
-    respawn = RestartBackoff()
+    respawn = RestartBackoff("died")
     delays = []
     for death in range(8):
         respawn.died(float(death), blamed=True)

@@ -23,12 +23,13 @@ ResultT = TypeVar("ResultT")
 class Client(ClientCore):
     """Submits requests and waits for their answers. Safe to use from many threads.
 
-    `kafka` is a list of bootstrap servers, or librdkafka properties; `redis` a URL, or a status
-    store. `answer_timeouts` (type: seconds, 3600 for others) says how long an answer may take:
-    that long `accepted` stands, and a wait without a time-out of its own goes on. Nothing blocks
-    without a bound: a full send queue for `queue_timeout` seconds; a message that the broker does
-    not confirm fails after `delivery_timeout` seconds. Without `hints`, messages carry one header
-    less and waits rely on reading statuses alone. `results_topic` is where results() reads.
+    `kafka` names bootstrap servers ("host:port,host:port", or a list of them), or is librdkafka's
+    properties; `redis` is a URL, or a status store. `answer_timeouts` (type: seconds, 3600 for
+    others) says how long an answer may take: that long `accepted` stands, and a wait without a
+    time-out of its own goes on. Nothing blocks without a bound: a full send queue for
+    `queue_timeout` seconds; a message that the broker does not confirm fails after
+    `delivery_timeout` seconds. Without `hints`, messages carry one header less and waits rely on
+    reading statuses alone. `results_topic` is where results() reads.
     """
 
     @classmethod

@@ -6,7 +6,7 @@ Nothing here waits, but for what says so: it is called in the loop of an asyncio
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from feedback.client.answering import CallTimes, Steps, Watched, calling, waiting
@@ -16,7 +16,7 @@ from feedback.client.kafka_log import OutageLog
 from feedback.client.message import KafkaMessage, SubmitOptions, draft
 from feedback.client.own_statuses import OwnStatuses
 from feedback.client.pending import Submission, Submissions, accepted
-from feedback.client.producer import lasting
+from feedback.client.producer import brokers, lasting
 from feedback.client.results import Subscriptions
 from feedback.client.send_clock import SendClock
 from feedback.client.settings import given, store_of
@@ -42,7 +42,7 @@ class ClientCore:
 
     def __init__(
         self,
-        kafka: str | Mapping[str, Any] | PlainProducer,
+        kafka: str | Sequence[str] | Mapping[str, Any] | PlainProducer,
         redis: str | StatusStore,
         topic: str,
         *,
@@ -54,6 +54,7 @@ class ClientCore:
         results_topic: str = "",
     ) -> None:
         spans = TRACING.spans()
+        kafka = brokers(kafka)
         self._subscriptions = Subscriptions(kafka, results_topic)
         self._topic = given("topic", topic)
         self._answer_timeouts = dict(answer_timeouts or {})

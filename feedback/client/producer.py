@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import confluent_kafka
@@ -24,6 +24,20 @@ _IN_FLIGHT: Final = 0.5
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 5.0
 """Seconds between two producers, where one after the other fails."""
+
+
+def brokers(
+    kafka: str | Sequence[str] | Mapping[str, Any] | PlainProducer,
+) -> str | Mapping[str, Any] | PlainProducer:
+    """A client's argument with a list of servers as librdkafka has it: one text, with commas.
+
+    Raises ConfigurationError.
+    """
+    if not isinstance(kafka, list | tuple):
+        return cast("str | Mapping[str, Any] | PlainProducer", kafka)
+    if not kafka or not all(isinstance(server, str) and server.strip() for server in kafka):
+        raise ConfigurationError(f"kafka is {kafka!r}: a list of servers names each as host:port")
+    return ",".join(server.strip() for server in kafka)
 
 
 def connect(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback import AsyncClient, Client, DeliveryFailed, QueueFull
+from feedback.client import producer
 from feedback.client.producer import LastingProducer
 from feedback.errors import ConfigurationError
 from feedback.status.memory_store import MemoryStatusStore
@@ -32,6 +34,28 @@ class FailedProducer(FakeProducer):
             self.told = True
             raise KafkaException(FATAL)
         return super().poll(timeout)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("servers", [[NO_BROKER, "127.0.0.1:2"], (NO_BROKER, " 127.0.0.1:2")])
+def test_servers_may_be_a_list(
+    kind: type[Client | AsyncClient], servers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def connect(kafka: Any, *_: Any) -> FakeProducer:
+        given.append(kafka)
+        return FakeProducer()
+
+    monkeypatch.setattr(producer, "connect", connect)
+    kind(servers, MemoryStatusStore(), "requests", hints=False)
+    assert given == [f"{NO_BROKER},127.0.0.1:2"]
+
+
+@pytest.mark.parametrize("servers", [[], ["a:1", ""], ["a:1", 5]])
+def test_a_list_of_something_else_is_refused(servers: Any) -> None:
+    with pytest.raises(ConfigurationError, match="names each as host:port"):
+        Client(servers, MemoryStatusStore(), "requests", hints=False)
 
 
 def test_whoever_waits_for_what_it_had_is_told() -> None:

@@ -129,6 +129,16 @@ class DeliveryPending(ClientError):
         self.count = count
 
 
+class RequestTooLarge(ClientError, ValueError):
+    """A request is larger than the Kafka producer's message.max.bytes: it was not sent."""
+
+
+class OversizeCause(str):
+    """Why brokers refused a message for its size that can have had none beside it."""
+
+    __slots__ = ()
+
+
 class DeliveryFailed(ClientError):
     """The broker did not confirm these requests: `failures` maps id to cause.
 
@@ -145,6 +155,13 @@ class DeliveryFailed(ClientError):
             f"request {first!r}{others} was not confirmed by the broker: {cause}. "
             "Send it again with the same id: it can't run twice"
         )
+
+    @property
+    def oversize(self) -> str | None:
+        """Why, where all that there is was too large for the brokers: they never take it."""
+        causes = list(self.failures.values())
+        alone = self.more == 0 and all(isinstance(one, OversizeCause) for one in causes)
+        return str(causes[0]) if alone else None
 
 
 class WaitTimeout(ClientError):

@@ -108,11 +108,17 @@ def require_topic(settings: Settings, topic: str) -> None:
 
 
 def create_topics(
-    client: AdminClient, topics: Iterable[str], partitions: int, replication: int
+    client: AdminClient,
+    topics: Iterable[str],
+    partitions: int,
+    replication: int,
+    config: Mapping[str, str],
 ) -> list[TopicResult]:
     """Makes the topics that are not there. Raises ConsumerError naming the first that failed."""
     wanted = [
-        NewTopic(topic, num_partitions=partitions, replication_factor=replication)
+        NewTopic(
+            topic, num_partitions=partitions, replication_factor=replication, config=dict(config)
+        )
         for topic in topics
     ]
     results: list[TopicResult] = []

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
-from consumer.intake.kafka_properties import broker_properties
+from consumer.intake.kafka_properties import producer_properties
 from feedback.client.producer import connect
 from feedback.guarded_producer import GuardedProducer
 from feedback.operations.dead_message import DeadMessage
@@ -24,7 +24,7 @@ class Resender:
     """A producer for the configured brokers. Raises ConfigurationError for wrong properties."""
 
     def __init__(self, settings: Settings) -> None:
-        self._producer = GuardedProducer(connect(broker_properties(settings), TIMEOUT))
+        self._producer = GuardedProducer(connect(producer_properties(settings), TIMEOUT))
 
     def send(self, letter: DeadMessage) -> None:
         """Returns when the broker has it: bytes, headers and timestamp as they were.

@@ -10,7 +10,7 @@ from consumer.admin.kafka_admin import require_topic
 from consumer.commands.listing import print_rows
 from consumer.commands.output import as_cell, print_json, print_table
 from consumer.config.settings import Settings
-from consumer.intake.kafka_properties import broker_properties
+from consumer.intake.kafka_properties import producer_properties
 from feedback.client.client import Client
 from feedback.contract.states import State
 from feedback.status.status import Status
@@ -30,7 +30,7 @@ def client_from(settings: Settings) -> Client:
     if not settings.send_topic:
         settings.require("kafka_topics")
     require_topic(settings, settings.send_topic)
-    properties = broker_properties(settings)
+    properties = producer_properties(settings)
     return Client(properties, settings.redis_url, settings.send_topic, prefix=settings.redis_prefix)
 
 

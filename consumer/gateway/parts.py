@@ -22,7 +22,7 @@ from consumer.gateway.schedules import JournalSchedules, ScheduleSource
 from consumer.gateway.sending import KafkaSender, OutboxSender, Sender
 from consumer.gateway.sources import journal_source, outbox_source
 from consumer.gateway.statuses import Statuses, StatusSource
-from consumer.intake.kafka_properties import broker_properties
+from consumer.intake.kafka_properties import producer_properties
 from feedback.client.async_client import AsyncClient
 from feedback.errors import DeliveryFailed
 from feedback.journal.connections import Connection, open_connection
@@ -169,7 +169,7 @@ def _client(settings: Settings) -> AsyncClient:
     if not settings.send_topic:
         settings.require("kafka_topics")
     return AsyncClient(
-        broker_properties(settings),
+        producer_properties(settings),
         settings.redis_url,
         settings.send_topic,
         prefix=settings.redis_prefix,

@@ -23,6 +23,7 @@ from feedback.errors import (
     OutboxError,
     QueueFull,
     RequestIdInUse,
+    RequestTooLarge,
     StoreUnavailable,
 )
 from feedback.operations.bounded import TookTooLong
@@ -136,6 +137,10 @@ def problem_of(error: OncepoolError, id: str | None = None) -> HttpProblem:
     members: dict[str, Any] = {} if id is None else {"id": id}
     if isinstance(error, Conflict | RequestIdInUse):
         return another_payload(error.id)
+    if isinstance(error, RequestTooLarge):
+        return HttpProblem(413, "too_large", str(error), **members)
+    if isinstance(error, DeliveryFailed) and (why := error.oversize) is not None:
+        return HttpProblem(413, "too_large", why, **members)
     if isinstance(error, _AWAY):
         return unavailable(mask_url(str(error)), **members)
     return HttpProblem(500, "error", mask_url(str(error)), **members)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from consumer.config.settings import Settings
+from feedback.message_size import message_bytes
 
 Protocol = Literal["consumer", "classic"]
 
@@ -59,6 +60,11 @@ def broker_properties(settings: Settings) -> dict[str, Any]:
         **settings.kafka_properties,
         "bootstrap.servers": settings.kafka_bootstrap_servers,
     }
+
+
+def producer_properties(settings: Settings) -> dict[str, Any]:
+    """The same for producers: they take what consumers do (`max_payload`), unless it is set."""
+    return {"message.max.bytes": message_bytes(settings.max_payload), **broker_properties(settings)}
 
 
 def _group(settings: Settings, protocol: Protocol) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ByteSize
 
 from consumer.config.settings import Settings
-from consumer.intake.kafka_properties import broker_properties
+from consumer.intake.kafka_properties import producer_properties
 from feedback.metrics.exposition import shown
 from processing.logs import get_logger
 from processing.pool.supervisor import Supervisor
@@ -37,7 +37,7 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         log=log,
         migrate=settings.migrate_on_start,
         results_topic=settings.kafka_results_topic,
-        results_kafka=broker_properties(settings),
+        results_kafka=producer_properties(settings),
         metrics=shown(settings.health_port),
     )
     pool = PoolSettings(

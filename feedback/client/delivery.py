@@ -15,8 +15,16 @@ from feedback.client.kafka_log import OutageLog, log
 from feedback.client.message import KafkaMessage
 from feedback.client.pending import Submission
 from feedback.client.producer import LastingProducer
-from feedback.errors import ClientClosed, DeliveryFailed, DeliveryPending, QueueFull
+from feedback.errors import (
+    ClientClosed,
+    DeliveryFailed,
+    DeliveryPending,
+    OversizeCause,
+    QueueFull,
+    RequestTooLarge,
+)
 from feedback.guarded_producer import GuardedProducer, PlainProducer
+from feedback.message_size import BATCH
 from feedback.produce_errors import (
     CLOCK_AHEAD,
     TOO_LARGE,
@@ -97,7 +105,7 @@ class Deliveries:
                 span.reported(error, sent)
             if error is not None and message_refusal(error) == CLOCK_AHEAD:
                 submission.sent = None  # sent again it is not this message: none has its time yet
-            cause = None if error is None else _reported(message.topic, error, producer)
+            cause = None if error is None else _reported(message, error, producer)
             self._report(submission, cause)
 
         try:
@@ -238,19 +246,28 @@ class Deliveries:
 def _not_sent(message: KafkaMessage, error: confluent_kafka.KafkaException) -> Exception:
     cause = error.args[0]
     if message_refusal(cause) == TOO_LARGE:
-        return ValueError(
-            f"request {message.id!r} is too large for Kafka ({len(message.value)} bytes): "
-            "send a reference to its content, or raise message.max.bytes here and on the topic"
+        return RequestTooLarge(
+            f"request {message.id!r} is too large for Kafka ({len(message.value)} bytes): send a"
+            " reference to its content, or raise message.max.bytes of this producer, and"
+            f" max.message.bytes of topic {message.topic!r}"
         )
     return DeliveryFailed({message.id: _cause(message.topic, cause)})
 
 
 def _reported(
-    topic: str, error: confluent_kafka.KafkaError, producer: GuardedProducer[PlainProducer]
+    message: KafkaMessage,
+    error: confluent_kafka.KafkaError,
+    producer: GuardedProducer[PlainProducer],
 ) -> str:
     if producer.hears(error) and error.code() in _TAKEN_BACK:
         return f"the Kafka producer had failed before ({producer.failure})"
-    return _cause(topic, error)
+    if len(message.value) > BATCH and message_refusal(error) == TOO_LARGE:
+        return OversizeCause(
+            f"its {len(message.value)} bytes are more than topic {message.topic!r} takes"
+            f" ({error.str()}): send a reference to its content, or raise max.message.bytes and"
+            " segment.bytes of the topic"
+        )
+    return _cause(message.topic, error)
 
 
 def _cause(topic: str, error: confluent_kafka.KafkaError) -> str:

@@ -12,6 +12,7 @@ from feedback.backoff import Breaker
 from feedback.client.kafka_log import OutageLog, log
 from feedback.errors import ConfigurationError
 from feedback.guarded_producer import GuardedProducer, PlainProducer
+from feedback.message_size import message_bytes
 
 _TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
 _SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
@@ -59,6 +60,7 @@ def connect(
         # The partition that Java's clients choose for a key, so that order holds across languages.
         "partitioner": "murmur2_random",
         "delivery.timeout.ms": int(delivery_timeout * 1000),
+        "message.max.bytes": message_bytes(),
         # How long a topic may be unknown to the brokers before what is sent to it fails: one that
         # was just created is known within milliseconds.
         "topic.metadata.propagation.max.ms": _TOPIC_UNKNOWN_FOR,

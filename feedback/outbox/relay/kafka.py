@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, Producer
 
 from feedback.client.kafka_log import OutageLog
+from feedback.message_size import TOPIC_TAKES
 from feedback.outbox.relay.batch import Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.partitions import StuckPartitions
-from feedback.outbox.relay.producing import SET_BYTES, RowProducer, RowReport, one_by_one, together
+from feedback.outbox.relay.producing import RowProducer, RowReport, one_by_one, together
 from feedback.outbox.relay.topic import TopicLimit, partition_leaders, topic_limit
 from feedback.produce_errors import TOO_LARGE, in_doubt, message_refusal, topic_refusal
 
@@ -84,7 +85,7 @@ class TopicSender:
                 return limit.away
             self._too_large, self._looked_up = False, self._clock()
             own = int(self._given.get("message.max.bytes", 0))
-            most = min(filter(None, (limit.bytes, own)), default=SET_BYTES)
+            most = min(filter(None, (limit.bytes, own)), default=TOPIC_TAKES)
             if most != self._max_bytes:
                 self.close()
                 self._max_bytes = most

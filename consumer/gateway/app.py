@@ -17,6 +17,7 @@ from consumer.config.settings import Settings
 from consumer.gateway import dead_letter_api, health_api, metrics_api, operator_api, requests_api
 from consumer.gateway.events import SILENT, EventsTold, GatewayEvents
 from consumer.gateway.guard import Guard
+from consumer.gateway.methods import HeadAsGet, allowed
 from consumer.gateway.openapi import document
 from consumer.gateway.pages.routes import add_pages, answered
 from consumer.gateway.parts import GatewayParts, parts_of
@@ -35,7 +36,8 @@ _NO_TELEMETRY: Final[Any] = {
     "logs": False,
     "auto_configure": False,
 }
-_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+METHOD_NOT_ALLOWED: Final = 405
+_CODES: Final = {404: "not_found", METHOD_NOT_ALLOWED: "method_not_allowed", 413: "too_large"}
 
 
 def create_app(
@@ -63,6 +65,7 @@ def create_app(
         app.router.routes.extend(module.router.routes)
     if made.pages is not None:
         add_pages(app)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(
         Guard,
         most_bytes=settings.max_payload,
@@ -103,8 +106,11 @@ async def _of_framework(request: Request, error: Exception) -> Response:
     if isinstance(error, HttpProblem):
         return answered(request, error)
     code = _CODES.get(error.status_code, "invalid_request")
+    headers = dict(error.headers or {})
+    if error.status_code == METHOD_NOT_ALLOWED and (methods := allowed(request)):
+        headers["Allow"] = methods  # the framework knows those of one route
     return answered(
-        request, HttpProblem(error.status_code, code, str(error.detail), headers=error.headers)
+        request, HttpProblem(error.status_code, code, str(error.detail), headers=headers)
     )
 
 

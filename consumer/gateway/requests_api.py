@@ -38,7 +38,12 @@ STOPPING = "this gateway is stopping: send it again with the same key"
 router = APIRouter(tags=["requests"])
 
 Wait = Annotated[
-    int, Query(ge=0, le=3600, description="Seconds to wait for a settled state.", examples=[10])
+    int,
+    Query(
+        ge=0,
+        description="Whole seconds to wait for a settled state, cut to gateway_max_wait.",
+        examples=[10],
+    ),
 ]
 Ids = Annotated[
     list[Annotated[str, Query(min_length=1, max_length=200)]],
@@ -150,7 +155,7 @@ async def _known(parts: GatewayParts, id: str) -> tuple[Status | None, bool]:
 
 
 def _bounded(parts: GatewayParts, wait: int | None) -> float | None:
-    return None if wait is None else min(float(wait), parts.settings.gateway_max_wait)
+    return None if wait is None else float(min(wait, parts.settings.gateway_max_wait))
 
 
 def _accepted(

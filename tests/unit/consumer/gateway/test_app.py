@@ -9,6 +9,7 @@ import httpx
 import pytest
 from opentelemetry import trace
 
+from feedback.contract.states import State
 from tests.support.gateway import GatewayBench
 
 Http = httpx.AsyncClient
@@ -111,3 +112,45 @@ def _post(length: int) -> dict[str, Any]:
     return {"type": "http", "method": "POST", "path": "/requests/a.b", "query_string": b"",
             "raw_path": b"/requests/a.b", "headers": headers, "http_version": "1.1",
             "scheme": "http"}  # fmt: skip
+
+
+def test_head_is_answered_beside_each_get() -> None:
+    bench = GatewayBench()
+
+    async def play(http: Http) -> None:
+        bench.say("k", State.DONE)
+        for path, status in (("/requests/k", 200), ("/livez", 200), ("/requests/nobody", 404)):
+            got, head = await http.get(path), await http.head(path)
+            assert (head.status_code, head.content) == (status, b"")
+            assert head.headers["content-type"] == got.headers["content-type"]
+            assert head.headers["content-length"] == str(len(got.content))
+        refused = await http.head("/requests/k/retry")
+        assert (refused.status_code, refused.headers["Allow"]) == (405, "POST")
+
+    bench.run(play)
+
+
+def test_a_method_that_is_not_allowed_hears_of_all_that_are() -> None:
+    async def play(http: Http) -> None:
+        for path, methods in (
+            ("/requests/a.b", "GET, HEAD, POST"), ("/requests/k/cancel", "POST"),
+            ("/livez", "GET, HEAD"), ("/openapi.json", "GET, HEAD"),
+        ):  # fmt: skip
+            refused = await http.delete(path)
+            assert (refused.status_code, refused.headers["Allow"]) == (405, methods)
+            assert refused.json()["type"].endswith("method_not_allowed")
+
+    GatewayBench().run(play)
+
+
+def test_a_wait_is_cut_and_in_whole_seconds() -> None:
+    bench = GatewayBench(gateway_max_wait=1)
+
+    async def play(http: Http) -> None:
+        bench.say("k", State.DONE)
+        for wait in ("0", "99999", "9" * 400):
+            assert (await http.get(f"/requests/k?wait={wait}")).status_code == 200, wait
+        for wait in ("1.5", "-1", "soon"):
+            assert (await http.get(f"/requests/k?wait={wait}")).status_code == 400, wait
+
+    bench.run(play)

@@ -18,6 +18,7 @@ from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.counts import Count
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.headers import reply_channel
+from feedback.contract.lost_starts import lost_reason
 from feedback.contract.record import (
     HEADERS,
     OFFSET,
@@ -29,7 +30,13 @@ from feedback.contract.record import (
     may_have_begun,
     perhaps_done,
 )
-from feedback.contract.states import DATABASE_UNAVAILABLE, SHUTDOWN, DeadLetterReason, State
+from feedback.contract.states import (
+    DATABASE_UNAVAILABLE,
+    SHUTDOWN,
+    WORKER_DIED,
+    DeadLetterReason,
+    State,
+)
 from feedback.contract.times import moment
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Superseded
@@ -51,6 +58,9 @@ _NOT_KEPT = (
 )
 _STOPPED = "the consumer stopped before it was this request's turn; another one runs it"
 _LIMITED = "its type is paused or limited, and it was not this request's turn; it runs when it is"
+_ANOTHER = "another one runs it"
+_ITS_TURN = "its type is paused or limited; it runs when it is its turn"
+_PERHAPS = "the consumer stopped when it may have been begun"
 
 
 class UnstartedRecords(NamedTuple):
@@ -192,17 +202,30 @@ def parked_statuses(
     at: datetime, ttl: int,
 ) -> list[StatusWrite]:  # fmt: skip
     """`waiting` for those of the part that have a row now."""
-    reason = _LIMITED if part.limited else _STOPPED
+    lost = {id(record): starts for record, starts in zip(part.records, part.lost, strict=False)}
     writes = []
     for parcel in parcels:
         due = parcel.not_before if parcel.not_before and parcel.not_before > at else at
-        reply_to = reply_channel(records[parcel.id][HEADERS])
+        record = records[parcel.id]
+        reply_to = reply_channel(record[HEADERS])
         status = StatusFields(
             parcel.id, parcel.type, State.WAITING, parcel.run, code=part.code, attempt=1, at=at,
-            reason=reason, retry_at=due,
+            reason=_why_parked(record, lost.get(id(record)), part), retry_at=due,
         )  # fmt: skip
         writes.append(StatusWrite.of(status, ttl=ttl, reply_to=reply_to))
     return writes
+
+
+def _why_parked(record: Record, lost: tuple[int, int] | None, part: UnstartedRecords) -> str:
+    """`lost`: of a suspect, its starts, and how many of them crashed."""
+    then = _ITS_TURN if part.limited else _ANOTHER
+    starts, crashes = lost or (0, 0)
+    if starts:
+        # The last one is no crash where it was killed as its time was over.
+        return f"{lost_reason(SHUTDOWN if crashes < starts else WORKER_DIED)}; {then}"
+    if lost is not None and may_have_begun(record):
+        return f"{_PERHAPS}; {then}"
+    return _LIMITED if part.limited else _STOPPED
 
 
 def stored_statuses(

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
+import pytest
 
 from feedback.contract.record import Record, read_again
 from feedback.journal.claims import Superseded
@@ -150,6 +151,27 @@ def test_the_status_lives_until_it_is_due_and_as_long_again_as_any() -> None:
     limited = part._replace(limited=True)
     now, _ = parked_statuses(found.parcels, found.records, limited, at, 60)
     assert "its type is paused or limited" in str(Status.decode(now.value).reason)
+
+
+@pytest.mark.parametrize(
+    "starts, marked, reason",
+    [
+        ((1, 0), True, "the consumer stopped while it ran; another one runs it"),
+        ((2, 1), True, "the consumer stopped while it ran; another one runs it"),
+        ((1, 1), True, "its worker died while it ran; another one runs it"),
+        ((0, 0), True, "the consumer stopped when it may have been begun; another one runs it"),
+        ((0, 0), False, "the consumer stopped before it was this request's turn"),
+    ],
+)
+def test_what_had_begun_is_told_so(starts: tuple[int, int], marked: bool, reason: str) -> None:
+    record = read_again(message("a")) if marked else message("a")
+    part = part_of(record)._replace(lost=[starts])
+    found = parking(part)
+    (write,) = parked_statuses(found.parcels, found.records, part, AT, 60)
+    assert str(Status.decode(write.value).reason).startswith(reason)
+    limited = part._replace(limited=True)
+    (write,) = parked_statuses(found.parcels, found.records, limited, AT, 60)
+    assert "its type is paused or limited" in str(Status.decode(write.value).reason)
 
 
 def test_the_status_of_a_superseded_row_names_the_winner() -> None:

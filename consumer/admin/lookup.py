@@ -67,7 +67,7 @@ def newer(told: Status | None, stored: Status) -> Status:
     if (
         told is not None
         and told.state is stored.state is State.FAILED
-        and told.code in WITHOUT_ROW
+        and (told.code in WITHOUT_ROW or not told.journaled)
         and told.at > stored.at
     ):
         return told

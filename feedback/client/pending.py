@@ -28,11 +28,15 @@ class StatusBefore(NamedTuple):
     v: str
     code: str
     at: datetime
+    journaled: bool
 
     @classmethod
     def of(cls, status: Status | None) -> StatusBefore | None:
         """None where none stood."""
-        return None if status is None else cls(status.v, status.code, status.at)
+        if status is None:
+            return None
+        journaled = status.journaled and status.code not in WITHOUT_ROW
+        return cls(status.v, status.code, status.at, journaled)
 
 
 @dataclass(slots=True)
@@ -80,7 +84,7 @@ class Submission:
         if status.state is State.IN_DOUBT:
             # The answer to a resend says it anew, where nobody knows more than before.
             return (status.v, status.at) == (self.before.v, self.before.at)
-        if self.before.code in WITHOUT_ROW:
+        if not self.before.journaled:
             # Its run number counts what the journal never saw: a newer one may be lower.
             return status.v <= self.before.v and (status.code, status.at) == (
                 self.before.code,

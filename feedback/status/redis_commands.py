@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from feedback.contract.states import WITHOUT_ROW
+from feedback.status.replacement import WITHOUT_ROW_MARKS
 from feedback.status.status import StatusWrite, hint_messages
 
 # replacement.replacement() in Lua. KEYS[1] status key; ARGV: value, ttl in seconds, 1 for a bump.
@@ -41,9 +41,7 @@ redis.call('SET', KEYS[1], new, 'EX', ARGV[2])
 return 1
 """.replace(
     b"UNSEEN",
-    " or ".join(
-        f"""string.find(value, '"code":"{code}"', 1, true)""" for code in sorted(WITHOUT_ROW)
-    ).encode(),
+    b" or ".join(b"string.find(value, '%b', 1, true)" % mark for mark in WITHOUT_ROW_MARKS),
 )
 _SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 # The first script command of a batch carries the text, so the rest never meets NOSCRIPT.

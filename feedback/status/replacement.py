@@ -10,8 +10,11 @@ from typing import Final
 from feedback.contract.states import MAX_RUN, WITHOUT_ROW
 from feedback.status.status import StatusWrite
 
-# How a `failed` that no journal row stands behind looks in a status.
-_WITHOUT_ROW: Final = tuple(f'"code":"{code}"'.encode() for code in sorted(WITHOUT_ROW))
+WITHOUT_ROW_MARKS: Final = (
+    b'"journaled":false', *(f'"code":"{code}"'.encode() for code in sorted(WITHOUT_ROW)),
+)  # fmt: skip
+"""What stands in a `failed` that no journal row stands behind. One of these is enough: by the codes
+those are known that an older version wrote."""
 # Ranks that a bump replaces: accepted, running, failed.
 _BUMPED: Final = frozenset({b"1", b"2", b"4"})
 
@@ -28,8 +31,8 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
        says when the journal, or the check of its handler, was asked last.
     4. A bump replaces only what is accepted, running or failed: what waits, is in doubt or dead
        in the journal is still that, whatever happened to a copy of the request.
-    5. `failed` without a journal row counts runs that the journal never saw, so whatever the
-       journal says (rank 3 and up) replaces it even with a lower `v`.
+    5. `failed` without a journal row counts runs that the journal never saw, or of a row that is
+       gone, so whatever the journal says (rank 3 and up) replaces it even with a lower `v`.
     """
     value = write.value
     if write.final:
@@ -50,6 +53,6 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
     unseen = (
         rank == b"4"
         and new_rank >= b"3"
-        and any(code in (standing or b"") for code in _WITHOUT_ROW)
+        and any(code in (standing or b"") for code in WITHOUT_ROW_MARKS)
     )
     return value if later or renewed or new_rank == b"9" or unseen else None

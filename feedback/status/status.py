@@ -55,6 +55,9 @@ class Status(Generic[ResultT]):
     """When it is due, where it is `waiting`."""
     superseded_by: str | None = None
     """Id of the newer request that took its place."""
+    journaled: bool = True
+    """False for a failure of which no row of the journal says: its run number is not the journal's,
+    and the next one may be lower."""
 
     @property
     def v(self) -> str:
@@ -107,6 +110,7 @@ class Status(Generic[ResultT]):
                 reason=_text_or_none(fields, "reason"),
                 retry_at=None if fields.get("retry_at") is None else _time(fields["retry_at"]),
                 superseded_by=_text_or_none(fields, "superseded_by"),
+                journaled=fields.get("journaled") is not False,
             )
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a status: {error!r}") from None
@@ -154,12 +158,13 @@ class StatusFields(NamedTuple):
     reason: str | None = None
     retry_at: datetime | None = None
     superseded_by: str | None = None
+    journaled: bool = True
 
     def encode(self) -> bytes:
         """The status as JSON, `v` first."""
         # Unpacked, and the state as text: an enum takes orjson twice as long, and hashes slowly.
         (name, kind, state, run, code, attempt, at, fingerprint, result, error, reason, retry_at,
-         superseded_by) = self  # fmt: skip
+         superseded_by, journaled) = self  # fmt: skip
         text = str(state)
         fields: dict[str, Any] = {
             "v": _order(run, text),
@@ -182,14 +187,13 @@ class StatusFields(NamedTuple):
             fields["retry_at"] = retry_at.astimezone(UTC)
         if superseded_by is not None:
             fields["superseded_by"] = superseded_by
+        if not journaled:
+            fields["journaled"] = False
         try:
             return orjson.dumps(fields, option=orjson.OPT_UTC_Z)
         except TypeError:
             # An exception's text may hold half a surrogate pair. A status must not fail on it.
-            for name in ("error", "reason"):
-                if name in fields:
-                    fields[name] = fields[name].encode(errors="replace").decode()
-            return orjson.dumps(fields, option=orjson.OPT_UTC_Z)
+            return orjson.dumps(_writable(fields), option=orjson.OPT_UTC_Z)
 
 
 class StatusWrite(NamedTuple):
@@ -218,8 +222,10 @@ class StatusWrite(NamedTuple):
         """Of what a status says; `ttl` is its type's, in seconds, None = the default.
 
         One that waits lives until its `retry_at` and for `ttl` seconds after that. It is `final`
-        where a row says it for good.
+        where a row says it for good; what is to `bump` has no row, and says so.
         """
+        if bump:
+            status = status._replace(journaled=False)
         seconds = DEFAULT_TTL if ttl is None else ttl
         if status.retry_at is not None:
             seconds += max(0, int((status.retry_at - status.at).total_seconds()))
@@ -274,6 +280,11 @@ def hinted_ids(message: bytes) -> list[str]:
         if end > 0:
             ids.append(line[:end].decode(errors="replace"))
     return ids
+
+
+def _writable(fields: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: fields[name] for name in ("error", "reason") if name in fields}
+    return fields | {name: text.encode(errors="replace").decode() for name, text in texts.items()}
 
 
 @lru_cache(maxsize=1024)

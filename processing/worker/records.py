@@ -157,8 +157,15 @@ def status_of(
 ) -> StatusWrite:
     """Its status as it ends here, or waits for its next attempt; `row` is what row_of made."""
     status = row.status(ended_at(task, now), tell_fingerprint=task.tells_fingerprint)
+    if row.state is State.FAILED and not needs_row(task):
+        status = status._replace(journaled=False)
     asks = task.envelope.reply_to
     return StatusWrite.of(status, ttl=task.status_ttl, bump=bump, reply_to=asks, final=final)
+
+
+def needs_row(task: Task) -> bool:
+    """Pure computation has a row only while it waits, is dead or was cancelled."""
+    return task.effect != "none" or final_of(task).state in ROWS_OF_PURE
 
 
 def failure_without_row(task: Task, now: datetime) -> StatusWrite:

@@ -28,10 +28,10 @@ from processing.worker.dedup import Dedup, made_by, sort_out
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.plain import is_plain, plain_rows, plain_statuses
 from processing.worker.records import (
-    ROWS_OF_PURE,
     ResultLog,
     attempts_of,
     final_of,
+    needs_row,
     row_of,
     status_of,
     stored_status,
@@ -150,9 +150,9 @@ class Transaction:
         changed: list[tuple[RequestRow, StoredRequest]] = []
         for task, row in zip(ended, fate.rows, strict=True):
             if task.stored is None:
-                if _needs_row(task):
+                if needs_row(task):
                     new.append(row)
-            elif _needs_row(task):
+            elif needs_row(task):
                 changed.append((row, task.stored))
             else:
                 # Its result is in its status alone: that goes before COMMIT, but not before it is
@@ -213,7 +213,7 @@ class Transaction:
         """After COMMIT: publish, count."""
         writes += plain_statuses(fate.plain)
         for task, row in zip(fate.ended, fate.rows, strict=True):
-            final = row.state in CLOSED and _needs_row(task)
+            final = row.state in CLOSED and needs_row(task)
             writes.append(status_of(task, row, now, bump=_without_row(task), final=final))
         for task in fate.answered:
             writes += self._standing(task, now)
@@ -247,11 +247,6 @@ def _resends(fate: Dedup) -> list[Task]:
     return [t for t in fate.answered if t.stored is None or not made_by(t, t.stored)]
 
 
-def _needs_row(task: Task) -> bool:
-    """Pure computation has a row only while it waits, is dead or was cancelled."""
-    return task.effect != "none" or final_of(task).state in ROWS_OF_PURE
-
-
 def _without_row(task: Task) -> bool:
     """A failure of which no row says which run it was."""
-    return task.stored is None and not _needs_row(task) and final_of(task).state is State.FAILED
+    return task.stored is None and not needs_row(task) and final_of(task).state is State.FAILED

@@ -22,8 +22,8 @@ def write(
     reply_to: str | None = None,
     final: bool = False,
 ) -> StatusWrite:
-    value = StatusFields(id, "t", state, run, code=code, attempt=1, at=AT).encode()
-    return StatusWrite(id, value, ttl, bump, reply_to, final)
+    fields = StatusFields(id, "t", state, run, code=code, attempt=1, at=AT)
+    return StatusWrite.of(fields, ttl=ttl, bump=bump, reply_to=reply_to, final=final)
 
 
 def standing(store: StatusStore, id: str) -> tuple[str, int, str] | None:

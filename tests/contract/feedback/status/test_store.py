@@ -188,7 +188,7 @@ def test_a_bump_takes_the_next_run_number(
     assert found[:2] == expected
 
 
-@pytest.mark.parametrize("code", ["database_unavailable", "malformed", "shutdown"])
+@pytest.mark.parametrize("code", ["database_unavailable", "malformed", "shutdown", "handler_error"])
 @pytest.mark.parametrize("state", ["waiting", "failed", "in_doubt", "dead", "done"])
 def test_the_journal_is_heard_after_failures_it_never_saw(
     store: StatusStore, code: str, state: str
@@ -213,23 +213,24 @@ steps = st.tuples(
 
 def expected_after(history: list[tuple[State, int, str, bool]]) -> tuple[str, int, str]:
     """The rules once more, over tuples instead of text."""
-    kept: tuple[State, int, str] | None = None
+    kept: tuple[State, int, str, bool] | None = None
     for state, run, code, bump in history:
         if kept is None:
-            kept = state, run, code
+            kept = state, run, code, bump
             continue
         old_rank, old_run, new_rank = RANK[kept[0]], kept[1], RANK[state]
         if old_rank == 9:
             continue
         if bump:
             if kept[0] in (State.ACCEPTED, State.RUNNING, State.FAILED):
-                kept = state, old_run + 1, code
+                kept = state, old_run + 1, code, bump
             continue
-        unseen = kept[0] == State.FAILED and kept[2] != "ok" and new_rank >= 3
+        without_row = kept[2] != "ok" or kept[3]
+        unseen = kept[0] == State.FAILED and without_row and new_rank >= 3
         higher = run > old_run or (run == old_run and new_rank > old_rank and old_rank != 8)
         renewed = (state, run) == kept[:2] and state is State.IN_DOUBT
         if new_rank == 9 or higher or unseen or renewed:
-            kept = state, run, code
+            kept = state, run, code, bump
     assert kept is not None
     return kept[0].value, kept[1], kept[2]
 

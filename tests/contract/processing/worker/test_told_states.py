@@ -14,9 +14,11 @@ from feedback.contract.states import State
 from feedback.journal.claims import ClaimRequest, claim
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import Status, StatusFields, StatusWrite
-from processing import App, Request
+from processing import App, Request, Retry
+from processing.ipc.frames import Suspect
 from stack import Stack
 from tests.support.executor import Bench
+from tests.support.parked import park_records
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
 
@@ -84,6 +86,7 @@ def bench(stack: Stack, schema: str, prefix: str, answers: dict[str, Any]) -> It
     app.handler("merge", coalesce=lambda p: p["sku"], window=600)(act)
     app.handler("tally", coalesce=lambda p: p["sku"])(act)
     app.handler("calc", effect="none")(act)
+    app.handler("calc.later", effect="none", not_before=lambda _: TOMORROW)(act)
     app.handler("again", retries=5)(act)
     made = Told(app, stack.database, schema, instance="local")
     made.store = RedisStatusStore(stack.redis, prefix)
@@ -115,3 +118,44 @@ def test_a_failed_request_that_is_sent_again_and_held_back_is_told_to_wait(
     answers.clear()
     bench.run(*bench.due("x"))
     assert bench.agreed("x")[0] == "done"
+
+
+FAILS = ValueError("not now")
+
+
+@pytest.mark.parametrize("waits", ["for another try", "parked", "for its time", "as its type says"])
+def test_pure_computation_that_failed_and_waits_is_told_to_wait(
+    bench: Told, answers: dict[str, Any], waits: str
+) -> None:
+    """Its failures have no row, and the row that comes counts its runs from the start."""
+    answers["x"] = FAILS
+    kind = "calc.later" if waits == "as its type says" else "calc"
+    for _ in range(3):
+        bench.run(bench.send("x", kind))
+        bench.run(*bench.due("x"))
+    assert (bench.told("x").state, bench.rows()) == ("failed", {})
+    if waits == "for another try":
+        answers["x"] = Retry(after=3600)
+        bench.run(bench.send("x", kind))
+    elif waits == "parked":
+        bench.store.write(park_records(bench.url, bench.schema, [bench.send("x", kind)]))
+    else:
+        bench.run(bench.send("x", kind, ce_notbefore=TOMORROW.isoformat()))
+    assert bench.agreed("x")[0] == "waiting"
+    # Its row goes with its failure, which its producer tells from the one before it waited.
+    answers["x"] = ValueError("another cause")
+    bench.run(*bench.due("x"))
+    status = bench.told("x")
+    assert (status.state, bench.rows()) == ("failed", {})
+    assert "another cause" in str(status.error)
+    assert not status.journaled
+
+
+def test_pure_computation_that_failed_and_killed_its_worker_is_told_to_be_dead(
+    bench: Told, answers: dict[str, Any]
+) -> None:
+    answers["x"] = FAILS
+    for _ in range(3):
+        bench.run(bench.send("x", "calc"))
+    bench.run(bench.send("x", "calc"), suspect=Suspect("worker_died", (), ("x",), 2))
+    assert bench.agreed("x")[:2] == ("dead", "worker_died")

@@ -101,12 +101,13 @@ def test_where_nobody_could_look_other_states_and_what_came_later_answer() -> No
     assert mine.answer(status(State.IN_DOUBT, at=later)) is not None
 
 
-@pytest.mark.parametrize("code", ["database_unavailable", "malformed"])
+@pytest.mark.parametrize("code", ["database_unavailable", "malformed", "handler_error"])
 def test_after_failures_that_the_journal_never_saw_a_lower_run_answers(code: str) -> None:
-    before = status(State.FAILED, 5, code=code)
+    before = replace(status(State.FAILED, 5, code=code), journaled=code != "handler_error")
     mine = submission(before=StatusBefore.of(before))
     assert mine.answer(before) is None
-    assert mine.answer(status(State.FAILED, 1, code="handler_error")) is not None
+    other = status(State.FAILED, 1, code="handler_error", at=AT + timedelta(seconds=1))
+    assert mine.answer(other) is not None
     later = status(State.FAILED, 5, code=code, at=AT + timedelta(seconds=1))
     assert mine.answer(later) is not None
 

@@ -25,11 +25,17 @@ def row(state: State, **others: Any) -> RequestRow:
 
 def test_a_rows_status_says_what_the_row_says() -> None:
     fields = row(State.DONE, superseded_by="b").status(AT)
-    write = StatusWrite.of(fields, reply_to="me", bump=True, ttl=5)
-    assert (write.id, write.ttl, write.bump, write.reply_to) == ("a", 5, True, "me")
+    write = StatusWrite.of(fields, reply_to="me", ttl=5)
+    assert (write.id, write.ttl, write.bump, write.reply_to) == ("a", 5, False, "me")
     assert Status.decode(write.value) == Status(
         "a", "t", State.DONE, "code", 2, 3, AT, "01", {"n": 1}, "error", "reason", None, "b"
     )
+
+
+def test_what_has_no_row_says_so() -> None:
+    write = StatusWrite.of(row(State.FAILED).status(AT), bump=True)
+    assert (write.bump, Status.decode(write.value).journaled) == (True, False)
+    assert b"journaled" not in StatusWrite.of(row(State.FAILED).status(AT)).value
 
 
 def test_no_fingerprint_is_told_that_producers_cannot_make() -> None:

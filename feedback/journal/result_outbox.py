@@ -29,7 +29,7 @@ _ADD: Final = (
 # What is beyond the bytes is locked for nothing, until the transaction ends.
 _TAKE: Final = (
     "WITH oldest AS MATERIALIZED ("
-    "SELECT * FROM {results} ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED"
+    "SELECT * FROM {results} WHERE id > %s ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED"
     "), counted AS (SELECT *, sum(coalesce(octet_length(result::text), 0)) OVER (ORDER BY id)"
     " - coalesce(octet_length(result::text), 0) AS before FROM oldest)"
     " SELECT id, at, request_id, type, state, code, result::text FROM counted"
@@ -89,14 +89,21 @@ def add_results(cursor: psycopg.Cursor[Any], schema: str, records: Iterable[Resu
 
 
 def take_results(
-    cursor: psycopg.Cursor[Any], schema: str, limit: int, most_bytes: int = MOST_BYTES
+    cursor: psycopg.Cursor[Any],
+    schema: str,
+    limit: int,
+    most_bytes: int = MOST_BYTES,
+    *,
+    after: int = 0,
 ) -> list[StoredResult]:
     """The oldest records, at most `limit`, locked until the transaction ends.
+
+    Those with numbers above `after`.
 
     Their results have at most `most_bytes`, and the last one what is more. Others that take at the
     same time get other records.
     """
-    cursor.execute(_text(_TAKE, schema), [limit, most_bytes])
+    cursor.execute(_text(_TAKE, schema), [after, limit, most_bytes])
     return [
         StoredResult(
             number,

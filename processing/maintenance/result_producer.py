@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback.errors import ConfigurationError
-from feedback.guarded_producer import GuardedProducer, PlainProducer
+from feedback.guarded_producer import GuardedProducer, PlainProducer, partition_leaders
 from feedback.journal.result_outbox import StoredResult, result_message
+from feedback.partitions import StuckPartitions
 from feedback.produce_errors import TOO_LARGE, message_refusal
 
 log = logging.getLogger("oncepool.kafka")
@@ -42,12 +44,17 @@ class RecordProducer(PlainProducer, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of a batch: numbers of records that arrived, and why others did not."""
+    """What became of a batch: numbers of records that arrived, and why others did not.
+
+    Without trouble, what did not arrive is for partitions that take nothing while others do.
+    """
 
     arrived: list[int]
     trouble: str | None
     shortened: list[str]
     """Ids of requests whose result no broker takes, so the record went without it."""
+    stuck: list[int] = field(default_factory=list)
+    """Partitions of which it is news that they take nothing."""
 
 
 def connect(properties: Mapping[str, Any]) -> RecordProducer:
@@ -68,6 +75,9 @@ class ResultProducer:
         self._topic = topic
         self._make = make
         self._producer = GuardedProducer(make())  # wrong properties are told at the start
+        self._stuck = StuckPartitions()
+        self._where: dict[int, int] = {}
+        """Number of a record -> the partition that it last went to."""
 
     def reachable(self) -> bool:
         """Whether a broker answers: asks, and so may take a while."""
@@ -84,9 +94,14 @@ class ResultProducer:
         A record that is too large is tried alone, as one suffers for the others in its message
         set, and then without its result: else it would stand in the way for ever.
         """
-        errors = self._send(batch)
+        self._where.clear()
+        self._stuck.look(self._leaders, time.monotonic())
+        keys = {stored.number: stored.record.request_id.encode() for stored in batch}
+        now = time.monotonic()
+        ready = [one for one in batch if not self._stuck.waits(keys[one.number], now)]
+        errors = self._send(ready) if ready else {}
         shortened: list[str] = []
-        for stored in batch:
+        for stored in ready:
             if _too_large(errors.get(stored.number)):
                 errors |= self._send([stored])
                 if _too_large(errors.get(stored.number)):
@@ -95,12 +110,32 @@ class ResultProducer:
                         shortened.append(stored.record.request_id)
         failed = [error for error in errors.values() if error is not None]
         trouble = failed[0].str() if failed else None
+        stuck = None
         if any(map(self._producer.hears, failed)) or self._producer.failure is not None:
             trouble = trouble and self._producer.failure
             self._producer.end()
             self._producer = GuardedProducer(self._make())
+        else:
+            stuck = self._explained(errors, keys)
         arrived = [number for number, error in errors.items() if error is None]
-        return Delivery(arrived, trouble, shortened)
+        return Delivery(arrived, trouble if stuck is None else None, shortened, stuck or [])
+
+    def _explained(
+        self, errors: Mapping[int, KafkaError | None], keys: Mapping[int, bytes]
+    ) -> list[int] | None:
+        """As StuckPartitions.explain(); None also where one was not on its way to a partition."""
+        places = {number: self._where.get(number, -1) for number in errors}
+        confirmed = {keys[n]: places[n] for n, error in errors.items() if error is None}
+        late = {keys[n]: places[n] for n, error in errors.items() if error is not None}
+        self._stuck.took(confirmed.values())
+        if -1 in late.values():
+            return None
+        if not late:
+            return []
+        return self._stuck.explain(confirmed, late, self._leaders, time.monotonic())
+
+    def _leaders(self) -> Mapping[int, bool]:
+        return partition_leaders(self._producer.handle, self._topic)
 
     def _send(
         self, batch: Sequence[StoredResult], *, omit_result: bool = False
@@ -109,9 +144,12 @@ class ResultProducer:
         late = KafkaError(KafkaError._MSG_TIMED_OUT)  # noqa: SLF001 - its public name
         errors: dict[int, KafkaError | None] = dict.fromkeys((s.number for s in batch), late)
 
-        def reporter(number: int) -> Callable[[KafkaError | None, object], None]:
-            def report(error: KafkaError | None, _message: object) -> None:
+        def reporter(number: int) -> Callable[[KafkaError | None, Any], None]:
+            def report(error: KafkaError | None, message: Any) -> None:
                 errors[number] = error
+                partition = message.partition()
+                if partition is not None:
+                    self._where[number] = partition
 
             return report
 

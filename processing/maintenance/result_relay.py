@@ -25,6 +25,8 @@ LONGEST: Final = 5.0
 instance wake it; others are what operators write, and what an instance that died has left."""
 FIRST_RETRY: Final = 0.5
 LAST_RETRY: Final = 10.0
+AGAIN: Final = 10.0
+"""Seconds after which records are tried again whose partitions took nothing."""
 
 _TIMEOUTS: Final = {
     "statement_timeout": 10.0,
@@ -67,6 +69,33 @@ class RelayTiming:
         return max(0.0, self._due - now, self._breaker.pause(now))
 
 
+class RelayPlace:
+    """Where to take records: from the oldest on, or behind those that were left. Pure.
+
+    Left is what is for partitions that take nothing: it is tried again after a while, once the
+    newest was reached.
+    """
+
+    def __init__(self) -> None:
+        self._after = 0
+        self._again: float | None = None
+        self._at_end = False
+
+    def begin(self, now: float) -> int:
+        """Number of the record behind which the next ones are taken; 0 for all."""
+        if self._again is not None and self._at_end and now >= self._again:
+            self._after, self._again = 0, None
+        return self._after
+
+    def took(self, last: int, *, left: bool, more: bool, now: float) -> None:
+        """Up to the record `last`, of which some were left or not; whether there may be more."""
+        if left and self._again is None:
+            self._again = now + AGAIN
+        if self._again is not None:
+            self._after = max(self._after, last)
+        self._at_end = not more
+
+
 def result_relay(settings: MaintenanceSettings, log: BoundLogger) -> ResultRelay:
     """The sender that the settings ask for; without a results topic one that does nothing.
 
@@ -94,6 +123,7 @@ class ResultRelay:
         self._settings = settings
         self._log = log
         self._connection: psycopg.Connection[Any] | None = None
+        self._place = RelayPlace()
         self._changed = threading.Condition()
         # Both below are guarded by _changed.
         self._pace = RelayTiming(time.monotonic())
@@ -160,8 +190,10 @@ class ResultRelay:
             return 0, "no broker answers"
         connection = self._open()
         with connection.transaction(), connection.cursor() as cursor:
-            batch = take_results(cursor, self._settings.schema, AT_ONCE)
+            after = self._place.begin(time.monotonic())
+            batch = take_results(cursor, self._settings.schema, AT_ONCE, after=after)
             if not batch:
+                self._place.took(0, left=False, more=False, now=time.monotonic())
                 return 0, None
             delivery = producer.deliver(batch)
             remove_results(cursor, self._settings.schema, delivery.arrived)
@@ -169,8 +201,18 @@ class ResultRelay:
             self._log.warning(
                 "result left out of its record: too large for Kafka", request_id=request_id
             )
+        if delivery.stuck:
+            self._log.warning(
+                "partitions of the results topic take nothing, others do: records for them wait",
+                partitions=delivery.stuck,
+            )
         size = sum(len(stored.record.result or b"") for stored in batch)
-        return AT_ONCE if size >= MOST_BYTES else len(batch), delivery.trouble
+        taken = AT_ONCE if size >= MOST_BYTES else len(batch)
+        if delivery.trouble is None:
+            left = len(delivery.arrived) < len(batch)
+            more = taken >= AT_ONCE
+            self._place.took(batch[-1].number, left=left, more=more, now=time.monotonic())
+        return taken, delivery.trouble
 
     def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:

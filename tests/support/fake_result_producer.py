@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -41,13 +42,18 @@ class FakeProducer:
         waiting, self._open = self._open, []
         error = self.verdict([value for value, _ in waiting])
         for _, report in waiting:
-            report(error, None)
+            report(error, self)
         return 0
+
+    def partition(self) -> int | None:
+        """Of each message: it never gets so far that one is chosen."""
+        return None
 
     def purge(self) -> None:
         self._open = []
 
-    def list_topics(self, topic: str, timeout: float) -> None:
+    def list_topics(self, topic: str, timeout: float) -> Any:
         self.probes += 1
         if not self.reachable:
             raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT))
+        return SimpleNamespace(topics={})

@@ -19,10 +19,15 @@ from consumer.intake.loop import Loop
 from consumer.intake.offset_metadata import LowMark, gap_of, metadata_of
 from feedback import outbox
 from feedback.contract.record import OFFSET, PARTITION, is_read_again
+from feedback.journal import migrations as journal_migrations
+from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.outbox.migrations import migrate
 from feedback.outbox.relay import Relay, Route
-from feedback.outbox.relay.partitions import partition_of
+from feedback.partitions import partition_of
 from processing.logs import get_logger
+from processing.maintenance.result_producer import ResultProducer, connect
+from processing.maintenance.result_relay import ResultRelay
+from processing.settings import MaintenanceSettings
 from stack import Stack
 from tests.support import run
 from tests.support.fake_pool import FakePool
@@ -192,3 +197,43 @@ def test_a_relay_sends_to_the_partitions_that_have_leaders(
             assert relay.states()[0].other is None
             brokers.start_broker(3)
             eventually(lambda: not unsent(), 120)
+
+
+def test_result_records_go_to_the_partitions_that_have_leaders(brokers: Stack) -> None:
+    """Also behind more than are taken at once of those that nobody takes."""
+    group = Group(brokers)
+    place = f"journal_{uuid.uuid4().hex[:8]}"
+    journal_migrations.migrate(brokers.database, place)
+    settings = MaintenanceSettings(
+        instance=place, database_url=brokers.database, schema=place, redis_url=brokers.redis,
+        redis_prefix="none", log={},
+    )  # fmt: skip
+    producer = ResultProducer(group.topic, lambda: connect({"bootstrap.servers": brokers.kafka}))
+    relay = ResultRelay(settings, producer, LOG)
+    with psycopg.connect(brokers.database, autocommit=True) as connection:
+
+        def add(tag: str, count: int) -> None:
+            names = [f"{tag}-{n}" for n in range(count)]
+            records = [ResultRecord(name, "t", "done", "ok") for name in names]
+            add_results(connection.cursor(), place, records)
+            relay.wake()
+
+        def left() -> list[int]:
+            found = connection.execute(f"SELECT request_id FROM {place}.results".encode())
+            return sorted({partition_of(name.encode(), 3) for (name,) in found})
+
+        relay.start()
+        try:
+            add("warm", 30)
+            eventually(lambda: not left())
+            brokers.stop_broker(3, kill=True)
+            eventually(lambda: group.leader() == -1)
+            for tag, count in (("first", 3000), ("second", 30)):
+                add(tag, count)
+                eventually(lambda: left() == [LONELY], 60)
+            brokers.start_broker(3)
+            eventually(lambda: not left(), 120)
+        finally:
+            brokers.heal()
+            relay.stop()
+            relay.join(60)

@@ -21,9 +21,9 @@ from confluent_kafka import KafkaError, Producer
 from feedback.client.kafka_log import OutageLog
 from feedback.message_size import TOPIC_TAKES
 from feedback.outbox.relay.batch import Batch, ClaimedRow, RowRefusal
-from feedback.outbox.relay.partitions import StuckPartitions
 from feedback.outbox.relay.producing import RowProducer, RowReport, one_by_one, together
-from feedback.outbox.relay.topic import TopicLimit, partition_leaders, topic_limit
+from feedback.outbox.relay.topic import TopicLimit, topic_limit
+from feedback.partitions import StuckPartitions
 from feedback.produce_errors import TOO_LARGE, in_doubt, message_refusal, topic_refusal
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class TopicSender:
                 self._max_bytes = most
         if self._together is None or self._together.ended:
             self._together = self._made(together)
-        self._ask_for_leaders()
+        self._stuck.look(self._leaders, self._clock())
         return None
 
     def check(self, row: ClaimedRow) -> RowRefusal | None:
@@ -230,24 +230,13 @@ class TopicSender:
 
     def _are_stuck(self, confirmed: Mapping[bytes, int], late: Mapping[bytes, int]) -> bool:
         """Whether these rows are late for their partitions' sake. If so, that is kept in mind."""
-        partitions = set(late.values()) - {-1}
-        if not confirmed and all(map(self._stuck.has, late.values())):
-            self._stuck.took_nothing(partitions, self._clock())
-            return True
-        leaders = self._leaders()
-        without = {partition for partition, leads in leaders.items() if not leads}
-        if not confirmed and not (without < leaders.keys() and without.issuperset(late.values())):
-            return False
-        if leaders:
-            self._stuck.learn(len(leaders), {k: p for k, p in (*confirmed.items(), *late.items())
-                                             if p >= 0})  # fmt: skip
-        news = self._stuck.took_nothing(partitions.difference(confirmed.values()), self._clock())
+        news = self._stuck.explain(confirmed, late, self._leaders, self._clock())
         if news:
             log.warning(
                 "topic %s: partitions %s take nothing, others do; rows for them wait",
                 self._topic, news,
             )  # fmt: skip
-        return True
+        return news is not None
 
     def _put_off(
         self, batch: Batch, row: ClaimedRow, timeout: float, error: KafkaError | None = None
@@ -258,18 +247,10 @@ class TopicSender:
         why = RowRefusal(_NOT_CONFIRMED, f"{place}: {said}")
         batch.put_off(row.seq, self._stuck.pause(partition, self._clock()), why)
 
-    def _ask_for_leaders(self) -> None:
-        """Of partitions that are to be tried again those without a leader are not."""
-        due = self._stuck.due(self._clock())
-        if due:
-            leaders = self._leaders()
-            without = {partition for partition in due if not leaders.get(partition, True)}
-            self._stuck.took_nothing(without, self._clock())
-
     def _leaders(self) -> Mapping[int, bool]:
         if self._together is None:
             return {}
-        return partition_leaders(self._together.handle, self._topic)
+        return self._together.leaders()
 
 
 def _is_confirmed(report: RowReport | None) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback.client.kafka_log import OutageLog
-from feedback.guarded_producer import GuardedProducer
+from feedback.guarded_producer import GuardedProducer, partition_leaders
 from feedback.outbox.relay.batch import ClaimedRow
 
 if TYPE_CHECKING:
@@ -101,10 +101,9 @@ class RowProducer:
         """Whether another one is needed."""
         return self._ended or self.failure is not None
 
-    @property
-    def handle(self) -> Any:
-        """To ask the brokers something."""
-        return self._guarded.handle
+    def leaders(self) -> dict[int, bool]:
+        """Whether each partition of the topic has one; nothing where no broker answers."""
+        return partition_leaders(self._guarded.handle, self._topic)
 
     def send(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
         """Sends them until `end`, on the clock; what is known of those that were handed over.

@@ -37,21 +37,6 @@ class TopicLimit(NamedTuple):
     """Why no broker has answered."""
 
 
-_LOOK: Final = 2.0
-
-
-def partition_leaders(client: Any, topic: str) -> dict[int, bool]:
-    """Whether each partition has a leader, as a producer's brokers say; nothing where none does.
-
-    Asks for 2 s at most.
-    """
-    try:
-        found = client.list_topics(topic, _LOOK).topics[topic].partitions
-    except (KafkaException, KeyError):
-        return {}
-    return {number: one.leader >= 0 for number, one in found.items()}
-
-
 def topic_limit(topic: str, properties: Mapping[str, Any]) -> TopicLimit:
     """Asks the brokers, for 5 s at most."""
     resource = ConfigResource(ResourceType.TOPIC, topic)

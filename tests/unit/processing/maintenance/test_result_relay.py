@@ -13,7 +13,14 @@ from feedback.errors import ConfigurationError
 from feedback.journal.result_outbox import ResultRecord, StoredResult
 from processing.maintenance import result_producer
 from processing.maintenance.result_producer import ResultProducer, connect
-from processing.maintenance.result_relay import AT_ONCE, LONGEST, SHORTEST, RelayTiming
+from processing.maintenance.result_relay import (
+    AGAIN,
+    AT_ONCE,
+    LONGEST,
+    SHORTEST,
+    RelayPlace,
+    RelayTiming,
+)
 from tests.support.fake_result_producer import FakeProducer, Verdict, never
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -196,3 +203,20 @@ def test_is_not_woken_while_a_service_is_away() -> None:
 
     assert not pace.away
     assert pace.pause(20.0) == SHORTEST
+
+
+# Where
+
+
+def test_records_that_are_left_are_passed_by_until_the_newest_and_tried_again_later() -> None:
+    place = RelayPlace()
+    place.took(500, left=False, more=True, now=0.0)
+    assert place.begin(0.0) == 0
+    place.took(1000, left=True, more=True, now=1.0)
+    assert place.begin(2 * AGAIN) == 1000, "not before the newest"
+    place.took(1300, left=False, more=False, now=2.0)
+    assert place.begin(AGAIN) == 1300, "not before it is time"
+    place.took(0, left=False, more=False, now=3.0)
+    assert place.begin(AGAIN + 1.0) == 0
+    place.took(1300, left=False, more=False, now=AGAIN + 1.0)
+    assert place.begin(AGAIN + 1.0) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from feedback.outbox.relay.partitions import (
+from feedback.partitions import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     StuckPartitions,

@@ -1,8 +1,8 @@
-"""Partitions that take nothing while others do, and which rows are theirs. Pure."""
+"""Partitions that take nothing while others do, and which messages are theirs. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from feedback.backoff import Backoff
@@ -15,11 +15,15 @@ _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 
 
+Leaders = Callable[[], Mapping[int, bool]]
+"""Asks the brokers whether each partition has a leader; nothing where none answers."""
+
+
 class StuckPartitions:
-    """For how long rows of which key wait.
+    """For how long messages of which key wait.
 
     A partition is one of those once it has confirmed nothing of a batch, of which others were
-    confirmed. Then, after pauses, one row asks whether it takes messages again.
+    confirmed. Then, after pauses, one message asks whether it takes them again.
     """
 
     def __init__(self) -> None:
@@ -30,6 +34,32 @@ class StuckPartitions:
 
     def __bool__(self) -> bool:
         return bool(self._until)
+
+    def explain(
+        self, confirmed: Mapping[bytes, int], late: Mapping[bytes, int], ask: Leaders, now: float
+    ) -> list[int] | None:
+        """Those that are to blame for what nobody has confirmed, as far as that is news.
+
+        Both are keys, and where they went to, -1 where that is not known. None where it may be all
+        brokers: nothing was confirmed, and what is late is of no partition that is known for it.
+        """
+        partitions = set(late.values()) - {-1}
+        if not confirmed and all(map(self.has, late.values())):
+            return self.took_nothing(partitions, now)
+        leaders = ask()
+        without = {partition for partition, leads in leaders.items() if not leads}
+        if not confirmed and not (without < leaders.keys() and without.issuperset(late.values())):
+            return None
+        if leaders:
+            seen = {**confirmed, **late}
+            self.learn(len(leaders), {key: where for key, where in seen.items() if where >= 0})
+        return self.took_nothing(partitions.difference(confirmed.values()), now)
+
+    def look(self, ask: Leaders, now: float) -> None:
+        """Of those that may be tried again the ones without a leader are not."""
+        if due := self.due(now):
+            leaders = ask()
+            self.took_nothing((one for one in due if not leaders.get(one, True)), now)
 
     def learn(self, number: int, seen: Mapping[bytes, int]) -> None:
         """The topic has so many partitions. `seen`: keys, and where they went to.
@@ -55,7 +85,7 @@ class StuckPartitions:
         return {partition for partition, until in self._until.items() if until <= now}
 
     def waits(self, key: bytes, now: float) -> bool:
-        """Whether a row of this key is not to be sent now.
+        """Whether a message of this key is not to be sent now.
 
         Where its partition may be tried again this one asks, and the next ones wait.
         """
@@ -71,7 +101,7 @@ class StuckPartitions:
         return False
 
     def pause(self, partition: int | None, now: float) -> float:
-        """Seconds for which its rows wait."""
+        """Seconds for which what is for it waits."""
         if partition is None:
             return LONGEST_PAUSE / 2
         if partition not in self._until:

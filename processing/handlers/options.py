@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypedDict
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from feedback.status.status import DEFAULT_TTL
@@ -22,6 +22,12 @@ WINDOWS = 10
 """The cap of a type's window, in windows, where it gives none."""
 _TYPE_LENGTH = 200
 _YEAR = 366 * 86400
+
+
+def _whole(given: Any) -> Any:
+    """60.0 as 60."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _SECONDS = "a number of seconds above 0"
@@ -54,8 +60,8 @@ class HandlerOptions(TypedDict, total=False):
     """With coalesce: seconds that the first one is held back at most; None: ten windows."""
     not_before: Callable[[Any], datetime | None] | None
     """From the payload to the time (aware) before which it does not run; None: at once."""
-    status_ttl: int
-    """Seconds that its status is kept (default 3600), at most a year."""
+    status_ttl: float
+    """Whole seconds that its status is kept (default 3600), at most a year."""
     done_status: bool
     """With effect="none": whether a status is written when it is done (default True)."""
     max_at_once: int | None
@@ -90,7 +96,7 @@ class CheckedOptions:
     window: float = Field(default=0, ge=0, allow_inf_nan=False, description=_SECONDS)
     window_cap: Seconds | None = Field(default=None, description=_SECONDS)
     not_before: Callable[[Any], datetime | None] | None = Field(default=None, description=_FUNCTION)
-    status_ttl: int = Field(
+    status_ttl: Annotated[int, BeforeValidator(_whole)] = Field(
         default=DEFAULT_TTL,
         ge=1,
         le=_YEAR,
@@ -116,7 +122,7 @@ class CheckedOptions:
                     f"{where}: the option {name!r} is unknown{hint} Options: {', '.join(fields)}"
                 )
         try:
-            options = cls(**given)
+            options = cls(**given)  # type: ignore[arg-type]  # whole floats are taken
             options._refuse_combinations()
         except ValidationError as error:
             raise RegistrationError(f"{where}: {refusal(error, fields)}") from None

@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
 from processing.handlers.errors import RegistrationError
 from processing.handlers.validation import STRICT, refusal
+
+CAP = 300.0
+_BASE, _CAP = 1, 3
+"""Places of `base` and `cap` among the arguments."""
+
+
+def _as_tuple(given: Any) -> Any:
+    """A list as a tuple: `except` and isinstance() take no list; the empty one is refused."""
+    return tuple(given) if isinstance(given, list) and given else given
+
+
+def _with_cap(given: ArgsKwargs) -> ArgsKwargs:
+    """The arguments with a cap that is no lower than the base, where they name none."""
+    named = given.kwargs or {}
+    base = given.args[_BASE] if len(given.args) > _BASE else named.get("base")
+    if "cap" in named or len(given.args) > _CAP or not isinstance(base, int | float) or base <= CAP:
+        return given
+    return ArgsKwargs(given.args, {**named, "cap": base})
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -26,13 +50,15 @@ class RetryPolicy:
     """Seconds before the second run."""
     factor: float = Field(default=2.0, ge=1, allow_inf_nan=False, description="a number at least 1")
     """By what each pause is longer than the one before."""
-    cap: float = Field(default=300.0, gt=0, allow_inf_nan=False, description="a number above 0")
-    """Seconds of the longest pause; at least `base`."""
+    cap: float = Field(default=CAP, gt=0, allow_inf_nan=False, description="a number above 0")
+    """Seconds of the longest pause; at least `base`, also where it is left out."""
     jitter: float = Field(default=0.2, ge=0, le=1, description="a number at least 0 and at most 1")
     """Share of a pause that is drawn at random, 0 to 1."""
-    on: type[BaseException] | tuple[type[BaseException], ...] = Field(
+    on: Annotated[
+        type[BaseException] | tuple[type[BaseException], ...], BeforeValidator(_as_tuple)
+    ] = Field(
         default=(Exception,),
-        description="an exception class, or a tuple of them, as on=(TimeoutError, OSError)",
+        description="an exception class, or a tuple or list of them, as on=(TimeoutError, OSError)",
     )
     """Exceptions that are worth another run; others end it at once."""
 
@@ -40,7 +66,7 @@ class RetryPolicy:
     @classmethod
     def _check(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            policy = validate(given)
+            policy = validate(_with_cap(given) if isinstance(given, ArgsKwargs) else given)
         except ValidationError as error:
             if not isinstance(given, ArgsKwargs):
                 raise  # something else was given in its place

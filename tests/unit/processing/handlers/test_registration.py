@@ -309,6 +309,8 @@ def test_several_resources_of_one_type() -> None:
         (fine, {"timeout": 5, "max_timeout": 3}, "max_timeout=3 is below timeout=5"),
         (fine, {"retries": -1}, "retries=-1: a whole number"),
         (fine, {"retries": "3"}, "retries='3'"),
+        (fine, {"status_ttl": 60.5}, "status_ttl=60.5: a whole number, at least 1"),
+        (fine, {"status_ttl": float("inf")}, "status_ttl=inf: a whole number, at least 1"),
         (fine, {"status_ttl": 0}, "status_ttl=0: a whole number, at least 1"),
         (fine, {"status_ttl": 10**12}, "at most"),
         (fine, {"max_at_once": 0}, "max_at_once=0"),
@@ -340,6 +342,25 @@ def test_refused_options(function: Any, options: dict[str, Any], message: str) -
 def test_refused_retry_policy(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(RegistrationError, match=message):
         RetryPolicy(**arguments)
+
+
+def test_retry_policy_takes_a_list_of_exceptions() -> None:
+    assert RetryPolicy(attempts=3, on=[ValueError, OSError]).on == (ValueError, OSError)
+
+
+def test_the_cap_of_a_retry_policy_that_names_none_is_at_least_its_base() -> None:
+    policy = RetryPolicy(attempts=3, base=600, jitter=0)
+    assert (policy.base, policy.cap, policy.pause(1, lambda: 0.0)) == (600, 600, 600)
+    assert RetryPolicy(3, 10).cap == 300
+    assert RetryPolicy(3, 600, 2, 900).cap == 900
+    for given in ((3, 600, 2, 300), (3, 600, 2, 300, 0.1)):
+        with pytest.raises(RegistrationError, match=r"cap=300\): a number at least 600"):
+            RetryPolicy(*given)
+
+
+def test_seconds_of_a_status_may_be_written_as_a_float() -> None:
+    handler = start(lambda payload: None, status_ttl=60.0)
+    assert (handler.status_ttl, type(handler.status_ttl)) == (60, int)
 
 
 def test_retry_policy_takes_one_exception() -> None:

@@ -30,10 +30,11 @@ class BrokerContact:
         self._next = 0.0
 
     def all_down(self) -> None:
-        """The client has reported that all its brokers are down."""
-        self.doubtful = True
-        self._unanswered = 0
-        self._next = self._clock() + PAUSE
+        """The client has reported that all its brokers are down; one that is lost may go on so."""
+        if not self.doubtful:
+            self.doubtful = True
+            self._unanswered = 0
+            self._next = self._clock() + PAUSE
 
     def due(self) -> float | None:
         """The client is to be asked for metadata now, for so many seconds; None: it is not.

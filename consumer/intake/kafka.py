@@ -7,20 +7,22 @@ client. One thread owns the consumer.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
 from consumer.config.settings import Settings
 from consumer.errors import KafkaRefused
+from consumer.intake.broker_watch import BrokerWatch
 from consumer.intake.events import (
     Answered,
     Assigned,
@@ -35,27 +37,24 @@ from consumer.intake.events import (
     Revoked,
     Trouble,
 )
+from consumer.intake.hearing import Hearing
 from consumer.intake.joining import (
     JoinPause,
     ends_with_membership,
     is_member,
     no_consumer_protocol,
 )
-from consumer.intake.kafka_log import ClientLog, QuietLog
-from consumer.intake.kafka_properties import Protocol, broker_properties, properties
+from consumer.intake.kafka_log import ClientLog
+from consumer.intake.kafka_properties import Protocol, properties
 from consumer.intake.kafka_records import records_of
 from consumer.intake.offset_metadata import LowMark, metadata_of, token_of
 from consumer.intake.starting_points import assign, place_of, seek, starting_points
-from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch
+from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch, topics_of
 from processing.logs import BoundLogger
-
-METADATA_TIMEOUT = 5.0
-ERRORS_ONLY = 3
-"""A syslog level: a consumer's properties draw warnings from a client that is none."""
 
 
 class Kafka:
-    """A confluent-kafka consumer."""
+    """A confluent-kafka consumer, and the one that takes its place where it is lost."""
 
     def __init__(
         self,
@@ -66,7 +65,8 @@ class Kafka:
         self._settings = settings
         self._log = log
         self._events: list[Event] = []
-        self._client_log = ClientLog(self._connection_lost, self._offset_reset)
+        self._hearing = Hearing()
+        """What the client says is heard through it, as long as it is the one that is used."""
         self._was_member = False
         """This process has been a member of the group, with this client or one before it."""
         self._pause = JoinPause(clock)
@@ -83,17 +83,24 @@ class Kafka:
         """The client is being closed: what its callbacks say is recorded, and that is all."""
         self.before_revoke: BeforeRevoke = lambda _places: None
         self.protocol: Protocol = "classic" if settings.kafka_protocol == "classic" else "consumer"
-        self._topics = TopicWatch(settings.kafka_topics, self._list_topics, log, LOOK_EVERY)
+        self._topics = TopicWatch(
+            settings.kafka_topics, partial(topics_of, settings), log, LOOK_EVERY
+        )
+        self._brokers = BrokerWatch(self._topics, clock)
         self._consumer = self._make()
 
     def _make(self) -> Consumer:
+        self._hearing = hearing = Hearing()
+        self._client_log = ClientLog(
+            hearing.of(self._connection_lost), hearing.of(self._offset_reset)
+        )
         self._client_log.quiet_fatal = self._may_fall_back
         try:
             return Consumer(
                 {
                     **properties(self._settings, self.protocol),
-                    "on_commit": self._on_commit,
-                    "error_cb": self._on_error,
+                    "on_commit": hearing.of(self._on_commit),
+                    "error_cb": hearing.of(self._on_error),
                     "logger": self._client_log,
                 }
             )
@@ -129,9 +136,9 @@ class Kafka:
         self._to_join = False
         self._consumer.subscribe(
             self._settings.kafka_topics,
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
+            on_assign=self._hearing.of(self._on_assign),
+            on_revoke=self._hearing.of(self._on_revoke),
+            on_lost=self._hearing.of(self._on_lost),
         )
 
     def _joined(self) -> None:
@@ -144,6 +151,8 @@ class Kafka:
 
     def poll(self, most: int, timeout: float) -> list[Event]:
         self._join()
+        if self._brokers.lost(self._consumer, self._settings.kafka_topics[0]):
+            self._begin_anew("the client finds no broker any more, others do", self._leave_client)
         # consume() would wait the whole time unless as many as asked for were there.
         first = self._consumer.poll(timeout)
         drained = first is None
@@ -229,17 +238,6 @@ class Kafka:
         self._consumer.close()
         self._closing = False
 
-    def _list_topics(self) -> frozenset[str]:
-        """Called by the watch's thread, so through a client of its own, which is gone afterwards.
-
-        All topics are asked for, as asking for one by name may create it.
-        """
-        client = Producer(
-            {**broker_properties(self._settings), "log_level": ERRORS_ONLY},
-            logger=QuietLog(),
-        )
-        return frozenset(client.list_topics(timeout=METADATA_TIMEOUT).topics)
-
     # Messages
 
     def _take(self, messages: list[Message]) -> None:
@@ -257,7 +255,7 @@ class Kafka:
             self._fall_back(error)
             return
         if fatal and self._was_member and ends_with_membership(error):
-            self._begin_anew(error)
+            self._begin_anew(error.str(), self._close_client)
             return
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             self._topics.look_again()
@@ -274,14 +272,17 @@ class Kafka:
         self._consumer = self._make()
         self.subscribe()
 
-    def _begin_anew(self, error: KafkaError) -> None:
+    def _leave_client(self) -> None:
+        """Nobody hears of it any more. It may take a minute to find that it can tell nobody."""
+        self._hearing.end()
+        threading.Thread(target=self._consumer.close, name="leave", daemon=True).start()
+
+    def _begin_anew(self, reason: str, end_client: Callable[[], None]) -> None:
         """The client has given up its membership, we have not."""
         pause = self._pause.begin()
-        self._log.warning(
-            "the group has to be joined anew", error=error.str(), seconds=round(pause, 1)
-        )
+        self._log.warning("the group has to be joined anew", error=reason, seconds=round(pause, 1))
         self._events.append(JoinedAnew())
-        self._close_client()
+        end_client()
         # Whatever the old client did not say any more.
         if self._owned:
             self._on_lost(self._consumer, [TopicPartition(*place) for place in self._owned])
@@ -334,6 +335,8 @@ class Kafka:
         )
 
     def _on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public name
+            self._brokers.all_down()
         self._events.append(Trouble(error.name(), error.str(), fatal=error.fatal()))
 
     def _connection_lost(self, detail: str) -> None:

@@ -9,10 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
+from consumer.config.settings import Settings
+from consumer.intake.kafka_log import QuietLog
+from consumer.intake.kafka_properties import broker_properties
 from processing.logs import BoundLogger
 
+METADATA_TIMEOUT = 5.0
+ERRORS_ONLY = 3
+"""A syslog level: a consumer's properties draw warnings from a client that is none."""
 LOOK_EVERY = 2.0
 """Seconds between two looks while something is missing, or no broker has answered yet."""
 LOOKS = 2
@@ -20,6 +26,15 @@ LOOKS = 2
 
 ListTopics = Callable[[], frozenset[str]]
 """The topics of the cluster. Raises KafkaException where no broker answers."""
+
+
+def topics_of(settings: Settings) -> frozenset[str]:
+    """The topics of the cluster, by a client of its own, which is gone afterwards.
+
+    All are asked for, as asking for one by name may create it. Raises KafkaException.
+    """
+    client = Producer({**broker_properties(settings), "log_level": ERRORS_ONLY}, logger=QuietLog())
+    return frozenset(client.list_topics(timeout=METADATA_TIMEOUT).topics)
 
 
 class TopicWatch:
@@ -40,6 +55,8 @@ class TopicWatch:
         self._thread: threading.Thread | None = None
         self.missing: tuple[str, ...] | None = None
         """Topics that do not exist; None as long as that is not known."""
+        self.answered = 0
+        """Looks so far that a broker has answered."""
 
     def look_again(self) -> None:
         """Looks now, and until all is there. Returns at once."""
@@ -67,6 +84,7 @@ class TopicWatch:
                 pass  # the consumer itself complains of brokers that do not answer
             else:
                 self._compare(there)
+                self.answered += 1
                 if self._found():
                     return
             self._stop.wait(self._every)

@@ -113,6 +113,11 @@ def _executor_of(given: Any) -> _Executor:
         return _SqlAlchemy(given)
     if "psycopg" in roots and _can(given, "execute"):
         return _Psycopg(_connection_of(given))
+    if "asyncpg" in roots and not _can(given, "fetchall"):
+        raise TypeError(
+            "a connection of asyncpg has no parameters of the form %s: hand over an object around it"
+            " with execute(sql, parameters) and fetchall(), or SQLAlchemy's AsyncConnection"
+        )
     if "django" in roots:
         given = getattr(given, "db", given)  # of a cursor, Django's own connection
     if _can(_connection_of(given), "cursor"):
@@ -180,7 +185,9 @@ def _source(answer: Any, cursor: Any) -> Any:
 
 
 def _plain(rows: Iterable[Any]) -> Rows:
-    return [tuple(row.values()) if isinstance(row, Mapping) else tuple(row) for row in rows]
+    """As text, which psycopg gives as bytes where the database has no encoding (SQL_ASCII)."""
+    found = [row.values() if isinstance(row, Mapping) else row for row in rows]
+    return [tuple(one.decode() if isinstance(one, bytes) else one for one in row) for row in found]
 
 
 @contextmanager

@@ -21,8 +21,9 @@ SELECT count(pg_terminate_backend(pid)) FROM (
 class OwnDatabase:
     """Made when entered and dropped afterwards, whoever is connected."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, encoding: str = "") -> None:
         """`server`: URL of another database of that server."""
+        self._form = f" ENCODING '{encoding}' TEMPLATE template0 LOCALE 'C'" if encoding else ""
         self._server = server
         self.name = f"test_{uuid.uuid4().hex[:12]}"
         self.url = urlsplit(server)._replace(path=f"/{self.name}").geturl()
@@ -40,7 +41,7 @@ class OwnDatabase:
         self.end_connections("")
 
     def __enter__(self) -> Self:
-        self._do("CREATE DATABASE {}")
+        self._do("CREATE DATABASE {}" + self._form)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,9 +12,11 @@ import pytest
 from feedback import outbox
 from feedback.errors import OutboxMissing, RequestIdInUse, UnknownSender
 from feedback.outbox.connections import run
+from feedback.outbox.migrations import migrate
 from feedback.outbox.steps import types_of
 from stack import Stack
 from tests.support.outbox import KINDS, Opened, Outbox, with_connection
+from tests.support.own_database import OwnDatabase
 
 TYPE = "payment.create"
 
@@ -158,3 +160,19 @@ def test_missing_tables_are_named(
         await done(db.rollback())
 
     with_connection(stack.database, kind, script)
+
+
+def test_a_database_without_an_encoding_takes_requests(stack: Stack, outbox_: Outbox) -> None:
+    """Whose texts psycopg gives as bytes."""
+    with OwnDatabase(stack.database, "SQL_ASCII") as made:
+        with psycopg.connect(made.url) as connection:
+            migrate(connection, outbox_.schema, [])
+            for _ in range(2):
+                assert outbox.add(connection, TYPE, {"order": 1}, request_id="order-1") == "order-1"
+            with pytest.raises(RequestIdInUse):
+                outbox.add(connection, TYPE, {"order": 2}, request_id="order-1")
+            with pytest.raises(UnknownSender):
+                outbox.add(connection, TYPE, {}, sender="nobody")
+        with psycopg.connect(made.url) as connection:
+            found = connection.execute(f"SELECT count(*) FROM {outbox_.schema}.requests".encode())
+            assert found.fetchall() == [(1,)]

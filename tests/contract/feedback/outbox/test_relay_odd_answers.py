@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import orjson
 import psycopg
@@ -17,26 +15,19 @@ from feedback.status.status import StatusWrite
 from stack import Stack
 from tests.support.asked import Asked
 from tests.support.outbox import Outbox
+from tests.support.own_database import OwnDatabase
 
 
 @pytest.fixture
 def latin(stack: Stack, outbox_: Outbox) -> Iterator[Outbox]:
     """An outbox in a database that has no room for most characters."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(stack.database, autocommit=True) as server:
-        made = f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'"
-        server.execute(made.encode())
-        url = (
-            urlsplit(stack.database)
-            ._replace(path=f"/{name}", query="client_encoding=utf8")
-            .geturl()
-        )
+    with OwnDatabase(stack.database, "LATIN1") as made:
+        url = f"{made.url}?client_encoding=utf8"
         with psycopg.connect(url) as connection:
             migrate(connection, outbox_.schema, [])
         inside = Outbox(url, outbox_.schema)
         yield inside
         inside.connection.close()
-        server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 def test_an_answer_that_the_database_has_no_characters_for_keeps_no_other(

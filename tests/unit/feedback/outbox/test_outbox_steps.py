@@ -82,6 +82,18 @@ def test_what_is_no_connection_is_refused(given: Any) -> None:
         add(given, "t", {})
 
 
+def test_a_connection_of_asyncpg_is_refused_and_what_to_hand_over_is_said() -> None:
+    """It has execute() and cursor(), of another form."""
+
+    async def execute(query: str, *arguments: Any) -> str:
+        raise AssertionError
+
+    fields = {"__module__": "asyncpg.connection", "execute": execute, "cursor": execute}
+    bare = type("Connection", (), fields)()
+    with pytest.raises(TypeError, match=r"asyncpg.*execute\(sql, parameters\) and fetchall\(\)"):
+        add(bare, "t", {})
+
+
 @pytest.mark.parametrize(
     "style,mark",
     [("qmark", "?"), ("numeric", ":1"), ("named", ":added"), ("format", "%s"), ("pyformat", "%s")],

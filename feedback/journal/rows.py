@@ -59,11 +59,14 @@ class StoredRequest(NamedTuple):
     def status(self, at: datetime, *, tell_fingerprint: bool = True) -> StatusFields:
         """What it says as it stands since `at`.
 
-        `tell_fingerprint` is False where producers cannot make the same fingerprint.
+        `tell_fingerprint` is False where producers cannot make the same fingerprint. Of a row that
+        is claimed it is what it said before: under the claim's run its end is told, another wait
+        among others, and of equal ones the first stands.
         """
         state = State(self.state)
+        claimed = state is State.WAITING and self.token is not None
         return StatusFields(
-            self.id, self.type, state, self.run, self.code, self.attempt, at,
+            self.id, self.type, state, self.run - claimed, self.code, self.attempt, at,
             self.fingerprint if tell_fingerprint else None, self.result, self.error, self.reason,
             self.not_before if state is State.WAITING else None, self.superseded_by,
         )  # fmt: skip

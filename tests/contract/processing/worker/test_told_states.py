@@ -159,3 +159,22 @@ def test_pure_computation_that_failed_and_killed_its_worker_is_told_to_be_dead(
         bench.run(bench.send("x", "calc"))
     bench.run(bench.send("x", "calc"), suspect=Suspect("worker_died", (), ("x",), 2))
     assert bench.agreed("x")[:2] == ("dead", "worker_died")
+
+
+@pytest.mark.parametrize("by", ["a worker", "maintenance"])
+def test_a_resend_that_is_answered_while_its_row_runs_hides_no_later_wait(
+    bench: Told, answers: dict[str, Any], by: str
+) -> None:
+    answers["x"] = Retry(after=60)
+    bench.run(bench.send("x", "again"))
+    claimed = bench.due("x")
+    resend = bench.send("x", "again")
+    if by == "a worker":
+        bench.run(resend)
+    else:
+        bench.store.write(park_records(bench.url, bench.schema, [resend]))
+    answers["x"] = Retry(after=86_400)
+    bench.run(*claimed)
+    assert bench.agreed("x") == ("waiting", "retry", 2)
+    [(due,)] = bench.query(f"SELECT due_at FROM {bench.schema}.requests")
+    assert bench.told("x").retry_at == due

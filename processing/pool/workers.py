@@ -143,9 +143,14 @@ class Workers:
         return [Send(number, Stop())]
 
     def leave_all(self) -> list[Action]:
-        """Every worker ends after the request that it runs; the grace says until when."""
+        """Every worker ends after the request that it runs; the grace says until when.
+
+        One that still loads the app reads nothing before it has, and has nothing to end.
+        """
         self._ending = True
-        return [action for number in list(self.all) for action in self.leave(number)]
+        loading = [w.number for w in self.all.values() if not w.ready and not w.chunks]
+        told = [action for number in list(self.all) for action in self.leave(number)]
+        return told + [Signal(number, signal.SIGTERM, SHUTDOWN) for number in loading]
 
     def resize(self, wanted: int) -> list[Action]:
         """Changes how many there should be; those too many end after what they run.

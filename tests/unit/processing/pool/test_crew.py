@@ -110,6 +110,13 @@ def test_at_the_end_of_the_service_the_grace_says_how_long_workers_may_take() ->
     assert pool.tick({}, 2.0) == pool.tick({}, 500.0) == []
 
 
+def test_who_still_loads_the_app_is_ended_at_once_when_the_service_ends() -> None:
+    pool = pool_with(1)
+    pool.resize(2)
+    assert pool.plan(1.0) == [Spawn(1)]
+    assert pool.stop() == [Send(0, Stop()), Send(1, Stop()), Signal(1, signal.SIGTERM, "shutdown")]
+
+
 def test_a_lost_connection_holds_up_its_own_worker_alone() -> None:
     pool = pool_with(2)
     pool.submit([record(0)])

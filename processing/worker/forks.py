@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import traceback
 from typing import NoReturn
 
@@ -22,6 +23,9 @@ class ForkGuard:
 
     def _note(self) -> None:
         self.forked = True
+        # The worker's ways to end are not its own: whoever forks expects it to end at a signal.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def check(self, error: BaseException | None = None) -> None:
         """Does not return in a forked process; `error` is what the handler's code raised there."""

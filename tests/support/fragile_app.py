@@ -5,8 +5,10 @@ The file that FRAGILE names, where it is there, says how the app fails to start.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,9 +65,27 @@ def rest(do: str) -> None:
                 time.sleep(0.005)
 
 
+def end_fork(number: int) -> None:
+    """Forks a process and ends it with a signal. Raises where it ends by something else."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, b"!")
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                signal.pause()
+        os._exit(number)
+    os.read(reader, 1)
+    os.kill(child, number)
+    _, status = os.waitpid(child, 0)
+    assert number in (os.waitstatus_to_exitcode(status), -os.waitstatus_to_exitcode(status))
+
+
 def fork(do: str) -> None:
     """Forks a process that does not end by os._exit."""
-    if os.fork() == 0:
+    if do.startswith("fork and "):
+        end_fork(signal.Signals[do.rsplit(maxsplit=1)[-1]])
+    elif os.fork() == 0:
         if do == "fork exit":
             sys.exit(0)
         if do == "fork raise":

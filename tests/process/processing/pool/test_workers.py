@@ -259,6 +259,15 @@ def test_a_process_that_a_handler_forks_does_not_go_on_as_the_worker(make: Make,
     assert workers.pids == before
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_process_that_a_handler_forks_ends_at_a_signal(make: Make, name: str) -> None:
+    workers = make()
+    workers.start()
+    workers.submit("forks", do=f"fork and {name}", ce_timeout="10")
+    workers.finish()
+    assert workers.states() == {"forks": ("done", "ok")}
+
+
 @pytest.mark.parametrize("do", ["fork exit", "fork return"])
 def test_nor_does_one_that_a_check_forks(make: Make, do: str) -> None:
     workers = make()

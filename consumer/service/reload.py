@@ -23,7 +23,8 @@ class ReloadMissing(ConsumerError):
 
 def service_command(arguments: list[str]) -> list[str]:
     """The command that runs the service itself, from this process's arguments."""
-    return [sys.executable, "-m", "consumer", *(a for a in arguments if a != "--reload")]
+    child = [sys.executable, "-m", "consumer.service.reloaded", str(os.getpid())]
+    return [*child, *(a for a in arguments if a != "--reload")]
 
 
 def run_reloading(folder: Path | None = None) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from consumer.service.reload import service_command
+from tests.support.service import runs
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[4]
@@ -152,4 +153,37 @@ def test_a_signal_while_the_service_drains_after_a_change_ends_it_for_good(
 def test_the_service_gets_the_same_arguments_without_reload() -> None:
     command = service_command(["run", "shop:app", "--reload", "--workers", "2"])
 
-    assert command[1:] == ["-m", "consumer", "run", "shop:app", "--workers", "2"]
+    assert command[1:3] == ["-m", "consumer.service.reloaded"]
+    assert command[4:] == ["run", "shop:app", "--workers", "2"]
+
+
+PARENT = """
+import os
+from consumer.service.reload import _start, service_command
+_start(service_command(["run"]), dict(os.environ)).wait()
+"""
+IMPORTED = """
+import os, signal, threading
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: (Path("log").write_text("asked to end"), os._exit(0)))
+Path("pid").write_text(str(os.getpid()) + "!")
+threading.Event().wait()
+"""
+
+
+def test_a_service_whose_parent_is_killed_is_asked_to_end(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(IMPORTED)
+    (tmp_path / "pid").touch()
+    (tmp_path / "log").touch()
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path, env=environ)
+    eventually(lambda: (tmp_path / "pid").read_text().endswith("!"))
+    child = int((tmp_path / "pid").read_text()[:-1])
+    parent.kill()
+    parent.wait(60)
+    try:
+        eventually(lambda: not runs(child), 30)
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+        raise
+    assert (tmp_path / "log").read_text() == "asked to end"

@@ -34,7 +34,8 @@ PUBLIC = {
     "feedback.outbox": ["add", "add_many"],
     "feedback": [
         *("AsyncClient", "Client", "ClientClosed", "ConfigurationError", "Conflict"),
-        *("DeliveryFailed", "DeliveryPending", "OncepoolError", "QueueFull", "Result"),
+        *("DeliveryFailed", "DeliveryPending", "OncepoolError", "QueueFull", "RequestTooLarge"),
+        "Result",
         *("ResultMismatch", "ResultsFailed", "State", "Status", "StoreUnavailable", "WaitTimeout"),
     ],
 }

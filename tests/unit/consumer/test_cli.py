@@ -423,23 +423,6 @@ def test_standard_input_of_several_documents_is_a_request_a_line(client: FakeCli
     assert [payload for _, payload, _ in client.sent] == [b'{"n": 1}', b'{"n": 2}']
 
 
-@pytest.mark.parametrize(
-    "given,message,code",
-    [
-        ('{"n":\n 1', "PAYLOAD is not JSON", 2),
-        ('{"n": 1}\nno\n', "line 2 of standard input is not JSON", 1),
-        ("", "PAYLOAD is not JSON", 2),
-    ],
-)
-def test_of_standard_input_that_is_no_json_nothing_is_sent(
-    client: FakeClient, given: str, message: str, code: int
-) -> None:
-    result = oncepool("send", "a", "-", input=given)
-
-    assert (result.exit_code, client.sent) == (code, [])
-    assert message in result.stderr
-
-
 def test_send_a_request_a_line(client: FakeClient, tmp_path: Path) -> None:
     (tmp_path / "lines.jsonl").write_text('{"n": 1}\n\n{"n": 2}\n')
 
@@ -455,6 +438,7 @@ def test_send_a_request_a_line(client: FakeClient, tmp_path: Path) -> None:
         (("{oops",), "PAYLOAD is not JSON", 2),
         (("--file", "bad.jsonl"), "line 2 of bad.jsonl is not JSON", 1),
         (("--file", "missing"), "missing can't be read", 1),
+        (("-",), "line 2 of standard input is not JSON", 1),
     ],
 )
 def test_send_refuses_what_is_not_json_before_anything_is_sent(
@@ -462,7 +446,7 @@ def test_send_refuses_what_is_not_json_before_anything_is_sent(
 ) -> None:
     (tmp_path / "bad.jsonl").write_text("{}\nno\n")
 
-    result = oncepool("send", "a", *arguments)
+    result = oncepool("send", "a", *arguments, input="{}\nno\n")
 
     assert result.exit_code == code
     assert message in result.stderr

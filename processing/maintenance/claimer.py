@@ -28,6 +28,7 @@ from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits, Fate, fate_of
 from feedback.journal.connections import Connection
 from feedback.journal.releases import release
+from feedback.journal.writer import JournalWriter
 from processing.ipc.frames import (
     DueRows,
     Frame,
@@ -210,9 +211,17 @@ class Claimer:
                 begun=[request_id for (request_id, _), how in free.items() if how.begun],
                 commits=self.commits,
             )  # fmt: skip
+            given_back = free.keys() - left
+            self._tell_begun(connection, [c for c in given_back if free[c].begun])
             with self._lock:
-                for claim in free.keys() - left:
+                for claim in given_back:
                     self._releases.pop(claim, None)
+
+    def _tell_begun(self, connection: Connection, claims: Iterable[tuple[str, int]]) -> None:
+        """Of what had begun it may have been told that it runs: says what its rows say now."""
+        if ids := sorted({request_id for request_id, _ in claims}):
+            rows = JournalWriter(self._schema).find(connection.cursor(), ids)
+            self._reporting.stored(rows.values())
 
     def _find_held(
         self, connection: Connection, releases: Mapping[tuple[str, int], _Release]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from feedback.contract.counts import AnyCounts, Count
 from feedback.journal.claimed_rows import UnreadableRow
 from feedback.journal.coalescing import Superseded
+from feedback.journal.rows import StoredRequest
 from feedback.status.status import StatusWrite
 from processing.ipc.frames import Frame
 from processing.maintenance.unstarted import superseded_statuses
@@ -33,6 +34,15 @@ class Reporting:
         if rows:
             self.publish(superseded_statuses(rows, datetime.now(UTC), self.status_ttl))
             self.count(Counter(Count(row.type, row.state, row.code) for row in rows))
+
+    def stored(self, rows: Iterable[StoredRequest]) -> None:
+        """Publishes what rows say as they stand now."""
+        now, ttl = datetime.now(UTC), self.status_ttl
+        said = [
+            (row.status(now, tell_fingerprint=not row.own_fingerprint), row.status_ttl)
+            for row in rows
+        ]
+        self.publish([StatusWrite.of(status, ttl=own or ttl) for status, own in said])
 
     def unreadable(self, rows: Sequence[UnreadableRow]) -> None:
         """Publishes and counts rows that hold no request."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import psycopg
 import pytest
 
 from feedback.contract.record import CLAIM, claim_of
+from feedback.contract.states import State
 from feedback.journal.connections import due_channel
 from feedback.status.redis_store import RedisStatusStore
+from feedback.status.status import StatusFields, StatusWrite
 from processing.ipc.frames import (
     DatabaseState,
     DueRows,
@@ -267,3 +271,21 @@ def test_what_is_superseded_on_the_way_is_told(
     eventually(lambda: state_of(statuses, "old") == ("superseded", "superseded"))
     maintenance.send(WantRows(2, 10, {}, []))
     assert due(maintenance, 2) == ["new"]
+
+
+def test_what_was_told_to_run_and_is_given_back_is_told_to_wait(
+    ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
+) -> None:
+    rows.add("begun", "unstarted")
+    maintenance = ready()
+    maintenance.send(WantRows(1, 10, {}, []))
+    maintenance.wait_for(DueRows)
+    for name in ("begun", "unstarted"):
+        running = StatusFields(name, "effect", State.RUNNING, 1, "ok", 1, datetime.now(UTC))
+        statuses.write([StatusWrite.of(running)])
+    maintenance.send(ReleaseClaims([("unstarted", 1)], []))
+    maintenance.send(ReleaseClaims([("begun", 1)], [], True))
+    eventually(lambda: state_of(statuses, "begun") == ("waiting", "delayed"))
+    [status] = statuses.read(["begun"])
+    assert status is not None
+    assert rows.columns("begun", "run", "token") == (status.run, None)

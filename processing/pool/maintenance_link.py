@@ -5,16 +5,14 @@ from __future__ import annotations
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final
 
-from feedback.contract.record import Record, perhaps_done, size_of
+from feedback.contract.record import Record
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.child import Child
 from processing.ipc.frames import (
     Alive,
-    Backend,
     CancelAsked,
     CannotServe,
     DatabaseState,
@@ -26,10 +24,8 @@ from processing.ipc.frames import (
     JournalUnusable,
     LimitsFound,
     MaintenanceReady,
-    Park,
     PartAnswered,
     ProbeDatabase,
-    Refuse,
     ScheduleFields,
     Stop,
     ToMaintenance,
@@ -37,11 +33,8 @@ from processing.ipc.frames import (
 )
 from processing.logs import BoundLogger
 from processing.pool.restart_backoff import RestartBackoff
+from processing.pool.unstarted_parts import UnstartedParts
 
-Item = TypeVar("Item")
-
-RECORDS_AT_ONCE: Final = 500
-"""Records in one frame."""
 SILENCE: Final = 20.0
 """Seconds after which a process that says nothing to a heartbeat is replaced: its leases last
 longer."""
@@ -52,17 +45,7 @@ DIED: Final = (
 UNUSABLE: Final = "the journal can't be used"
 
 
-@dataclass(slots=True)
-class _Part:
-    """Records that were handed over together, to be refused or parked."""
-
-    frame: Refuse | Park
-    left: int = 0
-    size: int = 0
-    """Bytes of the records, counted until all are answered for."""
-
-
-class MaintenanceLink:
+class MaintenanceLink(UnstartedParts):
     """One maintenance process at a time."""
 
     def __init__(
@@ -73,7 +56,7 @@ class MaintenanceLink:
         on_answered: Callable[[list[Record]], None] = lambda _records: None,
     ) -> None:
         """`on_answered` gets the records of each part that it has answered for."""
-        self._on_answered = on_answered
+        super().__init__(on_answered)
         self._settings = settings
         self._selector = selector
         self._log = log
@@ -87,19 +70,8 @@ class MaintenanceLink:
         """What the first one said of the database's schema, once it has; later ones are events."""
         self.database_up = False
         """Whether the database was reached when it was last looked at."""
-        self.decoded: list[str] = []
-        """Topics whose messages only user code can read."""
-        self.pure_once: tuple[str, ...] = ()
-        """Types that leave no row when they are done, and must not be run again by themselves."""
-        self.comparable: tuple[str, ...] = ()
-        """Types whose fingerprint producers can make."""
         self._schedules: tuple[ScheduleFields, ...] = ()
         """What the app has come by the clock."""
-        self._parts: dict[int, _Part] = {}
-        """What it was given to refuse or park and has not answered for yet."""
-        self._last_part = 0
-        self.parked = 0
-        """Records that wait in the journal because this instance stops."""
         self._asked: float | None = None
         """When it was sent the first heartbeat that it has said nothing after."""
         self.fatal: str | None = None
@@ -128,9 +100,9 @@ class MaintenanceLink:
             self._kill()
         if not self.alive and self._wanted:
             self.fatal = self.fatal or self._respawn.hopeless
-            if self.fatal and self._parts:
+            if self.fatal and self.refusing:
                 self._log.error("requests not answered: no maintenance process", n=self.refusing)
-                self._parts.clear()
+                self._forget()
             if self._respawn.may(now):
                 self._spawn(now)
                 if probing:
@@ -161,99 +133,6 @@ class MaintenanceLink:
         if app.schedules != self._schedules:
             self._schedules = app.schedules
             self.send(DeclareSchedules(app.schedules))
-
-    # Records that will not start here
-
-    @property
-    def refusing(self) -> int:
-        """Records that it has been given to refuse or park and has not answered for yet."""
-        return sum(part.left for part in self._parts.values()) if self._parts else 0
-
-    @property
-    def refusing_bytes(self) -> int:
-        """The same in bytes."""
-        return sum(part.size for part in self._parts.values()) if self._parts else 0
-
-    @property
-    def unanswered(self) -> list[Record]:
-        """Records of the parts that it has not answered for yet, or not wholly."""
-        return [record for part in self._parts.values() for record in part.frame.records]
-
-    def refuse(self, code: str, records: Sequence[Record]) -> None:
-        """Has records that were not started answered `failed/<code>`.
-
-        Those that nobody sends again become dead letters, which may have to wait for the database.
-        """
-        for some in _portions(records):
-            self._give(Refuse(self._next_part(), code, some, self.decoded))
-
-    def park(self, code: str, records: Sequence[Record], *, limited: bool = False) -> None:
-        """Has records that were not started wait in the journal for any instance.
-
-        `limited`: for the limits of their types; else because this instance stops.
-        """
-        for some in _portions(records):
-            self._park(code, some, [], [], limited=limited)
-
-    def park_suspects(
-        self,
-        code: str,
-        suspects: Sequence[tuple[Record, tuple[int, int], Sequence[Backend]]],
-    ) -> None:
-        """The same for records whose worker died: (record, (its starts, crashes), backends).
-
-        Those of other backends are in other parts: a part waits for all of its own to be gone.
-        """
-        groups: dict[tuple[Backend, ...], list[tuple[Record, tuple[int, int]]]] = {}
-        for record, starts, backends in suspects:
-            groups.setdefault(tuple(backends), []).append((record, starts))
-        for found, group in groups.items():
-            for some in _portions(group):
-                records, counts = [record for record, _ in some], [starts for _, starts in some]
-                self._park(code, records, counts, list(found), limited=False)
-
-    def _park(
-        self,
-        code: str,
-        records: list[Record],
-        starts: list[tuple[int, int]],
-        backends: list[Backend],
-        *,
-        limited: bool,
-    ) -> None:
-        self._give(
-            Park(
-                self._next_part(), code, records, self.decoded, starts, backends, limited,
-                self.pure_once, self.comparable,
-            )
-        )  # fmt: skip
-
-    def _next_part(self) -> int:
-        self._last_part += 1
-        return self._last_part
-
-    def _give(self, frame: Refuse | Park) -> None:
-        part = self._parts[frame.part] = _Part(frame)
-        self._hand_over(part)
-
-    def _hand_over(self, part: _Part, *, again: bool = False) -> None:
-        """`again`: what was parked before may have been run elsewhere meanwhile."""
-        records = part.frame.records
-        part.left = len(records)
-        part.size = size_of(records)
-        told = [perhaps_done(record) for record in records] if again else records
-        self.send(part.frame._replace(records=told))
-
-    def _answered(self, told: PartAnswered) -> None:
-        part = self._parts.get(told.part)
-        if part is None:
-            return  # the last of it had been answered for: nothing was left to say
-        if isinstance(part.frame, Park) and not part.frame.limited:
-            self.parked += told.parked
-        part.left -= told.answered
-        if part.left <= 0:
-            del self._parts[told.part]
-            self._on_answered(part.frame.records)
 
     # The process
 
@@ -301,9 +180,7 @@ class MaintenanceLink:
             self._selector.register(child.sentinel, selectors.EVENT_READ, self._on_sentinel)
         if self._schedules:
             self.send(DeclareSchedules(self._schedules))
-        # What the one before it had not answered for: it is the same to answer it twice.
-        for part in self._parts.values():
-            self._hand_over(part, again=True)
+        self._hand_over_again()
 
     def _listen(self) -> None:
         child = self._child
@@ -381,10 +258,3 @@ class MaintenanceLink:
         if self._wanted:
             self._log.error("the maintenance process died", cause=child.cause)
             self._respawn.failed(time.monotonic())
-
-
-def _portions(records: Sequence[Item]) -> Iterator[list[Item]]:
-    return (
-        list(records[start : start + RECORDS_AT_ONCE])
-        for start in range(0, len(records), RECORDS_AT_ONCE)
-    )

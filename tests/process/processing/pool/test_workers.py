@@ -245,7 +245,10 @@ def test_what_a_handler_has_started_ends_with_its_worker(make: Make, tmp_path: P
     eventually(lambda: not alive(int(pid.read_text())))
 
 
-@pytest.mark.parametrize("do", ["fork exit", "fork raise", "fork return"])
+FORKS = ("exit", "raise", "return", "and SIGTERM", "and SIGINT")
+
+
+@pytest.mark.parametrize("do", [f"fork {then}" for then in FORKS])
 def test_a_process_that_a_handler_forks_does_not_go_on_as_the_worker(make: Make, do: str) -> None:
     workers = make()
     workers.start()
@@ -257,15 +260,6 @@ def test_a_process_that_a_handler_forks_does_not_go_on_as_the_worker(make: Make,
     assert workers.states() == dict.fromkeys(["forks", "next"], ("done", "ok"))
     workers.check_effects()
     assert workers.pids == before
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_process_that_a_handler_forks_ends_at_a_signal(make: Make, name: str) -> None:
-    workers = make()
-    workers.start()
-    workers.submit("forks", do=f"fork and {name}", ce_timeout="10")
-    workers.finish()
-    assert workers.states() == {"forks": ("done", "ok")}
 
 
 @pytest.mark.parametrize("do", ["fork exit", "fork return"])

@@ -263,26 +263,18 @@ def test_an_app_that_cannot_be_imported_is_printed_and_nothing_is_consumed(
     assert "subscribe" not in bench.kafka.calls
 
 
-def test_where_no_worker_can_start_what_is_in_hand_is_refused_at_once(bench: Bench) -> None:
-    def none_starts() -> None:
-        bench.pool.alive = 0
-        bench.pool.fatal = "no worker can start"
-
-    bench.pool.per_step = 0
-    bench.script = {5: lambda: bench.arrive(0), 20: none_starts}
-    assert bench.run(read_again=False, grace=3600) == EXIT_FATAL
-    assert len(bench.pool.refused) == 1
-
-
-def test_while_workers_are_there_a_fatal_error_of_the_pool_drains(bench: Bench) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_fatal_error_of_the_pool_refuses_at_once_what_nobody_can_run(
+    bench: Bench, workers: int
+) -> None:
     bench.pool.per_step = 0
     bench.script = {
         5: lambda: bench.arrive(0),
-        20: lambda: setattr(bench.pool, "fatal", "something else"),
+        20: lambda: vars(bench.pool).update(alive=workers, fatal="no worker can start"),
         40: lambda: setattr(bench.pool, "per_step", None),
     }
     assert bench.run(read_again=False, grace=3600) == EXIT_FATAL
-    assert bench.pool.refused == []
+    assert len(bench.pool.refused) == (0 if workers else 1)
 
 
 def test_a_fatal_error_of_kafka_drains_and_ends_with_one(

@@ -445,7 +445,6 @@ def test_nothing_is_imported_twice(journal: Journal, letter: Callable[..., int])
     fill(journal, letter)
     lines = exported(journal)
     retried(journal, 1, id="new-1", type="a")
-
     assert imported(journal, [*lines, *lines]) == (0, 6, [])
 
 

@@ -115,8 +115,8 @@ def _executor_of(given: Any) -> _Executor:
         return _Psycopg(_connection_of(given))
     if "asyncpg" in roots and not _can(given, "fetchall"):
         raise TypeError(
-            "a connection of asyncpg has no parameters of the form %s: hand over an object around it"
-            " with execute(sql, parameters) and fetchall(), or SQLAlchemy's AsyncConnection"
+            "a connection of asyncpg has no parameters of the form %s: hand over an object around"
+            " it with execute(sql, parameters) and fetchall(), or SQLAlchemy's AsyncConnection"
         )
     if "django" in roots:
         given = getattr(given, "db", given)  # of a cursor, Django's own connection

@@ -96,7 +96,7 @@ class SentRow(NamedTuple):
     id: str
     type: str
     state: str
-    """`sent` or `unanswered`."""
+    """`sent`, `unanswered`, or `unsent` of what was sent, or may have been, and goes again."""
     fingerprint: str
     """In hex."""
     seen: str | None
@@ -107,6 +107,8 @@ class SentRow(NamedTuple):
     stale: bool
     """It was sent so long ago that it must not be sent again by itself."""
     created_at: datetime
+    was_sent: bool = True
+    """Or may have been."""
 
     @property
     def key(self) -> RequestKey:

@@ -49,6 +49,9 @@ class RecordLoop(ReadingLoop):
             self._is_read()
         else:
             self._pause(_POLL)
+        if fading := self._kept.fading(time.monotonic()):
+            waited_for = self._settling.on_their_way(connection, fading)
+            self._kept.renew(waited_for.intersection(fading), time.monotonic())
         results = self._kept.look(time.monotonic())
         if results:
             self._kept.keep(self._settling.records(connection, results))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -25,7 +25,8 @@ AT_ONCE: Final = 500
 _SLICE: Final = 20
 _MOST_KEPT: Final = 5_000
 PATIENCE: Final = 30.0
-"""Seconds for which a record is kept whose row is not marked as sent yet."""
+"""Seconds for which a record is kept whose row is not marked as sent yet, from when somebody was
+last seen to be sending it."""
 _QUIET: Final = 60.0
 OMITTED: Final = "the result was too large for the results topic: the consumers' journal has it"
 _NOT_OURS: Final = frozenset(
@@ -140,6 +141,15 @@ class KeptRecords:
         """What to look at; without what nobody has waited for."""
         self._kept = {key: kept for key, kept in self._kept.items() if kept.until > now}
         return [kept.result for kept in self._kept.values()]
+
+    def fading(self, now: float) -> list[RequestKey]:
+        """What is not kept for long any more."""
+        return [key for key, kept in self._kept.items() if kept.until - now < PATIENCE / 2]
+
+    def renew(self, keys: Iterable[RequestKey], now: float) -> None:
+        """Their patience begins again."""
+        for key in keys:
+            self._kept[key] = self._kept[key]._replace(until=now + PATIENCE)
 
     def keep(self, keys: Sequence[RequestKey]) -> None:
         """Of the others nothing more is to be expected."""

@@ -35,7 +35,7 @@ PAGE: Final = 1_000
 _TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 _PAGE: Final = f"""
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
-    coalesce(next_at <= now(), true), {TOO_LATE}, created_at, sent_at
+    coalesce(next_at <= now(), true), {TOO_LATE}, created_at, true, sent_at
 FROM :schema.requests
 WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq) > (
     coalesce(%(at)s::timestamptz, now() - make_interval(secs => %(young)s), '-infinity'), %(seq)s)
@@ -43,10 +43,20 @@ ORDER BY sent_at, seq LIMIT %(page)s
 """  # noqa: S608 - of constants
 _BY_ID: Final = f"""
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, false,
-    coalesce({TOO_LATE}, false), created_at
+    coalesce({TOO_LATE}, false), created_at,
+    state <> 'unsent' OR sent_at IS NOT NULL
 FROM :schema.requests
 WHERE sender = %(sender)s AND id = ANY(%(ids)s) AND state <> 'undeliverable'
 """  # noqa: S608 - of constants
+_UNSENT: Final = """
+SELECT id, type, shard FROM :schema.requests
+WHERE sender = %s AND id = ANY(%s) AND state = 'unsent'
+"""
+# Whoever sends holds its shards.
+_FREE: Final = """
+SELECT shard FROM :schema.shards WHERE sender = %s AND shard = ANY(%s)
+FOR KEY SHARE SKIP LOCKED
+"""
 
 # Where ends are written to, and more than a page's free space, so that a full disk shows.
 _PROBE: Final = """
@@ -55,6 +65,7 @@ INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type, send
 VALUES (0, now(), now(), 0, gen_random_uuid()::text, '', %s, '', '', %s)
 """
 _PROBE_SIZE: Final = 12_000
+_TEXTS: Final = (_PAGE, _BY_ID, _UNSENT, _FREE, _PROBE)
 
 
 class Settling:
@@ -77,7 +88,7 @@ class Settling:
         self._settled = settled
         self._lock = f"oncepool outbox answers of {schema} {sender}"
         self._writer = FindingsWriter(schema, inbox=inbox)
-        self._texts = {text: in_schema(text, schema).encode() for text in (_PAGE, _BY_ID, _PROBE)}
+        self._texts = {text: in_schema(text, schema).encode() for text in _TEXTS}
         self._other_types = LeftOut()
         self._place: tuple[datetime, int] | None = None
         """The last row of the pass so far."""
@@ -123,14 +134,14 @@ class Settling:
     def records(self, connection: Connection, results: Sequence[Result]) -> list[RequestKey]:
         """Takes what result records say, where no status says more.
 
-        Returns the keys of rows that are not marked as sent yet, and of those whose statuses had no
-        room: look at those again. Raises psycopg.Error.
+        Returns the keys of rows that are to be sent, as far as their marks say, and of those whose
+        statuses had no room: look at those again. Raises psycopg.Error.
         """
         told = {key_of(result): result for result in results}
         with connection.transaction():
             connection.execute(LOCK, [self._lock])
             rows = self._rows_of(connection, told)
-            sent = [row for row in rows if row.state != "unsent"]
+            sent = [row for row in rows if row.was_sent]
             standing = self._standing(sent)
             judged = sent[: len(standing)]
             statuses = [
@@ -140,8 +151,24 @@ class Settling:
             findings = judge(judged, statuses, self._policy, datetime.now(UTC))
             written = self._writer.write(connection, findings)
         self._tell(written)
-        later = sent[len(judged) :]
-        return [row.key for row in (*later, *(row for row in rows if row.state == "unsent"))]
+        gone = {one.seq for one in written.gone}
+        later = [*sent[len(judged) :], *(row for row in rows if row.state == "unsent")]
+        return list(dict.fromkeys(row.key for row in later if row.seq not in gone))
+
+    def on_their_way(
+        self, connection: Connection, keys: Sequence[RequestKey]
+    ) -> frozenset[RequestKey]:
+        """Those whose rows some relay is sending, or has sent and not marked.
+
+        Raises psycopg.Error.
+        """
+        with connection.transaction():
+            values = [self._sender, [key.id for key in keys]]
+            found = connection.execute(self._texts[_UNSENT], values).fetchall()
+            shards = list({shard for _, _, shard in found})
+            free = connection.execute(self._texts[_FREE], [self._sender, shards]).fetchall()
+        left = {shard for (shard,) in free}
+        return frozenset(RequestKey(id_, type_) for id_, type_, shard in found if shard not in left)
 
     def _rows_of(self, connection: Connection, told: Mapping[RequestKey, Result]) -> list[SentRow]:
         """The rows that these are about."""

@@ -28,7 +28,8 @@ SELECT * FROM json_to_recordset(%(said)s::json) AS said
 _ENDED: Final = f"""
 WITH said AS ({_SAID}), gone AS (
     DELETE FROM :schema.requests r USING said
-    WHERE r.seq = said.n AND r.state IN ('sent', 'unanswered')
+    WHERE r.seq = said.n
+        AND (r.state IN ('sent', 'unanswered') OR r.state = 'unsent' AND r.sent_at IS NOT NULL)
     RETURNING r.seq, r.created_at, r.sent_at, r.sends, r.id, r.type, r.sender, said.state,
         said.code, r.fingerprint, r.key, r.reference, said.result, said.error
 ), kept AS (

@@ -19,9 +19,11 @@ from feedback.outbox.relay.batch import BatchMarks
 from feedback.outbox.relay.database import RelayDatabase
 from feedback.outbox.relay.loop import AnswerLoop, ReadingLoop
 from feedback.outbox.relay.record_loop import RecordLoop
+from feedback.outbox.relay.records import PATIENCE, KeptRecords
 from feedback.outbox.relay.settling import Settling
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields, StatusWrite
+from tests.support.asked import Asked
 from tests.support.outbox import Outbox
 from tests.support.own_database import OwnDatabase
 from tests.support.proxy import Proxy
@@ -219,3 +221,45 @@ def test_a_final_record_counts_more_than_a_status_of_one_in_work(outbox_: Outbox
         "failed": "sent",
         "reopened": "sent",
     }
+
+
+def test_a_record_ends_a_row_that_was_sent_and_goes_again(outbox_: Outbox) -> None:
+    """As one that nobody has confirmed in time, though its broker had it. Nothing else of it."""
+    asked = Asked(outbox_, "done", "shutdown", "never")
+    outbox_.run("UPDATE :schema.requests SET state = 'unsent'")
+    outbox_.run("UPDATE :schema.requests SET sent_at = NULL WHERE id = 'never'")
+    now = datetime.now(UTC)
+    told = [
+        Result("done", "t", State.DONE, "ok", 1, now),
+        Result("shutdown", "t", State.FAILED, "shutdown", None, now),
+        Result("never", "t", State.DONE, "ok", 1, now),
+    ]
+    kept = asked.settling.records(asked.connection, told)
+    assert {key.id for key in kept} == {"shutdown", "never"}
+    assert {id_: row["state"] for id_, row in asked.rows().items()} == {
+        "done": "done", "shutdown": "unsent", "never": "unsent",
+    }  # fmt: skip
+
+
+def test_a_record_is_kept_while_somebody_is_sending_its_row(outbox_: Outbox) -> None:
+    """A relay that hangs has sent it, and not said so. What it leaves is sent by another."""
+    asked = Asked(outbox_)
+    asked.add("held", "free")
+    shards = "SELECT shard FROM :schema.requests WHERE id = 'held'"
+    [held] = outbox_.rows(shards)
+    outbox_.run(f"UPDATE :schema.requests SET shard = ({held['shard']} + 1) % 64 WHERE id = 'free'")
+    RelayDatabase(asked.connection, outbox_.schema, "default").prepare()
+    kept = KeptRecords()
+    kept.add(
+        [Result(id_, "t", State.DONE, "ok", 1, datetime.now(UTC)) for id_ in ("held", "free")], 0.0
+    )
+    assert kept.fading(PATIENCE / 2 - 1) == []
+    fading = kept.fading(PATIENCE - 1)
+    assert {key.id for key in fading} == {"held", "free"}
+    with psycopg.connect(outbox_.url) as sending:
+        query = f"SELECT FROM :schema.shards WHERE shard = {held['shard']} FOR UPDATE"
+        sending.execute(outbox_.sql(query).encode())
+        kept.renew(asked.settling.on_their_way(asked.connection, fading), PATIENCE - 1)
+    assert asked.settling.on_their_way(asked.connection, fading) == frozenset()
+    assert [result.id for result in kept.look(PATIENCE + 1)] == ["held"]
+    assert kept.look(2 * PATIENCE) == []

@@ -35,6 +35,8 @@ FOR UPDATE OF s SKIP LOCKED
 """
 # A statement of its own, after the locks: what the last owner of a shard has written is seen.
 # The OFFSET has what backs off looked up by its key: as a join, all of it may be read for each row.
+# A row without a key has its id for one, which another may have as its key. That is looked up by
+# the index on ids, so not with characters beyond ASCII: a key may be any bytes, and no text.
 _ROWS: Final = f"""
 SELECT seq, id, type, key, payload, headers, created_at, failures, coalesce({TOO_LATE}, false)
 FROM (
@@ -48,7 +50,15 @@ FROM (
             AND NOT EXISTS (
                 SELECT FROM :schema.requests b
                 WHERE b.state = 'unsent' AND b.next_at > now() AND b.sender = u.sender
-                    AND b.key = u.key AND b.seq < u.seq
+                    AND b.key = coalesce(u.key, convert_to(u.id, 'UTF8')) AND b.seq < u.seq
+                OFFSET 0
+            )
+            AND NOT EXISTS (
+                SELECT FROM :schema.requests b
+                WHERE b.id = replace(encode(u.key, 'escape'), repeat(chr(92), 2), chr(92))
+                    AND b.key IS NULL
+                    AND b.state = 'unsent' AND b.next_at > now() AND b.sender = u.sender
+                    AND b.seq < u.seq
                 OFFSET 0
             )
         ORDER BY u.seq LIMIT %(each)s

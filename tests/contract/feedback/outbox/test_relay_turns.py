@@ -125,6 +125,28 @@ def test_while_brokers_are_away_nothing_is_marked_and_few_rows_ask(outbox_: Outb
     assert set(states(outbox_).values()) == {"sent"}
 
 
+@pytest.mark.parametrize("first", [("order-17", None), ("o", "order-17")])
+def test_an_id_is_a_key_where_there_is_none(outbox_: Outbox, first: tuple[str, str | None]) -> None:
+    """Whichever of the two is behind the other. And a key may be any bytes."""
+    add(outbox_, first)
+    add(outbox_, ("order-17/ship", "order-17") if first[1] is None else ("order-17", None))
+    add(outbox_, ("other", "order-17\\"))
+    sender = Played()
+    sender.large = {first[0]}
+    one = Relaying(outbox_, sender, shards=64, rows=64)
+    assert one.turn() == 3
+    assert sender.sent == ["other"]
+    outbox_.run("UPDATE :schema.requests SET key = '\\xff0080' WHERE id = 'other'")
+    outbox_.run("UPDATE :schema.requests SET state = 'unsent', next_at = NULL WHERE id = 'other'")
+    assert one.turn() == 1
+    sender.large.clear()
+    outbox_.run("UPDATE :schema.requests SET next_at = now()")
+    while one.turn():
+        pass
+    assert sender.sent.index(first[0]) < len(sender.sent) - 1
+    assert len(sender.sent) == 4
+
+
 def test_rows_of_a_partition_that_takes_nothing_make_room_for_others(outbox_: Outbox) -> None:
     """Those that were tried, and those that were not: with their keys, and however often."""
     stuck = {"a1", "b1"}

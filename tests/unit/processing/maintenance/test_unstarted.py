@@ -124,10 +124,10 @@ def test_what_may_have_been_written_for_its_limits_is_kept_until_the_end() -> No
 
     for _ in range(2):
         handling.refuse_waiting()
-        assert (told, refused) == ([(2, 1), (3, 1)], ["b"])
+        assert (told, refused) == ([(2, 1, 0), (3, 1, 0)], ["b"])
         assert handling.parts
     handling.refuse_waiting(ending=True)
-    assert (told, refused) == ([(2, 1), (3, 1), (1, 1), (4, 1)], ["b"])
+    assert (told, refused) == ([(n, 1, 0) for n in (2, 3, 1, 4)], ["b"])
     assert not handling.parts
 
 

@@ -59,8 +59,8 @@ class Settings(BaseSettings):
     use CPUs."""
     ordering: Literal["key", "partition", "none"] = Field("key")
     """What never runs side by side: requests with one key, of one partition, or nothing."""
-    max_in_hand: int = Field(10_000, ge=2)
-    """Requests that are committed and not finished, at most; 2 or more, as waiting rows count."""
+    max_in_hand: int = Field(10_000, ge=1)
+    """Requests that are committed and not finished, at most; with 1 messages wait behind due rows."""
     max_in_hand_bytes: ByteSize = Field(ByteSize(64 * MIB), ge=1)
     """The same bound in bytes of keys, values and headers."""
     max_payload: ByteSize = Field(ByteSize(MIB), ge=1)

@@ -44,7 +44,7 @@ def make_pool(settings: Settings, instance: str) -> Supervisor:
         **_same_named(settings, PoolSettings),
         instance=instance,
         start_timeout=settings.worker_start_timeout,
-        max_due=settings.max_in_hand // 2,
+        max_due=max(1, settings.max_in_hand // 2),
         max_due_bytes=int(settings.max_in_hand_bytes) // 2,
     )
     worker = _worker(settings, instance, log)

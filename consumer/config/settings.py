@@ -60,7 +60,7 @@ class Settings(BaseSettings):
     ordering: Literal["key", "partition", "none"] = Field("key")
     """What never runs side by side: requests with one key, of one partition, or nothing."""
     max_in_hand: int = Field(10_000, ge=1)
-    """Requests that are committed and not finished, at most; with 1 messages wait behind due rows."""
+    """Requests that are committed and not finished, at most; with 1 messages wait behind rows."""
     max_in_hand_bytes: ByteSize = Field(ByteSize(64 * MIB), ge=1)
     """The same bound in bytes of keys, values and headers."""
     max_payload: ByteSize = Field(ByteSize(MIB), ge=1)

@@ -108,13 +108,7 @@ def park(
 
     def write(some: Sequence[ParkedRequest]) -> ParkResult:
         tried.clear()
-        connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
-        gone, revived = _revive(connection, some, code, schema, results=results)
-        values = {**columns_of(some), "code": code}
-        new = dict(execute(connection, "park", schema, values).fetchall())
-        if revived or new:
-            notify_due(connection, schema=schema)
-        tried.append(ParkResult(revived | new, gone))
+        tried.append(_write(connection, some, code, schema, results=results))
         return tried[0]
 
     def landed(done: ParkResult) -> None:
@@ -134,6 +128,24 @@ def park(
             landed(perhaps)
         raise
     return result
+
+
+def _write(
+    connection: Connection,
+    parcels: Sequence[ParkedRequest],
+    code: str,
+    schema: str,
+    *,
+    results: bool,
+) -> ParkResult:
+    """In the caller's transaction."""
+    connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
+    gone, revived = _revive(connection, parcels, code, schema, results=results)
+    values = {**columns_of(parcels), "code": code}
+    new = dict(execute(connection, "park", schema, values).fetchall())
+    if revived or new:
+        notify_due(connection, schema=schema)
+    return ParkResult(revived | new, gone)
 
 
 def _facts_of(types: Mapping[str, str], code: str, done: ParkResult) -> list[Superseded | Count]:

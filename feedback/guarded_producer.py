@@ -70,6 +70,14 @@ class GuardedProducer(Generic[ProducerT]):
             self.failure = error.str()
         return self.failure is not None
 
+    def give_up(self, reason: str) -> None:
+        """Has it fail for good: from now on its queue is full."""
+
+        def full(topic: str, **_arguments: Any) -> None:
+            raise BufferError(f"{topic}: {reason}")
+
+        self.failure, self.produce = reason, full
+
     def poll(self, timeout: float) -> None:
         """Serves reports that come within so many seconds."""
         try:

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import confluent_kafka
 
 from feedback.backoff import Breaker
+from feedback.broker_probe import LOST, BrokerProbe
 from feedback.client.kafka_log import OutageLog, log
 from feedback.errors import ConfigurationError
 from feedback.guarded_producer import GuardedProducer, PlainProducer
@@ -84,14 +85,19 @@ class LastingProducer:
         producer: PlainProducer,
         another: Callable[[], PlainProducer] | None,
         clock: Callable[[], float] = time.monotonic,
+        probe: BrokerProbe | None = None,
     ) -> None:
-        """`another` connects one with the same properties; None: there will be no other."""
+        """`another` connects one with the same properties; None: there will be no other.
+
+        `probe` knows when one has lost its brokers.
+        """
         self.current: GuardedProducer[PlainProducer] = GuardedProducer(producer)
         """Set by the thread that serves it."""
         self._another = another
         self._clock = clock
         self._pauses = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._replaced = clock()
+        self._probe = probe
 
     @property
     def lasts(self) -> bool:
@@ -105,6 +111,8 @@ class LastingProducer:
         """
         current = self.current
         current.poll(timeout)
+        if self._probe is not None and current.failure is None and self._probe.lost(current.handle):
+            current.give_up(LOST)
         if current.failure is None or self._another is None:
             return
         now = self._clock()
@@ -140,9 +148,9 @@ def lasting(
     """
     if not isinstance(kafka, str | Mapping):
         return LastingProducer(kafka, None)
-    given = kafka if isinstance(kafka, str) else dict(kafka)
+    probe = BrokerProbe({"bootstrap.servers": kafka} if isinstance(kafka, str) else dict(kafka))
 
     def another() -> PlainProducer:
-        return connect(given, delivery_timeout, outages)
+        return connect(probe.properties(), delivery_timeout, outages)
 
-    return LastingProducer(another(), another)
+    return LastingProducer(another(), another, probe=probe)

@@ -11,6 +11,7 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
+    Message,
     TopicPartition,
 )
 
@@ -51,6 +52,10 @@ class ResultPositions:
         """`grouped`: what was read is committed. Raises KafkaException."""
         self._consumer = consumer
         self._topic = topic
+        self._grouped = grouped
+        self._read: dict[int, int] = {}
+        self._before: dict[int, int] = {}
+        """Up to where the client before this one has read."""
         partitions = self._partitions()
         # Before it asks for the group's: of two that find none each has started before the other
         # commits, so that either commit is before all that comes once both are made.
@@ -59,6 +64,20 @@ class ResultPositions:
         """Nothing was committed for the group when this reader came; None: that is not known."""
         if self._begins:
             self._commit_starts()
+
+    def read(self, message: Message) -> None:
+        """It goes on behind this one."""
+        part, offset = message.partition(), message.offset()
+        if part is not None and offset is not None:
+            self._read[part] = offset + 1
+
+    def go_on(self, consumer: Consumer) -> None:
+        """Another client takes over where this one has come to."""
+        self._consumer = consumer
+        if not self._grouped:
+            self._starts |= {n: TopicPartition(self._topic, n, at) for n, at in self._read.items()}
+        self._before |= self._read
+        self._read = {}
 
     @property
     def starts(self) -> list[TopicPartition]:
@@ -78,6 +97,9 @@ class ResultPositions:
         if begun:
             self._consumer.commit(offsets=begun, asynchronous=False)
         offsets = {**{part.partition: part.offset for part in begun}, **committed}
+        for number, offset in self._before.items():
+            offsets[number] = max(offset, offsets.get(number, 0))
+        self._before = {}
         return [
             TopicPartition(p.topic, p.partition, offsets.get(p.partition, OFFSET_BEGINNING))
             for p in assigned

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,8 +14,10 @@ from typing import Any, Final, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from feedback.broker_probe import LOST, BrokerProbe
 from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
+from feedback.client.result_consumer import connect, properties
 from feedback.client.result_positions import ResultPositions, hopeless
 from feedback.contract.headers import check_name
 from feedback.contract.payloads import parse_json
@@ -27,14 +28,6 @@ log = logging.getLogger("oncepool.kafka")
 
 _SLICE: Final = 0.2
 _PAUSE: Final = 1.0
-_ERRORS_ONLY: Final = 3  # syslog level: a client's producer properties draw warnings here
-# Of what a client was given, these are nobody's but its producer's, or ours.
-_NOT_FOR_US: Final = frozenset(
-    {
-        "group.id", "group.instance.id", "client.id", "transactional.id", "on_delivery",
-        "group.protocol", "partition.assignment.strategy",  # assignments here are whole ones
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +110,8 @@ class Results:
         self._assigned: list[TopicPartition] | None = None  # and not known where to read on there
         self._ask_at = 0.0
         self._outages = OutageLog()
-        self._consumer = _connect(kafka, group, self._outages)
+        self._probe = BrokerProbe(properties(kafka, group))
+        self._consumer = connect(self._probe, self._outages)
         try:
             self._begin(group, from_beginning=from_beginning)
         except KafkaException as error:
@@ -218,6 +212,8 @@ class Results:
         return None if read is None else self.turn_to(read)
 
     def _read(self, timeout: float) -> ReadMessage | None:
+        if self._probe.lost(self._consumer):
+            self._begin_anew()
         self._read_on()
         message = self._consumer.poll(timeout)
         trouble, self._trouble = self._trouble, None
@@ -231,6 +227,7 @@ class Results:
                 raise ResultsFailed(self._topic, error.str())
             return None  # the library goes on trying
         self._outages.over()
+        self._positions.read(message)
         try:
             return ReadMessage(message, Result.decode(message.value()))
         except ValueError as problem:
@@ -242,14 +239,28 @@ class Results:
         self._positions = ResultPositions(
             self._consumer, self._topic, grouped=group is not None, from_beginning=from_beginning
         )
-        if group is None:
+        self._join()
+
+    def _join(self) -> None:
+        if self._group is None:
             self._consumer.assign(self._positions.starts)
         else:
             self._consumer.subscribe(
                 [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke
             )
 
+    def _begin_anew(self) -> None:
+        """With another client, where this one has come to."""
+        log.error("%s: another client reads on, this one is lost: %s", self._topic, LOST)
+        # It may take a minute to find that it can tell nobody that it goes.
+        threading.Thread(target=self._consumer.close, name="leave", daemon=True).start()
+        self._consumer, self._assigned = connect(self._probe, self._outages), None
+        self._positions.go_on(self._consumer)
+        self._join()
+
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return
         self._assigned, self._ask_at = assigned, 0.0
         try:
             self._read_on()
@@ -259,8 +270,9 @@ class Results:
             with suppress(KafkaException):
                 consumer.assign([])  # or the client would choose where
 
-    def _on_revoke(self, _consumer: Consumer, _revoked: list[TopicPartition]) -> None:
-        self._assigned = None
+    def _on_revoke(self, consumer: Consumer, _revoked: list[TopicPartition]) -> None:
+        if consumer is self._consumer:
+            self._assigned = None
 
     def _read_on(self) -> None:
         """Reads in what was assigned, as soon as it is known where. Raises ResultsFailed."""
@@ -325,21 +337,3 @@ class Subscriptions:
     def _forget(self, results: Results) -> None:
         with self._lock:
             self._open.discard(results)
-
-
-def _connect(kafka: Mapping[str, Any], group: str | None, outages: OutageLog) -> Consumer:
-    given = {name: value for name, value in kafka.items() if name not in _NOT_FOR_US}
-    properties = {
-        **given,
-        "client.id": "oncepool-results",
-        # Without a group of its own nothing is ever committed, but the library wants a name.
-        "group.id": group or f"oncepool-results-{uuid.uuid4()}",
-        "enable.auto.commit": group is not None,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "earliest",
-        "log_level": _ERRORS_ONLY,
-    }
-    try:
-        return Consumer(properties, logger=outages)
-    except KafkaException as error:
-        raise ConfigurationError(f"Kafka properties are not valid: {error.args[0]}") from error

@@ -85,6 +85,8 @@ class ResultProducer:
         try:
             self._producer.handle.list_topics(self._topic, PROBE_TIMEOUT)
         except KafkaException:
+            # It may have lost its brokers for good: another is asked next.
+            self._producer = GuardedProducer(self._make())
             return False
         return True
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from feedback.broker_probe import LOST, BrokerProbe
 from feedback.client.kafka_log import OutageLog
 from feedback.client.results import Result
 from feedback.contract.payloads import write_json
@@ -50,6 +52,7 @@ class RecordSource:
             "auto.offset.reset": "earliest",
         }
         self._consumer: Any = None
+        self._probe = BrokerProbe(self._properties)
         self._foreign = ForeignRecords()
 
     def serve(self, database: str) -> None:
@@ -63,8 +66,11 @@ class RecordSource:
         """What has come, within so many seconds. Raises StoreUnavailable."""
         try:
             if self._consumer is None:
-                self._consumer = Consumer(self._properties, logger=OutageLog())
+                self._consumer = Consumer(self._probe.properties(), logger=OutageLog())
                 self._consumer.subscribe([self._topic])
+            if self._probe.lost(self._consumer):
+                self._leave()
+                raise StoreUnavailable(f"results can't be read, another client takes over: {LOST}")
             return self._read(time.monotonic() + timeout)
         except KafkaException as error:
             raise StoreUnavailable(f"results can't be read: {error.args[0].str()}") from error
@@ -102,6 +108,11 @@ class RecordSource:
                 self._consumer.commit(offsets=read, asynchronous=True)
         except KafkaException:
             return  # not now: records that come again find nothing to do
+
+    def _leave(self) -> None:
+        """It may take a minute to find that it can tell nobody that it goes."""
+        consumer, self._consumer = self._consumer, None
+        threading.Thread(target=consumer.close, name="leave", daemon=True).start()
 
     def close(self) -> None:
         """Leaves the group."""

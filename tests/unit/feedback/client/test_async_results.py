@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -39,6 +40,12 @@ class Message:
     def value(self) -> bytes:
         return self._value
 
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 0
+
 
 class Consumer:
     """Gives what it was given."""
@@ -59,8 +66,9 @@ Reader = Callable[[Consumer], AsyncResults]
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
     def make(consumer: Consumer) -> AsyncResults:
-        monkeypatch.setattr(results, "_connect", lambda *_: consumer)
+        monkeypatch.setattr(results, "connect", lambda *_: consumer)
         monkeypatch.setattr(Results, "_begin", lambda *_, **__: None)
+        monkeypatch.setattr(Results, "_positions", Mock(), raising=False)
         return AsyncResults(Results({}, "topic", None, from_beginning=True, closed=lambda _: None))
 
     return make

@@ -44,7 +44,7 @@ def test_servers_may_be_a_list(
     given: list[Any] = []
 
     def connect(kafka: Any, *_: Any) -> FakeProducer:
-        given.append(kafka)
+        given.append(kafka["bootstrap.servers"])
         return FakeProducer()
 
     monkeypatch.setattr(producer, "connect", connect)

@@ -139,7 +139,7 @@ def test_a_reader_that_was_in_trouble_reads_on(
     monkeypatch.setattr(results, "_PAUSE", 0.0)
     broker = Broker(5)
     member = Member(broker)
-    monkeypatch.setattr(results, "_connect", lambda *_: member)
+    monkeypatch.setattr(results, "connect", lambda *_: member)
     reading = Results({}, "t", "group", from_beginning=False, closed=lambda _: None)
     code = KafkaError.GROUP_AUTHORIZATION_FAILED if hopeless else KafkaError._TIMED_OUT
     member.failing = KafkaError(code)
@@ -161,7 +161,7 @@ def test_a_reader_that_was_in_trouble_reads_on(
 def test_what_was_revoked_is_not_asked_for_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "_PAUSE", 0.0)
     member = Member(Broker(5))
-    monkeypatch.setattr(results, "_connect", lambda *_: member)
+    monkeypatch.setattr(results, "connect", lambda *_: member)
     reading = Results({}, "t", "group", from_beginning=False, closed=lambda _: None)
     member.failing = KafkaError(KafkaError._TIMED_OUT)
     member.callbacks["on_assign"](member, [TopicPartition("t", 0)])

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from feedback.client import results
+from feedback.broker_probe import BrokerProbe
+from feedback.client import result_consumer
 from feedback.client.kafka_log import OutageLog
 from feedback.outbox.relay import records
 
@@ -16,12 +17,14 @@ def test_a_membership_is_not_shared_with_the_callers_consumer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: dict[str, Any] = {}
-    monkeypatch.setattr(results, "Consumer", lambda properties, **_more: made.update(properties))
+    monkeypatch.setattr(
+        result_consumer, "Consumer", lambda properties, **_more: made.update(properties)
+    )
     given = {
         "bootstrap.servers": "broker", "group.id": "theirs", "group.instance.id": "theirs-1",
         "group.protocol": "consumer", "client.id": "theirs", "transactional.id": "t",
     }  # fmt: skip
-    results._connect(given, None, OutageLog())
+    result_consumer.connect(BrokerProbe(result_consumer.properties(given, None)), OutageLog())
     assert made["bootstrap.servers"] == "broker"
     assert made["group.id"].startswith("oncepool-results-")
     relay: dict[str, Any] = {}

@@ -1,0 +1,100 @@
+"""Finds out whether a client of librdkafka has lost its brokers: asks them through another, too."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from feedback.broker_contact import PAUSE, BrokerContact
+
+_ANSWER: Final = 5.0
+_CALLBACK: Final = "error_cb"
+_NOT_FOR_ANOTHER: Final = frozenset(
+    {
+        _CALLBACK, "stats_cb", "throttle_cb", "on_delivery", "on_commit", "logger",
+        "transactional.id", "group.instance.id",
+    }
+)  # fmt: skip
+LOST: Final = "it finds no broker any more, others do"
+
+
+class _Silent:
+    """What another client says of its trouble is nobody's concern."""
+
+    def log(self, *_: Any) -> None: ...
+
+
+class BrokerProbe:
+    """Of one client at a time. All but `heard` is for the thread that serves the client."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        find: Callable[[Mapping[str, Any]], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`properties` are those of the client. `find`: whether others find brokers with them."""
+        self._properties = properties
+        self._others_find = find or _find
+        self._clock = clock
+        self._contact = BrokerContact(clock)
+        self._look: threading.Thread | None = None
+        self._look_at = 0.0
+        self._found = False
+
+    def properties(self) -> dict[str, Any]:
+        """Those for a client that is asked about here: it tells of its errors, also who did."""
+        return {**self._properties, _CALLBACK: self.heard}
+
+    def heard(self, error: KafkaError) -> None:
+        """The client's error_cb, in whichever thread polls it; that of its user comes after it."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public name
+            self._contact.all_down()
+        given = self._properties.get(_CALLBACK)
+        if given is not None:
+            given(error)
+
+    def lost(self, client: Any) -> bool:
+        """Whether another client has to be made; asks this one where it is time, 2 s at most."""
+        timeout = self._contact.due()
+        if timeout is None or not self._found_by_another():
+            return False
+        try:
+            client.list_topics(timeout=timeout)
+        except KafkaException:
+            return self._contact.asked(answered=False)
+        return self._contact.asked(answered=True)
+
+    def _found_by_another(self) -> bool:
+        """Whether another client has found brokers since this was true last.
+
+        Looks from a thread of its own, every 5 s: the client's goes on meanwhile.
+        """
+        if self._look is None:
+            if self._clock() >= self._look_at:
+                self._look = threading.Thread(target=self._ask, name="brokers", daemon=True)
+                self._look.start()
+            return False
+        if self._look.is_alive():
+            return False
+        self._look = None
+        self._look_at = self._clock() + (0.0 if self._found else PAUSE)
+        return self._found
+
+    def _ask(self) -> None:
+        self._found = False
+        self._found = self._others_find(self._properties)
+
+
+def _find(properties: Mapping[str, Any]) -> bool:
+    """Whether a client that is made now finds brokers. A producer, as it joins nothing."""
+    given = {name: value for name, value in properties.items() if name not in _NOT_FOR_ANOTHER}
+    try:
+        another = Producer({**given, "log_level": 0}, logger=_Silent())
+        return bool(another.list_topics(timeout=_ANSWER).brokers)
+    except KafkaException:
+        return False

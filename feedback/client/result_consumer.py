@@ -1,0 +1,44 @@
+"""The Kafka consumer of a reader of result records."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException
+
+from feedback.broker_probe import BrokerProbe
+from feedback.client.kafka_log import OutageLog
+from feedback.errors import ConfigurationError
+
+_ERRORS_ONLY: Final = 3  # syslog level: a client's producer properties draw warnings here
+# Of what a client was given, these are nobody's but its producer's, or ours.
+_NOT_FOR_US: Final = frozenset(
+    {
+        "group.id", "group.instance.id", "client.id", "transactional.id", "on_delivery",
+        "group.protocol", "partition.assignment.strategy",  # assignments here are whole ones
+    }
+)  # fmt: skip
+
+
+def properties(kafka: Mapping[str, Any], group: str | None) -> dict[str, Any]:
+    """Of the consumer, from what a client was given."""
+    return {
+        **{name: value for name, value in kafka.items() if name not in _NOT_FOR_US},
+        "client.id": "oncepool-results",
+        # Without a group of its own nothing is ever committed, but the library wants a name.
+        "group.id": group or f"oncepool-results-{uuid.uuid4()}",
+        "enable.auto.commit": group is not None,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "earliest",
+        "log_level": _ERRORS_ONLY,
+    }
+
+
+def connect(probe: BrokerProbe, outages: OutageLog) -> Consumer:
+    """Raises ConfigurationError. Connects later."""
+    try:
+        return Consumer(probe.properties(), logger=outages)
+    except KafkaException as error:
+        raise ConfigurationError(f"Kafka properties are not valid: {error.args[0]}") from error

@@ -64,10 +64,10 @@ class BrokerProbe:
         if timeout is None or not self._found_by_another():
             return False
         try:
-            client.list_topics(timeout=timeout)
+            answered = bool(client.list_topics(timeout=timeout).brokers)
         except KafkaException:
-            return self._contact.asked(answered=False)
-        return self._contact.asked(answered=True)
+            answered = False
+        return self._contact.asked(answered=answered)
 
     def _found_by_another(self) -> bool:
         """Whether another client has found brokers since this was true last.

@@ -66,7 +66,11 @@ class Probes:
     def _metadata(self) -> None:
         if self._admin is None:
             self._admin = admin_client(self._settings)
-        topics = metadata(self._admin, self._settings, WITHIN).topics
+        try:
+            topics = metadata(self._admin, self._settings, WITHIN).topics
+        except KafkaUnreachable:
+            self._admin = None  # it may have forgotten its brokers for good
+            raise
         if self._settings.send_topic not in topics:
             raise KafkaUnreachable(f"topic {self._settings.send_topic} does not exist")
 

@@ -22,7 +22,6 @@ from confluent_kafka import (
 
 from consumer.config.settings import Settings
 from consumer.errors import KafkaRefused
-from consumer.intake.broker_watch import BrokerWatch
 from consumer.intake.events import (
     Answered,
     Assigned,
@@ -45,11 +44,12 @@ from consumer.intake.joining import (
     no_consumer_protocol,
 )
 from consumer.intake.kafka_log import ClientLog
-from consumer.intake.kafka_properties import Protocol, properties
+from consumer.intake.kafka_properties import Protocol, broker_properties, properties
 from consumer.intake.kafka_records import records_of
 from consumer.intake.offset_metadata import LowMark, metadata_of, token_of
 from consumer.intake.starting_points import assign, place_of, seek, starting_points
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch, topics_of
+from feedback.broker_probe import LOST, BrokerProbe
 from processing.logs import BoundLogger
 
 
@@ -86,7 +86,7 @@ class Kafka:
         self._topics = TopicWatch(
             settings.kafka_topics, partial(topics_of, settings), log, LOOK_EVERY
         )
-        self._brokers = BrokerWatch(self._topics, clock)
+        self._brokers = BrokerProbe(broker_properties(settings), clock=clock)
         self._consumer = self._make()
 
     def _make(self) -> Consumer:
@@ -151,8 +151,8 @@ class Kafka:
 
     def poll(self, most: int, timeout: float) -> list[Event]:
         self._join()
-        if self._brokers.lost(self._consumer, self._settings.kafka_topics[0]):
-            self._begin_anew("the client finds no broker any more, others do", self._leave_client)
+        if self._brokers.lost(self._consumer):
+            self._begin_anew(LOST, self._leave_client)
         # consume() would wait the whole time unless as many as asked for were there.
         first = self._consumer.poll(timeout)
         drained = first is None
@@ -335,8 +335,7 @@ class Kafka:
         )
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public name
-            self._brokers.all_down()
+        self._brokers.heard(error)
         self._events.append(Trouble(error.name(), error.str(), fatal=error.fatal()))
 
     def _connection_lost(self, detail: str) -> None:

@@ -55,8 +55,6 @@ class TopicWatch:
         self._thread: threading.Thread | None = None
         self.missing: tuple[str, ...] | None = None
         """Topics that do not exist; None as long as that is not known."""
-        self.answered = 0
-        """Looks so far that a broker has answered."""
 
     def look_again(self) -> None:
         """Looks now, and until all is there. Returns at once."""
@@ -84,7 +82,6 @@ class TopicWatch:
                 pass  # the consumer itself complains of brokers that do not answer
             else:
                 self._compare(there)
-                self.answered += 1
                 if self._found():
                     return
             self._stop.wait(self._every)

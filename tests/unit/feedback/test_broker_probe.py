@@ -1,0 +1,89 @@
+"""When a client is asked whether it still finds brokers, and by whom that is found out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from feedback.broker_contact import PAUSE, TIMEOUTS
+from feedback.broker_probe import BrokerProbe
+from tests.support.waiting import eventually
+
+ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+
+
+class Client:
+    """One that names brokers, or none, or does not answer."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, str] | None = {1: "one"}
+        self.asked: list[float] = []
+
+    def list_topics(self, *, timeout: float) -> Any:
+        self.asked.append(timeout)
+        if self.brokers is None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return SimpleNamespace(brokers=self.brokers)
+
+
+class Watched:
+    def __init__(self, **properties: Any) -> None:
+        self.now = 0.0
+        self.others_find = True
+        self.looks = 0
+        self.client = Client()
+        self.probe = BrokerProbe(properties, self._find, lambda: self.now)
+
+    def _find(self, _: object) -> bool:
+        self.looks += 1
+        return self.others_find
+
+    def lost(self) -> bool:
+        """After a pause, and once it is known what others find."""
+        self.now += PAUSE
+        looks, lost = self.looks, self.probe.lost(self.client)
+        if self.probe._look is not None:
+            eventually(lambda: self.looks > looks and not self.probe._look.is_alive())  # type: ignore[union-attr]
+            lost = self.probe.lost(self.client)
+        return lost
+
+
+def test_nobody_is_asked_before_all_brokers_were_down() -> None:
+    watched = Watched()
+    watched.probe.heard(KafkaError(KafkaError._TRANSPORT))
+    assert not any(watched.lost() for _ in range(3))
+    assert (watched.looks, watched.client.asked) == (0, [])
+
+
+def test_while_nobody_finds_a_broker_the_client_is_not_asked() -> None:
+    watched = Watched()
+    watched.others_find, watched.client.brokers = False, None
+    watched.probe.heard(ALL_DOWN)
+    assert not any(watched.lost() for _ in range(5))
+    assert watched.looks > 1
+    assert watched.client.asked == []
+
+
+def test_who_finds_none_where_others_do_has_lost_them() -> None:
+    for brokers in (None, dict[int, str]()):
+        watched = Watched()
+        watched.client.brokers = brokers
+        watched.probe.heard(ALL_DOWN)
+        assert [watched.lost() for _ in TIMEOUTS] == [False, False, True]
+        assert watched.client.asked == list(TIMEOUTS)
+
+
+def test_who_answers_is_not_asked_again() -> None:
+    watched = Watched()
+    watched.probe.heard(ALL_DOWN)
+    assert not any(watched.lost() for _ in range(5))
+    assert len(watched.client.asked) == 1
+
+
+def test_whoever_wants_to_hear_of_errors_does() -> None:
+    heard: list[KafkaError] = []
+    watched = Watched(error_cb=heard.append)
+    watched.probe.properties()["error_cb"](ALL_DOWN)
+    assert heard == [ALL_DOWN]

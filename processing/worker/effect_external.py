@@ -1,9 +1,9 @@
 """Requests with effects outside the database: claimed first, and never run a second time.
 
 The claim is committed before the handler starts. From then on every end but a result, Reject and
-Retry leaves the request in doubt, and only its check function, which is asked at once, or an
-operator settles it. What a call came to is written as long as its claim may hold: that the database
-restarts meanwhile is no reason to forget it.
+Retry leaves the request in doubt, and only its check function or an operator settles it. What a
+call came to is written as long as its claim may hold: that the database restarts meanwhile is no
+reason to forget it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from processing.handlers.outcomes import (
     Done,
     NotDone,
     Outcome,
+    Unknown,
     describe,
     outcome_of,
     safe_text,
@@ -33,9 +34,9 @@ from processing.ipc.frames import Backend
 from processing.logs import BoundLogger
 from processing.worker.bad_luck import REDO, out_of_luck, pause_after
 from processing.worker.calls import DONE, Calls
-from processing.worker.checks import Checks
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import has_expired
+from processing.worker.forks import FORK_GUARD
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import (
     ResultLog,
@@ -74,7 +75,6 @@ class EffectExternal:
         self._outages, self._calls = outages, calls
         self._rows, self._results = rows, results
         self._lease = lease
-        self._checks = Checks(lease, log)
         self._publish, self._log = publish, log
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
@@ -107,7 +107,6 @@ class EffectExternal:
         Raises DatabaseAway.
         """
         try:
-            self._checks.settle_raised(task, chunk)
             self._write(task, chunk.token, chunk)
         except DatabaseAway:
             raise
@@ -160,7 +159,7 @@ class EffectExternal:
         task.fingerprint = stored.fingerprint
         task.end(doubt)
         if not_done is not None and task.handler is not None:
-            answer, result = self._checks.ask(task, task.handler, chunk)
+            answer, result = self._ask(task, task.handler, chunk)
             if isinstance(answer, Done):
                 task.end(DONE, result)
             elif isinstance(answer, NotDone):
@@ -230,11 +229,8 @@ class EffectExternal:
             self._outages.outlast(self._session.begin, self._lease)
         self._calls.one(task, handler)
         chunk.clear()
-        raised = task.outcome is not DONE  # else what is in doubt is what became of its transaction
         if handler.wants_tx and self._written_together(task, chunk):
             return
-        if raised:
-            self._checks.settle_raised(task, chunk)
         self._write(task, chunk.token, chunk)
 
     def _written_together(self, task: Task, chunk: ChunkRun) -> bool:
@@ -322,7 +318,7 @@ class EffectExternal:
         stored, expired = task.stored, has_expired(task)
         if stored is None or stored.state != State.IN_DOUBT:
             return True
-        answer, result = self._checks.ask(task, handler, chunk)
+        answer, result = self._ask(task, handler, chunk)
         if isinstance(answer, NotDone) and not expired:
             return True
         task.claimed_run = stored.run  # the run that it is about, and no other
@@ -334,3 +330,20 @@ class EffectExternal:
             task.end(Outcome(State.IN_DOUBT, stored.code, stored.reason, stored.error))
             self._tell_stored(task, stored)
         return False
+
+    def _ask(
+        self, task: Task, handler: Handler, chunk: ChunkRun
+    ) -> tuple[Done | NotDone | Unknown | None, bytes | None]:
+        """What the check of a request says, None where it fails; beside Done the result as JSON."""
+        request = task.request()
+        chunk.ask(request, task.timeout)
+        try:
+            answer = handler.call_check(request)
+            FORK_GUARD.check()
+            return answer
+        except BaseException as error:  # noqa: BLE001 - a check that fails has not found out
+            FORK_GUARD.check(error)
+            self._log.error("check failed", request_id=task.envelope.id, error=describe(error))
+            return None, None
+        finally:
+            chunk.clear()  # what comes of it takes what the database takes

@@ -52,7 +52,7 @@ class SeatedRun(ChunkRun):
         return True
 
     def clear(self) -> None:
-        if self.call is None or self._ended is not None:
+        if self.call is None:
             super().clear()
 
     def call_ended(self) -> None:

@@ -298,8 +298,6 @@ def test_a_check_that_is_no_async_def_sees_that_it_is_to_end(world: World, end: 
     """Else its worker would be killed for it, and all its open calls with it."""
     world.open("late", "plain.check", "fine", ce_timeout="0.1")
     world.finish()
-    assert world.entered[-1] == "check ended", "of the call that ran out of time"
-    world.entered.clear()
 
     def cancel() -> None:
         eventually(lambda: "check" in world.entered, WAIT)

@@ -8,6 +8,7 @@ import pytest
 
 from consumer.config.settings import Settings
 from consumer.service import wiring
+from feedback.message_size import message_bytes
 
 GIVEN: dict[str, Any] = {
     "app": "shop:app", "workers": 3, "ordering": "none", "max_in_hand": 77, "lease": 9.0,
@@ -35,7 +36,10 @@ def test_settings_reach_the_parts_that_know_them_by_their_names(
         assert {n: part[n] for n in names.split()} == {n: GIVEN[n] for n in names.split()}
     assert executor["max_payload"] == 7 * 1024
     assert (executor["metrics"], maintenance["metrics"]) == (True, True)
-    assert maintenance["results_kafka"] == {"bootstrap.servers": "k:1"}
+    kafka = maintenance["results_kafka"]
+    assert (kafka["bootstrap.servers"], kafka["message.max.bytes"]) == (
+        "k:1", message_bytes(7 * 1024),
+    )  # fmt: skip
     assert pool["start_timeout"] == 7.0
     marshal.dumps([pool, worker, maintenance])  # as they cross a channel
 

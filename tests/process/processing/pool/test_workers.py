@@ -383,8 +383,9 @@ def test_from_the_stop_on_a_worker_ends_after_the_request_that_it_runs(
     workers.start()
     workers.warm(20)
     ids = names("id", 10)
-    workers.submit(*ids, do=f"await {tmp_path / 'go-on'}")
-    workers.until(lambda: any(looks(workers)))
+    entered = tmp_path / "entered"
+    workers.submit(*ids, do=f"tell {entered} await {tmp_path / 'go-on'}")
+    workers.until(entered.exists)
     workers.supervisor.refuse_unstarted("shutdown")
     workers.until(lambda: workers.supervisor.in_hand == 1)
     (tmp_path / "go-on").touch()

@@ -19,8 +19,6 @@ from processing.handlers.plain_values import plain
 Parse = Callable[[bytes | None, str], tuple[Any, bytes]]
 Encode = Callable[[Any], bytes | None]
 
-# A real \u0000 in JSON text: after an even number of backslashes.
-
 
 def payload_parser(type: str, shape: Shape, own: Callable[[Any], Any] | None) -> Parse:
     """A function from (payload, content type) to (payload object, fingerprint).

@@ -21,8 +21,9 @@ def write(
     ttl: int = 60,
     reply_to: str | None = None,
     final: bool = False,
+    at: datetime = AT,
 ) -> StatusWrite:
-    fields = StatusFields(id, "t", state, run, code=code, attempt=1, at=AT)
+    fields = StatusFields(id, "t", state, run, code=code, attempt=1, at=at)
     return StatusWrite.of(fields, ttl=ttl, bump=bump, reply_to=reply_to, final=final)
 
 

@@ -203,34 +203,69 @@ def test_the_journal_is_heard_after_failures_it_never_saw(
     assert standing(store, name) == (state, 1, "ok")
 
 
+def test_a_waiting_of_an_earlier_time_does_not_replace_what_has_failed_since(
+    store: StatusStore,
+) -> None:
+    """Pure computation: its row, which waited, is gone, and counts of runs begin anew."""
+    half = timedelta(seconds=0.5)
+    for moment in (AT, AT + half):
+        for pause, kept in ((-half, "failed"), (timedelta(0), "waiting"), (half, "waiting")):
+            name = fresh_id()
+            failed = StatusFields(
+                name, "t", State.FAILED, 2, code="handler_error", attempt=1, at=moment,
+                journaled=False,
+            )  # fmt: skip
+            store.write([StatusWrite.of(failed)])
+            store.write([write(name, State.WAITING, 1, at=moment + pause)])
+            found = store.read([name])[0]
+            assert found is not None
+            assert (found.state, found.run) == (kept, 2 if kept == "failed" else 1)
+
+
+def test_a_doubt_without_a_row_gives_way_to_what_a_row_says(store: StatusStore) -> None:
+    for state, journaled, kept in (
+        (State.WAITING, False, "waiting"), (State.DEAD, False, "dead"),
+        (State.RUNNING, False, "in_doubt"), (State.WAITING, True, "in_doubt"),
+    ):  # fmt: skip
+        name = fresh_id()
+        doubt = StatusFields(
+            name, "t", State.IN_DOUBT, 2, code="shutdown", attempt=1, at=AT, journaled=journaled
+        )
+        store.write([StatusWrite.of(doubt)])
+        store.write([write(name, state, 1)])
+        assert (standing(store, name) or "")[0] == kept
+
+
 steps = st.tuples(
     st.sampled_from(State),
     st.integers(0, 3),
     st.sampled_from(["ok", "shutdown", "database_unavailable", "malformed"]),
     st.booleans(),
+    st.integers(0, 2),
 )
 
 
-def expected_after(history: list[tuple[State, int, str, bool]]) -> tuple[str, int, str]:
+def expected_after(history: list[tuple[State, int, str, bool, int]]) -> tuple[str, int, str]:
     """The rules once more, over tuples instead of text."""
-    kept: tuple[State, int, str, bool] | None = None
-    for state, run, code, bump in history:
+    kept: tuple[State, int, str, bool, int] | None = None
+    for state, run, code, bump, at in history:
         if kept is None:
-            kept = state, run, code, bump
+            kept = state, run, code, bump, at
             continue
         old_rank, old_run, new_rank = RANK[kept[0]], kept[1], RANK[state]
         if old_rank == 9:
             continue
         if bump:
             if kept[0] in (State.ACCEPTED, State.RUNNING, State.FAILED):
-                kept = state, old_run + 1, code, bump
+                kept = state, old_run + 1, code, bump, at
             continue
-        without_row = kept[2] != "ok" or kept[3]
-        unseen = kept[0] == State.FAILED and without_row and new_rank >= 3
+        failed, doubt = kept[0] == State.FAILED, kept[0] == State.IN_DOUBT
+        without_row = (failed or doubt) and kept[3] or failed and kept[2] != "ok"
+        unseen = without_row and new_rank >= 3 and (new_rank > 3 or at >= kept[4])
         higher = run > old_run or (run == old_run and new_rank > old_rank and old_rank != 8)
         renewed = (state, run) == kept[:2] and state is State.IN_DOUBT
         if new_rank == 9 or higher or unseen or renewed:
-            kept = state, run, code, bump
+            kept = state, run, code, bump, at
     assert kept is not None
     return kept[0].value, kept[1], kept[2]
 
@@ -238,12 +273,15 @@ def expected_after(history: list[tuple[State, int, str, bool]]) -> tuple[str, in
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(steps, min_size=1, max_size=7))
 def test_any_history_ends_as_the_rules_say(
-    store: StatusStore, history: list[tuple[State, int, str, bool]]
+    store: StatusStore, history: list[tuple[State, int, str, bool, int]]
 ) -> None:
     name = fresh_id()
     # One batch: what stands between the writes must count too.
     store.write(
-        [write(name, state, run, code=code, bump=bump) for state, run, code, bump in history]
+        [
+            write(name, state, run, code=code, bump=bump, at=AT + timedelta(seconds=at / 2))
+            for state, run, code, bump, at in history
+        ]
     )
     assert standing(store, name) == expected_after(history)
 

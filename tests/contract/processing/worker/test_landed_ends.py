@@ -105,6 +105,8 @@ def test_what_a_handler_has_committed_is_in_doubt_where_no_row_can_say_so(
         ("in_doubt", unknown), ("in_doubt", "transaction_ended"), None,
     ]  # fmt: skip
     assert (bench.effects(), entered[:2], bench.rows()) == (["a", "b"], ["a", "b"], {})
+    doubts = [status for status in bench.statuses if status["state"] == "in_doubt"]
+    assert [status.get("journaled") for status in doubts] == [False, False], "no row says so"
 
 
 def test_of_what_a_handler_has_committed_only_what_no_row_takes_is_in_doubt(bench: Bench) -> None:

@@ -13,6 +13,11 @@ from typing import Final
 from feedback.status.replacement import WITHOUT_ROW_MARKS
 from feedback.status.status import StatusWrite, hint_messages
 
+
+def _finds(*marks: bytes) -> bytes:
+    return b" or ".join(b"string.find(value, '%b', 1, true)" % mark for mark in marks)
+
+
 # replacement.replacement() in Lua. KEYS[1] status key; ARGV: value, ttl in seconds, 1 for a bump.
 # Bytes 6 to 11 of a value are its v: run number and rank.
 SCRIPT: Final = b"""\
@@ -31,17 +36,18 @@ if type(old) == 'string' and string.find(old, '^%d%d%d%d%d%d$') then
     local later = v > old and not (standing == 8 and string.sub(v, 1, 5) == string.sub(old, 1, 5))
     local renewed = v == old and standing == 5
     if rank ~= 9 and not (later or renewed) then
-      if rank < 3 or standing ~= 4 then return 0 end
-      local value = redis.call('GET', KEYS[1])
-      if not (UNSEEN) then return 0 end
+      if rank < 3 or standing ~= 4 and standing ~= 5 then return 0 end
+      local value, at = redis.call('GET', KEYS[1]), '"at":"([^"Z]*)'
+      if not (UNSEEN or standing == 4 and (BY_CODE)) then return 0 end
+      local early = (string.match(new, at) or '') < (string.match(value, at) or '')
+      if early and (rank == 3 or standing == 5) then return 0 end
     end
   end
 end
 redis.call('SET', KEYS[1], new, 'EX', ARGV[2])
 return 1
-""".replace(
-    b"UNSEEN",
-    b" or ".join(b"string.find(value, '%b', 1, true)" % mark for mark in WITHOUT_ROW_MARKS),
+""".replace(b"UNSEEN", _finds(*WITHOUT_ROW_MARKS[:1])).replace(
+    b"BY_CODE", _finds(*WITHOUT_ROW_MARKS[1:])
 )
 _SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 # The first script command of a batch carries the text, so the rest never meets NOSCRIPT.

@@ -5,6 +5,7 @@ A store that compares by itself follows it: `redis_commands` has it in Lua.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from feedback.contract.states import MAX_RUN, WITHOUT_ROW
@@ -18,7 +19,11 @@ those are known that an older version wrote."""
 # Ranks that a bump replaces: accepted, running, failed.
 _BUMPED: Final = frozenset({b"1", b"2", b"4"})
 
+_WAITING: Final = b"3"
+_FAILED: Final = b"4"
 _IN_DOUBT: Final = b"5"
+_AT: Final = re.compile(rb'"at":"([^"Z]*)')
+"""Its time, without the Z: so the text of a time without a fraction sorts before those with one."""
 
 
 def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
@@ -31,8 +36,11 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
        says when the journal, or the check of its handler, was asked last.
     4. A bump replaces only what is accepted, running or failed: what waits, is in doubt or dead
        in the journal is still that, whatever happened to a copy of the request.
-    5. `failed` without a journal row counts runs that the journal never saw, or of a row that is
-       gone, so whatever the journal says (rank 3 and up) replaces it even with a lower `v`.
+    5. `failed`, or `in_doubt`, without a journal row counts runs that the journal never saw, or of
+       a row that is gone, so whatever the journal says (rank 3 and up) replaces it even with a
+       lower `v`. A `waiting` only where it is not of an earlier time, as pure computation may have
+       failed for good since it waited, and its row is gone with that; so whatever replaces a doubt:
+       an earlier run that failed does not end it.
     """
     value = write.value
     if write.final:
@@ -50,9 +58,18 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
         return None
     later = new > old and not (rank == b"8" and new[:5] == old[:5])
     renewed = new == old and rank == _IN_DOUBT
-    unseen = (
-        rank == b"4"
-        and new_rank >= b"3"
-        and any(code in (standing or b"") for code in WITHOUT_ROW_MARKS)
-    )
+    unseen = _has_no_row(standing or b"", rank) and new_rank >= _WAITING
+    if new_rank == _WAITING or rank == _IN_DOUBT:
+        unseen = unseen and _time_of(value) >= _time_of(standing or b"")
     return value if later or renewed or new_rank == b"9" or unseen else None
+
+
+def _has_no_row(value: bytes, rank: bytes) -> bool:
+    if rank == _IN_DOUBT:  # the codes of a `failed` without one are those of doubts with one, too
+        return WITHOUT_ROW_MARKS[0] in value
+    return rank == _FAILED and any(mark in value for mark in WITHOUT_ROW_MARKS)
+
+
+def _time_of(value: bytes) -> bytes:
+    found = _AT.search(value)
+    return b"" if found is None else found[1]

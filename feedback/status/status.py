@@ -56,8 +56,8 @@ class Status(Generic[ResultT]):
     superseded_by: str | None = None
     """Id of the newer request that took its place."""
     journaled: bool = True
-    """False for a failure of which no row of the journal says: its run number is not the journal's,
-    and the next one may be lower."""
+    """False for a failure, or a doubt, of which no row of the journal says: its run number is not
+    the journal's, and the next one may be lower."""
 
     @property
     def v(self) -> str:

@@ -180,7 +180,7 @@ def failure_without_row(task: Task, now: datetime) -> StatusWrite:
     status = StatusFields(
         e.id, e.type, State.IN_DOUBT if doubt else State.FAILED, task.run, code=code,
         attempt=task.attempt, at=now, fingerprint=task.told_fingerprint, error=outcome.error,
-        reason=outcome.reason,
+        reason=outcome.reason, journaled=False,
     )  # fmt: skip
     return StatusWrite.of(status, ttl=task.status_ttl, bump=not doubt, reply_to=e.reply_to)
 

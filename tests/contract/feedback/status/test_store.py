@@ -232,6 +232,8 @@ def test_a_doubt_without_a_row_gives_way_to_what_a_row_says(store: StatusStore) 
             name, "t", State.IN_DOUBT, 2, code="shutdown", attempt=1, at=AT, journaled=journaled
         )
         store.write([StatusWrite.of(doubt)])
+        store.write([write(name, State.FAILED, 1, at=AT - timedelta(seconds=1))])
+        assert (standing(store, name) or "")[0] == "in_doubt", "an earlier run is another matter"
         store.write([write(name, state, 1)])
         assert (standing(store, name) or "")[0] == kept
 
@@ -260,8 +262,8 @@ def expected_after(history: list[tuple[State, int, str, bool, int]]) -> tuple[st
                 kept = state, old_run + 1, code, bump, at
             continue
         failed, doubt = kept[0] == State.FAILED, kept[0] == State.IN_DOUBT
-        without_row = (failed or doubt) and kept[3] or failed and kept[2] != "ok"
-        unseen = without_row and new_rank >= 3 and (new_rank > 3 or at >= kept[4])
+        without_row = (kept[3] and (failed or doubt)) or (failed and kept[2] != "ok")
+        unseen = without_row and new_rank >= 3 and ((new_rank > 3 and failed) or at >= kept[4])
         higher = run > old_run or (run == old_run and new_rank > old_rank and old_rank != 8)
         renewed = (state, run) == kept[:2] and state is State.IN_DOUBT
         if new_rank == 9 or higher or unseen or renewed:

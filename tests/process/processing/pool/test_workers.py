@@ -392,8 +392,7 @@ def test_from_the_stop_on_a_worker_ends_after_the_request_that_it_runs(
     workers.until(lambda: workers.supervisor.in_hand == 0 and not workers.pids)
     ends = workers.states()
     parked = [i for i in ids if ends[i] == ("waiting", "parked")]
-    assert len(parked) == 9
-    assert {ends[i] for i in ids if i not in parked} == {("done", "ok")}
+    assert (len(parked), {ends[i] for i in ids if i not in parked}) == (9, {("done", "ok")})
     workers.until(lambda: {workers.status(i) for i in parked} == {("waiting", "parked")})
     workers.check_effects()
 

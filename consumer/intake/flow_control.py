@@ -12,6 +12,8 @@ that is slow and hot, or a slow type with a topic of its own, comes faster than 
 would leave workers idle that could run other partitions' requests. So the bound is shared as a
 switch shares its memory among ports (dynamic thresholds): of one partition no more may wait than is
 left free. One such partition takes half, two take a third each, and as much is left for all others.
+What waits for a dead worker's database session to end may stand still for hours: of that it is a
+tenth of the bound.
 Order per key holds, as a partition stands still as a whole.
 """
 
@@ -38,6 +40,8 @@ LEAST = 0.05
 """Share of the bound that may wait of any partition."""
 LONG = 5.0
 """Seconds of work that have to wait of it: what is done sooner keeps the workers busy."""
+STANDING = 0.1
+"""Share of the bound that may wait of any partition for the end of dead workers' sessions."""
 PART_RESUMES_AT = 0.5
 """Share of what is left free at which it is resumed."""
 SMOOTHING = 0.2
@@ -177,10 +181,14 @@ class Crowding:
         """The share of the bound that the paused ones have taken."""
         return sum(self._shares.values())
 
-    def due(self, waiting: float, now: float) -> bool:
-        """Whether to look: so much of the bound waits, whatever its partition."""
+    def due(self, waiting: float, now: float, standing: float = 0.0) -> bool:
+        """Whether to look: so much of the bound waits, whatever its partition.
+
+        `standing`: the share that waits for the end of dead workers' sessions.
+        """
         # Where one partition is above what is left free, half of the bound waits at least.
-        if now < self._look_at or not (self._shares or waiting >= 0.5):
+        much = waiting >= 0.5 or standing > STANDING
+        if now < self._look_at or not (self._shares or much):
             return False
         self._look_at = now + LOOK_EVERY
         return True
@@ -197,8 +205,9 @@ class Crowding:
         self._shares.clear()
         for place, backlog in backlogs.items():
             share = backlog.requests * each
-            allowed = most * PART_RESUMES_AT if place in before else most
-            if share > allowed and backlog.seconds >= LONG:
+            stands, part = backlog.standing * each, PART_RESUMES_AT if place in before else 1.0
+            long = share > most * part and backlog.seconds >= LONG
+            if long or stands > min(most, STANDING) * part:
                 self._shares[place] = share
         return sorted(self._shares.keys() - before), sorted(before - self._shares.keys())
 

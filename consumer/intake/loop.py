@@ -164,15 +164,16 @@ class Loop:
         """Pauses partitions whose waiting requests would fill the bound, and resumes them."""
         crowding, each = self._crowding, self._flow.share_of_one(requests, size)
         waiting = self._pool.held_back * each
-        if not crowding.due(waiting, now):
+        if not crowding.due(waiting, now, self._pool.kept_back * each):
             return
         backlogs = {p: b for p, b in self._pool.backlogs().items() if p in self._assignment}
         pause, resume = crowding.look(backlogs, waiting, each)
         for place in pause:
-            n, seconds, kind = backlogs[place]
+            n, seconds, kind, standing = backlogs[place]
             self._flood.warning(
                 "what waits of one partition would fill the bound: it is paused",
                 topic=place[0], partition=place[1], waiting=n, seconds=round(seconds), type=kind,
+                standing=standing,
             )  # fmt: skip
         if not self._turns.paused:
             self._kafka.pause(pause, paused=True)

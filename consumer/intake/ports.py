@@ -82,8 +82,12 @@ class WorkerPool(Protocol):
     def held_back(self) -> int:
         """Records that can't just share the next chunk."""
 
+    @property
+    def kept_back(self) -> int:
+        """Records in hand that wait for the end of dead workers' database sessions."""
+
     def backlogs(self) -> Mapping[Place, Backlog]:
-        """The same by partition, and what they are expected to take. Looks at each of them."""
+        """What is held back by partition, and how long that is expected to take. Looks at each."""
 
     @property
     def database_up(self) -> bool:

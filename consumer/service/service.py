@@ -245,7 +245,8 @@ class Service:
             self._loop.abandon()
         if self._loop.settled and not self._loop.leaving:
             self._loop.leave()
-        drained = self._loop.settled and self._pool.in_hand == 0
+        # What waits for a dead worker's session may do so for hours: the next owner has it, too.
+        drained = self._loop.settled and self._pool.in_hand <= self._pool.kept_back
         if (drained or phase >= Phase.REFUSING) and not self._workers_told:
             self._workers_told = True
             self._pool.refuse_unstarted("shutdown")
@@ -260,8 +261,8 @@ class Service:
         if self._done is Phase.KILLING and self._left() < -AFTER_KILL:
             return True
         gone = self._done is not Phase.RUNNING and not self._pool.alive and self._loop.leaving
-        # What was killed is put away, too.
-        return gone and self._pool.in_hand == 0
+        # What was killed is put away, too, but for what waits for a dead worker's session.
+        return gone and self._pool.in_hand <= self._pool.kept_back
 
     def _left(self) -> float:
         """Seconds until the end of the grace."""

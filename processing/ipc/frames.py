@@ -182,7 +182,8 @@ class Report(NamedTuple):
     held_up: list[float] | None = None
     """Seconds that each of those has kept its chunk for."""
     unended: list[Backend] | None = None
-    """Those of its suspect's backends that did not end when they were told to: it comes back."""
+    """Those of its suspect's backends that did not end when they were told to: it comes back. None:
+    it has no suspect, or one that needs no look at the journal."""
 
 
 # To the maintenance process
@@ -351,6 +352,12 @@ class PartAnswered(NamedTuple):
     """How many of these wait in the journal now."""
 
 
+class PartStands(NamedTuple):
+    """A part that was to be parked waits for the end of a dead worker's database session."""
+
+    part: int
+
+
 class CancelAsked(NamedTuple):
     """An operator wants a request to be cancelled that runs here."""
 
@@ -394,6 +401,7 @@ FromMaintenance: TypeAlias = (
     | DatabaseState
     | DueRows
     | PartAnswered
+    | PartStands
     | CancelAsked
     | LimitsFound
     | JournalUnusable

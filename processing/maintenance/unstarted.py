@@ -57,7 +57,10 @@ _NOT_KEPT = (
     " run, though an earlier one with its id may have been; send the same again"
 )
 _STOPPED = "the consumer stopped before it was this request's turn; another one runs it"
-_LIMITED = "its type is paused or limited, and it was not this request's turn; it runs when it is"
+_LIMITED = (
+    "it was not this request's turn: its type is paused or limited, or one before it waits for the"
+    " database; it runs when it is"
+)
 _ANOTHER = "another one runs it"
 _ITS_TURN = "its type is paused or limited; it runs when it is its turn"
 _PERHAPS = "the consumer stopped when it may have been begun"

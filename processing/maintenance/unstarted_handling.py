@@ -23,7 +23,7 @@ from feedback.journal.database_errors import outage_of
 from feedback.journal.parking import ParkedRequest, ParkResult, park
 from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.writer import JournalWriter
-from processing.ipc.frames import PartAnswered
+from processing.ipc.frames import PartAnswered, PartStands
 from processing.logs import BoundLogger
 from processing.maintenance.copies import Copies, sort_copies
 from processing.maintenance.dead_backends import LOOK_AGAIN, DeadBackends
@@ -146,6 +146,8 @@ class UnstartedHandling:
             with self._lock:
                 for part in held:
                     self._parts.remove(part)
+            for part in held:
+                self._reporting.tell(PartStands(part.number))
             self._held += held
             self._look_at = time.monotonic() + LOOK_AGAIN
 

@@ -11,6 +11,7 @@ from feedback.contract.record import PARTITION, TOPIC, TYPE, Record
 from processing.pool.worker_time import Costs
 
 _ORIGIN: Final = itemgetter(TOPIC, PARTITION, TYPE)
+_PLACE: Final = itemgetter(TOPIC, PARTITION)
 
 
 class Backlog(NamedTuple):
@@ -21,10 +22,15 @@ class Backlog(NamedTuple):
     """What they are expected to take, one after the other."""
     kind: str
     """The kind that most of that time is for."""
+    standing: int = 0
+    """How many of them wait for the end of a dead worker's session: nobody knows how long."""
 
 
-def backlogs_of(records: Iterable[Record], costs: Costs) -> dict[tuple[str, int], Backlog]:
-    """(topic, partition) -> what waits of it."""
+def backlogs_of(
+    records: Iterable[Record], costs: Costs, standing: Iterable[Record] = ()
+) -> dict[tuple[str, int], Backlog]:
+    """(topic, partition) -> what waits of it; `standing` are some of the records."""
+    stand = Counter(map(_PLACE, standing))
     found: dict[tuple[str, int], tuple[int, float, float, str]] = {}
     for (topic, partition, kind), n in Counter(map(_ORIGIN, records)).items():
         name = kind or f"topic:{topic}"
@@ -33,4 +39,7 @@ def backlogs_of(records: Iterable[Record], costs: Costs) -> dict[tuple[str, int]
         if took > longest:
             longest, longest_name = took, name
         found[topic, partition] = (requests + n, seconds + took, longest, longest_name)
-    return {place: Backlog(n, seconds, name) for place, (n, seconds, _, name) in found.items()}
+    return {
+        place: Backlog(n, seconds, name, stand[place])
+        for place, (n, seconds, _, name) in found.items()
+    }

@@ -156,13 +156,15 @@ class Filling:
         """Takes records that were never looked at; what may not go now waits elsewhere."""
         table, cost_of, limited = self._table, self._costs.of, self._limited.most
         tags, lane_of, held, in_flight = table.tags, table.lane_of, table.held, table.in_flight
-        chunk = self._chunk
+        chunk, later = self._chunk, self._queues.later
         while fresh and not self._full:
             record = fresh[0]
             lane = lane_of(record)
             if lane is not None:
                 if lane in held:
                     held[lane].append(Held(fresh.popleft()))
+                    if lane in later.lanes:
+                        later.grew(lane, record)
                     continue
                 tag = in_flight.get(tags[lane])
                 if tag is not None and tag.worker != chunk.worker:

@@ -44,7 +44,7 @@ class Dispatch:
         takers = [w for w in self._crew.all.values() if w.takes_chunks]
         free = [w for w in takers if not w.chunks]
         for left, worker in zip(range(len(free), 0, -1), free, strict=True):
-            if not (chunk := self._next_for(worker, -(-len(self._lanes) // left))):
+            if not (chunk := self._next_for(worker, -(-self._waiting // left))):
                 if self._calls.at_once:
                     actions += self._calls.plan(self._chunk_for, self._send, others_ready=False)
                 break
@@ -56,7 +56,7 @@ class Dispatch:
         # One worker runs dry where it is the others' turn: they never go behind another chunk.
         spare = calls_first or (self._lanes.alone_waits and self._turns()[0] == ALONE)
         for worker in takers:
-            if len(self._lanes) < PREFETCH:
+            if self._waiting < PREFETCH:
                 break
             if not worker.may_prefetch:
                 continue
@@ -67,6 +67,11 @@ class Dispatch:
             if self._lanes.take_quick(chunk, CHUNK_REQUESTS, worker.chunks):
                 actions.append(self._send(worker, chunk))
         return actions
+
+    @property
+    def _waiting(self) -> int:
+        """Records that wait for nothing but workers and others of their lanes and limits."""
+        return len(self._lanes) - self._lanes.kept_back.now.records
 
     def was_held_up(self, record: Record, seconds: float) -> None:
         """A locked record kept a worker so long: others have as much time before its next turn."""

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from feedback.contract.record import Record, is_due
 from processing.ipc.frames import Backend, Suspect
 from processing.pool.chunk import Held
+from processing.pool.kept_places import KeptCounts
 from processing.pool.lane_order import LaneOrder
 from processing.pool.queues import Queues
 
@@ -21,6 +22,8 @@ class KeptBack:
     def __init__(self, queues: Queues, table: LaneOrder) -> None:
         self._queues = queues
         self._table = table
+        self._tried: set[int] = set()
+        """Lanes of suspects that were tried last: they stay kept back, most likely."""
 
     @property
     def unended(self) -> AbstractSet[Backend]:
@@ -28,11 +31,24 @@ class KeptBack:
         return self._queues.unended
 
     @property
-    def due(self) -> int:
-        """How many claimed rows are kept back."""
-        if not self._queues.later:
-            return 0
-        return sum(is_due(held.record) for _, behind in self._places() for held in behind)
+    def now(self) -> KeptCounts:
+        """How many records are kept back."""
+        return self._queues.later.all
+
+    def records(self) -> Iterator[Record]:
+        """They, and what stands behind those that are tried."""
+        for _, behind in self._places():
+            yield from (held.record for held in behind)
+        for lane in self._tried.difference(self._queues.later.lanes):
+            yield from (held.record for held in self._table.held.get(lane, ()))
+
+    def behind(self, *, due: bool) -> Iterator[Record]:
+        """What stands behind suspects and never went to a worker, of each lane the newest first."""
+        for lane in reversed(self._queues.later.lanes):
+            for held in reversed(self._table.held[lane]):
+                fresh = held.suspect is None and held.first_sent is None
+                if fresh and is_due(held.record) is due:
+                    yield held.record
 
     def waiting_for(self, backend: Backend) -> list[Record]:
         """Records that wait for the end of a backend, in their lanes' order."""
@@ -50,10 +66,11 @@ class KeptBack:
     def gone(self, backends: Iterable[Backend]) -> None:
         """These have ended: what waited for them may be looked up."""
         self._queues.backends_gone(backends)
+        self._tried.clear()
 
     def try_again(self) -> None:
         """One suspect of each may be looked up: that shows whether the backend has ended."""
-        self._queues.try_backends()
+        self._tried = self._queues.try_backends()
 
     def _places(self) -> Iterator[tuple[Suspect, Iterable[Held]]]:
         """Suspects, each with all that its place holds."""

@@ -25,6 +25,7 @@ from processing.ipc.frames import (
     LimitsFound,
     MaintenanceReady,
     PartAnswered,
+    PartStands,
     ProbeDatabase,
     ScheduleFields,
     Stop,
@@ -213,6 +214,9 @@ class MaintenanceLink(UnstartedParts):
                 return
             case PartAnswered():
                 self._answered(frame)
+                return
+            case PartStands():
+                self._stands(frame)
                 return
             case CannotServe(reason):
                 if self.ready is None:

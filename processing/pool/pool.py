@@ -50,7 +50,7 @@ class Pool:
         self.caps = TypeLimits()
         self.crew = Workers(settings)
         self.calls = SeatedCalls(self.lanes, self.crew, settings.kill_gap)
-        self._unended = UnendedBackends(self.lanes.kept_back)
+        self._unended = UnendedBackends(self.lanes.kept_back, settings.max_in_hand)
         self._queue = WaitingQueue(settings, self.lanes, self.caps, self.crew)
         self._dispatch = Dispatch(
             self.lanes, self.crew, self.calls, self._queue.wants, settings.instance
@@ -94,19 +94,24 @@ class Pool:
 
     def may_exceed(self, now: float) -> bool:
         """Whether there may be something for `take_excess`."""
-        return bool(self._elsewhere or self.caps.most) or self.wants.may_hoard(now)
+        if self._elsewhere or self.caps.most or self.wants.may_hoard(now):
+            return True
+        return self._unended.may_exceed(now)
 
     def take_excess(self, now: float) -> list[Record]:
         """Gives up records that cannot start here soon.
 
         Of types that are paused or that others run; of other limited types what waits beyond ten
-        times the cap, so that none fills the pool; and rows of which others could run more.
+        times the cap, so that none fills the pool; rows of which others could run more; and what
+        stands behind requests that wait for a dead worker's session.
         """
         records = [*self._elsewhere, *self.lanes.take_apart(self.caps.elsewhere)]
         waiting = self.lanes.waiting
         allowed = {kind: self._queue.may_wait(kind, waiting) for kind in waiting}
         records += [*self.lanes.take_excess(allowed), *self._queue.hoarded(now)]
         self._elsewhere.clear()
+        if behind := set(map(id, self._unended.excess(now))):
+            records += self.lanes.take_out(lambda record: id(record) in behind)
         self._forget(records, done=False)
         return records
 
@@ -199,7 +204,7 @@ class Pool:
         if not worker.seats.taken:
             del worker.backends[:-1]  # what the next chunk may have to do with
         if chunk.suspect is not None and report.database_up:
-            self._unended.looked_up(chunk.suspect, report.unended or ())
+            self._unended.looked_up(chunk.suspect, report.unended)
         whole = not back and not chunk.gone  # as nearly always
         done = chunk.records if whole else chunk.take_done(back)
         for kind, count, seconds in done_by_kind(done, report.times):

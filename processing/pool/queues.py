@@ -14,6 +14,7 @@ from feedback.contract.record import Record, is_due, kind_of
 from processing.ipc.frames import Backend
 from processing.pool.chunk import Held
 from processing.pool.concurrency import Concurrency
+from processing.pool.kept_places import KeptPlaces
 from processing.pool.lane_order import LaneOrder
 from processing.pool.worker_time import AloneQueue, Costs, share_of
 
@@ -42,7 +43,7 @@ class Queues:
         """The same of limited types, whether they go alone or not; but no suspects."""
         self.unended: set[Backend] = set()
         """Backends of dead workers that do not end: suspects of theirs cannot be looked up."""
-        self.later: deque[Place] = deque()
+        self.later = KeptPlaces(table)
         """Lanes whose first record is such a suspect, and such suspects without a lane."""
         self._lanes_of_rest: set[int] = set()
         """Lanes of which something stands in `fresh`; perhaps others, too."""
@@ -119,6 +120,8 @@ class Queues:
                 self.put_loose(Held(record))
             elif lane in table.held:
                 table.held[lane].append(Held(record))
+                if lane in self.later.lanes:
+                    self.later.grew(lane, record)
             else:
                 chunk = table.chunk_of(lane)
                 table.hold(lane, Held(record), chunk)
@@ -130,8 +133,7 @@ class Queues:
         """Takes a lane out of whichever queue it is in."""
         if lane in self.quick:
             self.quick.remove(lane)
-        if lane in self.later:
-            self.later.remove(lane)
+        self.later.remove(lane)
         self.alone.remove(lane)
         self.calls.remove(lane)
         self.limited.remove(lane)
@@ -156,16 +158,15 @@ class Queues:
     def backends_gone(self, backends: Iterable[Backend]) -> None:
         """These have ended: what waited for them may be looked up."""
         self.unended.difference_update(backends)
-        places = [*self.later]
-        self.later.clear()
-        self.sort(places)
+        self.sort(self.later.take())
 
-    def try_backends(self) -> None:
-        """One suspect of each may be looked up: that shows whether the backend has ended."""
-        waited_for, tried = set[Backend](), set[Backend]()
-        places = [*self.later]
-        self.later.clear()
-        for place in places:
+    def try_backends(self) -> set[int]:
+        """One suspect of each may be looked up: that shows whether the backend has ended.
+
+        Returns the lanes of those.
+        """
+        waited_for, tried, lanes = set[Backend](), set[Backend](), set[int]()
+        for place in self.later.take():
             first = self.first_of(place)
             mine = self.unended.intersection(first.suspect.backends if first.suspect else ())
             waited_for |= mine
@@ -173,8 +174,11 @@ class Queues:
                 self.later.append(place)
             else:
                 tried |= mine
+                if not isinstance(place, Held):
+                    lanes.add(place)
                 self.alone.put(share_of(first.record), place, first=True)
         self.unended = waited_for  # of others nothing is left here
+        return lanes
 
     def first_of(self, place: Place) -> Held:
         """The record of a place that goes next."""
@@ -221,16 +225,14 @@ class Queues:
 
     def clear_suspects(self) -> list[Held]:
         """Takes out what goes alone; returns the suspects without a lane."""
-        places = [*self.alone.clear(), *self.later]
-        self.later.clear()
+        places = [*self.alone.clear(), *self.later.take()]
         return [place for place in places if isinstance(place, Held)]
 
     def clear(self) -> list[Place]:
         """Takes everything out."""
         places = [
             *self.quick, *self.alone.clear(), *self.calls.clear(), *self.limited.clear(),
-            *self.later,
+            *self.later.take(),
         ]  # fmt: skip
         self.quick.clear()
-        self.later.clear()
         return places

@@ -78,12 +78,9 @@ class Supervisor:
         self._pool_log = PoolLog(log)
         self._selector = selectors.DefaultSelector()
         self._processes = WorkerProcesses(
-            asdict(worker),
-            self._selector,
-            on_frame=self._on_worker,
-            on_end=self._on_worker_end,
+            asdict(worker), self._selector, on_frame=self._on_worker, on_end=self._on_worker_end,
             log=log,
-        )
+        )  # fmt: skip
         self._next_tick = 0.0
         self._next_counts = 0.0
         self._refusing: str | None = None
@@ -113,16 +110,22 @@ class Supervisor:
     @property
     def pending(self) -> bool:
         """Records wait for a worker."""
-        return len(self._pool.lanes) > 0
+        return len(self._pool.lanes) > self._pool.lanes.kept_back.now.records
 
     @property
     def held_back(self) -> int:
         """Records that can't just share the next chunk."""
         return self._pool.lanes.held_back
 
+    @property
+    def kept_back(self) -> int:
+        """Records in hand that wait for the end of dead workers' database sessions."""
+        return self._pool.lanes.kept_back.now.records + self.maintenance.standing
+
     def backlogs(self) -> dict[tuple[str, int], Backlog]:
-        """The same by partition, and what they are expected to take. Looks at each of them."""
-        return backlogs_of(self._pool.lanes.held_back_records(), self._pool.costs)
+        """What is held back by partition, and how long that is expected to take. Looks at each."""
+        lanes = self._pool.lanes
+        return backlogs_of(lanes.held_back_records(), self._pool.costs, lanes.kept_back.records())
 
     @property
     def database_up(self) -> bool:

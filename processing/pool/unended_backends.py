@@ -7,8 +7,10 @@ time is tried now and then, which shows whether the session has ended; all other
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
+from feedback.contract.record import Record
 from processing.ipc.frames import Backend, Suspect
 from processing.pool.actions import Action, Unended
 from processing.pool.kept_back import KeptBack
@@ -19,13 +21,20 @@ SAY_AGAIN: Final = 60.0
 """Seconds between two log lines about one session."""
 MOST_REMEMBERED: Final = 1000
 """Sessions of which is known whose they were."""
+SHARE: Final = 4
+"""Of the bound one in so many may be a message that stands behind suspects; more are parked."""
+GIVE_BACK_EVERY: Final = 10.0
+"""Seconds after which claimed rows that stand there are given back: another instance may run them,
+and this one claims them again where none does."""
 
 
 class UnendedBackends:
     """What workers say of them, and when to try again."""
 
-    def __init__(self, kept_back: KeptBack) -> None:
+    def __init__(self, kept_back: KeptBack, max_in_hand: int) -> None:
         self._kept_back = kept_back
+        self._most = max_in_hand // SHARE
+        self._give_back_at = 0.0
         self._workers: dict[Backend, int] = {}
         """Whose they were."""
         self._said: dict[Backend, float] = {}
@@ -38,9 +47,17 @@ class UnendedBackends:
         while len(self._workers) > MOST_REMEMBERED:
             del self._workers[next(iter(self._workers))]  # the oldest
 
-    def looked_up(self, suspect: Suspect, unended: Sequence[Backend]) -> None:
-        """A suspect was looked up, or could not be for sessions that do not end."""
-        kept_back, gone = self._kept_back, set(suspect.backends).difference(unended)
+    def looked_up(self, suspect: Suspect, unended: Sequence[Backend] | None) -> None:
+        """A suspect was looked up, or could not be for sessions that do not end.
+
+        None: it had no need of it, so nobody knows of its sessions; the next one is tried at once.
+        """
+        kept_back = self._kept_back
+        if unended is None:
+            if not kept_back.unended.isdisjoint(suspect.backends):
+                self._look_at = float("-inf")
+            return
+        gone = set(suspect.backends).difference(unended)
         if unended:
             kept_back.wait_for(unended)
         if not gone.isdisjoint(kept_back.unended):
@@ -53,10 +70,34 @@ class UnendedBackends:
             return []
         if self._look_at is None:
             self._look_at = now + LOOK_AGAIN
+            self._give_back_at = now + GIVE_BACK_EVERY
         elif now >= self._look_at:
             self._look_at = now + LOOK_AGAIN
             self._kept_back.try_again()
         return self._news(now)
+
+    def may_exceed(self, now: float) -> bool:
+        """Whether `excess` says anything."""
+        kept = self._kept_back.now
+        return kept.messages_behind > self._most or (
+            kept.due_behind > 0 and self._look_at is not None and now >= self._give_back_at
+        )
+
+    def excess(self, now: float) -> list[Record]:
+        """What stands behind suspects, never went to a worker, and is not to wait for them here.
+
+        Messages that would fill the bound, down to half of what may stand there, and claimed rows.
+        """
+        if not self.may_exceed(now):
+            return []
+        records: list[Record] = []
+        if (messages := self._kept_back.now.messages_behind) > self._most:
+            many = messages - self._most // 2
+            records += islice(self._kept_back.behind(due=False), many)
+        if now >= self._give_back_at:
+            self._give_back_at = now + GIVE_BACK_EVERY
+            records += self._kept_back.behind(due=True)
+        return records
 
     def _news(self, now: float) -> list[Action]:
         unended = self._kept_back.unended

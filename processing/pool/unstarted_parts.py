@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from feedback.contract.record import Record, perhaps_done, size_of
-from processing.ipc.frames import Backend, Park, PartAnswered, Refuse, ToMaintenance
+from processing.ipc.frames import Backend, Park, PartAnswered, PartStands, Refuse, ToMaintenance
 
 Item = TypeVar("Item")
 
@@ -24,6 +24,8 @@ class _Part:
     left: int = 0
     size: int = 0
     """Bytes of the records, counted until all are answered for."""
+    stands: bool = False
+    """It waits for the end of a dead worker's database session."""
 
 
 class UnstartedParts(ABC):
@@ -52,6 +54,11 @@ class UnstartedParts(ABC):
     def refusing(self) -> int:
         """Records that it has been given to refuse or park and has not answered for yet."""
         return sum(part.left for part in self._parts.values()) if self._parts else 0
+
+    @property
+    def standing(self) -> int:
+        """Those of them that wait for the end of dead workers' database sessions."""
+        return sum(p.left for p in self._parts.values() if p.stands) if self._parts else 0
 
     @property
     def refusing_bytes(self) -> int:
@@ -123,7 +130,7 @@ class UnstartedParts(ABC):
     def _hand_over(self, part: _Part, *, again: bool = False) -> None:
         """`again`: what was parked before may have been run elsewhere meanwhile."""
         records = part.frame.records
-        part.left = len(records)
+        part.left, part.stands = len(records), False
         part.size = size_of(records)
         told = [perhaps_done(record) for record in records] if again else records
         self.send(part.frame._replace(records=told))
@@ -147,6 +154,10 @@ class UnstartedParts(ABC):
         if part.left <= 0:
             del self._parts[told.part]
             self._on_answered(part.frame.records)
+
+    def _stands(self, told: PartStands) -> None:
+        if (part := self._parts.get(told.part)) is not None:
+            part.stands = True
 
 
 def _portions(records: Sequence[Item]) -> Iterator[list[Item]]:

@@ -66,7 +66,7 @@ class WaitingQueue:
 
         Of neither does it depend on room here when they go: others are wanted beside them.
         """
-        return sum(chunk.due for chunk in self._crew.chunks) + self._lanes.kept_back.due
+        return sum(chunk.due for chunk in self._crew.chunks) + self._lanes.kept_back.now.due
 
     def new_maintenance(self, *, stopping: bool) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand.

@@ -94,8 +94,9 @@ class ChunkRun:
         """Index -> how often it could not be claimed, for no fault of its own."""
         self.alone: list[int] = []
         """Those given back that others are to go without: somebody keeps them locked."""
-        self.unended: list[Backend] = []
-        """Backends of dead workers that did not end: its suspect was not looked up."""
+        self.unended: list[Backend] | None = None
+        """Backends of dead workers that did not end: its suspect was not looked up. None: they were
+        left alone."""
         self.rows_locked = self.handlers_locked = False
         """Statements of the journal's, or a handler's, waited too long: the next ones hardly do."""
         self.tries = LostTries(monotonic)
@@ -298,7 +299,7 @@ class ChunkRun:
             due_in=self.due_in,
             durations=None if durations is None else durations.counts,
             held_up=self.tries.charged_to(self.alone) if self.alone else None,
-            unended=self.unended or None,
+            unended=self.unended,
         )
 
     def settle(self, tasks: Iterable[Task]) -> None:

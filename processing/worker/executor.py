@@ -215,7 +215,7 @@ class Executor:
         if self._session.lost or self._outages.refused:
             self._outages.connect()
         suspect = chunk.suspect
-        if suspect is not None:
+        if suspect is not None and (tasks or letters):
             found = tasks
             chunk.unended = self._outages.redo(lambda: self._recovery.end_backends(suspect))
             if chunk.unended:

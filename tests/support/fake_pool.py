@@ -46,6 +46,10 @@ class FakePool:
     def held_back(self) -> int:
         return sum(backlog.requests for backlog in self.waits.values())
 
+    @property
+    def kept_back(self) -> int:
+        return min(self.in_hand, sum(backlog.standing for backlog in self.waits.values()))
+
     def backlogs(self) -> dict[tuple[str, int], Backlog]:
         return self.waits
 

@@ -282,6 +282,8 @@ def test_a_suspect_whose_dead_workers_session_stays_is_looked_at_later(
                 report = bench.run(record, suspect=suspect)
                 assert (report.returned, report.unended) == ([0], [backend])
                 assert (report.database_up, report.counts, bench.rows()) == (True, {}, {})
+            report = bench.run(bench.record("p", "pure", {}), suspect=suspect)
+            assert (report.returned, report.unended) == ([], None), "it needs no journal"
 
 
 def test_what_is_overtaken_again_and_again_is_given_back(

@@ -190,3 +190,15 @@ def test_it_is_looked_at_now_and_then_and_only_where_much_waits() -> None:
     assert crowding.due(0.0, 9.0), "who is paused is looked at until he is resumed"
     crowding.revoked([HOT, THIRD])
     assert not crowding.due(0.0, 19.0)
+
+
+def test_what_may_stand_for_hours_may_take_a_tenth_of_the_bound() -> None:
+    """It does not matter how soon it would be done, if a dead worker's session ended."""
+    crowding = Crowding()
+    assert not crowding.due(0.2, 0.0, 0.1)
+    assert crowding.due(0.2, 0.0, 0.11)
+    stands, moves = Backlog(110, 0.2, "a", 110), Backlog(90, 0.2, "b", 90)
+    assert crowding.look({HOT: stands, THIRD: moves}, 0.2, 0.001) == ([HOT], [])
+    fewer = stands._replace(standing=51)
+    assert crowding.look({HOT: fewer}, 0.2, 0.001) == ([], [])
+    assert crowding.look({HOT: stands._replace(standing=0)}, 0.2, 0.001) == ([], [HOT])

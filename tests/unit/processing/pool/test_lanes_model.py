@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from feedback.contract.record import KEY, OFFSET, TYPE
+from feedback.contract.record import KEY, OFFSET, TYPE, is_due
 from processing.ipc.frames import Suspect
 from processing.pool.chunk import Chunk, Held
 from processing.pool.lanes import Lanes
@@ -290,6 +290,17 @@ class LanesModel(RuleBasedStateMachine):
     @invariant()
     def what_is_held_back_is_known(self) -> None:
         assert self.lanes.held_back == len(list(self.lanes.held_back_records()))
+
+    @invariant()
+    def what_is_kept_back_is_counted(self) -> None:
+        places = list(self.lanes._queues.later)
+        held = [
+            h for p in places for h in ((p,) if isinstance(p, Held) else self.lanes._table.held[p])
+        ]
+        new = [h for h in held if h.suspect is None and h.first_sent is None]
+        due = [sum(is_due(h.record) for h in some) for some in (held, new)]
+        counts = (len(held), due[0], len(new) - due[1], due[1])
+        assert self.lanes.kept_back.now == counts
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from feedback.contract.record import NOWHERE, OFFSET, Record
+from feedback.contract.record import NOWHERE, OFFSET, Record, claim_of
 from processing.ipc.frames import Report, RunChunk, WantRows
 from processing.pool.actions import Died, Send, Spawn, Tell, Unended
+from processing.pool.backlog import Backlog, backlogs_of
 from processing.pool.pool import Pool
-from processing.pool.unended_backends import LOOK_AGAIN, SAY_AGAIN
+from processing.pool.unended_backends import GIVE_BACK_EVERY, LOOK_AGAIN, SAY_AGAIN
 from processing.settings import Ordering, PoolSettings
 
 START = "2026-01-01 00:00:00+00"
@@ -165,3 +166,98 @@ def test_at_a_stop_they_are_given_up_with_the_rest(played: Played) -> None:
     pool.died(worker, "exit code 0", None, 100.0)
     assert {r[OFFSET] for r, suspect in pool.take_suspects() if suspect} == {0, 1, 2}
     assert pool.in_hand == 0
+
+
+# What comes for the same keys meanwhile
+
+
+def arrive(played: Played, number: int, records: list[Record], now: float) -> list[Record]:
+    """They come, and all that can run is run; what is given up for lack of room."""
+    played.pool.submit(records)
+    while sent := played.sent(now):
+        for worker, chunk, _ in sent:
+            played.report(worker, chunk)
+    excess = played.pool.take_excess(now) if played.pool.may_exceed(now) else []
+    assert number >= played.pool.in_hand
+    return excess
+
+
+def test_messages_behind_them_do_not_fill_the_bound(played: Played) -> None:
+    """The log of partitions shows them, so that those are paused; and many of them are parked."""
+    pool, bound = played.pool, played.pool.settings.max_in_hand
+    [(_, other, _)] = played.sent(100.0)
+    played.report(1, other)
+    parked: list[Record] = []
+    for first in range(10, 2 * bound, 100):
+        some = [record(first + n, b"a" if n % 2 else b"c") for n in range(100)]
+        parked += arrive(played, bound // 2, some, 100.0)
+    assert {r[4] for r in parked} == {b"a"}, "others go on"
+    offsets = [r[OFFSET] for r in parked]
+    assert len(set(offsets)) == len(offsets)
+    assert not {0, 1, 2} & set(offsets), "nobody knows what became of suspects"
+    assert pool.lanes.kept_back.now.messages_behind == pool.in_hand - 3
+
+
+def test_partitions_whose_messages_stand_behind_them_are_known(played: Played) -> None:
+    pool = played.pool
+    [(_, other, _)] = played.sent(100.0)
+    played.report(1, other)
+    arrive(played, 1000, [record(10 + n, b"a") for n in range(50)], 100.0)
+
+    def backlog() -> Backlog:
+        lanes = pool.lanes
+        records = lanes.held_back_records()
+        return backlogs_of(records, pool.costs, lanes.kept_back.records())["topic", 0]
+
+    assert (backlog().requests, backlog().standing) == (54, 54)
+    # Those whose suspect is tried stand as still as before, most likely.
+    seen = set()
+    for n in range(1, 4):
+        [(worker, chunk, [offset])] = played.sent(100.0 + n * LOOK_AGAIN)
+        seen.add(offset)
+        assert backlog().standing == 53
+        played.report(worker, chunk, returned=[0], unended=[(0, START)])
+    assert seen == {0, 1, 2}
+
+
+def test_claimed_rows_behind_them_are_given_back() -> None:
+    played = Played(1)
+    pool = played.pool
+    pool.submit([record(0, b"a")])
+    played.sent(0.0)
+    played.die(0, 0.0)
+    [(worker, chunk, _)] = played.sent(100.0)
+    played.report(worker, chunk, returned=[0], unended=[(0, START)])
+    assert played.sent(100.0) == []
+    (want,) = wants(pool, 100.0)
+    rows = [(*due(n)[:4], b"a", *due(n)[5:]) for n in range(want.most)]
+    pool.claimed(want.order, [(row, None) for row in rows], 100.0)
+    assert played.sent(100.0) == []
+    assert pool.lanes.kept_back.now.due == want.most
+    assert wants(pool, 100.0) != [], "others are wanted beside them"
+    assert not pool.may_exceed(100.0)
+    at = 100.0 + GIVE_BACK_EVERY
+    assert pool.may_exceed(at)
+    assert sorted(map(claim_of, pool.take_excess(at))) == sorted(map(claim_of, rows))
+    assert (pool.in_hand, len(pool.wants)) == (1, 0)
+
+
+def test_what_needs_no_look_at_the_journal_waits_for_no_session(played: Played) -> None:
+    """Pure types: the next one is tried at once."""
+    [(_, other, _)] = played.sent(100.0)
+    played.report(1, other)
+    now = 100.0 + LOOK_AGAIN
+    seen: list[int] = []
+    while sent := played.sent(now):
+        [(worker, chunk, offsets)] = sent
+        seen += offsets
+        played.report(worker, chunk)
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
+def test_what_is_kept_back_waits_for_no_worker(played: Played) -> None:
+    """A share of what waits is sent to each worker, and only what can go is shared."""
+    [(_, other, _)] = played.sent(100.0)
+    played.report(1, other)
+    lanes = played.pool.lanes
+    assert len(lanes) == lanes.kept_back.now.records == played.pool.in_hand == 4

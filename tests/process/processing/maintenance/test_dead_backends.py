@@ -14,6 +14,7 @@ from processing.ipc.frames import (
     DueRows,
     Park,
     PartAnswered,
+    PartStands,
     ReleaseClaims,
     WantRows,
 )
@@ -53,6 +54,7 @@ def test_they_hold_up_their_own_requests_alone(
     with stays(stack) as backend:
         hand_over(maintenance, rows, backend)
         assert maintenance.wait_for(PartAnswered, timeout=20)[:2] == (2, 1)
+        assert maintenance.wait_for(PartStands, timeout=20).part == 1
         eventually(lambda: rows.columns("w-2", "token") == (None,), 20)
         # Also what has nothing to do with any of it.
         rows.add("w-3")

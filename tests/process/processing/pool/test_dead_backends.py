@@ -60,6 +60,26 @@ def test_fresh_requests(make: Make, tmp_path: Path, capfd: pytest.CaptureFixture
     workers.check_effects()
 
 
+def test_a_stop_leaves_them(make: Make, tmp_path: Path) -> None:
+    """Once the workers are gone nothing is in hand but what waits for the session."""
+    workers = make(workers=2)
+    workers.start()
+    workers.warm(30)
+    told, go_on = tmp_path / "told", tmp_path / "go-on"
+    workers.submit(*names("held", 12), do=f"tell {told} await {go_on}")
+    workers.until(told.exists)
+    supervisor, (pid, backend) = workers.supervisor, victim(workers)
+    with stopped(backend):
+        os.kill(pid, signal.SIGKILL)
+        go_on.touch()
+        workers.until(lambda: pid not in workers.pids)
+        workers.until(lambda: 0 < supervisor.in_hand == supervisor.kept_back)
+        supervisor.refuse_unstarted("shutdown")
+        workers.until(lambda: not supervisor.alive, SOON)
+        workers.until(lambda: 0 < supervisor.in_hand == supervisor.kept_back, SOON)
+    workers.finish()
+
+
 def test_rows_of_the_waiting_queue_are_claimed_on(
     make: Make, rows: WaitingRows, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, cast
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from feedback.broker_probe import LOST, BrokerProbe
 from feedback.errors import ConfigurationError
 from feedback.guarded_producer import GuardedProducer, PlainProducer, partition_leaders
 from feedback.journal.result_outbox import StoredResult, result_message
@@ -39,7 +40,7 @@ _NOT_FOR_US: Final = ("transactional.id",)
 class RecordProducer(PlainProducer, Protocol):
     """What is used of confluent_kafka.Producer."""
 
-    def list_topics(self, topic: str, timeout: float) -> Any: ...
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +69,49 @@ def connect(properties: Mapping[str, Any]) -> RecordProducer:
         ) from None
 
 
+def result_producer(topic: str, kafka: Mapping[str, Any]) -> ResultProducer:
+    """One that sends to this topic with these librdkafka properties.
+
+    Raises ConfigurationError.
+    """
+    probe = BrokerProbe(kafka)
+    return ResultProducer(topic, lambda: connect(probe.properties()), probe)
+
+
 class ResultProducer:
     """Sends batches to one topic, each record at least once. For one thread."""
 
-    def __init__(self, topic: str, make: Callable[[], RecordProducer]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        make: Callable[[], RecordProducer],
+        probe: BrokerProbe | None = None,
+    ) -> None:
+        """`probe` knows when what was made has lost its brokers."""
         self._topic = topic
         self._make = make
+        self._probe = probe
         self._producer = GuardedProducer(make())  # wrong properties are told at the start
         self._stuck = StuckPartitions()
         self._where: dict[int, int] = {}
         """Number of a record -> the partition that it last went to."""
 
     def reachable(self) -> bool:
-        """Whether a broker answers: asks, and so may take a while."""
-        self._producer.poll(0)  # log lines of its own
-        try:
-            self._producer.handle.list_topics(self._topic, PROBE_TIMEOUT)
-        except KafkaException:
-            # It may have lost its brokers for good: another is asked next.
+        """Whether a broker answers: asks, and so may take a while.
+
+        A producer that does not answer in time stays, as it may be connecting for longer than that.
+        It goes where it has lost its brokers.
+        """
+        self._producer.poll(0)  # log lines of its own, and that all brokers are down
+        handle = self._producer.handle
+        if self._probe is not None and self._probe.lost(handle):
+            log.error("another producer of result records takes the place of one: %s", LOST)
             self._producer = GuardedProducer(self._make())
             return False
-        return True
+        try:
+            return bool(handle.list_topics(self._topic, PROBE_TIMEOUT).brokers)
+        except KafkaException:
+            return False
 
     def deliver(self, batch: Sequence[StoredResult]) -> Delivery:
         """Sends a batch and waits for the brokers' word, DELIVERY_TIMEOUT seconds or a bit more.

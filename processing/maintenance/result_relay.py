@@ -105,9 +105,9 @@ def result_relay(settings: MaintenanceSettings, log: BoundLogger) -> ResultRelay
     if not topic:
         return ResultRelay(settings, None, log)
     # Here, as without a topic nothing in this process needs a Kafka client.
-    from processing.maintenance.result_producer import ResultProducer, connect
+    from processing.maintenance.result_producer import result_producer
 
-    return ResultRelay(settings, ResultProducer(topic, lambda: connect(kafka)), log)
+    return ResultRelay(settings, result_producer(topic, kafka), log)
 
 
 class ResultRelay:

@@ -52,8 +52,8 @@ class FakeProducer:
     def purge(self) -> None:
         self._open = []
 
-    def list_topics(self, topic: str, timeout: float) -> Any:
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         self.probes += 1
         if not self.reachable:
             raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT))
-        return SimpleNamespace(topics={})
+        return SimpleNamespace(topics={}, brokers={1: "one"})

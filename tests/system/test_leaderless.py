@@ -199,6 +199,7 @@ def test_a_relay_sends_to_the_partitions_that_have_leaders(
             eventually(lambda: not unsent(), 120)
 
 
+@pytest.mark.long
 def test_result_records_go_to_the_partitions_that_have_leaders(brokers: Stack) -> None:
     """Also behind more than are taken at once of those that nobody takes."""
     group = Group(brokers)

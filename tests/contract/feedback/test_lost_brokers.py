@@ -19,7 +19,12 @@ from feedback.errors import StoreUnavailable
 from feedback.journal.result_outbox import ResultRecord, StoredResult
 from feedback.outbox.relay.records import RecordSource
 from feedback.status.memory_store import MemoryStatusStore
-from processing.maintenance.result_producer import ResultProducer, connect
+from processing.maintenance.result_producer import (
+    PROBE_TIMEOUT,
+    ResultProducer,
+    connect,
+    result_producer,
+)
 from stack import Stack
 from tests.support.brokerless_proxy import BrokerlessProxy
 from tests.support.waiting import eventually
@@ -111,21 +116,26 @@ def test_a_client_goes_on_with_another_producer(
 def test_result_records_go_on_with_another_producer(
     brokers: Brokers, topic: Callable[..., str]
 ) -> None:
-    made: list[Any] = []
-
-    def another() -> Any:
-        made.append(connect(brokers.properties))
-        return made[-1]
-
-    producer = ResultProducer(topic(), another)
+    producer = result_producer(topic(), brokers.properties)
     assert not missing(producer, range(3))
-    brokers.be_lost(made[0], lambda: made[0].poll(0))
+    deaf = producer._producer
+    brokers.be_lost(deaf.handle, lambda: deaf.poll(0))
     eventually(producer.reachable, LATE)
-    assert len(made) > 1
+    assert producer._producer is not deaf
     assert not missing(producer, range(3, 6))
 
 
-@pytest.mark.parametrize("group", [None, "some"])
+def test_a_producer_of_result_records_that_connects_slowly_connects(
+    brokers: Brokers, topic: Callable[..., str]
+) -> None:
+    """It begins before it is asked, and goes on when whoever asked has given up."""
+    brokers.delay = PROBE_TIMEOUT / 3  # what is asked first is answered after four of them
+    producer = result_producer(topic(), brokers.properties)
+    assert not producer.reachable()
+    eventually(producer.reachable, LATE)
+
+
+@pytest.mark.parametrize("group", [pytest.param(None, marks=pytest.mark.long), "some"])
 def test_a_reader_of_results_goes_on_where_it_was(
     brokers: Brokers, stack: Stack, topic: Callable[..., str], group: str | None
 ) -> None:
@@ -153,6 +163,7 @@ def test_a_reader_of_results_goes_on_where_it_was(
     results.close()
 
 
+@pytest.mark.long
 def test_a_relay_reads_on_with_another_consumer(
     brokers: Brokers, stack: Stack, topic: Callable[..., str]
 ) -> None:

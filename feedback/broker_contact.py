@@ -25,7 +25,7 @@ class BrokerContact:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.doubtful = False
-        """All brokers were down, and the client has not answered since."""
+        """All brokers were down, and nothing shows that the client has found one since."""
         self._unanswered = 0
         self._next = 0.0
 
@@ -35,6 +35,10 @@ class BrokerContact:
             self.doubtful = True
             self._unanswered = 0
             self._next = self._clock() + PAUSE
+
+    def heard_from(self) -> None:
+        """The client has heard from a broker. It says so again where it loses them after that."""
+        self.doubtful = False
 
     def due(self) -> float | None:
         """The client is to be asked for metadata now, for so many seconds; None: it is not.
@@ -47,6 +51,8 @@ class BrokerContact:
 
     def asked(self, *, answered: bool) -> bool:
         """The client was asked. Whether it has lost its brokers: then another has to be made."""
+        if not self.doubtful:
+            return False  # it has heard from one meanwhile
         self._next = self._clock() + PAUSE
         self._unanswered = 0 if answered else self._unanswered + 1
         lost = self._unanswered == len(TIMEOUTS)

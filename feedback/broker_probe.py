@@ -29,7 +29,7 @@ class _Silent:
 
 
 class BrokerProbe:
-    """Of one client at a time. All but `heard` is for the thread that serves the client."""
+    """Of one client at a time. All but what is heard is for the thread that serves the client."""
 
     def __init__(
         self,
@@ -57,6 +57,13 @@ class BrokerProbe:
         given = self._properties.get(_CALLBACK)
         if given is not None:
             given(error)
+
+    def heard_from(self) -> None:
+        """The client has heard from a broker: a message is confirmed, or has come. In any thread.
+
+        An answer about brokers may be long in coming behind what they have to do first.
+        """
+        self._contact.heard_from()
 
     def lost(self, client: Any) -> bool:
         """Whether another client has to be made; asks this one where it is time, 2 s at most."""

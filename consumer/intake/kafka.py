@@ -247,6 +247,7 @@ class Kafka:
                     self._on_message_error(error)
             messages = [message for message in messages if message.error() is None]
         if messages:
+            self._brokers.heard_from()
             self._events.append(Polled(records_of(messages)))
 
     def _on_message_error(self, error: KafkaError) -> None:

@@ -211,6 +211,7 @@ class Deliveries:
                     wake()
         if cause is None:
             self._outages.over()
+            self._producer.heard_from()
         if submission.delivered:
             return  # a resend: whatever became of it, the first one arrived
         if cause is None:

@@ -104,6 +104,11 @@ class LastingProducer:
         """Whether another one comes, so that what a failed one does not take may be sent yet."""
         return self._another is not None
 
+    def heard_from(self) -> None:
+        """A message is confirmed. In any thread."""
+        if self._probe is not None:
+            self._probe.heard_from()
+
     def serve(self, timeout: float) -> None:
         """Serves reports that come within so many seconds, and replaces what has failed.
 

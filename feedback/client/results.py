@@ -227,6 +227,7 @@ class Results:
                 raise ResultsFailed(self._topic, error.str())
             return None  # the library goes on trying
         self._outages.over()
+        self._probe.heard_from()
         self._positions.read(message)
         try:
             return ReadMessage(message, Result.decode(message.value()))

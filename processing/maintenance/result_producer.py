@@ -172,6 +172,8 @@ class ResultProducer:
         def reporter(number: int) -> Callable[[KafkaError | None, Any], None]:
             def report(error: KafkaError | None, message: Any) -> None:
                 errors[number] = error
+                if error is None and self._probe is not None:
+                    self._probe.heard_from()
                 partition = message.partition()
                 if partition is not None:
                     self._where[number] = partition

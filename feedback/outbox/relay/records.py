@@ -82,6 +82,8 @@ class RecordSource:
         while number < AT_ONCE and size < MOST_BYTES:
             messages = self._consumer.consume(_SLICE, max(0.0, end - time.monotonic()))
             found += results_in(messages, self._foreign)
+            if messages:
+                self._probe.heard_from()
             number += len(messages)
             size += sum(len(message.value() or b"") for message in messages)
             if len(messages) < _SLICE:

@@ -82,6 +82,34 @@ def test_who_answers_is_not_asked_again() -> None:
     assert len(watched.client.asked) == 1
 
 
+def test_who_has_heard_from_a_broker_meanwhile_has_not_lost_them() -> None:
+    """Its answer about them waits behind what they have to do first."""
+    watched = Watched()
+    watched.client.brokers = None
+    watched.probe.heard(ALL_DOWN)
+    assert not any(watched.lost() for _ in TIMEOUTS[1:])
+    watched.probe.heard_from()
+    assert not any(watched.lost() for _ in range(5))
+    assert len(watched.client.asked) == len(TIMEOUTS) - 1
+    watched.probe.heard(ALL_DOWN)
+    assert [watched.lost() for _ in TIMEOUTS] == [False, False, True]
+
+
+def test_what_is_heard_while_a_client_is_asked_counts() -> None:
+    watched = Watched()
+    watched.client.brokers = None
+    watched.probe.heard(ALL_DOWN)
+    assert not any(watched.lost() for _ in TIMEOUTS[1:])
+    ask = watched.client.list_topics
+
+    def confirmed_meanwhile(*, timeout: float) -> Any:
+        watched.probe.heard_from()
+        return ask(timeout=timeout)
+
+    watched.client.list_topics = confirmed_meanwhile  # type: ignore[method-assign]
+    assert not any(watched.lost() for _ in range(5))
+
+
 def test_whoever_wants_to_hear_of_errors_does() -> None:
     heard: list[KafkaError] = []
     watched = Watched(error_cb=heard.append)

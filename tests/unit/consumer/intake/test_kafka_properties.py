@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, Message
 
 from consumer.config.settings import Settings
 from consumer.errors import KafkaRefused
@@ -51,6 +52,16 @@ def test_given_properties_overrule_defaults_but_not_what_is_ours() -> None:
 @pytest.mark.parametrize("protocol", ["auto", "classic", "consumer"])
 def test_librdkafka_takes_them(protocol: str) -> None:
     Kafka(Settings(**BASE, kafka_protocol=protocol), get_logger("test")).close()
+
+
+def test_a_consumer_that_takes_messages_has_not_lost_its_brokers() -> None:
+    kafka = Kafka(Settings(**BASE), get_logger("test"))
+    kafka._on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    kafka._take([Message("t", error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))])
+    assert kafka._brokers._contact.doubtful
+    kafka._take([Message("t", partition=0, offset=1, value=b"")])
+    assert not kafka._brokers._contact.doubtful
+    kafka.close()
 
 
 def test_a_property_that_librdkafka_does_not_know_is_named() -> None:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback import AsyncClient, Client, DeliveryFailed, QueueFull
+from feedback.broker_probe import BrokerProbe
 from feedback.client import producer
 from feedback.client.producer import LastingProducer
 from feedback.errors import ConfigurationError
@@ -18,6 +19,7 @@ from tests.support.client import FakeProducer
 from tests.support.fatal import fail_fatally
 
 NO_BROKER = "127.0.0.1:1"
+ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN)
 FATAL = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "epoch lost", fatal=True)
 
 
@@ -128,3 +130,16 @@ def test_one_after_the_other_they_are_made_more_seldom() -> None:
         lasting.serve(0.0)
         assert len(made) == left
     assert lasting.current.failure is None
+
+
+def test_a_producer_whose_messages_are_confirmed_has_not_lost_its_brokers() -> None:
+    made, probe = FakeProducer(), BrokerProbe({})
+    made.confirming.clear()
+    client = Client(made, MemoryStatusStore(), "requests", hints=False)
+    client._deliveries._producer = LastingProducer(made, None, probe=probe)
+    probe.heard(ALL_DOWN)
+    client.submit("t", 1)
+    assert probe._contact.doubtful
+    made.confirming.set()
+    client.close()
+    assert not probe._contact.doubtful

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from feedback.client.results import Result
 from feedback.contract.states import State
@@ -91,3 +92,14 @@ def test_fewer_statuses_are_asked_for_where_they_are_large_or_do_not_come() -> N
     assert store.asked == [6, 3, 1, 1, 1]
     store.available = True
     assert [status and status.id for status in reader.read(["unknown"])] == [None]
+
+
+def test_a_relay_that_reads_has_not_lost_its_brokers() -> None:
+    source = RecordSource("t", "g", {})
+    source._consumer = Played([RECORD % (0, b"1")])
+    source._probe.heard(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    source.poll(0.0)
+    assert not source._probe._contact.doubtful
+    source._probe.heard(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    source.poll(0.0)
+    assert source._probe._contact.doubtful, "nothing came"

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from feedback.backoff import Breaker
+from feedback.broker_probe import BrokerProbe
 from feedback.errors import ConfigurationError
 from feedback.journal.result_outbox import ResultRecord, StoredResult
 from processing.maintenance import result_producer
@@ -129,6 +130,17 @@ def test_asks_whether_a_broker_answers() -> None:
     fake.reachable = False
 
     assert not producer.reachable()
+
+
+def test_one_whose_records_are_confirmed_has_not_lost_its_brokers() -> None:
+    fake, probe = FakeProducer(lambda _: TIMED_OUT), BrokerProbe({})
+    producer = ResultProducer("results", lambda: fake, probe)
+    probe.heard(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    producer.deliver(batch(1))
+    assert probe._contact.doubtful
+    fake.verdict = never
+    producer.deliver(batch(1))
+    assert not probe._contact.doubtful
 
 
 def test_properties_that_do_not_fit_are_told_at_once() -> None:

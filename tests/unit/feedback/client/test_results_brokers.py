@@ -1,0 +1,59 @@
+"""A reader of result records and its brokers: whether it has lost them, and what then comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
+import orjson
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from feedback.client import results
+from feedback.client.results import Results
+
+ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+RECORD = orjson.dumps(
+    {"id": "a", "type": "t", "state": "done", "code": "ok", "at": "2026-01-01T00:00:00Z"}
+)
+
+
+class Consumer:
+    """One record, and then nothing; nothing comes of one that is closed."""
+
+    def __init__(self) -> None:
+        self.left = [Message("results", partition=0, offset=1, value=RECORD)]
+        self.closed = False
+
+    def poll(self, _timeout: float) -> Message | None:
+        assert not self.closed
+        return self.left.pop() if self.left else None
+
+    def close(self) -> None:
+        self.closed = True
+
+    def assign(self, _: Any) -> None: ...
+
+
+Reader = Callable[[Callable[[], Consumer]], Results]
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
+    def make(connect: Callable[[], Consumer]) -> Results:
+        monkeypatch.setattr(results, "connect", lambda *_: connect())
+        monkeypatch.setattr(results, "ResultPositions", Mock())
+        return Results({}, "results", None, from_beginning=True, closed=lambda _: None)
+
+    return make
+
+
+def test_who_reads_a_record_has_not_lost_its_brokers(reader: Reader) -> None:
+    reading = reader(Consumer)
+    reading._probe.heard(ALL_DOWN)
+    assert reading.poll(0.0) is not None
+    assert not reading._probe._contact.doubtful
+    reading._probe.heard(ALL_DOWN)
+    assert reading.poll(0.0) is None
+    assert reading._probe._contact.doubtful

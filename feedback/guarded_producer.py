@@ -71,7 +71,10 @@ class GuardedProducer(Generic[ProducerT]):
         return self.failure is not None
 
     def give_up(self, reason: str) -> None:
-        """Has it fail for good: from now on its queue is full."""
+        """Has it fail for good: from now on its queue is full.
+
+        Nobody may be inside `produce` meanwhile: what comes in after end() is reported by nobody.
+        """
 
         def full(topic: str, **_arguments: Any) -> None:
             raise BufferError(f"{topic}: {reason}")

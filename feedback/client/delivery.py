@@ -63,7 +63,7 @@ class Deliveries:
         self._spans = spans
         self._outages = outages or OutageLog()
         self._reported = reported
-        self._lock = threading.Lock()
+        self._lock = producer.lock
         self._closed = False  # guarded by _lock: nothing is produced after the last flush
         self._failures: dict[str, str] = {}  # guarded by _lock: id: cause, until somebody is told
         self._more = 0  # guarded by _lock: failures beyond those

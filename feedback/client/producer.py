@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
@@ -93,6 +94,8 @@ class LastingProducer:
         """
         self.current: GuardedProducer[PlainProducer] = GuardedProducer(producer)
         """Set by the thread that serves it."""
+        self.lock = threading.Lock()
+        """Held by who produces: what is given up takes nothing meanwhile, and nothing after that."""
         self._another = another
         self._clock = clock
         self._pauses = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)
@@ -117,7 +120,8 @@ class LastingProducer:
         current = self.current
         current.poll(timeout)
         if self._probe is not None and current.failure is None and self._probe.lost(current.handle):
-            current.give_up(LOST)
+            with self.lock:
+                current.give_up(LOST)
         if current.failure is None or self._another is None:
             return
         now = self._clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from confluent_kafka import KafkaError, KafkaException
 from feedback import AsyncClient, Client, DeliveryFailed, QueueFull
 from feedback.broker_probe import BrokerProbe
 from feedback.client import producer
+from feedback.client.delivery import Deliveries
+from feedback.client.pending import Submission
 from feedback.client.producer import LastingProducer
 from feedback.errors import ConfigurationError
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
-from tests.support.client import FakeProducer
+from tests.support.client import FakeProducer, drafted
 from tests.support.fatal import fail_fatally
 
 NO_BROKER = "127.0.0.1:1"
@@ -143,3 +146,60 @@ def test_a_producer_whose_messages_are_confirmed_has_not_lost_its_brokers() -> N
     made.confirming.set()
     client.close()
     assert not probe._contact.doubtful
+
+
+class Lost(BrokerProbe):
+    """It is lost as soon as somebody produces."""
+
+    def __init__(self, producing: threading.Event) -> None:
+        super().__init__({})
+        self._producing = producing
+
+    def lost(self, client: Any) -> bool:
+        return self._producing.is_set()
+
+
+class Watched:
+    """A lock that says when somebody waits for it."""
+
+    def __init__(self, lock: threading.Lock, waited_for: threading.Event) -> None:
+        self._lock = lock
+        self._waited_for = waited_for
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waited_for.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_what_is_being_handed_over_when_a_producer_is_given_up_is_told_of() -> None:
+    producing, go_on = threading.Event(), threading.Event()
+
+    class Slow(FakeProducer):
+        """Takes a message once somebody waits for its end, or it has come."""
+
+        def produce(self, topic: str, **arguments: Any) -> None:
+            producing.set()
+            assert go_on.wait(60)
+            super().produce(topic, **arguments)
+
+        def purge(self) -> None:
+            super().purge()
+            go_on.set()
+
+    slow = Slow()
+    slow.confirming.clear()
+    lasting = LastingProducer(slow, FakeProducer, probe=Lost(producing))
+    watched: Any = Watched(lasting.lock, go_on)
+    lasting.lock = watched
+    told: list[Submission] = []
+    deliveries = Deliveries(lasting, told.append)
+    message, submission = drafted("t", 1)
+    assert deliveries.offer(message, submission)
+    eventually(lambda: told == [submission])
+    assert submission.failure is not None
+    with pytest.raises(DeliveryFailed):
+        deliveries.close(10)

@@ -65,6 +65,10 @@ class BrokerProbe:
         """
         self._contact.heard_from()
 
+    def stays(self) -> None:
+        """No other client could be made: whether it is lost is found out again, after a while."""
+        self._contact.all_down()
+
     def lost(self, client: Any) -> bool:
         """Whether another client has to be made; asks this one where it is time, 2 s at most."""
         timeout = self._contact.due()

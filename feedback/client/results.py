@@ -252,10 +252,16 @@ class Results:
 
     def _begin_anew(self) -> None:
         """With another client, where this one has come to."""
+        try:
+            another = connect(self._probe, self._outages)
+        except ConfigurationError as error:  # a certificate's file is gone, say
+            log.error("%s: no other client can be made yet: %s", self._topic, error)
+            self._probe.stays()
+            return
         log.error("%s: another client reads on, this one is lost: %s", self._topic, LOST)
         # It may take a minute to find that it can tell nobody that it goes.
         threading.Thread(target=self._consumer.close, name="leave", daemon=True).start()
-        self._consumer, self._assigned = connect(self._probe, self._outages), None
+        self._consumer, self._assigned = another, None
         self._positions.go_on(self._consumer)
         self._join()
 

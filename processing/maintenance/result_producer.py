@@ -105,13 +105,21 @@ class ResultProducer:
         self._producer.poll(0)  # log lines of its own, and that all brokers are down
         handle = self._producer.handle
         if self._probe is not None and self._probe.lost(handle):
-            log.error("another producer of result records takes the place of one: %s", LOST)
-            self._producer = GuardedProducer(self._make())
+            self._replace_lost(self._probe)
             return False
         try:
             return bool(handle.list_topics(self._topic, PROBE_TIMEOUT).brokers)
         except KafkaException:
             return False
+
+    def _replace_lost(self, probe: BrokerProbe) -> None:
+        try:
+            self._producer = GuardedProducer(self._make())
+        except ConfigurationError as error:  # a certificate's file is gone, say
+            log.error("no other producer of result records can be made yet: %s", error)
+            probe.stays()
+        else:
+            log.error("another producer of result records takes the place of one: %s", LOST)
 
     def deliver(self, batch: Sequence[StoredResult]) -> Delivery:
         """Sends a batch and waits for the brokers' word, DELIVERY_TIMEOUT seconds or a bit more.
@@ -153,7 +161,7 @@ class ResultProducer:
         confirmed = {keys[n]: places[n] for n, error in errors.items() if error is None}
         late = {keys[n]: places[n] for n, error in errors.items() if error is not None}
         self._stuck.took(confirmed.values())
-        if -1 in late.values():
+        if -1 in late.values() or not all(map(_in_time_or_late, errors.values())):
             return None
         if not late:
             return []
@@ -197,6 +205,11 @@ class ResultProducer:
         # Reports come within the delivery's own time-out; a later one changes nothing any more.
         self._producer.flush(DELIVERY_TIMEOUT + _REPORT_LATE)
         return errors.copy()
+
+
+def _in_time_or_late(error: KafkaError | None) -> bool:
+    """Whether nothing is said of the record but when: anything else is no partition's fault."""
+    return error is None or error.code() == KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - as above
 
 
 def _too_large(error: KafkaError | None) -> bool:

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, Message
 
 from feedback.client import results
 from feedback.client.results import Results
+from feedback.errors import ConfigurationError
 
 ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN)
 RECORD = orjson.dumps(
@@ -57,3 +58,29 @@ def test_who_reads_a_record_has_not_lost_its_brokers(reader: Reader) -> None:
     reading._probe.heard(ALL_DOWN)
     assert reading.poll(0.0) is None
     assert reading._probe._contact.doubtful
+
+
+def test_as_long_as_no_other_client_can_be_made_the_one_that_is_lost_is_used(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Consumer | ConfigurationError] = [
+        Consumer(), ConfigurationError("no such certificate"), Consumer(),
+    ]  # fmt: skip
+
+    def connect() -> Consumer:
+        one = made.pop(0)
+        if isinstance(one, ConfigurationError):
+            raise one
+        return one
+
+    reading = reader(connect)
+    first = reading._consumer
+    first.left.clear()
+    monkeypatch.setattr(reading._probe, "lost", lambda _: True)
+    reading.poll(0.0)
+    assert reading._consumer is first
+    assert not first.closed
+    assert reading._probe._contact.doubtful, "it is asked again"
+    reading.poll(0.0)
+    assert reading._consumer is not first
+    reading.close()

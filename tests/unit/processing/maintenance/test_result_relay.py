@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import orjson
 import pytest
@@ -28,6 +30,16 @@ TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 LIST_TOO_LARGE = KafkaError(KafkaError.RECORD_LIST_TOO_LARGE)
 TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
 FATAL = KafkaError(KafkaError._FATAL, "epoch lost", fatal=True)
+
+
+class Placed:
+    """A message that went to this partition."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+
+    def partition(self) -> int:
+        return self._partition
 
 
 def batch(*sizes: int) -> list[StoredResult]:
@@ -130,6 +142,25 @@ def test_asks_whether_a_broker_answers() -> None:
     fake.reachable = False
 
     assert not producer.reachable()
+
+
+def test_what_is_refused_for_another_reason_than_time_is_trouble() -> None:
+    """And no sign that its partition takes nothing: others of the batch are confirmed."""
+    denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+    class Denying(FakeProducer):
+        def flush(self, timeout: float) -> int:
+            waiting, self._open = self._open, []
+            for n, (_, report) in enumerate(waiting):
+                report(denied if n else None, Placed(n))
+            return 0
+
+        def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+            leading = {n: SimpleNamespace(leader=1) for n in range(3)}
+            return SimpleNamespace(topics={topic: SimpleNamespace(partitions=leading)})
+
+    delivery = ResultProducer("results", lambda: Denying(never)).deliver(batch(1, 1))
+    assert (delivery.arrived, delivery.trouble, delivery.stuck) == ([0], denied.str(), [])
 
 
 def test_one_whose_records_are_confirmed_has_not_lost_its_brokers() -> None:

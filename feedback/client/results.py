@@ -20,7 +20,7 @@ from feedback.client.kafka_log import OutageLog
 from feedback.client.result_consumer import connect, properties
 from feedback.client.result_positions import ResultPositions, hopeless
 from feedback.contract.headers import check_name
-from feedback.contract.payloads import parse_json
+from feedback.contract.payloads import parse_json, refuse_deep
 from feedback.contract.states import State
 from feedback.errors import ConfigurationError, Malformed, OncepoolError, ResultsFailed
 
@@ -48,6 +48,7 @@ class Result:
         """Reads a record's value. Raises ValueError for anything else."""
         try:
             fields = parse_json(value or b"")
+            refuse_deep(value or b"", fields)
             return cls(
                 id=check_name("id", fields["id"]),
                 type=check_name("type", fields["type"]),

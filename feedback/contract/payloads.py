@@ -20,6 +20,7 @@ from feedback.contract.unwritable import refuse_unwritable
 
 # 18 digits always fit in 64 bits.
 _SUSPECT_RUN: Final = b"0" * 19
+_DEEPEST: Final = 500
 _ZERO: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 
@@ -50,6 +51,26 @@ def write_json(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError:
         return write_exactly(value)
+
+
+def refuse_deep(data: bytes, value: Any) -> None:
+    """Raises ValueError where what these bytes hold is nested too deeply to be written again.
+
+    What is read may be nested twice as deep as what Python writes, which depends on who calls.
+    """
+    if data.count(b"[") + data.count(b"{") <= _DEEPEST:
+        return
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            item
+            for one in level
+            for item in (one.values() if isinstance(one, dict) else one)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return
+    raise ValueError(f"nested deeper than {_DEEPEST} levels")
 
 
 def write_exactly(

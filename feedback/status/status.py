@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple
 import orjson
 from typing_extensions import TypeVar
 
-from feedback.contract.payloads import parse_json
+from feedback.contract.payloads import parse_json, refuse_deep
 from feedback.contract.states import FINAL, MAX_RUN, OK, RANK, SETTLED, State
 
 DEFAULT_TTL: Final = 3600
@@ -93,6 +93,7 @@ class Status(Generic[ResultT]):
         """Reads what StatusFields.encode wrote. Raises ValueError for anything else."""
         try:
             fields = parse_json(value)
+            refuse_deep(value, fields)
             v = fields["v"]
             if len(v) != 6 or not (v.isascii() and v.isdecimal()):
                 raise ValueError(f"v is {v!r}")

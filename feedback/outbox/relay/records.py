@@ -29,6 +29,9 @@ _MOST_KEPT: Final = 5_000
 PATIENCE: Final = 30.0
 """Seconds for which a record is kept whose row is not marked as sent yet, from when somebody was
 last seen to be sending it."""
+LONGEST: Final = 120.0
+"""Seconds after which it is not kept for that any more. What is read from the topic meanwhile may have
+no room; and the row, sent again, brings its record again."""
 _QUIET: Final = 60.0
 OMITTED: Final = "the result was too large for the results topic: the consumers' journal has it"
 _NOT_OURS: Final = frozenset(
@@ -129,6 +132,7 @@ def key_of(result: Result) -> RequestKey:
 
 
 class _Kept(NamedTuple):
+    came: float
     until: float
     size: int
     """Of the result, in bytes."""
@@ -148,7 +152,7 @@ class KeptRecords:
             before = self._kept.get(key)
             if before is None or result.at >= before.result.at:
                 size = len(write_json(result.result))
-                self._kept[key] = _Kept(now + PATIENCE, size, result)
+                self._kept[key] = _Kept(now, now + PATIENCE, size, result)
 
     def look(self, now: float) -> list[Result]:
         """What to look at; without what nobody has waited for."""
@@ -160,9 +164,11 @@ class KeptRecords:
         return [key for key, kept in self._kept.items() if kept.until - now < PATIENCE / 2]
 
     def renew(self, keys: Iterable[RequestKey], now: float) -> None:
-        """Their patience begins again."""
+        """Their patience begins again, until LONGEST is over."""
         for key in keys:
-            self._kept[key] = self._kept[key]._replace(until=now + PATIENCE)
+            kept = self._kept[key]
+            until = min(now + PATIENCE, kept.came + LONGEST)
+            self._kept[key] = kept._replace(until=until)
 
     def keep(self, keys: Sequence[RequestKey]) -> None:
         """Of the others nothing more is to be expected."""

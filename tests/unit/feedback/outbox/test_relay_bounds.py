@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError
 from feedback.client.results import Result
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
-from feedback.outbox.relay.records import KeptRecords, RecordSource
+from feedback.outbox.relay.records import LONGEST, PATIENCE, KeptRecords, RecordSource, key_of
 from feedback.status.memory_store import MemoryStatusStore
-from feedback.status.status import StatusFields, StatusWrite
+from feedback.status.status import Status, StatusFields, StatusWrite
 from tests.support.kafka_messages import Said
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -57,6 +57,20 @@ def test_nothing_more_is_polled_while_what_is_kept_is_large() -> None:
     small = KeptRecords()
     small.add([replace(one, id=str(n), result=None) for n in range(5_000)], 0.0)
     assert small.full
+
+
+def test_what_a_hung_relay_has_sent_takes_no_room_for_good() -> None:
+    kept = KeptRecords()
+    large = Result("0", "t", State.DONE, "ok", "x" * 1_000_000, NOW)
+    records = [replace(large, id=str(n)) for n in range(9)]
+    kept.add(records, 0.0)
+    turns = range(0, int(LONGEST + PATIENCE), 5)
+    for now in turns:
+        kept.renew(kept.fading(now), now)
+        assert len(kept.look(now)) == (9 if now < LONGEST else 0)
+    assert not kept.full
+    kept.add(records[:1], turns[-1])
+    assert kept.keys() == {key_of(large)}
 
 
 class Counting(MemoryStatusStore):
@@ -103,3 +117,26 @@ def test_a_relay_that_reads_has_not_lost_its_brokers() -> None:
     source._probe.heard(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     source.poll(0.0)
     assert source._probe._contact.doubtful, "nothing came"
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+def test_a_record_nested_too_deeply_to_be_written_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source, kept = RecordSource("t", "g", {}), KeptRecords()
+    depths = (1, 490, 505, 1000)
+    source._consumer = Played([RECORD % (n, nested(n)) for n in depths])
+    kept.add(source.poll(0.0), 0.0)
+    assert {key.id for key in kept.keys()} == {"1", "490"}
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "nested deeper than 500 levels" in line
+
+
+@pytest.mark.parametrize("depth", [505, 1000])
+def test_a_status_nested_too_deeply_to_be_written_is_none(depth: int) -> None:
+    fields = StatusFields("a", "t", State.DONE, 1, "ok", 1, NOW, result=nested(depth))
+    with pytest.raises(ValueError, match="nested deeper than 500 levels"):
+        Status.decode(fields.encode())

@@ -65,7 +65,7 @@ def status_json(status: Status) -> bytes:
         fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
         result=None if status.result is None else write_json(status.result),
         error=status.error, reason=status.reason, retry_at=status.retry_at,
-        superseded_by=status.superseded_by,
+        superseded_by=status.superseded_by, journaled=status.journaled,
     ).encode()  # fmt: skip
 
 

@@ -61,6 +61,9 @@ class StatusBody(BaseModel):
     reason: str = ""
     retry_at: AwareDatetime | None = None
     superseded_by: str = ""
+    journaled: bool = Field(
+        default=True, description="False where no row of the journal stands behind a failure."
+    )
 
 
 class UnknownBody(BaseModel):

@@ -29,7 +29,12 @@ class HeadAsGet:
                 message = {**message, "body": b""}
             await send(message)
 
-        await self._app({**scope, "method": "GET"}, receive, send_head)
+        as_get = {**scope, "method": "GET"}
+        try:
+            await self._app(as_get, receive, send_head)
+        finally:
+            # Who called this reads there which route was found.
+            scope.update({**as_get, "method": "HEAD"})
 
 
 def allowed(request: Request) -> str:

@@ -124,6 +124,9 @@ def test_head_is_answered_beside_each_get() -> None:
             assert (head.status_code, head.content) == (status, b"")
             assert head.headers["content-type"] == got.headers["content-type"]
             assert head.headers["content-length"] == str(len(got.content))
+            of_get, of_head = bench.answers[-2:]
+            assert of_head == (of_get[0], "HEAD", status)
+            assert of_head[0]
         refused = await http.head("/requests/k/retry")
         assert (refused.status_code, refused.headers["Allow"]) == (405, "POST")
 

@@ -31,6 +31,8 @@ class StuckPartitions:
         """Of the topic's partitions; 0 while nobody needs it, or where keys don't tell theirs."""
         self._until: dict[int, float] = {}
         self._pauses: dict[int, Backoff] = {}
+        self._leading: dict[int, float] = {}
+        """Partition -> since when it has been known to have a leader again, and not been tried."""
 
     def __bool__(self) -> bool:
         return bool(self._until)
@@ -56,10 +58,16 @@ class StuckPartitions:
         return self.took_nothing(partitions.difference(confirmed.values()), now)
 
     def look(self, ask: Leaders, now: float) -> None:
-        """Of those that may be tried again the ones without a leader are not."""
-        if due := self.due(now):
+        """Of those that may be tried again the ones without a leader are not.
+
+        One that has a leader again, and that no message tries in LONGEST_PAUSE, is forgotten: there
+        may be none for it any more, and nobody need ask about it turn after turn.
+        """
+        self.took([one for one, since in self._leading.items() if now - since >= LONGEST_PAUSE])
+        if due := self.due(now) - self._leading.keys():
             leaders = ask()
             self.took_nothing((one for one in due if not leaders.get(one, True)), now)
+            self._leading.update((one, now) for one in due if leaders.get(one, False))
 
     def learn(self, number: int, seen: Mapping[bytes, int]) -> None:
         """The topic has so many partitions. `seen`: keys, and where they went to.
@@ -71,6 +79,7 @@ class StuckPartitions:
         if not self._number:
             self._until.clear()
             self._pauses.clear()
+            self._leading.clear()
 
     def of(self, key: bytes) -> int | None:
         """Its partition; None where that is not known."""
@@ -98,6 +107,7 @@ class StuckPartitions:
         if until > now:
             return True
         self._until[partition] = now + FIRST_PAUSE
+        self._leading.pop(partition, None)
         return False
 
     def pause(self, partition: int | None, now: float) -> float:
@@ -116,6 +126,7 @@ class StuckPartitions:
                 self._pauses[partition] = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
                 news.append(partition)
             self._until[partition] = now + self._pauses[partition].next()
+            self._leading.pop(partition, None)
         return sorted(news)
 
     def took(self, partitions: Iterable[int]) -> list[int]:
@@ -123,6 +134,7 @@ class StuckPartitions:
         news = sorted(self._until.keys() & set(partitions))
         for partition in news:
             del self._until[partition], self._pauses[partition]
+            self._leading.pop(partition, None)
         return news
 
 

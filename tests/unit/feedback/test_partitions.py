@@ -59,3 +59,33 @@ def test_with_another_partitioner_no_key_waits_for_a_partition() -> None:
     assert stuck.took_nothing([1], 0.0) == []
     assert not any(stuck.waits(b"k%d" % n, 0.0) for n in range(100))
     assert stuck.of(b"k") is None
+
+
+def test_a_partition_that_leads_again_and_that_nobody_needs_is_forgotten() -> None:
+    stuck = StuckPartitions()
+    stuck.learn(3, {keys_of(0)[0]: 0, keys_of(2)[0]: 2})
+    stuck.took_nothing([1, 2], 0.0)
+    leaders = {0: True, 1: True, 2: False}
+    asked: list[float] = []
+
+    def look(now: float) -> None:
+        def ask() -> dict[int, bool]:
+            asked.append(now)
+            return leaders
+
+        stuck.look(ask, now)
+
+    look(FIRST_PAUSE)
+    look(FIRST_PAUSE + 1)
+    assert asked == [FIRST_PAUSE], "2 waits again, and of 1 it is known"
+    leaders[2] = True
+    look(15.0)
+    assert stuck.has(1)
+    assert not stuck.waits(keys_of(2)[0], 20.0)
+    stuck.took_nothing([2], 20.0)
+    look(FIRST_PAUSE + LONGEST_PAUSE)
+    assert (stuck.has(1), stuck.has(2)) == (False, True), "2 was tried"
+    for now in range(100, 400):
+        look(float(now))
+    assert not stuck
+    assert len(asked) == 3

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 from psycopg import errors
 
 from feedback.contract.headers import reply_channel
-from feedback.contract.payloads import parse_json, write_json
+from feedback.contract.payloads import parse_json, refuse_deep, write_json
 from feedback.contract.states import CANCELLED, State
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
@@ -252,7 +252,7 @@ def _checked(result: bytes | None) -> str | None:
     if result is None:
         return None
     try:
-        parse_json(result)
+        refuse_deep(result, parse_json(result))
         return result.decode()
     except ValueError as error:
         raise ResultRefused(f"the result is not JSON: {error}") from None

@@ -260,10 +260,13 @@ def test_a_doubt_is_settled_with_a_result(
     assert (told.state, told.result) == ("done", {"paid": 5})
 
 
-def test_a_result_that_is_not_json_is_a_message(oncepool: Commands, journal: Journal) -> None:
+@pytest.mark.parametrize("given", ["{oops", "[" * 501 + "]" * 501])
+def test_a_result_that_is_not_json_or_nested_too_deeply_is_a_message(
+    oncepool: Commands, journal: Journal, given: str
+) -> None:
     journal.put("r", "in_doubt")
 
-    result = oncepool("requests", "resolve", "r", "--as", "done", "--result", "{oops")
+    result = oncepool("requests", "resolve", "r", "--as", "done", "--result", given)
 
     assert result.exit_code == 1
     assert "the result is not JSON" in result.stderr

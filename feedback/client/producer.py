@@ -95,7 +95,7 @@ class LastingProducer:
         self.current: GuardedProducer[PlainProducer] = GuardedProducer(producer)
         """Set by the thread that serves it."""
         self.lock = threading.Lock()
-        """Held by who produces: what is given up takes nothing meanwhile, and nothing after that."""
+        """Held by who produces: what is given up takes nothing meanwhile, nor after that."""
         self._another = another
         self._clock = clock
         self._pauses = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)

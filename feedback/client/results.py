@@ -256,7 +256,7 @@ class Results:
         try:
             another = connect(self._probe, self._outages)
         except ConfigurationError as error:  # a certificate's file is gone, say
-            log.error("%s: no other client can be made yet: %s", self._topic, error)
+            log.warning("%s: no other client can be made yet: %s", self._topic, error)
             self._probe.stays()
             return
         log.error("%s: another client reads on, this one is lost: %s", self._topic, LOST)

@@ -116,7 +116,7 @@ class ResultProducer:
         try:
             self._producer = GuardedProducer(self._make())
         except ConfigurationError as error:  # a certificate's file is gone, say
-            log.error("no other producer of result records can be made yet: %s", error)
+            log.warning("no other producer of result records can be made yet: %s", error)
             probe.stays()
         else:
             log.error("another producer of result records takes the place of one: %s", LOST)

@@ -30,8 +30,8 @@ PATIENCE: Final = 30.0
 """Seconds for which a record is kept whose row is not marked as sent yet, from when somebody was
 last seen to be sending it."""
 LONGEST: Final = 120.0
-"""Seconds after which it is not kept for that any more. What is read from the topic meanwhile may have
-no room; and the row, sent again, brings its record again."""
+"""Seconds after which it is kept no longer for that: meanwhile the next ones may have no room.
+Its row, sent again, brings it again."""
 _QUIET: Final = 60.0
 OMITTED: Final = "the result was too large for the results topic: the consumers' journal has it"
 _NOT_OURS: Final = frozenset(

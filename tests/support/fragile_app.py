@@ -70,10 +70,10 @@ def end_fork(number: int) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writer, b"!")
         with contextlib.suppress(KeyboardInterrupt):
+            os.write(writer, b"!")
             while True:
-                signal.pause()
+                time.sleep(0.05)  # not pause(): the signal may come just before it
         os._exit(number)
     os.read(reader, 1)
     os.kill(child, number)

@@ -113,6 +113,7 @@ def test_a_client_goes_on_with_another_producer(
         assert status.state == "accepted"
 
 
+@pytest.mark.long
 def test_result_records_go_on_with_another_producer(
     brokers: Brokers, topic: Callable[..., str]
 ) -> None:

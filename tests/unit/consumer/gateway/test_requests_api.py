@@ -109,19 +109,6 @@ def test_the_journal_answers_where_redis_does_not_know() -> None:
     bench.run(scenario)
 
 
-def test_a_status_that_no_row_stands_behind_says_so() -> None:
-    """Its number is not the journal's: the next status may have a lower one."""
-    bench = GatewayBench()
-
-    async def scenario(http: Http) -> None:
-        bench.say("without", State.FAILED, code="too_late", journaled=False)
-        bench.say("with", State.FAILED, code="too_late")
-        assert (await http.get("/requests/without")).json()["journaled"] is False
-        assert "journaled" not in (await http.get("/requests/with")).json()
-
-    bench.run(scenario)
-
-
 def test_without_a_journal_redis_alone_is_asked() -> None:
     bench = GatewayBench(journal=False, operator=False)
 

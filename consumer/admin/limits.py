@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import redis
 
+from consumer.config.loader import nearest
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from feedback.errors import LimitsUnclear, StoreUnavailable
@@ -60,7 +61,8 @@ def limit_warnings(kind: str, found: ClusterLimits, live: list[dict[str, Any]]) 
     """What is odd about the limits of a type, as the instances now are."""
     known = [facts for facts in live if kind in facts.get("types", ())]
     if live and not known and all(facts.get("types") for facts in live):
-        yield f"no live instance has a handler for {kind!r}"
+        handled = {one for facts in live for one in facts["types"]}
+        yield f"no live instance has a handler for {kind!r}{nearest(kind, handled)}"
     total = found.types[kind].total if kind in found.types else None
     if total is not None and len(known) > total:
         yield (

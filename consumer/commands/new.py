@@ -74,8 +74,8 @@ def _package(name: str) -> str:
     """The package of a project of that name. Raises ProjectRefused."""
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise ProjectRefused(
-            f"{name!r} is no name for a project: at most {_LONGEST} small letters, digits, and"
-            " single - or _ between them"
+            f"{name!r} is no name for a project: a small letter first, then small letters and"
+            f" digits, with single - or _ between them; at most {_LONGEST} characters"
         )
     package = name.replace("-", "_")
     taken = keyword.iskeyword(package) or package in sys.stdlib_module_names or package in OURS

@@ -14,7 +14,7 @@ from consumer.gateway.models import LetterBody, MoveBody
 from consumer.gateway.openapi import LETTER, LETTERS, MOVE
 from consumer.gateway.operator_api import answered, by, operator_of
 from consumer.gateway.operators import MOST_LETTERS, OperatorMoves
-from consumer.gateway.problems import HttpProblem, invalid, unknown
+from consumer.gateway.problems import NO_DEAD_LETTER, HttpProblem, invalid, unknown
 from feedback.operations.dead_letters import DeadLetterRef, Kind
 from feedback.operations.dead_message import type_to_run
 
@@ -112,7 +112,7 @@ async def _found(
     named("the name", name)
     rows = [row for row in await operator.dead_letter(name, kind) if is_own(caller, row)]
     if not rows:
-        raise unknown(name)
+        raise unknown(name, NO_DEAD_LETTER)
     if len(rows) > 1:
         raise HttpProblem(
             409,

@@ -105,15 +105,20 @@ def gone() -> HttpProblem:
     return HttpProblem(499, "gone", "the client has gone away")
 
 
-def unknown(id: str) -> HttpProblem:
-    """Neither Redis nor the journal knows it, or it is none of the caller's."""
-    return HttpProblem(
-        404,
-        "unknown",
-        "nothing is known of this request: it has not arrived, was lost, or is forgotten; sending"
-        " it again with the same key is safe as long as the journal keeps its rows",
-        id=id,
-    )
+_NO_REQUEST: Final = (
+    "nothing is known of this request: it has not arrived, was lost, or is forgotten; sending it"
+    " again with the same key is safe as long as the journal keeps its rows"
+)
+NO_DEAD_LETTER: Final = (
+    "no dead letter has this number or id: it was dropped or pruned, or is a request that runs"
+    " again or has ended otherwise; look at the list of dead letters"
+)
+NO_SCHEDULE: Final = "there is no schedule of this name: look at the list of schedules"
+
+
+def unknown(id: str, detail: str = _NO_REQUEST) -> HttpProblem:
+    """Nobody knows what is named so, by default a request, or it is none of the caller's."""
+    return HttpProblem(404, "unknown", detail, id=id)
 
 
 def another_payload(id: str) -> HttpProblem:

@@ -31,6 +31,7 @@ Kind = Literal["message", "request"]
 DEAD_LETTER: Final = "dead_letter"
 """What stands for the state of a message that is no request."""
 
+_OWN_ID: Final = "give it another one (--id; over HTTP: id)"
 _LATEST: Final = "ORDER BY at DESC, id, request_id"
 _FILTERS: Final = frozenset({"kind", "type", "types", "reason", "since", "search"})
 
@@ -146,7 +147,7 @@ def retry_letter(
         if isinstance(letter, Refusal):
             return letter
         if letter["reason"] == DeadLetterReason.CONFLICT and id is None:
-            return _no(number, "its id belongs to another request: give it one with --id")
+            return _no(number, f"its id belongs to another request: {_OWN_ID}")
         try:
             headers, envelope = _as_request(letter, id, type)
         except Malformed as error:
@@ -155,7 +156,7 @@ def retry_letter(
             return _no(number, problem)
         moved = _insert(connection, letter, headers, envelope, by, schema)
         if moved is None:
-            return _no(number, f"id {envelope.id!r} is taken: give it another one with --id")
+            return _no(number, f"id {envelope.id!r} is taken: {_OWN_ID}")
         connection.execute(query("mark_letter", schema), [moved.id, number])
         notify_due(connection, schema=schema)
         return moved

@@ -21,7 +21,7 @@ from consumer.gateway.pages.journal_pages import AT_ONCE, MOST_LETTERS
 from consumer.gateway.pages.payload_view import PayloadView
 from consumer.gateway.pages.request_pages import journal_of
 from consumer.gateway.pages.visitor import UI, Form, FormHere, Visitor, VisitorHere, why_of
-from consumer.gateway.problems import HttpProblem, invalid, unknown
+from consumer.gateway.problems import NO_DEAD_LETTER, HttpProblem, invalid, unknown
 from feedback.contract.states import DeadLetterReason
 from feedback.errors import OncepoolError
 from feedback.journal.rows import stored_headers
@@ -217,7 +217,7 @@ async def _found(operator: OperatorMoves, who: Visitor, place: DeadLetterRef) ->
     """It, where it is his business. Raises HttpProblem."""
     rows = await operator.dead_letter(place.name, place.kind)
     if not rows or not is_own(who.caller, rows[0]):
-        raise unknown(place.name)
+        raise unknown(place.name, NO_DEAD_LETTER)
     return rows[0]
 
 

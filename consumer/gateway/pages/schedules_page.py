@@ -8,7 +8,7 @@ from starlette.responses import Response
 from consumer.gateway.calls import named
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.visitor import UI, FormHere, Visitor, VisitorHere, why_of
-from consumer.gateway.problems import HttpProblem, invalid, unknown
+from consumer.gateway.problems import NO_SCHEDULE, HttpProblem, invalid, unknown
 from consumer.gateway.schedules import ScheduleSource
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import Row
@@ -31,7 +31,7 @@ async def change(request: Request, sent: FormHere) -> Response:
     named("the name", name)
     by = By(f"gateway:{who.caller.name}", why_of(form))
     if all(row["name"] != name for row in await _own(who)):
-        raise unknown(name)
+        raise unknown(name, NO_SCHEDULE)
     if action == "pause":
         moved = await source.pause(name, by)
     elif action == "resume":

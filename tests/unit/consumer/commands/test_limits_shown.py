@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from consumer.admin.limits import described
-from processing.cluster.limits import ClusterLimits, TypeLimit
+from consumer.admin.limits import described, said_of
+from processing.cluster.limits import ClusterLimits, Setting, TypeLimit
 
 TWO = [{"id": name, "types": ["t"], "at_once": {"t": 4}} for name in ("a", "b")]
 UNSHARED = [{"id": "a", "types": ["t"]}, {"id": "b", "types": ["other"]}]
@@ -28,3 +28,14 @@ def test_every_limit_counts(
 ) -> None:
     [shown] = described(ClusterLimits(types={"t": limit}), live)["types"]
     assert shown["at_once"] == may_run
+
+
+@pytest.mark.parametrize(
+    "written,hint",
+    [("payment.craete", "; did you mean payment.create?"), ("mail", ""), ("payment.create", None)],
+)
+def test_a_type_that_nobody_has_a_handler_for_is_named(written: str, hint: str | None) -> None:
+    live = [{"id": "a", "types": ["invoice.print"]}, {"id": "b", "types": ["payment.create"]}]
+    _, *odd = said_of({Setting("paused", written): 1}, ClusterLimits(), live)
+    named = f"no live instance has a handler for {written!r}{hint}"
+    assert odd == ([] if hint is None else [named])

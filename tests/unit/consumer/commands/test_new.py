@@ -53,6 +53,10 @@ def test_a_name_that_hides_what_oncepool_needs_is_refused(tmp_path: Path, name: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_it_is_said_what_a_name_begins_with(tmp_path: Path) -> None:
+    assert "a small letter first" in " ".join(new(tmp_path / "1x").output.split())
+
+
 def test_its_schema_and_prefix_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     longest = "x" + "-y" * 24 + "z"
     for name in ("web-shop", longest):

@@ -137,7 +137,9 @@ def test_dead_letters_are_listed_shown_retried_and_dropped() -> None:
         assert [one["payload"] for one in listed] == ["{", "/w=="]
         assert listed[0]["fingerprint"] == "0102"
         assert (await http.get("/dead-letters/3")).json()["reason"] == "malformed"
-        assert (await http.get("/dead-letters/4")).status_code == 404
+        gone = await http.post("/dead-letters/4/retry")
+        assert gone.status_code == 404
+        assert gone.json()["detail"].startswith("no dead letter has this number or id")
         await http.post("/dead-letters/3/retry", json={"id": "new", "why": "mended"})
         await http.post("/dead-letters/r1/retry")
         await http.post("/dead-letters/3/drop")

@@ -1,4 +1,4 @@
-"""A command's connection to a producer's outbox."""
+"""How a command reaches a producer's outbox."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import psycopg
 from consumer.admin.journal import explained
 from consumer.config.settings import Settings
 from feedback.journal.connections import open_connection
+from feedback.outbox.dead_letters import OutboxOperator
+from feedback.outbox.missing_tables import missing_named
 
 
 @contextmanager
@@ -22,3 +24,14 @@ def connect_outbox(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
         open_connection(settings.outbox_database_url, "oncepool outbox") as connection,
     ):
         yield connection
+
+
+@contextmanager
+def outbox_operator(settings: Settings) -> Iterator[OutboxOperator]:
+    """An operator of the outbox that stands there.
+
+    Raises ConsumerError, and OutboxMissing where its tables are not there or too old.
+    """
+    schema = settings.outbox_schema
+    with connect_outbox(settings) as connection, missing_named(schema):
+        yield OutboxOperator(connection, schema)

@@ -11,14 +11,13 @@ import redis
 
 from consumer.admin.journal import connect
 from consumer.admin.lag import group_lag
-from consumer.admin.outbox import connect_outbox
+from consumer.admin.outbox import outbox_operator
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
 from feedback.contract.states import State
 from feedback.errors import OncepoolError
 from feedback.operations.statistics import Figures, figures, outcomes
-from feedback.outbox.dead_letters import OutboxOperator
 from processing.cluster.instances import connect as connect_redis
 from processing.cluster.instances import instances
 from processing.cluster.limits import ClusterLimits, RedisLimitsStore
@@ -156,8 +155,8 @@ def _ask_journal(settings: Settings, minutes: int, found: Look) -> None:
 
 
 def _ask_outbox(settings: Settings, found: Look) -> None:
-    with connect_outbox(settings) as connection:
-        found.outbox = OutboxOperator(connection, settings.outbox_schema).figures()
+    with outbox_operator(settings) as operator:
+        found.outbox = operator.figures()
 
 
 def _age(row: Row, now: datetime) -> float:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from consumer.admin.outbox import connect_outbox
+from consumer.admin.outbox import outbox_operator
 from consumer.commands.operator import YesOption, confirm, one_of
 from consumer.commands.options import JsonOption, moment, with_settings
 from consumer.commands.output import (
@@ -89,8 +89,8 @@ def list_(
     """List dead letters of the outbox, or with --state other open rows; the oldest first."""
     states = DEAD if state is None else (str(state),)
     wanted = OutboxFilter(states, None, pattern(type_) if type_ else None, sender)
-    with connect_outbox(settings) as connection:
-        rows = OutboxOperator(connection, settings.outbox_schema).rows(wanted, limit + 1)
+    with outbox_operator(settings) as operator:
+        rows = operator.rows(wanted, limit + 1)
     print_listing(rows, COLUMNS, limit, json=json, where_any=WHERE_ANY)
 
 
@@ -144,8 +144,8 @@ def prune(
     """Delete finished rows of the outbox that ended long ago. Their ids are new again then."""
     before = moment(older_than) or datetime.now(UTC)
     confirm(f"delete finished rows that ended before {before:%Y-%m-%d %H:%M}?", yes=yes)
-    with connect_outbox(settings) as connection:
-        deleted = OutboxOperator(connection, settings.outbox_schema).prune(before)
+    with outbox_operator(settings) as operator:
+        deleted = operator.prune(before)
     if json:
         print_json({"deleted": deleted})
     else:
@@ -155,8 +155,8 @@ def prune(
 @with_settings(*PLACE)
 def stats(settings: Settings, json: JsonOption = False) -> None:
     """Count open rows by type, sender and state, with the oldest of each."""
-    with connect_outbox(settings) as connection:
-        rows = OutboxOperator(connection, settings.outbox_schema).figures()
+    with outbox_operator(settings) as operator:
+        rows = operator.figures()
     if json:
         print_json(rows)
     else:
@@ -184,8 +184,7 @@ def _move(
 ) -> None:
     if wanted.ids is None:
         confirm(f"{doing} all dead letters of the outbox that fit?", yes=yes)
-    with connect_outbox(settings) as connection:
-        operator = OutboxOperator(connection, settings.outbox_schema)
+    with outbox_operator(settings) as operator:
         moved = move(operator, wanted)
         left = [id_ for id_ in dict.fromkeys(wanted.ids or ()) if id_ not in set(moved)]
         standing = operator.standing(left)
@@ -201,8 +200,8 @@ def _move(
 
 
 def _warn_of_long_silence(settings: Settings, wanted: OutboxFilter) -> None:
-    with connect_outbox(settings) as connection:
-        number = OutboxOperator(connection, settings.outbox_schema).long_silent(wanted)
+    with outbox_operator(settings) as operator:
+        number = operator.long_silent(wanted)
     if number:
         typer.echo(
             f"oncepool: {number} were last sent more than a day ago: where the consumers' journal"

@@ -18,19 +18,16 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from feedback.errors import OutboxMissing
+from feedback.outbox.missing_tables import missing_named
 from feedback.outbox.steps import Rows, Statement, Steps
 
 NAME: Final = "added"
 """Of the one parameter, where parameters have names."""
 _MARKS: Final = {"qmark": "?", "numeric": ":1", "named": f":{NAME}"}
 """Of the styles of DB-API that do not know `%s`."""
-_MISSING: Final = frozenset({"3F000", "42P01", "42703", "42P10"})
-"""No such schema, table, column or unique index."""
 
 
 class AsyncExecutor(Protocol):
@@ -148,7 +145,7 @@ def _take(executor: _Executor, steps: Steps, schema: str) -> list[str]:
             return _ids(end)
         cursor = executor.open()
         try:
-            with _explained(schema):
+            with missing_named(schema):
                 answer = cursor.execute(*executor.arguments(statement))
                 rows = _plain(_source(answer, cursor).fetchall())
         finally:
@@ -164,7 +161,7 @@ async def _take_async(executor: _Executor, steps: Steps, schema: str) -> list[st
             return _ids(end)
         cursor = executor.open()
         try:
-            with _explained(schema):
+            with missing_named(schema):
                 answer = await cursor.execute(*executor.arguments(statement))
                 fetched = _source(answer, cursor).fetchall()
                 rows = _plain(await fetched if inspect.isawaitable(fetched) else fetched)
@@ -188,19 +185,3 @@ def _plain(rows: Iterable[Any]) -> Rows:
     """As text, which psycopg gives as bytes where the database has no encoding (SQL_ASCII)."""
     found = [row.values() if isinstance(row, Mapping) else row for row in rows]
     return [tuple(one.decode() if isinstance(one, bytes) else one for one in row) for row in found]
-
-
-@contextmanager
-def _explained(schema: str) -> Iterator[None]:
-    """Raises OutboxMissing in place of what a driver says of tables that are not there."""
-    try:
-        yield
-    except Exception as error:
-        cause: Any = error
-        while cause is not None:
-            code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-            if code in _MISSING:
-                said = str(cause).strip().splitlines()[0]
-                raise OutboxMissing(schema, said) from error
-            cause = getattr(cause, "orig", None) or cause.__cause__
-        raise

@@ -108,6 +108,10 @@ def test_the_commands(stack: Stack, empty_schema: str, tmp_path: Path) -> None:
 
     code, said = oncepool("check")
     assert (code, "has no outbox" in said) == (1, True)
+    for command in (["list"], ["retry", "a"], ["drop", "a"], ["stats"],
+                    ["prune", "--older-than", "30d", "--yes"]):  # fmt: skip
+        code, said = oncepool(*command)
+        assert (code, "run `oncepool outbox migrate`" in said) == (1, True), said
     code, sql = oncepool("migrate", "--sql")
     assert (code, sql) == (0, script(empty_schema, ["billing", "eu"]))
     assert oncepool("check")[0] == 1  # printed, not made

@@ -20,6 +20,7 @@ from consumer.commands.output import (
     print_table,
 )
 from consumer.config.settings import Settings
+from feedback.operations.explanations import Refusal
 from feedback.operations.request_reads import pattern
 from feedback.outbox.dead_letters import (
     COLUMNS,
@@ -190,11 +191,12 @@ def _move(
         standing = operator.standing(left)
     refused = [_refusal(id_, standing.get(id_)) for id_ in left]
     if json:
-        print_json({"moved": moved, "refused": refused})
+        rows = [{"id": id_} for id_ in moved]
+        print_json({"moved": rows, "refused": [one._asdict() for one in refused]})
     else:
         typer.echo(f"{len(moved)} moved")
-        for row in refused:
-            typer.echo(f"oncepool: {row['id']} {row['why']}", err=True)
+        for one in refused:
+            typer.echo(f"oncepool: {one.id} {one.reason}", err=True)
     if left:
         raise typer.Exit(EXIT_REFUSED if standing else EXIT_UNKNOWN)
 
@@ -210,7 +212,7 @@ def _warn_of_long_silence(settings: Settings, wanted: OutboxFilter) -> None:
         )
 
 
-def _refusal(id_: str, standing: Standing | None) -> dict[str, str]:
+def _refusal(id_: str, standing: Standing | None) -> Refusal:
     if standing is None:
-        return {"id": id_, "state": "unknown", "why": "is unknown to the outbox"}
-    return {"id": id_, "state": standing.state, "why": standing.why}
+        return Refusal(id_, None, "is unknown to the outbox")
+    return Refusal(id_, standing.state, standing.why)

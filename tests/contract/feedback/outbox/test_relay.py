@@ -145,8 +145,10 @@ def test_a_sender_without_its_topic_disturbs_no_other_and_its_dead_letters_can_b
     assert missing in table.stdout
     assert "more than these 1" in table.stderr
     dropped = oncepool("outbox", "drop", "bull", "order", "nobody", "--json", **place)
-    assert (dropped.exit_code, answer(dropped)["moved"]) == (6, ["bull"])
-    assert [r["state"] for r in answer(dropped)["refused"]] == ["sent", "unknown"]
+    assert (dropped.exit_code, answer(dropped)["moved"]) == (6, [{"id": "bull"}])
+    refused = answer(dropped)["refused"]
+    assert [(r["id"], r["state"]) for r in refused] == [("order", "sent"), ("nobody", None)]
+    assert all(set(r) == {"id", "state", "reason"} for r in refused)
     with psycopg.connect(outbox_.url) as c, pytest.raises(RequestIdInUse):
         outbox.add(c, "other", {}, request_id="bull")
     assert oncepool("outbox", "drop", "nobody", **place).exit_code == 4

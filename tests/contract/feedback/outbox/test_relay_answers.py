@@ -153,7 +153,7 @@ def test_silence_sends_again_until_it_is_unanswered_and_a_late_answer_still_coun
     assert asked.rows()["a"]["state"] == "done"
     place = {"ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url, "ONCEPOOL_OUTBOX_SCHEMA": outbox_.schema}
     oncepool = Commands(stack, "", "")
-    assert answer(oncepool("outbox", "retry", "b", "--json", **place))["moved"] == ["b"]
+    assert answer(oncepool("outbox", "retry", "b", "--json", **place))["moved"] == [{"id": "b"}]
     asked.send()
     asked.silence()
     asked.settle()

@@ -20,21 +20,6 @@ _ENDING: Final = 5.0
 """Seconds, at most, for the reports of what was taken back: they are there at once."""
 
 
-_LOOK: Final = 2.0
-
-
-def partition_leaders(client: Any, topic: str) -> dict[int, bool]:
-    """Whether each partition has a leader, as a producer's brokers say; nothing where none does.
-
-    Asks for 2 s at most.
-    """
-    try:
-        found = client.list_topics(topic, _LOOK).topics[topic].partitions
-    except (KafkaException, KeyError):
-        return {}
-    return {number: one.leader >= 0 for number, one in found.items()}
-
-
 class PlainProducer(Protocol):
     """What is used of confluent_kafka.Producer."""
 

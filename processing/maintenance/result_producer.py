@@ -13,8 +13,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from feedback.broker_probe import LOST, BrokerProbe
 from feedback.errors import ConfigurationError
-from feedback.guarded_producer import GuardedProducer, PlainProducer, partition_leaders
+from feedback.guarded_producer import GuardedProducer, PlainProducer
 from feedback.journal.result_outbox import StoredResult, result_message
+from feedback.partition_leaders import partition_leaders
 from feedback.partitions import StuckPartitions
 from feedback.produce_errors import TOO_LARGE, message_refusal
 

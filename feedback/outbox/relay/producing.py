@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback.client.kafka_log import OutageLog
-from feedback.guarded_producer import GuardedProducer, partition_leaders
+from feedback.guarded_producer import GuardedProducer
 from feedback.outbox.relay.batch import ClaimedRow
+from feedback.partition_leaders import partition_leaders
 
 if TYPE_CHECKING:
     from feedback.tracing.spans import Spans

@@ -1,4 +1,4 @@
-"""What an operator can do about a dead worker's database session that does not end."""
+"""What is said of a dead worker's database session that does not end, and how often."""
 
 from __future__ import annotations
 
@@ -11,3 +11,5 @@ ADVICE: Final = (
 )
 NAMED: Final = 5
 """Requests that a log line names."""
+SAY_AGAIN: Final = 60.0
+"""Seconds between two log lines about one session."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Final
 
 import psycopg
 from psycopg import errors
 
+from feedback.journal.backend import Backend
 from feedback.journal.connections import Connection
 
-Backend: TypeAlias = tuple[int, str]
-"""A server process: pid and start time, which name it beyond doubt."""
-
+END_WAIT: Final = 1.0
+"""Seconds that sessions may take to end, when they are asked for the first time."""
 _END: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE pid = %s AND backend_start = %s::timestamptz"

@@ -18,14 +18,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 from feedback.contract.record import Record
+from feedback.journal.backend import Backend
 from feedback.metrics.durations import DurationKey
 
 MARSHAL_VERSION: Final = 2
 HEADER: Final = struct.Struct("<I")
 """The length that stands before each frame's body."""
 
-Backend: TypeAlias = tuple[int, str]
-"""A worker's database backend: process id and start time, which name it beyond doubt."""
 Claim: TypeAlias = tuple[str, int]
 """A claimed row of the waiting queue: request id and claim order."""
 TypeBounds: TypeAlias = tuple[int | None, int | None, int | None, int | None]

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from feedback.contract.record import claim_of
-from feedback.journal.backends import Backend
+from feedback.journal.backend import Backend
 from feedback.journal.claimed_rows import UnreadableRow
 from feedback.journal.claims import (
     LEASE,
@@ -227,11 +226,8 @@ class Claimer:
         self, connection: Connection, releases: Mapping[tuple[str, int], _Release]
     ) -> set[tuple[str, int]]:
         """Claims that dead workers may yet end; of those whose leases have run out no more."""
-        waiting: defaultdict[Backend, list[str]] = defaultdict(list)
-        for (request_id, _), how in releases.items():
-            for backend in how.backends:
-                waiting[backend].append(request_id)
-        stay = self._dead.standing(connection, waiting, "claims to be given back")
+        kept = [(how.backends, [request_id]) for (request_id, _), how in releases.items()]
+        stay = self._dead.standing(connection, kept, "claims to be given back")
         now = time.monotonic()
         held = {claim for claim, how in releases.items() if not stay.isdisjoint(how.backends)}
         over = {claim for claim in held if releases[claim].until <= now}

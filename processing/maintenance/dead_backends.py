@@ -6,20 +6,18 @@ Used on the database thread alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from typing import Final
 
-from feedback.journal.backends import Backend, end_backends
+from feedback.journal.backend import Backend
+from feedback.journal.backends import END_WAIT, end_backends
 from feedback.journal.connections import Connection
 from processing.logs import BoundLogger
-from processing.stuck_sessions import ADVICE, NAMED
+from processing.stuck_sessions import ADVICE, NAMED, SAY_AGAIN
 
-END_WAIT: Final = 1.0
-"""Seconds that sessions may take to end, when they are asked for the first time."""
 LOOK_AGAIN: Final = 0.5
 """Seconds after which somebody looks again whether they have ended."""
-SAY_AGAIN: Final = 60.0
-"""Seconds between two log lines about one session that stays."""
 
 
 class DeadBackends:
@@ -32,13 +30,21 @@ class DeadBackends:
         self._said: dict[tuple[Backend, str], float] = {}
 
     def standing(
-        self, connection: Connection, waiting: Mapping[Backend, Collection[str]], what: str
+        self,
+        connection: Connection,
+        held: Iterable[tuple[Iterable[Backend], Collection[str]]],
+        what: str,
     ) -> set[Backend]:
-        """Ends these sessions; returns those that stay, of which the log tells.
+        """Ends sessions; returns those that stay, of which the log tells.
 
-        `waiting`: what waits for each of them, by name, all of it `what`. Blocks for a moment where
-        a session is asked for the first time. Raises psycopg.Error where the database is away.
+        `held`: sessions, and what waits for all of these, by name, all of it `what`. Blocks for a
+        moment where a session is asked for the first time. Raises psycopg.Error where the database
+        is away.
         """
+        waiting: defaultdict[Backend, list[str]] = defaultdict(list)
+        for backends, names in held:
+            for backend in backends:
+                waiting[backend] += names
         known = self._stay & waiting.keys()
         left = set(end_backends(connection, waiting.keys() - known, END_WAIT))
         left.update(end_backends(connection, known, 0.0))

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from feedback.contract.counts import Count
-from feedback.journal.backends import Backend
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.housekeeping import (
@@ -68,11 +67,8 @@ class LostCalls:
     def settle(self, connection: Connection) -> None:
         """Ends the calls of workers that are gone, with their sessions. Raises psycopg.Error."""
         frames = self._frames.copy()
-        waiting: defaultdict[Backend, list[str]] = defaultdict(list)
-        for frame in frames:
-            for backend in frame.backends:
-                waiting[backend] += frame.codes
-        stay = self._dead.standing(connection, waiting, "calls outside to be told in doubt")
+        held = [(frame.backends, frame.codes) for frame in frames]
+        stay = self._dead.standing(connection, held, "calls outside to be told in doubt")
         free = [frame for frame in frames if stay.isdisjoint(frame.backends)]
         for frame in free:
             self._doubt(connection, frame.codes)

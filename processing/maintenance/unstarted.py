@@ -39,6 +39,7 @@ from feedback.contract.states import (
 )
 from feedback.contract.times import moment
 from feedback.errors import Malformed
+from feedback.journal.backend import Backend
 from feedback.journal.coalescing import Superseded
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.parking import ParkedRequest
@@ -76,7 +77,7 @@ class UnstartedRecords(NamedTuple):
     """Topics whose messages only user code can read."""
     lost: list[tuple[int, int]]
     """Of suspects, how many starts each had, and how many of them crashed; else empty."""
-    backends: list[tuple[int, str]]
+    backends: list[Backend]
     """Of suspects, the dead workers' database backends, which must be gone first."""
     limited: bool = False
     """For the limits of their types; else because this instance stops."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -15,7 +15,6 @@ from psycopg import errors
 from feedback.contract.counts import Count
 from feedback.contract.record import Record
 from feedback.contract.states import DATABASE_UNAVAILABLE, DUPLICATE, PARKED, SHUTDOWN, State
-from feedback.journal.backends import Backend
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
@@ -135,13 +134,10 @@ class UnstartedHandling:
 
     def _hold(self, connection: Connection) -> None:
         """Puts aside what may not be looked up yet, as a dead worker's session may commit it."""
-        waiting: defaultdict[Backend, list[str]] = defaultdict(list)
         with self._lock:
             suspected = [part for part in self._parts if part.backends]
-        for part in suspected:
-            for backend in part.backends:
-                waiting[backend] += names_of(part.records)
-        if stay := self._dead.standing(connection, waiting, "requests to be parked"):
+        wait = [(part.backends, names_of(part.records)) for part in suspected]
+        if stay := self._dead.standing(connection, wait, "requests to be parked"):
             held = [part for part in suspected if not stay.isdisjoint(part.backends)]
             with self._lock:
                 for part in held:

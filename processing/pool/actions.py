@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from feedback.contract.record import Record
-from processing.ipc.frames import Backend, ToMaintenance, ToWorker
+from feedback.journal.backend import Backend
+from processing.ipc.frames import ToMaintenance, ToWorker
 from processing.ipc.progress import Running
 
 

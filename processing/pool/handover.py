@@ -24,7 +24,8 @@ from feedback.contract.states import (
     TIMEOUT,
     WORKER_DIED,
 )
-from processing.ipc.frames import Backend, Claim, EndCalls, ReleaseClaims, Suspect
+from feedback.journal.backend import Backend
+from processing.ipc.frames import Claim, EndCalls, ReleaseClaims, Suspect
 from processing.logs import BoundLogger
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from feedback.contract.record import Record, is_due
-from processing.ipc.frames import Backend, Suspect
+from feedback.journal.backend import Backend
+from processing.ipc.frames import Suspect
 from processing.pool.chunk import Held
 from processing.pool.kept_places import KeptCounts
 from processing.pool.lane_order import LaneOrder

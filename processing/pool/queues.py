@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from feedback.contract.record import Record, is_due, kind_of
-from processing.ipc.frames import Backend
+from feedback.journal.backend import Backend
 from processing.pool.chunk import Held
 from processing.pool.concurrency import Concurrency
 from processing.pool.kept_places import KeptPlaces

@@ -11,14 +11,14 @@ from itertools import islice
 from typing import Final
 
 from feedback.contract.record import Record
-from processing.ipc.frames import Backend, Suspect
+from feedback.journal.backend import Backend
+from processing.ipc.frames import Suspect
 from processing.pool.actions import Action, Unended
 from processing.pool.kept_back import KeptBack
+from processing.stuck_sessions import SAY_AGAIN
 
 LOOK_AGAIN: Final = 5.0
 """Seconds between two tries of what waits for a session."""
-SAY_AGAIN: Final = 60.0
-"""Seconds between two log lines about one session."""
 MOST_REMEMBERED: Final = 1000
 """Sessions of which is known whose they were."""
 SHARE: Final = 4

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from feedback.contract.record import Record, perhaps_done, size_of
-from processing.ipc.frames import Backend, Park, PartAnswered, PartStands, Refuse, ToMaintenance
+from feedback.journal.backend import Backend
+from processing.ipc.frames import Park, PartAnswered, PartStands, Refuse, ToMaintenance
 
 Item = TypeVar("Item")
 

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from feedback.contract.record import Record
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED
-from processing.ipc.frames import Backend, Loss, Suspect
+from feedback.journal.backend import Backend
+from processing.ipc.frames import Loss, Suspect
 from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk
 from processing.pool.terminated import Terminated

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from feedback.contract.states import SHUTDOWN
-from processing.ipc.frames import Backend, Stop
+from feedback.journal.backend import Backend
+from processing.ipc.frames import Stop
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn
 from processing.pool.chunk import Chunk

@@ -15,12 +15,12 @@ import psycopg
 from feedback.contract.record import Record, is_read_again
 from feedback.contract.states import State
 from feedback.journal import done_rows
+from feedback.journal.backend import Backend
 from feedback.journal.coalescing import Arrival, Coalescing, CoalescingDecision, Waiter, judge
 from feedback.journal.database_errors import Overtaken
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.rows import FailedRun, RequestRow, StoredRequest
 from feedback.journal.writer import CLOSED, COLUMNS, OPEN_COLUMNS, JournalWriter, place_text
-from processing.ipc.frames import Backend
 from processing.testing.handler_cursor import CursorOfTest
 from processing.testing.memory_journal import MemoryJournal, Row
 from processing.worker.guarded_cursor import GuardedCursor

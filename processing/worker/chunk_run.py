@@ -13,9 +13,10 @@ from time import monotonic
 from typing import Any, ClassVar, Final, Protocol
 
 from feedback.contract.record import Record
+from feedback.journal.backend import Backend
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request
-from processing.ipc.frames import Backend, Report, Suspect
+from processing.ipc.frames import Report, Suspect
 from processing.worker.bad_luck import has_waited, is_late
 from processing.worker.chunk_tally import ChunkTally
 from processing.worker.lost_tries import LostTries
@@ -33,10 +34,7 @@ class Gate(Protocol):
     """Guards what may still be recalled, of all chunks of the worker."""
 
     def show(self, chunk: int, index: int | None, timeout: float | None, now: float) -> None:
-        """A request of a chunk is about to run, or several together (index None).
-
-        `now`: by time.monotonic().
-        """
+        """A request of a chunk is about to run, or several (index None). `now` is monotonic."""
 
     def clear(self) -> None:
         """No request runs any more."""

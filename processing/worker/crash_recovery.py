@@ -18,12 +18,14 @@ from feedback.contract.states import (
     State,
 )
 from feedback.contract.times import moment
+from feedback.journal.backend import Backend
+from feedback.journal.backends import END_WAIT
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import Outcome
-from processing.ipc.frames import Backend, Suspect
+from processing.ipc.frames import Suspect
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import has_expired
 from processing.worker.effect_external import EffectExternal
@@ -32,8 +34,6 @@ from processing.worker.records import stored_status
 from processing.worker.session import Session
 from processing.worker.task import LostStart, Task
 
-END_WAIT = 1.0
-"""Seconds that a dead worker's server processes may take to end."""
 _KILLED = frozenset({TIMEOUT, SHUTDOWN, CANCELLED})
 """Verdicts on a worker that was killed on purpose: no crash."""
 

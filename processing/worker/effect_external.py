@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import psycopg
 
 from feedback.contract.states import EXPIRED, HANDLER_ERROR, OK, State
+from feedback.journal.backend import Backend
 from feedback.journal.database_errors import Overtaken, is_lock_race, is_stale_plan
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
@@ -30,7 +31,6 @@ from processing.handlers.outcomes import (
     outcome_of,
     safe_text,
 )
-from processing.ipc.frames import Backend
 from processing.logs import BoundLogger
 from processing.worker.bad_luck import REDO, out_of_luck, pause_after
 from processing.worker.calls import DONE, Calls

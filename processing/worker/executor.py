@@ -19,6 +19,7 @@ from feedback.contract.counts import SKIP, Count, NotRun
 from feedback.contract.record import TYPE, Record
 from feedback.contract.states import DeadLetterReason
 from feedback.errors import Malformed
+from feedback.journal.backend import Backend
 from feedback.journal.coalescing import Coalescing
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.writer import JournalWriter
@@ -26,7 +27,7 @@ from feedback.status.status import StatusWrite
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import describe, safe_text
-from processing.ipc.frames import Backend, Report
+from processing.ipc.frames import Report
 from processing.logs import BoundLogger
 from processing.settings import ExecutorSettings
 from processing.worker.bisection import Bisection

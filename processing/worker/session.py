@@ -16,12 +16,12 @@ from psycopg import pq
 from psycopg.errors import error_from_result
 from psycopg.rows import tuple_row
 
+from feedback.journal.backend import Backend
 from feedback.journal.backends import end_backends, end_for_good
 from feedback.journal.commits import LIFE, fate_of
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
-from processing.ipc.frames import Backend
 from processing.worker.gathering_pipeline import GatheringPipeline
 from processing.worker.guarded_cursor import Failures, GuardedCursor
 from processing.worker.leftovers import close_leftovers

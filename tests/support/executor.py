@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 
 from feedback.contract.record import Record
+from feedback.journal.backend import Backend
 from feedback.status.status import StatusWrite
 from processing import App
-from processing.ipc.frames import Backend, Report, Suspect
+from processing.ipc.frames import Report, Suspect
 from processing.logs import get_logger
 from processing.settings import ExecutorSettings
 from processing.worker.chunk_run import ChunkRun

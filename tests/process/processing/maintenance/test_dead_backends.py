@@ -9,8 +9,8 @@ import orjson
 import psycopg
 import pytest
 
+from feedback.journal.backend import Backend
 from processing.ipc.frames import (
-    Backend,
     DueRows,
     Park,
     PartAnswered,

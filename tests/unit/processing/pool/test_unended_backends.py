@@ -11,8 +11,9 @@ from processing.ipc.frames import Report, RunChunk, WantRows
 from processing.pool.actions import Died, Send, Spawn, Tell, Unended
 from processing.pool.backlog import Backlog, backlogs_of
 from processing.pool.pool import Pool
-from processing.pool.unended_backends import GIVE_BACK_EVERY, LOOK_AGAIN, SAY_AGAIN
+from processing.pool.unended_backends import GIVE_BACK_EVERY, LOOK_AGAIN
 from processing.settings import Ordering, PoolSettings
+from processing.stuck_sessions import SAY_AGAIN
 
 START = "2026-01-01 00:00:00+00"
 

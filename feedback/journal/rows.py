@@ -12,7 +12,7 @@ import orjson
 
 from feedback.contract.record import Headers
 from feedback.contract.states import State
-from feedback.status.status import StatusFields
+from feedback.status.status import StatusFields, StatusWrite
 
 
 class StoredRequest(NamedTuple):
@@ -59,17 +59,23 @@ class StoredRequest(NamedTuple):
     def status(self, at: datetime, *, tell_fingerprint: bool = True) -> StatusFields:
         """What it says as it stands since `at`.
 
-        `tell_fingerprint` is False where producers cannot make the same fingerprint. Of a row that
-        is claimed it is what it said before: under the claim's run its end is told, another wait
-        among others, and of equal ones the first stands.
+        Without a fingerprint where the row says that producers cannot make the same one, or whoever
+        asks knows: then `tell_fingerprint` is False. Of a row that is claimed it is what it said
+        before: under the claim's run its end is told, another wait among others, and of equal ones
+        the first stands.
         """
         state = State(self.state)
         claimed = state is State.WAITING and self.token is not None
+        told = tell_fingerprint and not self.own_fingerprint
         return StatusFields(
             self.id, self.type, state, self.run - claimed, self.code, self.attempt, at,
-            self.fingerprint if tell_fingerprint else None, self.result, self.error, self.reason,
+            self.fingerprint if told else None, self.result, self.error, self.reason,
             self.not_before if state is State.WAITING else None, self.superseded_by,
         )  # fmt: skip
+
+    def told(self, at: datetime, ttl: int, reply_to: str | None = None) -> StatusWrite:
+        """Its status; it lives for `ttl` seconds where the row does not say what its type does."""
+        return StatusWrite.of(self.status(at), ttl=self.status_ttl or ttl, reply_to=reply_to)
 
 
 @dataclass(slots=True)
@@ -110,15 +116,13 @@ class RequestRow:
     lost_claims: int = 0
     """Owners in a row that were lost with it, perhaps while it ran."""
 
-    def status(self, at: datetime, *, tell_fingerprint: bool = True) -> StatusFields:
-        """What it says as it stands since `at`.
-
-        `tell_fingerprint` is False where producers cannot make the same fingerprint.
-        """
+    def status(self, at: datetime) -> StatusFields:
+        """What it says as it stands since `at`; a fingerprint only where producers can make it."""
         state = self.state
+        fingerprint = None if self.own_fingerprint else self.fingerprint
         return StatusFields(
             self.id, self.type, state, self.run, self.code, self.attempt, at,
-            self.fingerprint if tell_fingerprint else None, self.result, self.error, self.reason,
+            fingerprint, self.result, self.error, self.reason,
             self.not_before if state is State.WAITING else None, self.superseded_by,
         )  # fmt: skip
 

@@ -96,15 +96,9 @@ def show_request(
 def get_statuses(
     connection: Connection, ids: Sequence[str], *, schema: str = SCHEMA
 ) -> dict[str, Status]:
-    """The status that the row of each id stands for; ids without a row are left out.
-
-    Without a fingerprint where the row says that producers cannot make the same one.
-    """
+    """The status that the row of each id stands for; ids without a row are left out."""
     rows = JournalWriter(schema).find(connection.cursor(), ids)
-    return {
-        name: Status.decode(row.status(row.at, tell_fingerprint=not row.own_fingerprint).encode())
-        for name, row in rows.items()
-    }
+    return {name: Status.decode(row.status(row.at).encode()) for name, row in rows.items()}
 
 
 def matches(type: str | None, wanted: str) -> bool:

@@ -37,12 +37,8 @@ class Reporting:
 
     def stored(self, rows: Iterable[StoredRequest]) -> None:
         """Publishes what rows say as they stand now."""
-        now, ttl = datetime.now(UTC), self.status_ttl
-        said = [
-            (row.status(now, tell_fingerprint=not row.own_fingerprint), row.status_ttl)
-            for row in rows
-        ]
-        self.publish([StatusWrite.of(status, ttl=own or ttl) for status, own in said])
+        now = datetime.now(UTC)
+        self.publish([row.told(now, self.status_ttl) for row in rows])
 
     def unreadable(self, rows: Sequence[UnreadableRow]) -> None:
         """Publishes and counts rows that hold no request."""

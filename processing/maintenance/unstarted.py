@@ -237,12 +237,8 @@ def stored_statuses(
 ) -> list[StatusWrite]:
     """What the rows of these ids say, for who sent the records."""
     return [
-        StatusWrite.of(
-            row.status(row.at, tell_fingerprint=not row.own_fingerprint),
-            ttl=ttl, reply_to=reply_channel(records[name][HEADERS]),
-        )
-        for name, row in rows.items()
-    ]  # fmt: skip
+        row.told(row.at, ttl, reply_channel(records[name][HEADERS])) for name, row in rows.items()
+    ]
 
 
 def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> list[StatusWrite]:

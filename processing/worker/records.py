@@ -156,7 +156,7 @@ def status_of(
     task: Task, row: RequestRow, now: datetime, *, bump: bool = False, final: bool = False
 ) -> StatusWrite:
     """Its status as it ends here, or waits for its next attempt; `row` is what row_of made."""
-    status = row.status(ended_at(task, now), tell_fingerprint=task.tells_fingerprint)
+    status = row.status(ended_at(task, now))
     if row.state is State.FAILED and not needs_row(task):
         status = status._replace(journaled=False)
     asks = task.envelope.reply_to
@@ -198,11 +198,8 @@ def running_status(task: Task, now: datetime) -> StatusWrite:
 def stored_status(
     task: Task, stored: StoredRequest, handler: Handler | None, now: datetime
 ) -> StatusWrite:
-    """The status of the row that stands under its id; `handler` is the row's type's.
-
-    The row says whether producers can make its fingerprint, also where nobody here knows its type.
-    """
-    own = stored.own_fingerprint or (handler is not None and handler.custom_fingerprint)
+    """The status of the row that stands under its id; `handler` is the row's type's."""
+    own = handler is not None and handler.custom_fingerprint
     status = stored.status(now, tell_fingerprint=not (own or task.decoded))
     return StatusWrite.of(
         status,

@@ -9,7 +9,7 @@ from typing import Any
 import feedback
 from feedback.contract.states import State
 from feedback.journal.coalescing import Waiter
-from feedback.journal.rows import RequestRow
+from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.status.status import DEFAULT_TTL, Status, StatusFields, StatusWrite
 
 AT = datetime(2030, 5, 1, 12, tzinfo=UTC)
@@ -21,6 +21,14 @@ def row(state: State, **others: Any) -> RequestRow:
         "a", "t", state, "code", 2, 3, 0, b"\x01", b'{"n":1}', "error", "reason", None, None, None,
         None, "topic", 0, 7, AT, "transaction", None, **others,
     )  # fmt: skip
+
+
+def stored(**others: Any) -> StoredRequest:
+    fields: dict[str, Any] = {
+        **dict.fromkeys(StoredRequest._fields), "id": "a", "type": "t", "state": "failed",
+        "code": "code", "attempt": 2, "run": 3, "fingerprint": b"\x01", "own_fingerprint": False,
+    }  # fmt: skip
+    return StoredRequest(**(fields | others))
 
 
 def test_a_rows_status_says_what_the_row_says() -> None:
@@ -39,8 +47,11 @@ def test_what_has_no_row_says_so() -> None:
 
 
 def test_no_fingerprint_is_told_that_producers_cannot_make() -> None:
-    fields = row(State.DONE).status(AT, tell_fingerprint=False)
+    fields = row(State.DONE, own_fingerprint=True).status(AT)
     assert Status.decode(fields.encode()).fingerprint is None
+    assert Status.decode(stored().told(AT, 5).value).fingerprint == "01"
+    assert Status.decode(stored(own_fingerprint=True).told(AT, 5).value).fingerprint is None
+    assert stored().status(AT, tell_fingerprint=False).fingerprint is None
 
 
 def test_what_waits_lives_until_it_is_due_and_its_time_after_that() -> None:

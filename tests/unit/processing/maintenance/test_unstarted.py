@@ -11,7 +11,7 @@ import pytest
 
 from feedback.contract.record import Record, read_again
 from feedback.journal.claims import Superseded
-from feedback.journal.rows import stored_headers
+from feedback.journal.rows import StoredRequest, stored_headers
 from feedback.status.status import Status, StatusWrite
 from processing.ipc.frames import Frame
 from processing.ipc.wakeup import Waker
@@ -22,6 +22,7 @@ from processing.maintenance.unstarted import (
     parked_statuses,
     parking,
     perhaps_parked,
+    stored_statuses,
     superseded_statuses,
 )
 from processing.maintenance.unstarted_handling import UnstartedHandling
@@ -60,6 +61,17 @@ def test_a_parcel_is_what_the_message_said() -> None:
 def test_the_messages_own_time_where_the_producer_gave_none() -> None:
     [parcel] = parking(part_of(message("a"))).parcels
     assert parcel.produced_at == datetime.fromtimestamp(1_700_000_000.123, UTC)
+
+
+def test_what_the_row_of_an_id_says_lives_as_long_as_its_type_has_it() -> None:
+    fields: dict[str, Any] = {
+        **dict.fromkeys(StoredRequest._fields), "id": "a", "type": "pay", "state": "failed",
+        "code": "x", "attempt": 1, "run": 1, "created_at": AT, "status_ttl": 60,
+    }  # fmt: skip
+    row = StoredRequest(**fields)
+    for stored, seconds in ((row, 60), (row._replace(status_ttl=None), 5)):
+        [told] = stored_statuses({"a": stored}, {"a": message("a", ("ce_replyto", b"me"))}, 5)
+        assert (told.ttl, told.reply_to, Status.decode(told.value).at) == (seconds, "me", AT)
 
 
 def test_of_two_messages_of_one_id_the_first_is_parked() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from consumer.admin.journal import JournalUnreachable, connect
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
-from feedback.contract.states import FINAL, REOPENABLE, WITHOUT_ROW, State
+from feedback.contract.states import FINAL, REOPENABLE, State
 from feedback.errors import StoreUnavailable
 from feedback.operations.request_reads import get_statuses
 from feedback.status.opening import open_store
@@ -67,7 +67,7 @@ def newer(told: Status | None, stored: Status) -> Status:
     if (
         told is not None
         and told.state is stored.state is State.FAILED
-        and (told.code in WITHOUT_ROW or not told.journaled)
+        and not told.has_row
         and told.at > stored.at
     ):
         return told

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from feedback.client.send_clock import SendTime
 from feedback.contract.payloads import write_json
-from feedback.contract.states import OK, WITHOUT_ROW, State
+from feedback.contract.states import OK, State
 from feedback.errors import Conflict, ResultMismatch
 from feedback.status.status import Status, StatusFields
 
@@ -28,15 +28,14 @@ class StatusBefore(NamedTuple):
     v: str
     code: str
     at: datetime
-    journaled: bool
+    has_row: bool
 
     @classmethod
     def of(cls, status: Status | None) -> StatusBefore | None:
         """None where none stood."""
         if status is None:
             return None
-        journaled = status.journaled and status.code not in WITHOUT_ROW
-        return cls(status.v, status.code, status.at, journaled)
+        return cls(status.v, status.code, status.at, status.has_row)
 
 
 @dataclass(slots=True)
@@ -84,7 +83,7 @@ class Submission:
         if status.state is State.IN_DOUBT:
             # The answer to a resend says it anew, where nobody knows more than before.
             return (status.v, status.at) == (self.before.v, self.before.at)
-        if not self.before.journaled:
+        if not self.before.has_row:
             # Its run number counts what the journal never saw: a newer one may be lower.
             return status.v <= self.before.v and (status.code, status.at) == (
                 self.before.code,

@@ -16,7 +16,7 @@ import orjson
 from typing_extensions import TypeVar
 
 from feedback.contract.payloads import parse_json, refuse_deep
-from feedback.contract.states import FINAL, MAX_RUN, OK, RANK, SETTLED, State
+from feedback.contract.states import FINAL, MAX_RUN, OK, RANK, SETTLED, WITHOUT_ROW, State
 
 DEFAULT_TTL: Final = 3600
 """Seconds that a status lives, where its type says nothing else."""
@@ -73,6 +73,11 @@ class Status(Generic[ResultT]):
     def final(self) -> bool:
         """Whether nothing but an operator moves it any more."""
         return self.state in FINAL
+
+    @property
+    def has_row(self) -> bool:
+        """Of a failure, whether a row of the journal says it; older versions tell by its code."""
+        return self.journaled and self.code not in WITHOUT_ROW
 
     def of_another_type(self, type: str) -> bool:
         """Whether a request of this type that was sent under its id is another one.

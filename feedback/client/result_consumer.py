@@ -13,19 +13,26 @@ from feedback.client.kafka_log import OutageLog
 from feedback.errors import ConfigurationError
 
 _ERRORS_ONLY: Final = 3  # syslog level: a client's producer properties draw warnings here
-# Of what a client was given, these are nobody's but its producer's, or ours.
-_NOT_FOR_US: Final = frozenset(
+_NOT_SHARED: Final = frozenset(
     {
-        "group.id", "group.instance.id", "client.id", "transactional.id", "on_delivery",
-        "group.protocol", "partition.assignment.strategy",  # assignments here are whole ones
+        "group.id", "group.instance.id", "client.id", "group.protocol", "transactional.id",
+        "on_delivery",
     }
 )  # fmt: skip
+"""A producer's, or of who was given it: no consumer takes `on_delivery`."""
+
+
+def shared(kafka: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a producer's properties holds for a consumer of the results, too."""
+    return {name: value for name, value in kafka.items() if name not in _NOT_SHARED}
 
 
 def properties(kafka: Mapping[str, Any], group: str | None) -> dict[str, Any]:
     """Of the consumer, from what a client was given."""
+    given = shared(kafka)
+    given.pop("partition.assignment.strategy", None)  # assignments here are whole ones
     return {
-        **{name: value for name, value in kafka.items() if name not in _NOT_FOR_US},
+        **given,
         "client.id": "oncepool-results",
         # Without a group of its own nothing is ever committed, but the library wants a name.
         "group.id": group or f"oncepool-results-{uuid.uuid4()}",

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from feedback.broker_probe import LOST, BrokerProbe
 from feedback.client.kafka_log import OutageLog
+from feedback.client.result_consumer import shared
 from feedback.client.results import Result
 from feedback.contract.payloads import write_json
 from feedback.errors import StoreUnavailable
@@ -34,9 +35,6 @@ LONGEST: Final = 120.0
 Its row, sent again, brings it again."""
 _QUIET: Final = 60.0
 OMITTED: Final = "the result was too large for the results topic: the consumers' journal has it"
-_NOT_OURS: Final = frozenset(
-    {"group.id", "group.instance.id", "client.id", "group.protocol", "transactional.id"}
-)
 
 
 class RecordSource:
@@ -47,7 +45,7 @@ class RecordSource:
         self._topic = topic
         self._group = group
         self._properties = {
-            **{name: value for name, value in kafka.items() if name not in _NOT_OURS},
+            **shared(kafka),
             "client.id": "oncepool-relay",
             "group.id": group,
             "enable.auto.commit": False,

@@ -123,10 +123,10 @@ class Service:
         if not self._until(lambda: self._pool.maintenance.ready is not None):
             return False
         found = self._pool.maintenance.ready
-        if found is not None and found.schema in ("missing", "too_new"):
-            self._fatal = f"the journal can't be used: {' '.join(found.detail.split())}"
+        if found is not None and found.unusable:
+            self._fatal = found.unusable.reason
             return False
-        if found is not None and found.schema == "unreachable":
+        if found is not None and not found.ok:
             self._log.error(
                 "database away: the group is joined once it answers", detail=found.detail
             )

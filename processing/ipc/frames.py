@@ -24,6 +24,7 @@ from feedback.metrics.durations import DurationKey
 MARSHAL_VERSION: Final = 2
 HEADER: Final = struct.Struct("<I")
 """The length that stands before each frame's body."""
+UNUSABLE: Final = "the journal can't be used"
 
 Claim: TypeAlias = tuple[str, int]
 """A claimed row of the waiting queue: request id and claim order."""
@@ -309,6 +310,17 @@ class Refuse(NamedTuple):
 # From the maintenance process
 
 
+class JournalUnusable(NamedTuple):
+    """The database was away at the first look; now it answers, and its journal is of no use."""
+
+    detail: str
+
+    @property
+    def reason(self) -> str:
+        """What is said where nothing but ending helps."""
+        return f"{UNUSABLE}: {' '.join(self.detail.split())}"
+
+
 class MaintenanceReady(NamedTuple):
     """The first look at the database is over."""
 
@@ -316,11 +328,16 @@ class MaintenanceReady(NamedTuple):
     """`ok`, `missing`, `too_new` or `unreachable`."""
     detail: str
 
+    @property
+    def ok(self) -> bool:
+        """The database answers, and its journal can be used."""
+        return self.schema == "ok"
 
-class JournalUnusable(NamedTuple):
-    """The database was away at the first look; now it answers, and its journal is of no use."""
-
-    detail: str
+    @property
+    def unusable(self) -> JournalUnusable | None:
+        """The verdict on a journal that can't be used; None also where nobody could look at it."""
+        found = self.schema in ("missing", "too_new")
+        return JournalUnusable(self.detail) if found else None
 
 
 class Alive(NamedTuple):

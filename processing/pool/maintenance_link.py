@@ -43,7 +43,6 @@ DIED: Final = (
     "maintenance processes in a row died while they started, before they could say why; see what"
     " the log says before this, and what ends processes here"
 )
-UNUSABLE: Final = "the journal can't be used"
 
 
 class MaintenanceLink(UnstartedParts):
@@ -224,8 +223,8 @@ class MaintenanceLink(UnstartedParts):
                 else:  # another is started: workers go on meanwhile
                     self._log.error("the maintenance process could not start", reason=reason)
                 return
-            case JournalUnusable(detail):
-                self.fatal = f"{UNUSABLE}: {' '.join(detail.split())}"
+            case JournalUnusable():
+                self.fatal = frame.reason
                 return
             case MaintenanceReady():
                 self._looked(frame)
@@ -240,10 +239,10 @@ class MaintenanceLink(UnstartedParts):
 
     def _looked(self, found: MaintenanceReady) -> None:
         self._respawn.ready()
-        self.database_up = found.schema == "ok"
+        self.database_up = found.ok
         self._served |= self.database_up
-        if found.schema in ("missing", "too_new") and self.ready is not None and not self._served:
-            self.fatal = f"{UNUSABLE}: {' '.join(found.detail.split())}"
+        if found.unusable and self.ready is not None and not self._served:
+            self.fatal = found.unusable.reason
         self.ready = self.ready or found
 
     def _on_end(self) -> None:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from processing.ipc.frames import LimitsFound
+from processing.ipc.frames import UNUSABLE, LimitsFound
 from processing.logs import BoundLogger
 from processing.pool.actions import Action, Died, Replaced, Send, Signal, Unended
 from processing.pool.running import facts_of, request_id
@@ -86,6 +86,10 @@ class PoolLog:
             for kind, bounds in found.types.items()
         }
         log("limits", workers=found.workers, types=types, paused=found.paused)
+
+    def journal_missing(self, detail: str) -> None:
+        """Its tables are gone, or too old, while there is work: they may be put back."""
+        self._log.error(f"{UNUSABLE}: it is looked at again", detail=detail)
 
     def database(self, *, before: bool, up: bool) -> None:
         """Whether the database can be reached, and whether it could before."""

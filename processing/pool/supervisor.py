@@ -46,7 +46,7 @@ from processing.pool.actions import (
 )
 from processing.pool.backlog import Backlog, backlogs_of
 from processing.pool.handover import Handover
-from processing.pool.maintenance_link import UNUSABLE, MaintenanceLink
+from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
 from processing.pool.pool_log import PoolLog
 from processing.pool.pool_stats import stats_of
@@ -324,9 +324,9 @@ class Supervisor:
             case MaintenanceReady(schema, detail):
                 self._act(self._pool.new_maintenance())
                 if self._working and schema == "missing":
-                    self._log.error(f"{UNUSABLE}: it is looked at again", detail=detail)
-                if self._working or schema == "ok":
-                    self._database_state(up=schema == "ok")
+                    self._pool_log.journal_missing(detail)
+                if self._working or event.ok:
+                    self._database_state(up=event.ok)
             case DatabaseState(up):
                 self._database_state(up=up)
             case DueRows(order, rows):

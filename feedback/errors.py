@@ -276,7 +276,11 @@ class RequestIdInUse(OutboxError):
 
 
 class JournalError(OncepoolError):
-    """Something is wrong with the journal in PostgreSQL."""
+    """Something is wrong with the journal in PostgreSQL: `what`, and `advice` on what helps."""
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(f"{what}: {advice}")
+        self.what, self.advice = what, advice
 
 
 class SchemaMissing(JournalError):
@@ -284,7 +288,7 @@ class SchemaMissing(JournalError):
 
     def __init__(self, schema: str, found: int = 0, wanted: int = 0) -> None:
         what = f"is at version {found}, {wanted} is needed" if found else "has no journal tables"
-        super().__init__(f"schema {schema!r} {what}: run `oncepool migrate`")
+        super().__init__(f"schema {schema!r} {what}", "run `oncepool migrate`")
         self.schema, self.found, self.wanted = schema, found, wanted
 
 
@@ -293,7 +297,7 @@ class SchemaTooNew(JournalError):
 
     def __init__(self, schema: str, found: int, known: int) -> None:
         super().__init__(
-            f"schema {schema!r} is at version {found}, this Oncepool knows up to {known}: "
-            "install the newer Oncepool here as well"
+            f"schema {schema!r} is at version {found}, this Oncepool knows up to {known}",
+            "install the newer Oncepool here as well",
         )
         self.schema, self.found, self.known = schema, found, known

@@ -23,7 +23,7 @@ from consumer.config.packages import hidden_package
 from consumer.config.settings import Settings, variable
 from consumer.intake.events import Assigned, Trouble
 from consumer.intake.kafka import Kafka
-from feedback.errors import OncepoolError, SchemaMissing
+from feedback.errors import JournalError, OncepoolError, SchemaMissing
 from feedback.journal.connections import open_connection
 from feedback.journal.migrations import check_schema
 from feedback.metrics.exposition import available
@@ -137,11 +137,6 @@ def check_protocol(settings: Settings, topic: str) -> Finding:
     return Finding("kafka", "wrong", detail, advice)
 
 
-def _found(error: OncepoolError) -> str:
-    """What is wrong with the journal, without the message's advice."""
-    return str(error).rpartition(": ")[0] or str(error)
-
-
 def check_database(settings: Settings) -> list[Finding]:
     """PostgreSQL answers and has the journal of this version."""
     try:
@@ -152,13 +147,10 @@ def check_database(settings: Settings) -> list[Finding]:
     except psycopg.Error as error:
         advice = "correct database_url or start PostgreSQL"
         return [Finding("database", "wrong", mask_url(str(error).strip()), advice)]
-    except SchemaMissing as error:
-        if settings.migrate_on_start:
+    except JournalError as error:
+        if isinstance(error, SchemaMissing) and settings.migrate_on_start:
             return [*found, Finding("database", "ok", "`run` makes the journal: migrate_on_start")]
-        return [*found, Finding("database", "wrong", _found(error), "run `oncepool migrate`")]
-    except OncepoolError as error:
-        advice = "install the newer Oncepool here as well"
-        return [*found, Finding("database", "wrong", _found(error), advice)]
+        return [*found, Finding("database", "wrong", error.what, error.advice)]
     schema = settings.database_schema
     return [*found, Finding("database", "ok", f"schema {schema} is up to date")]
 

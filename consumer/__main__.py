@@ -14,11 +14,13 @@ INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended, as shells have it."""
 OF_CONSUMERS = ("typer", "rich", "pydantic", "pydantic_settings", "psycopg", "structlog", "cronsim")
 """What the extra `consumer` brings, and the client alone does not need."""
+LASTING = ("run", "relay", "gateway")
+"""Commands that go on until a signal asks them to end."""
 
 
 def main() -> None:
     """The console script."""
-    if sys.argv[1:2] == ["run"]:
+    if sys.argv[1:2] and sys.argv[1] in LASTING:
         _end_at_once()
     gc.disable()  # until the command is there: imports leave no garbage, and take a tenth longer
     try:
@@ -37,7 +39,7 @@ def main() -> None:
 
 
 def _end_at_once() -> None:
-    """Until the service takes signals itself there is nothing to be drained.
+    """Until the command takes signals itself there is nothing to be drained.
 
     As PID 1 of a container it would not end at all without a handler, and otherwise with a signal's
     exit code, which says that something went wrong.

@@ -200,15 +200,23 @@ def test_an_instance_that_never_reached_its_database_takes_nothing_from_others(
     assert bad.stop() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        ("run", signal.SIGTERM),
+        ("run", signal.SIGINT),
+        ("relay", signal.SIGTERM),
+        ("gateway", signal.SIGTERM),
+    ],
+)
 def test_a_signal_that_comes_while_it_is_imported_ends_it_in_peace(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, command: str, number: signal.Signals
 ) -> None:
     importing = tmp_path / "importing"
     slow = f"import pathlib, time; pathlib.Path({str(importing)!r}).touch(); time.sleep(60)\n"
     (tmp_path / "typer.py").write_text(slow)
     process = subprocess.Popen(
-        [sys.executable, "-m", "consumer", "run"],
+        [sys.executable, "-m", "consumer", command],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )

@@ -201,7 +201,7 @@ def test_an_instance_that_never_reached_its_database_takes_nothing_from_others(
 
 
 @pytest.mark.parametrize(
-    ("command", "number"),
+    "command, number",
     [
         ("run", signal.SIGTERM),
         ("run", signal.SIGINT),

@@ -2,8 +2,9 @@
 
 A broker that starts knows topics before it knows brokers. A client that asks it then is told of
 none, forgets those that it had, and may never look for one again
-(https://github.com/confluentinc/librdkafka/issues/5301; seen with 2.16.0 and either
-`metadata.recovery.strategy`). Nothing says so: it hears nothing, as when there is nothing to hear.
+(https://github.com/confluentinc/librdkafka/issues/5301; seen with 2.16.0 after one such answer
+where `metadata.recovery.strategy` is none). Nothing says so: it hears nothing, as when there is
+nothing to hear.
 It has reported before that all its brokers are down, as it does in each outage; and whoever makes
 another client finds them again.
 """
@@ -24,21 +25,33 @@ class BrokerContact:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self.doubtful = False
-        """All brokers were down, and nothing shows that the client has found one since."""
+        self.outages = 0
+        """How often all brokers were down, as far as the client has said so."""
+        self._over = 0
+        """So many of them are over."""
+        self._asked_after = 0
+        """So many there had been when it was asked last."""
         self._unanswered = 0
         self._next = 0.0
+
+    @property
+    def doubtful(self) -> bool:
+        """All brokers were down, and nothing shows that the client has found one since."""
+        return self._over < self.outages
 
     def all_down(self) -> None:
         """The client has reported that all its brokers are down; one that is lost may go on so."""
         if not self.doubtful:
-            self.doubtful = True
             self._unanswered = 0
             self._next = self._clock() + PAUSE
+        self.outages += 1
 
-    def heard_from(self) -> None:
-        """The client has heard from a broker. It says so again where it loses them after that."""
-        self.doubtful = False
+    def heard_from(self, since: int) -> None:
+        """The client has heard from a broker after so many of its outages, and of no later one.
+
+        It hands on what came before an outage in the same call in which it reports that.
+        """
+        self._over = max(self._over, since)
 
     def due(self) -> float | None:
         """The client is to be asked for metadata now, for so many seconds; None: it is not.
@@ -47,6 +60,7 @@ class BrokerContact:
         """
         if not self.doubtful or self._clock() < self._next:
             return None
+        self._asked_after = self.outages
         return TIMEOUTS[self._unanswered]
 
     def asked(self, *, answered: bool) -> bool:
@@ -56,5 +70,8 @@ class BrokerContact:
         self._next = self._clock() + PAUSE
         self._unanswered = 0 if answered else self._unanswered + 1
         lost = self._unanswered == len(TIMEOUTS)
-        self.doubtful = not (answered or lost)
+        if lost:
+            self._over = self.outages
+        elif answered:
+            self.heard_from(self._asked_after)
         return lost

@@ -42,6 +42,7 @@ class BrokerProbe:
         self._others_find = find or _find
         self._clock = clock
         self._contact = BrokerContact(clock)
+        self._served = threading.local()
         self._look: threading.Thread | None = None
         self._look_at = 0.0
         self._found = False
@@ -58,12 +59,19 @@ class BrokerProbe:
         if given is not None:
             given(error)
 
+    def before_serving(self) -> None:
+        """The client is about to be served by a call in this thread, as heard_from() has it."""
+        self._served.since = self._contact.outages
+
     def heard_from(self) -> None:
         """The client has heard from a broker: a message is confirmed, or has come. In any thread.
 
+        That was after the outages that it had told of before this thread served it, where
+        before_serving() was told so: a call that hands out many messages, and one that another
+        thread is in, tell of a later outage before what came ahead of it is looked at.
         An answer about brokers may be long in coming behind what they have to do first.
         """
-        self._contact.heard_from()
+        self._contact.heard_from(getattr(self._served, "since", self._contact.outages))
 
     def stays(self) -> None:
         """No other client could be made: whether it is lost is found out again, after a while."""

@@ -8,6 +8,7 @@ out of whichever poll() or flush() is next, of any thread.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -32,6 +33,9 @@ class PlainProducer(Protocol):
     def purge(self) -> None: ...
 
 
+def _nothing() -> None: ...
+
+
 ProducerT = TypeVar("ProducerT", bound=PlainProducer)
 
 
@@ -42,7 +46,11 @@ class GuardedProducer(Generic[ProducerT]):
     of those that reports bring.
     """
 
-    def __init__(self, producer: ProducerT) -> None:
+    def __init__(
+        self, producer: ProducerT, before_serving: Callable[[], object] | None = None
+    ) -> None:
+        """`before_serving` is called in each thread that is about to serve reports."""
+        self._before_serving = before_serving or _nothing
         self.handle = producer
         self.produce = producer.produce
         self.failure: str | None = None
@@ -68,6 +76,7 @@ class GuardedProducer(Generic[ProducerT]):
 
     def poll(self, timeout: float) -> None:
         """Serves reports that come within so many seconds."""
+        self._before_serving()
         try:
             self.handle.poll(timeout)
         except KafkaException as error:
@@ -91,6 +100,7 @@ class GuardedProducer(Generic[ProducerT]):
         return self.flush(timeout)
 
     def _flush(self, timeout: float) -> int:
+        self._before_serving()
         try:
             return self.handle.flush(timeout)
         except KafkaException as error:

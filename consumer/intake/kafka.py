@@ -12,13 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from consumer.config.settings import Settings
 from consumer.errors import KafkaRefused
@@ -153,6 +147,7 @@ class Kafka:
         self._join()
         if self._brokers.lost(self._consumer):
             self._begin_anew(LOST, self._leave_client)
+        self._brokers.before_serving()
         # consume() would wait the whole time unless as many as asked for were there.
         first = self._consumer.poll(timeout)
         drained = first is None
@@ -160,6 +155,7 @@ class Kafka:
             # Before the rest: a revocation that the next call serves came after this message.
             self._take([first])
             if most > 1:
+                self._brokers.before_serving()
                 rest = self._consumer.consume(most - 1, 0)
                 drained = len(rest) < most - 1
                 self._take(rest)

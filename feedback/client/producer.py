@@ -92,7 +92,8 @@ class LastingProducer:
 
         `probe` knows when one has lost its brokers.
         """
-        self.current: GuardedProducer[PlainProducer] = GuardedProducer(producer)
+        self._probe = probe
+        self.current = self._guarded(producer)
         """Set by the thread that serves it."""
         self.lock = threading.Lock()
         """Held by who produces: what is given up takes nothing meanwhile, nor after that."""
@@ -100,7 +101,6 @@ class LastingProducer:
         self._clock = clock
         self._pauses = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._replaced = clock()
-        self._probe = probe
 
     @property
     def lasts(self) -> bool:
@@ -143,9 +143,14 @@ class LastingProducer:
         if failed.flush(_IN_FLIGHT):
             failed.end()
         try:
-            self.current = GuardedProducer(another())
+            self.current = self._guarded(another())
         except ConfigurationError as error:  # a certificate's file is gone, say
             log.error("no other Kafka producer can be made yet: %s", error)
+
+    def _guarded(self, producer: PlainProducer) -> GuardedProducer[PlainProducer]:
+        # Whoever flushes serves it beside the thread that always does.
+        before = None if self._probe is None else self._probe.before_serving
+        return GuardedProducer(producer, before)
 
 
 def lasting(

@@ -81,6 +81,7 @@ class RecordSource:
         found: list[Result] = []
         number = size = 0
         while number < AT_ONCE and size < MOST_BYTES:
+            self._probe.before_serving()
             messages = self._consumer.consume(_SLICE, max(0.0, end - time.monotonic()))
             found += results_in(messages, self._foreign)
             if messages:

@@ -56,3 +56,40 @@ def test_who_says_again_and_again_that_all_are_down_is_lost_all_the_same() -> No
         contact.all_down()
         lost.append(ask(contact, clock, answered=False)[1])
     assert lost == [False, False, True]
+
+
+def test_who_has_heard_from_a_broker_since_the_last_outage_is_not_asked() -> None:
+    clock = Clock()
+    contact = BrokerContact(clock)
+    contact.all_down()
+    contact.heard_from(contact.outages)
+    assert not contact.doubtful
+    clock.now += PAUSE
+    assert contact.due() is None
+
+
+def test_what_came_before_an_outage_does_not_end_the_doubt() -> None:
+    contact = BrokerContact(Clock())
+    before = contact.outages
+    contact.all_down()
+    between = contact.outages
+    contact.all_down()
+    for since in (before, between):
+        contact.heard_from(since)
+        assert contact.doubtful
+    contact.heard_from(contact.outages)
+    contact.heard_from(before)
+    assert not contact.doubtful
+
+
+def test_an_answer_to_what_was_asked_before_an_outage_does_not_end_the_doubt() -> None:
+    clock = Clock()
+    contact = BrokerContact(clock)
+    contact.all_down()
+    clock.now += PAUSE
+    assert contact.due() == TIMEOUTS[0]
+    contact.all_down()
+    assert not contact.asked(answered=True)
+    assert contact.doubtful
+    assert ask(contact, clock, answered=True) == (TIMEOUTS[0], False)
+    assert not contact.doubtful

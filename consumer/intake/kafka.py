@@ -7,7 +7,6 @@ client. One thread owns the consumer.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -30,14 +29,13 @@ from consumer.intake.events import (
     Revoked,
     Trouble,
 )
-from consumer.intake.hearing import Hearing
+from consumer.intake.group_client import GroupClient
 from consumer.intake.joining import (
     JoinPause,
     ends_with_membership,
     is_member,
     no_consumer_protocol,
 )
-from consumer.intake.kafka_log import ClientLog
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
 from consumer.intake.kafka_records import records_of
 from consumer.intake.offset_metadata import LowMark, metadata_of, token_of
@@ -59,8 +57,6 @@ class Kafka:
         self._settings = settings
         self._log = log
         self._events: list[Event] = []
-        self._hearing = Hearing()
-        """What the client says is heard through it, as long as it is the one that is used."""
         self._was_member = False
         """This process has been a member of the group, with this client or one before it."""
         self._pause = JoinPause(clock)
@@ -81,25 +77,20 @@ class Kafka:
             settings.kafka_topics, partial(topics_of, settings), log, LOOK_EVERY
         )
         self._brokers = BrokerProbe(broker_properties(settings), clock=clock)
-        self._consumer = self._make()
+        self._use(self._make(self.protocol))
 
-    def _make(self) -> Consumer:
-        self._hearing = hearing = Hearing()
-        self._client_log = ClientLog(
-            hearing.of(self._connection_lost), hearing.of(self._offset_reset)
+    def _make(self, protocol: Protocol) -> GroupClient:
+        return GroupClient(
+            properties(self._settings, protocol),
+            on_commit=self._on_commit,
+            on_error=self._on_error,
+            on_connection_lost=self._connection_lost,
+            on_offset_reset=self._offset_reset,
         )
-        self._client_log.quiet_fatal = self._may_fall_back
-        try:
-            return Consumer(
-                {
-                    **properties(self._settings, self.protocol),
-                    "on_commit": hearing.of(self._on_commit),
-                    "error_cb": hearing.of(self._on_error),
-                    "logger": self._client_log,
-                }
-            )
-        except KafkaException as error:
-            raise KafkaRefused(error.args[0].str()) from None
+
+    def _use(self, client: GroupClient) -> None:
+        self._client, self._consumer = client, client.consumer
+        client.log.quiet_fatal = self._may_fall_back
 
     @property
     def _may_fall_back(self) -> bool:
@@ -130,14 +121,14 @@ class Kafka:
         self._to_join = False
         self._consumer.subscribe(
             self._settings.kafka_topics,
-            on_assign=self._hearing.of(self._on_assign),
-            on_revoke=self._hearing.of(self._on_revoke),
-            on_lost=self._hearing.of(self._on_lost),
+            on_assign=self._client.heard(self._on_assign),
+            on_revoke=self._client.heard(self._on_revoke),
+            on_lost=self._client.heard(self._on_lost),
         )
 
     def _joined(self) -> None:
         self._was_member = True
-        self._client_log.quiet_fatal = False
+        self._client.log.quiet_fatal = False
 
     def unsubscribe(self) -> None:
         self._to_join = False
@@ -146,7 +137,7 @@ class Kafka:
     def poll(self, most: int, timeout: float) -> list[Event]:
         self._join()
         if self._brokers.lost(self._consumer):
-            self._begin_anew(LOST, self._leave_client)
+            self._replace_lost()
         self._brokers.before_serving()
         # consume() would wait the whole time unless as many as asked for were there.
         first = self._consumer.poll(timeout)
@@ -259,6 +250,7 @@ class Kafka:
         self._events.append(Trouble(error.name(), error.str(), fatal=fatal))
 
     def _fall_back(self, error: KafkaError) -> None:
+        another = self._make("classic")
         self._log.info(
             "the broker does not serve group.protocol=consumer: using classic",
             assignor=self._settings.kafka_assignor,
@@ -266,16 +258,22 @@ class Kafka:
         )
         self._close_client()
         self.protocol = "classic"
-        self._consumer = self._make()
+        self._use(another)
         self.subscribe()
 
-    def _leave_client(self) -> None:
-        """Nobody hears of it any more. It may take a minute to find that it can tell nobody."""
-        self._hearing.end()
-        threading.Thread(target=self._consumer.close, name="leave", daemon=True).start()
+    def _replace_lost(self) -> None:
+        try:
+            self._begin_anew(LOST, self._client.leave)
+        except KafkaRefused as error:  # a certificate's file is gone, say
+            self._log.warning("no other Kafka client can be made yet", error=str(error))
+            self._brokers.stays()
 
     def _begin_anew(self, reason: str, end_client: Callable[[], None]) -> None:
-        """The client has given up its membership, we have not."""
+        """The client has given up its membership, we have not.
+
+        Raises KafkaRefused where no other one can be made: then this one is used on.
+        """
+        another = self._make(self.protocol)
         pause = self._pause.begin()
         self._log.warning("the group has to be joined anew", error=reason, seconds=round(pause, 1))
         self._events.append(JoinedAnew())
@@ -286,7 +284,7 @@ class Kafka:
         if self._open is not None:
             self._events.append(Answered(self._open, "GROUP_ID_NOT_FOUND", {}))
             self._open = None
-        self._consumer = self._make()
+        self._use(another)
         self.subscribe()
 
     # Callbacks: they record. What they call of the client does not wait for the broker, but for

@@ -22,7 +22,7 @@ from typing import Any
 import confluent_kafka
 
 from consumer.__main__ import main
-from consumer.intake import kafka
+from consumer.intake import group_client
 from consumer.intake.offset_metadata import gap_of
 from consumer.service import wiring
 from feedback.contract.record import OFFSET, Record, is_read_again
@@ -167,7 +167,7 @@ def _names(partitions: Sequence[Any]) -> str:
 def arm() -> None:
     """Puts both in their places."""
     PointedConsumer.points = PointedPool.points = Points(os.environ["CHAOS_ORDERS"])
-    kafka.Consumer = PointedConsumer  # type: ignore[misc]
+    group_client.Consumer = PointedConsumer  # type: ignore[misc]
     wiring.Supervisor = PointedPool  # type: ignore[misc]
 
 

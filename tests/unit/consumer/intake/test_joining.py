@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from consumer.config.settings import Settings
-from consumer.intake import joining, kafka
+from consumer.intake import group_client, joining
 from consumer.intake.events import JoinedAnew, Revoked
 from consumer.intake.joining import CALM, JoinPause
 from consumer.intake.kafka import Kafka
@@ -81,7 +81,7 @@ class Edge:
 @pytest.fixture
 def edge(monkeypatch: pytest.MonkeyPatch) -> Edge:
     Client.made = []
-    monkeypatch.setattr(kafka, "Consumer", Client)
+    monkeypatch.setattr(group_client, "Consumer", Client)
     monkeypatch.setattr(joining.JoinPause.__init__, "__defaults__", (lambda: 1.0,))
     made = Edge()
     made.kafka._topics.close()

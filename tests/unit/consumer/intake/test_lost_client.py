@@ -1,0 +1,72 @@
+"""A client that has lost its brokers, while no other one can be made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from consumer.config.settings import Settings
+from consumer.errors import KafkaRefused
+from consumer.intake.events import JoinedAnew, Trouble
+from consumer.intake.kafka import Kafka
+from processing.logs import get_logger
+
+GIVEN_UP = KafkaError(
+    KafkaError._FATAL,
+    f"ConsumerGroupHeartbeat: {KafkaError(KafkaError.INVALID_REQUEST).str()}",
+    True,
+)
+
+
+class Rotated:
+    """A client whose certificates are in a folder, which may be gone for a while."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        given: dict[str, Any] = {"security.protocol": "ssl", "ssl.ca.location": str(folder)}
+        settings = Settings(
+            kafka_bootstrap_servers="127.0.0.1:1", kafka_topics=["t"], kafka_properties=given
+        )
+        self.kafka = Kafka(settings, get_logger("test"))
+
+    def poll(self) -> set[type]:
+        """Kinds of events but of trouble with the broker, which is not there."""
+        return {type(event) for event in self.kafka.poll(10, 0.0)} - {Trouble}
+
+
+@pytest.fixture
+def rotated(tmp_path: Path) -> Rotated:
+    return Rotated(tmp_path / "authorities")
+
+
+def test_as_long_as_no_other_client_can_be_made_the_one_that_is_lost_is_used(
+    rotated: Rotated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka, first = rotated.kafka, rotated.kafka._consumer
+    monkeypatch.setattr(kafka._brokers, "lost", lambda _: True)
+    rotated.folder.rmdir()
+    for _ in range(2):
+        assert rotated.poll() == set()
+    assert kafka._consumer is first
+    assert kafka._brokers._contact.doubtful, "it is asked again"
+    rotated.folder.mkdir()
+    assert JoinedAnew in rotated.poll()
+    assert kafka._consumer is not first
+    monkeypatch.undo()
+    assert rotated.poll() == set()
+    kafka.close()
+
+
+def test_a_client_is_not_closed_before_there_is_another(rotated: Rotated) -> None:
+    """Whoever is to end as no other can be made may poll to the end."""
+    kafka = rotated.kafka
+    kafka._joined()
+    rotated.folder.rmdir()
+    with pytest.raises(KafkaRefused, match=r"ssl\.ca\.location"):
+        kafka._on_message_error(GIVEN_UP)
+    assert rotated.poll() == set()
+    kafka.close()

@@ -28,12 +28,13 @@ class Stored(Protocol):
 
 
 def same_request(
-    stored: Stored, type: str, payload: bytes | None, content_type: str, *, comparable: bool
+    stored: Stored, type: str, payload: bytes | None, content_type: str, *, comparable: bool | None
 ) -> bool | None:
     """Whether a message asks for what stands under its id; None: that cannot be said here.
 
-    `comparable`: its type is known to have the fingerprint that producers make. Where it is not
-    known the row says so, if whoever wrote it knew.
+    `comparable`: whether its type has the fingerprint that producers make; None where nobody here
+    knows the type. Only then the row is asked, as it may be older than the answer: rows of ended
+    requests said once that producers can make any.
     """
     if stored.type != type:
         return False
@@ -43,10 +44,10 @@ def same_request(
         if stored.payload is None or not comparable:
             return None
         known = fingerprint(stored.type, stored.payload, content_type_of(stored))
-    elif comparable or not stored.own_fingerprint:
-        known = stored.fingerprint
-    else:
+    elif comparable is False or (comparable is None and stored.own_fingerprint):
         return None
+    else:
+        known = stored.fingerprint
     # A message without a value has the fingerprint of no bytes.
     return known == fingerprint(type, payload or b"", content_type)
 

@@ -54,8 +54,8 @@ class ParkedRequest(NamedTuple):
     """Others may have begun it and not ended it."""
     content_type: str = JSON
     """Of its payload."""
-    comparable: bool = False
-    """Its type is known to have the fingerprint that producers make."""
+    comparable: bool | None = None
+    """Whether its type has the fingerprint that producers make; None: nobody here knows it."""
 
     def is_same(self, stored: Stored) -> bool | None:
         """Whether it is what stands under its id; None: that cannot be said here."""

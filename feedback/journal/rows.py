@@ -73,9 +73,12 @@ class StoredRequest(NamedTuple):
             self.not_before if state is State.WAITING else None, self.superseded_by,
         )  # fmt: skip
 
-    def told(self, at: datetime, ttl: int, reply_to: str | None = None) -> StatusWrite:
-        """Its status; it lives for `ttl` seconds where the row does not say what its type does."""
-        return StatusWrite.of(self.status(at), ttl=self.status_ttl or ttl, reply_to=reply_to)
+    def told(
+        self, at: datetime, ttl: int, reply_to: str | None = None, *, tell_fingerprint: bool = True
+    ) -> StatusWrite:
+        """As status(); it lives for `ttl` seconds where the row does not say what its type does."""
+        status = self.status(at, tell_fingerprint=tell_fingerprint)
+        return StatusWrite.of(status, ttl=self.status_ttl or ttl, reply_to=reply_to)
 
 
 @dataclass(slots=True)

@@ -138,8 +138,8 @@ class WorkerReady(NamedTuple):
     """Topics whose messages only the app's decoders can read."""
     pure_once: tuple[str, ...]
     """Types of pure computation that must not be run again by themselves."""
-    comparable: tuple[str, ...] = ()
-    """Types whose fingerprint producers can make."""
+    comparable: dict[str, bool] = {}  # noqa: RUF012 - never written to
+    """Type of the app -> whether producers can make its fingerprint."""
     schedules: tuple[ScheduleFields, ...] = ()
     """What the app has come by the clock."""
     concurrency: dict[str, int] = {}  # noqa: RUF012 - never written to
@@ -293,8 +293,8 @@ class Park(NamedTuple):
     """For the limits of their types; else because this instance stops."""
     pure_once: tuple[str, ...] = ()
     """Types that leave no row when they are done, and must not be run again by themselves."""
-    comparable: tuple[str, ...] = ()
-    """Types of the app whose fingerprint producers can make."""
+    comparable: dict[str, bool] = {}  # noqa: RUF012 - never written to
+    """Type of the app -> whether producers can make its fingerprint."""
 
 
 class Refuse(NamedTuple):

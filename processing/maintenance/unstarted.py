@@ -83,8 +83,8 @@ class UnstartedRecords(NamedTuple):
     """For the limits of their types; else because this instance stops."""
     pure_once: Collection[str] = ()
     """Types that leave no row when they are done, and must not be run again by themselves."""
-    comparable: Collection[str] = ()
-    """Types of the app whose fingerprint producers can make."""
+    comparable: Mapping[str, bool] = {}
+    """Type of the app -> whether producers can make its fingerprint."""
 
     def only(self, indices: Sequence[int]) -> UnstartedRecords:
         """Those of its records, as a part of the same number."""
@@ -233,12 +233,19 @@ def _why_parked(record: Record, lost: tuple[int, int] | None, part: UnstartedRec
 
 
 def stored_statuses(
-    rows: Mapping[str, StoredRequest], records: Mapping[str, Record], ttl: int
+    rows: Mapping[str, StoredRequest],
+    records: Mapping[str, Record],
+    comparable: Mapping[str, bool],
+    ttl: int,
 ) -> list[StatusWrite]:
-    """What the rows of these ids say, for who sent the records."""
+    """What the rows of these ids say, for who sent the records; `comparable` as of their part."""
     return [
-        row.told(row.at, ttl, reply_channel(records[name][HEADERS])) for name, row in rows.items()
-    ]
+        row.told(
+            row.at, ttl, reply_channel(records[name][HEADERS]),
+            tell_fingerprint=comparable.get(row.type) is not False,
+        )
+        for name, row in rows.items()
+    ]  # fmt: skip
 
 
 def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> list[StatusWrite]:
@@ -262,5 +269,5 @@ def _parcel(
         e.id, e.type, e.topic, e.partition, e.offset, moment(e.exact_time),
         None if due is None else moment(due), run, crashes, e.key,
         e.options.reference, e.payload, headers_json(pairs), unsure(record),
-        e.options.content_type, e.type in part.comparable,
+        e.options.content_type, part.comparable.get(e.type),
     )  # fmt: skip

@@ -214,7 +214,7 @@ class UnstartedHandling:
         reporting.publish(parked_statuses(mine, found.records, part, now, ttl))
         settled = runs.keys() | {row.id for row in parked.superseded}
         others = [parcel for parcel in found.parcels if parcel.id not in settled]
-        copies = self._tell_stored(connection, others, found.records, resent=not part.lost)
+        copies = self._tell_stored(connection, others, found.records, part)
         # Of suspects nothing may be said but what their rows say.
         rest = [] if part.lost else [found.records[n] for n in copies.unsaid]
         rest += found.rest
@@ -246,20 +246,20 @@ class UnstartedHandling:
         connection: Connection,
         parcels: Sequence[ParkedRequest],
         records: Mapping[str, Record],
-        *,
-        resent: bool,
+        part: UnstartedRecords,
     ) -> Copies:
         """Says what the rows of these messages' ids say, and what becomes of the messages.
 
-        `resent`: they were sent again and are answered so. The others are suspects.
+        But for suspects they were sent again and are answered so.
         """
         if not parcels:
             return Copies()
         reporting, writer = self._reporting, JournalWriter(self._schema)
         rows = writer.find(connection.cursor(), [parcel.id for parcel in parcels])
         copies = sort_copies(parcels, records, rows)
-        reporting.publish(stored_statuses(rows, records, reporting.status_ttl))
-        if resent and copies.answered:
+        ttl = reporting.status_ttl
+        reporting.publish(stored_statuses(rows, records, part.comparable, ttl))
+        if not part.lost and copies.answered:
             with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(LOCK_BRIEFLY)
                 again = {n: records[n] for n in copies.answered}

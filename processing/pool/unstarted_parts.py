@@ -39,8 +39,8 @@ class UnstartedParts(ABC):
         """Topics whose messages only user code can read."""
         self.pure_once: tuple[str, ...] = ()
         """Types that leave no row when they are done, and must not be run again by themselves."""
-        self.comparable: tuple[str, ...] = ()
-        """Types whose fingerprint producers can make."""
+        self.comparable: dict[str, bool] = {}
+        """Type of the app -> whether producers can make its fingerprint."""
         self._parts: dict[int, _Part] = {}
         """What it was given to refuse or park and has not answered for yet."""
         self._last_part = 0

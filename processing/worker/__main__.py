@@ -202,7 +202,7 @@ def _ready(app: App) -> WorkerReady:
         name for name, handler in app.handlers.items()
         if handler.effect == "none" and not handler.redelivery
     )  # fmt: skip
-    comparable = tuple(n for n, handler in app.handlers.items() if not handler.custom_fingerprint)
+    comparable = {name: not handler.custom_fingerprint for name, handler in app.handlers.items()}
     schedules: tuple[ScheduleFields, ...] = tuple((*one,) for one in app.schedules.values())
     calls = {name: h.concurrency for name, h in app.handlers.items() if h.concurrency is not None}
     return WorkerReady(

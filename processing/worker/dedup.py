@@ -131,7 +131,8 @@ def conflicts(
     if stored.type != e.type:
         return True
     if task.handler is None or task.fingerprint is None:
-        same = same_request(stored, e.type, e.payload, e.options.content_type, comparable=False)
+        knows = None if task.handler is None else not task.handler.custom_fingerprint
+        same = same_request(stored, e.type, e.payload, e.options.content_type, comparable=knows)
         return same is False
     known = stored.fingerprint
     if known is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 import psycopg
 
@@ -21,12 +21,13 @@ def park_records(
     schema: str,
     records: Sequence[Record],
     *,
-    comparable: Collection[str] = (),
+    comparable: Mapping[str, bool] | None = None,
     lost: Sequence[tuple[int, int]] = (),
 ) -> list[StatusWrite]:
     """What is published of records that are parked; all of them have been answered for then.
 
-    `comparable`: the types whose fingerprint producers can make. `lost`: they are suspects.
+    `comparable`: of the app's types, whether producers can make their fingerprints; `lost`: they
+    are suspects.
     """
     told: list[StatusWrite] = []
     frames: list[Frame] = []
@@ -35,7 +36,14 @@ def park_records(
     unstarted = UnstartedHandling(settings, reporting, get_logger("test"))
     unstarted.park(
         UnstartedRecords(
-            1, "parked", list(records), [], list(lost), [], limited=True, comparable=comparable
+            1,
+            "parked",
+            list(records),
+            [],
+            list(lost),
+            [],
+            limited=True,
+            comparable=comparable or {},
         )
     )
     with psycopg.connect(url, autocommit=True) as connection:

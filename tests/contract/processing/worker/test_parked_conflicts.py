@@ -14,7 +14,7 @@ from tests.support.executor import Bench
 from tests.support.parked import park_records
 from tests.support.queue import INSTANCE, Queue
 
-COMPARABLE = ("once",)
+COMPARABLE = {"once": True, "pay": True, "own": False}
 
 
 def parked(queue: Bench, *records: Record, **more: Any) -> list[Status]:
@@ -105,6 +105,20 @@ def test_what_only_its_type_can_compare_is_told_to_come_again(stack: Stack, sche
     bench.app.stop_worker()
 
 
+@pytest.mark.parametrize("lost", [(), [(1, 1)]], ids=["unstarted", "suspect"])
+def test_a_done_row_of_an_older_version_does_not_say_what_can_be_compared(
+    stack: Stack, schema: str, lost: list[tuple[int, int]]
+) -> None:
+    bench = Bench(own_app(set(), []), stack.database, schema, instance=INSTANCE)
+    bench.run(bench.record("x", "own", {"order": "A", "n": 1}))
+    # As such a version left it.
+    bench.query(f"UPDATE {schema}.requests SET own_fingerprint = false")
+    [told] = parked(bench, bench.record("x", "own", {"order": "A", "n": 2}), lost=lost)
+    assert (told.state, told.fingerprint, bench.letters()) == ("done", None, [])
+    bench.executor.close()
+    bench.app.stop_worker()
+
+
 def test_who_does_not_know_its_type_compares_what_its_row_has(
     queue: Queue, answers: dict[str, Any]
 ) -> None:
@@ -118,7 +132,7 @@ def test_who_does_not_know_its_type_compares_what_its_row_has(
     ignorant.offset = 100
     ignorant.run(ignorant.record("x", "once", {"cents": 20}))
     assert ignorant.letters() == [("conflict", "x")]
-    parked(queue, queue.record("x", "once", {"cents": 30}), comparable=())
+    parked(queue, queue.record("x", "once", {"cents": 30}), comparable={})
     assert queue.letters() == [("conflict", "x"), ("conflict", "x")]
     assert queue.query(f"SELECT * FROM {queue.schema}.requests") == before
     ignorant.run(ignorant.record("x", "once", {"cents": 10}))

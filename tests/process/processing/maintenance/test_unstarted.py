@@ -120,7 +120,7 @@ def test_a_resend_of_a_failed_request_waits_and_its_producer_is_told(
     statuses.write([StatusWrite("r-1", old, 60)])
     maintenance = ready()
     records = [message(n) for n in (1, 2, 3)]
-    maintenance.send(Park(1, "parked", records, [], [], [], comparable=("pay",)))
+    maintenance.send(Park(1, "parked", records, [], [], [], comparable={"pay": True}))
     eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 3)
     letters = rows.query(f"SELECT request_id, reason FROM {rows.schema}.dead_letters")
     assert (letters, rows.states()["r-3"]) == ([("r-3", "conflict")], "failed")

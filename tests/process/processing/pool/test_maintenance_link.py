@@ -108,7 +108,7 @@ def test_the_next_maintenance_answers_for_what_a_dead_one_had_not(
 def test_of_which_types_payloads_can_be_compared_the_workers_say(
     link: Link, stack: Stack, schema: str
 ) -> None:
-    link.link.learn(WorkerReady(["p", "own"], {}, [], (), ("p",)))
+    link.link.learn(WorkerReady(["p", "own"], {}, [], (), {"p": True, "own": False}))
     records: list[Record] = [
         ("requests", 0, n, 0, None, b"%d" % n, [("ce_id", kind), ("ce_type", kind)], None, None)
         for n, kind in enumerate((b"p", b"own", b"p", b"own"))

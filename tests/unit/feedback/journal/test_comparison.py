@@ -28,34 +28,37 @@ FRESH = Row(fingerprint=None, payload=STORED)
 
 
 @pytest.mark.parametrize(
-    "row, payload, known, unknown",
+    "row, payload, known, unknown, own",
     [
-        (Row(), SAME, True, True),
-        (Row(), OTHER, False, False),
-        (Row(), None, False, False),
-        (Row(type="refund"), SAME, False, False),
+        (Row(), SAME, True, True, None),
+        (Row(), OTHER, False, False, None),
+        (Row(), None, False, False, None),
+        (Row(type="refund"), SAME, False, False, False),
+        (Row(payload=OTHER), OTHER, True, True, True),
         # Its writer knew that producers cannot make it.
-        (Row(own_fingerprint=True), SAME, True, None),
-        (Row(own_fingerprint=True), OTHER, False, None),
-        (Row(own_fingerprint=True, payload=OTHER), OTHER, True, True),
+        (Row(own_fingerprint=True), SAME, True, None, None),
+        (Row(own_fingerprint=True), OTHER, False, None, None),
+        (Row(own_fingerprint=True, payload=OTHER), OTHER, True, True, True),
         # Nobody who knows its type has seen it.
-        (FRESH, STORED, True, True),
-        (FRESH, SAME, True, None),
-        (FRESH, OTHER, False, None),
-        (FRESH._replace(headers=TEXT), SAME, False, None),
-        (Row(fingerprint=None), SAME, None, None),
+        (FRESH, STORED, True, True, True),
+        (FRESH, SAME, True, None, None),
+        (FRESH, OTHER, False, None, None),
+        (FRESH._replace(headers=TEXT), SAME, False, None, None),
+        (Row(fingerprint=None), SAME, None, None, None),
     ],
 )
 def test_same_request(
-    row: Row, payload: bytes | None, known: bool | None, unknown: bool | None
+    row: Row, payload: bytes | None, known: bool | None, unknown: bool | None, own: bool | None
 ) -> None:
-    def asked(*, comparable: bool) -> Any:
+    """`own`: what is said where the type is known to make its own fingerprint."""
+
+    def asked(*, comparable: bool | None) -> Any:
         return same_request(row, "pay", payload, JSON, comparable=comparable)
 
-    assert (asked(comparable=True), asked(comparable=False)) == (known, unknown)
+    assert [asked(comparable=one) for one in (True, None, False)] == [known, unknown, own]
 
 
 def test_what_is_no_json_is_compared_by_its_bytes() -> None:
     row = Row(fingerprint=fingerprint("pay", SAME, "text/plain"))
-    assert same_request(row, "pay", SAME, "text/plain", comparable=False)
-    assert not same_request(row, "pay", STORED, "text/plain", comparable=False)
+    assert same_request(row, "pay", SAME, "text/plain", comparable=None)
+    assert not same_request(row, "pay", STORED, "text/plain", comparable=None)

@@ -10,12 +10,14 @@ import orjson
 import pytest
 
 from feedback.contract.record import Record, read_again
+from feedback.contract.states import State
 from feedback.journal.claims import Superseded
 from feedback.journal.rows import StoredRequest, stored_headers
 from feedback.status.status import Status, StatusWrite
 from processing.ipc.frames import Frame
 from processing.ipc.wakeup import Waker
 from processing.logs import get_logger
+from processing.maintenance.copies import sort_copies
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.unstarted import (
     UnstartedRecords,
@@ -70,7 +72,7 @@ def test_what_the_row_of_an_id_says_lives_as_long_as_its_type_has_it() -> None:
     }  # fmt: skip
     row = StoredRequest(**fields)
     for stored, seconds in ((row, 60), (row._replace(status_ttl=None), 5)):
-        [told] = stored_statuses({"a": stored}, {"a": message("a", ("ce_replyto", b"me"))}, 5)
+        [told] = stored_statuses({"a": stored}, {"a": message("a", ("ce_replyto", b"me"))}, {}, 5)
         assert (told.ttl, told.reply_to, Status.decode(told.value).at) == (seconds, "me", AT)
 
 
@@ -141,6 +143,23 @@ def test_what_may_have_been_written_for_its_limits_is_kept_until_the_end() -> No
     handling.refuse_waiting(ending=True)
     assert (told, refused) == ([(n, 1, 0) for n in (2, 3, 1, 4)], ["b"])
     assert not handling.parts
+
+
+@pytest.mark.parametrize("comparable, conflict", [({"pay": False}, False), ({}, True)])
+def test_of_a_type_with_its_own_fingerprint_no_row_says_otherwise(
+    comparable: dict[str, bool], conflict: bool
+) -> None:
+    """Rows of ended requests did once say that producers can make any."""
+    row = StoredRequest(
+        "a", "pay", State.DONE, "ok", 1, 1, 0, b"its own", None, None, None, None, None,
+        "requests", 2, 3, 1, None, None, None, AT, None, AT, AT, None, None, False,
+    )  # fmt: skip
+    found = parking(part_of(message("a"), comparable=comparable))
+    copies = sort_copies(found.parcels, found.records, {"a": row})
+    assert (bool(copies.conflicts), copies.answered == ["a"]) == (conflict, not conflict)
+    (write,) = stored_statuses({"a": row}, found.records, comparable, 60)
+    told = Status.decode(write.value).fingerprint
+    assert told == (b"its own".hex() if conflict else None)
 
 
 def test_the_status_lives_until_it_is_due_and_as_long_again_as_any() -> None:

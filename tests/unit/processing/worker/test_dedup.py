@@ -29,17 +29,18 @@ def app() -> App:
     app.handler("once", redelivery=False)(handle)
     app.handler("often")(handle)
     app.handler("pure", effect="none", redelivery=False)(handle)
+    app.handler("own", fingerprint=lambda payload: "order")(handle)
     app.start_worker({})
     return app
 
 
-def read(app: App, kind: str, *, begun: bool | None = None) -> Task:
+def read(app: App, kind: str, *, begun: bool | None = None, trusted: bool = True) -> Task:
     """`begun`: read again, of those that may have been begun; None: it comes for the first time."""
     pairs: list[tuple[str, bytes | None]] = [("ce_id", b"a"), ("ce_type", kind.encode())]
     record: Record = ("topic", 0, 7, 1_700_000_000_000, None, b"1", pairs, kind, None)
     if begun is not None:
         record = read_again(record, begun=begun)
-    task = read_task(app, 0, record, Limits(default_timeout=60, max_payload=100))
+    task = read_task(app, 0, record, Limits(default_timeout=60, max_payload=100), trusted=trusted)
     assert isinstance(task, Task)
     return task
 
@@ -49,6 +50,14 @@ def failed(task: Task, code: str, offset: int, run: int) -> StoredRequest:
         "a", task.envelope.type, State.FAILED, code, 1, run, 0, task.fingerprint, None, None, None,
         None, None, "topic", 0, offset, 1, None, None, None, NOW, None, NOW, NOW, None, None, False,
     )  # fmt: skip
+
+
+def test_what_only_a_type_can_compare_is_no_conflict_whatever_its_row_says(app: App) -> None:
+    """Rows of ended requests said once that producers can make any fingerprint."""
+    task = read(app, "own", trusted=False)
+    assert task.fingerprint is None
+    row = failed(task, HANDLER_ERROR, 3, run=1)._replace(state=State.DONE, fingerprint=b"its own")
+    assert look_up(task, row).answered == [task]
 
 
 def look_up(task: Task, row: StoredRequest | None) -> Dedup:

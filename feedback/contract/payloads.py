@@ -53,15 +53,17 @@ def write_json(value: Any) -> bytes:
         return write_exactly(value)
 
 
-def refuse_deep(data: bytes, value: Any) -> None:
+def refuse_deep(data: bytes, value: Any, *, around: int = 0) -> None:
     """Raises ValueError where what these bytes hold is nested too deeply to be written again.
 
     What is read may be nested twice as deep as what Python writes, which depends on who calls.
+    `around`: levels of what it is to be a part of, for which the same holds.
     """
-    if data.count(b"[") + data.count(b"{") <= _DEEPEST:
+    most = _DEEPEST - around
+    if data.count(b"[") + data.count(b"{") <= most:
         return
     level = [value]
-    for _ in range(_DEEPEST):
+    for _ in range(most):
         level = [
             item
             for one in level
@@ -70,7 +72,7 @@ def refuse_deep(data: bytes, value: Any) -> None:
         ]
         if not level:
             return
-    raise ValueError(f"nested deeper than {_DEEPEST} levels")
+    raise ValueError(f"nested deeper than {most} levels")
 
 
 def write_exactly(

@@ -23,7 +23,7 @@ from feedback.journal.queries import query
 from feedback.journal.rows import stored_headers
 from feedback.operations.explanations import Refusal, explain
 from feedback.operations.request_reads import SCHEMA
-from feedback.status.status import StatusFields, StatusWrite
+from feedback.status.status import AROUND_RESULT, StatusFields, StatusWrite
 
 RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)
 AT_ONCE: Final = 500
@@ -252,7 +252,7 @@ def _checked(result: bytes | None) -> str | None:
     if result is None:
         return None
     try:
-        refuse_deep(result, parse_json(result))
+        refuse_deep(result, parse_json(result), around=AROUND_RESULT)
         return result.decode()
     except ValueError as error:
         raise ResultRefused(f"the result is not JSON: {error}") from None

@@ -6,6 +6,7 @@ column name.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,8 @@ from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import Status
+
+_log = logging.getLogger("oncepool.journal")
 
 Row: TypeAlias = dict[str, Any]
 
@@ -96,9 +99,18 @@ def show_request(
 def get_statuses(
     connection: Connection, ids: Sequence[str], *, schema: str = SCHEMA
 ) -> dict[str, Status]:
-    """The status that the row of each id stands for; ids without a row are left out."""
-    rows = JournalWriter(schema).find(connection.cursor(), ids)
-    return {name: Status.decode(row.status(row.at).encode()) for name, row in rows.items()}
+    """The status that the row of each id stands for; ids without a row are left out.
+
+    So are, with a line in the log, those whose row makes a status that no reader takes, as its
+    result is nested too deeply.
+    """
+    found: dict[str, Status] = {}
+    for name, row in JournalWriter(schema).find(connection.cursor(), ids).items():
+        try:
+            found[name] = Status.decode(row.status(row.at).encode())
+        except ValueError as problem:
+            _log.warning("the status of request %s left out: %s", name, problem)
+    return found
 
 
 def matches(type: str | None, wanted: str) -> bool:

@@ -18,6 +18,8 @@ from typing_extensions import TypeVar
 from feedback.contract.payloads import parse_json, refuse_deep
 from feedback.contract.states import FINAL, MAX_RUN, OK, RANK, SETTLED, WITHOUT_ROW, State
 
+AROUND_RESULT: Final = 1
+"""Levels of a status, and of a result record, that its result stands in."""
 DEFAULT_TTL: Final = 3600
 """Seconds that a status lives, where its type says nothing else."""
 

@@ -10,6 +10,7 @@ import orjson
 import psycopg
 import pytest
 
+from feedback.contract.payloads import write_json
 from feedback.contract.states import State
 from feedback.operations.request_actions import (
     By,
@@ -22,7 +23,7 @@ from feedback.operations.request_actions import (
     resolve,
     retry,
 )
-from feedback.operations.request_reads import select_ids, show_request
+from feedback.operations.request_reads import get_statuses, select_ids, show_request
 from feedback.status.status import Status
 from tests.support.journal import Journal
 
@@ -265,6 +266,36 @@ def test_a_result_that_is_not_json_changes_nothing(journal: Journal, result: byt
         resolved(journal, "r", "done", result=result)
 
     assert journal.get("r")["state"] == "in_doubt"
+
+
+def test_a_result_is_taken_that_its_status_can_be_read_with(journal: Journal) -> None:
+    journal.put("r", "in_doubt")
+    with pytest.raises(ResultRefused, match="nested deeper than 499 levels"):
+        resolved(journal, "r", "done", result=nested(500))
+    assert journal.get("r")["state"] == "in_doubt"
+
+    moved = the_one(resolved(journal, "r", "done", result=nested(499)))
+
+    told = write_json(decoded(moved).result)
+    stored = get_statuses(journal.connection, ["r"], schema=journal.schema)
+    assert told == nested(499) == write_json(stored["r"].result)
+
+
+def test_a_row_that_makes_no_status_takes_no_other_with_it(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal.put("good", "done")
+    journal.put("deep", "done", result=nested(500).decode())
+
+    found = get_statuses(journal.connection, ["good", "deep"], schema=journal.schema)
+
+    assert {name: status.state for name, status in found.items()} == {"good": "done"}
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith("the status of request deep left out: nested deeper than 500")
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
 
 
 # Drop

@@ -306,9 +306,10 @@ class EffectExternal:
             self._rows.add_attempts(cursor, attempts_of(task, now))
             self._results.add(cursor, [task])
             writes = write_follow_ups(self._rows, cursor, [task], now, chunk)
+            written = datetime.now(UTC)
             self._session.commit()
-        self._publish([*writes, status_of(task, row, now)])
-        chunk.wait_until(final_of(task).due, now)
+        self._publish([*writes, status_of(task, row, written)])
+        chunk.wait_until(final_of(task).due, written)
 
     def _tell_stored(self, task: Task, stored: StoredRequest) -> None:
         self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])

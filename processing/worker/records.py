@@ -153,10 +153,16 @@ def ended_at(task: Task, now: datetime) -> datetime:
 
 
 def status_of(
-    task: Task, row: RequestRow, now: datetime, *, bump: bool = False, final: bool = False
+    task: Task, row: RequestRow, written: datetime, *, bump: bool = False, final: bool = False
 ) -> StatusWrite:
-    """Its status as it ends here, or waits for its next attempt; `row` is what row_of made."""
-    status = row.status(ended_at(task, now))
+    """Its status as it ends here, or waits for its next attempt; `row` is what row_of made.
+
+    It ended when its handler did, and waits since its row was `written`: a copy that was refused
+    between the two does not say more of it. What comes of the row is later, so this is before its
+    COMMIT.
+    """
+    at = written if row.finished_at is None else row.finished_at
+    status = row.status(at)
     if row.state is State.FAILED and not needs_row(task):
         status = status._replace(journaled=False)
     asks = task.envelope.reply_to

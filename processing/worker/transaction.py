@@ -105,13 +105,14 @@ class Transaction:
             writes = self._write(cursor, fate, now, chunk)
             if chunk.rows_locked:
                 session.wait_at_most(None)  # COMMITs that notify stand in one line
+            written = datetime.now(UTC)
             try:
                 session.commit()
             except CommitUnclear as unclear:
                 beside = (*recalled, *more_recalled, *left, *fate.apart)
                 unclear.beside = {t.index for t in beside}
                 raise
-        self._tell(fate, writes, now, chunk)
+        self._tell(fate, writes, written, chunk)
         chunk.give_back([*recalled, *more_recalled])
         apart += fate.apart
         return left
@@ -209,27 +210,29 @@ class Transaction:
         self._results.add_ousted(cursor, fate.ousted)
         return [StatusWrite.of(row.status(now), ttl=row.status_ttl) for row in fate.ousted]
 
-    def _tell(self, fate: Dedup, writes: list[StatusWrite], now: datetime, chunk: ChunkRun) -> None:
+    def _tell(
+        self, fate: Dedup, writes: list[StatusWrite], written: datetime, chunk: ChunkRun
+    ) -> None:
         """After COMMIT: publish, count."""
         writes += plain_statuses(fate.plain)
         for task, row in zip(fate.ended, fate.rows, strict=True):
             final = row.state in CLOSED and needs_row(task)
-            writes.append(status_of(task, row, now, bump=_without_row(task), final=final))
+            writes.append(status_of(task, row, written, bump=_without_row(task), final=final))
         for task in fate.answered:
-            writes += self._standing(task, now)
+            writes += self._standing(task, written)
             if task.stored is not None:
                 code = READ_AGAIN if is_read_again(task.record) else DUPLICATE
                 chunk.tally.counts[Count(task.envelope.type, State(task.stored.state), code)] += 1
         for task in fate.conflicts:
             # Its own status may have expired: whoever sent another payload sees what stands there.
-            writes += self._standing(task, now)
+            writes += self._standing(task, written)
             reason = DeadLetterReason.CONFLICT
             chunk.tally.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, reason)] += 1
         self._publish(writes)
         for gone in fate.ousted:
             chunk.tally.counts[Count(gone.type, gone.state, gone.code)] += 1
         for task in fate.ended:
-            chunk.wait_until(final_of(task).due, now)
+            chunk.wait_until(final_of(task).due, written)
         chunk.settle_done(fate.plain)
         chunk.settle(fate.ended)
         for others in (fate.answered, fate.conflicts, fate.stale):

@@ -5,9 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import pytest
 
+from feedback.contract.states import DATABASE_UNAVAILABLE
+from feedback.status.memory_store import MemoryStatusStore
+from feedback.status.status import StatusWrite
 from processing import Reject, Retry
+from processing.maintenance.unstarted import refusals
 from tests.support.queue import FAR, INSTANCE, Queue, queue_app
 
 
@@ -78,6 +83,30 @@ def test_the_handler_says_when_and_whether_it_counts(queue: Queue, answers: dict
     queue.again("a")
     queue.again("a")
     assert (queue.row("a")["attempt"], queue.row("a")["run"]) == (1, 3)
+
+
+def test_what_waits_says_so_whatever_was_told_of_a_copy_before_its_row_was_written(
+    queue: Queue, answers: dict[str, Any]
+) -> None:
+    """An instance without the database refuses it after its handler has ended and before COMMIT."""
+    store = MemoryStatusStore()
+    copy = queue.record("a", "pay", {})
+
+    def refuse_copy() -> None:
+        store.write(refusals([copy], DATABASE_UNAVAILABLE, datetime.now(UTC), 60).writes)
+
+    answers["a"] = Retry(after=100)
+    answers["b"] = refuse_copy
+    queue.run(queue.record("a", "pay", {}), queue.record("b", "pay", {}))
+    assert store_says(store) == ("failed", DATABASE_UNAVAILABLE)
+    store.write([StatusWrite("a", orjson.dumps(queue.told("a")), 60)])
+    assert store_says(store) == ("waiting", "retry")
+
+
+def store_says(store: MemoryStatusStore) -> tuple[str, str]:
+    [status] = store.read(["a"])
+    assert status is not None
+    return status.state, status.code
 
 
 def test_an_unknown_type_waits_for_a_newer_version(queue: Queue, ran: list[Any]) -> None:

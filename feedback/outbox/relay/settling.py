@@ -201,24 +201,26 @@ class Settling:
         return [None] * len(rows)
 
     def _telling(self, row: SentRow, standing: Status | None, result: Result) -> Status | None:
-        """A status, unless it is of one in work that has ended since, and may not tell of it.
+        """A status, unless it is not final and its request has ended since, and may not tell of it.
 
-        An operator may have moved what is dead or cancelled, whose record then is the older one.
+        Also one that failed may have been sent again, and so was one in doubt that was settled. An
+        operator may have moved what is dead or cancelled, whose record then is the older one.
         What has no room in a record stands in a status, or will: sent again, it is answered. So
         where it is too late to be sent again, the record is all that there will be.
         """
         if standing is not None and standing.of_another_type(row.type):
             standing = None
-        may_come = self._statuses is not None and not row.stale
-        if result.result_omitted and (standing is not None or may_come):
-            return standing
         record = as_status(result)
-        if standing is None:
-            return record
-        if standing.settled or standing.of_another_payload(row.fingerprint):
-            return standing
-        moved = record.state in REOPENABLE and record.at < standing.at
-        return record if record.final and not moved else standing
+        if standing is not None:
+            moved = record.state in REOPENABLE and record.at < standing.at
+            ended = record.final and not moved
+            if standing.final or standing.of_another_payload(row.fingerprint) or not ended:
+                return standing
+        in_work = None if standing is None or standing.settled else standing
+        may_come = self._statuses is not None and not row.stale
+        if result.result_omitted and (in_work is not None or may_come):
+            return in_work
+        return record
 
     def _tell(self, written: Written) -> None:
         """What was committed is counted, and told."""

@@ -22,7 +22,7 @@ from feedback.outbox.relay.record_loop import RecordLoop
 from feedback.outbox.relay.records import PATIENCE, KeptRecords
 from feedback.outbox.relay.settling import Settling
 from feedback.status.memory_store import MemoryStatusStore
-from feedback.status.status import StatusFields, StatusWrite
+from feedback.status.status import Status, StatusFields, StatusWrite
 from tests.support.asked import Asked
 from tests.support.outbox import Outbox
 from tests.support.own_database import OwnDatabase
@@ -196,18 +196,29 @@ def test_what_another_application_said_in_the_store_hides_no_record(outbox_: Out
 
 
 def test_a_final_record_counts_more_than_a_status_of_one_in_work(outbox_: Outbox) -> None:
-    now = datetime.now(UTC)
-    _sent(outbox_, "running", "waiting", "other", "failed", "reopened")
-    store = MemoryStatusStore()
+    """And than one that failed, or was in doubt, and was run or settled since."""
+    stood = {
+        "waiting": State.WAITING,
+        **dict.fromkeys(("again", "seen", "retried"), State.FAILED),
+        "settled": State.IN_DOUBT,
+    }
+    _sent(outbox_, "running", "other", "failed", "reopened", *stood)
+    now, store = datetime.now(UTC), MemoryStatusStore()
     for row in outbox_.rows():
-        state = State.WAITING if row["id"] == "waiting" else State.RUNNING
+        state = stood.get(row["id"], State.RUNNING)
         print_ = b"x" * 16 if row["id"] == "other" else row["fingerprint"]
         fields = StatusFields(
             row["id"], "t", state, 1, code="ok", attempt=1, at=now, fingerprint=print_
         )
+        if row["id"] == "seen":
+            fields = fields._replace(code="database_unavailable")
+            v = Status.decode(fields.encode()).v
+            outbox_.run(f"UPDATE :schema.requests SET seen = '{v}' WHERE id = 'seen'")
         store.write([StatusWrite(row["id"], fields.encode(), 60)])
     settling = Settling(outbox_.schema, "default", store, POLICY, inbox=False)
-    said = {"failed": (State.FAILED, 1), "reopened": (State.DEAD, -1)}
+    said = {
+        "failed": (State.FAILED, 1), "reopened": (State.DEAD, -1), "retried": (State.DEAD, -1),
+    }  # fmt: skip
     results = []
     for id_ in _states(outbox_):
         state, later = said.get(id_, (State.DONE, 1))
@@ -220,7 +231,34 @@ def test_a_final_record_counts_more_than_a_status_of_one_in_work(outbox_: Outbox
         "other": "undeliverable",
         "failed": "sent",
         "reopened": "sent",
+        "again": "done",
+        "seen": "done",
+        "retried": "failed",
+        "settled": "done",
     }
+
+
+def test_what_failed_does_not_stand_for_a_result_too_large_for_its_record(
+    outbox_: Outbox,
+) -> None:
+    """Sent again it is answered with its result; where it is not sent again, its lack is told."""
+    _sent(outbox_, "late", "lately", "running")
+    now, store = datetime.now(UTC), MemoryStatusStore()
+    outbox_.run(
+        "UPDATE :schema.requests SET sent_at = now() - interval '25 hours' WHERE id = 'late'"
+    )
+    for id_ in _states(outbox_):
+        state = State.RUNNING if id_ == "running" else State.FAILED
+        fields = StatusFields(id_, "t", state, 1, code="timeout", attempt=1, at=now)
+        store.write([StatusWrite(id_, fields.encode(), 60)])
+    settling = Settling(outbox_.schema, "default", store, POLICY, inbox=False)
+    told = [
+        Result(id_, "t", State.DONE, "ok", None, now, result_omitted=True)
+        for id_ in _states(outbox_)
+    ]
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        settling.records(connection, told)
+    assert _states(outbox_) == {"late": "done", "lately": "sent", "running": "sent"}
 
 
 def test_a_record_ends_a_row_that_was_sent_and_goes_again(outbox_: Outbox) -> None:

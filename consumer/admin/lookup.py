@@ -60,18 +60,20 @@ def may_change(ids: Sequence[str], found: Mapping[str, Status | None]) -> list[s
 
 
 def newer(told: Status | None, stored: Status) -> Status:
-    """What counts of what Redis tells and the journal has: that, but for a failure without a row.
+    """What counts of what Redis tells and the journal has: that, but for what no row says.
 
-    Such a one is of a copy that came after the row.
+    A failure without a row is of a copy that came after the row. A doubt without one is of a run
+    whose end could not be written: its row says what was before, or that it runs. Of a row that is
+    open nobody knows since when it stands so, but which run it is about.
     """
-    if (
-        told is not None
-        and told.state is stored.state is State.FAILED
-        and not told.has_row
-        and told.at > stored.at
-    ):
-        return told
-    return stored
+    if told is None or told.at <= stored.at:
+        return stored
+    if told.state is State.IN_DOUBT:
+        its_own = told.run == stored.run and stored.state is not State.WAITING
+        unsaid = not told.journaled and (told.run > stored.run or its_own)
+        return told if unsaid and stored.state not in FOR_GOOD else stored
+    both_failed = told.state is stored.state is State.FAILED
+    return told if both_failed and not told.has_row else stored
 
 
 def _from_redis(settings: Settings, ids: Sequence[str]) -> dict[str, Status | None]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import httpx
+import pytest
 
 from feedback.contract.states import State
-from tests.support.gateway import GatewayBench
+from tests.support.gateway import AT, GatewayBench
 
 
 def test_a_wait_for_what_redis_alone_has_settled_looks_now_and_then() -> None:
@@ -31,5 +34,37 @@ def test_a_status_that_no_row_stands_behind_says_so() -> None:
         bench.say("with", State.FAILED, code="too_late")
         assert (await http.get("/requests/without")).json()["journaled"] is False
         assert "journaled" not in (await http.get("/requests/with")).json()
+
+    bench.run(scenario)
+
+
+@pytest.mark.parametrize(
+    "stored, later, shown",
+    [
+        ((State.FAILED, 1), 1, "in_doubt"),
+        ((State.FAILED, 2), 1, "in_doubt"),
+        ((State.FAILED, 1), -1, "failed"),
+        ((State.RUNNING, 2), 1, "in_doubt"),
+        ((State.RUNNING, 3), 1, "running"),
+        ((State.WAITING, 1), 1, "in_doubt"),
+        ((State.WAITING, 2), 1, "waiting"),
+        ((State.DONE, 1), 1, "done"),
+    ],
+)
+def test_an_older_row_does_not_hide_a_doubt_that_no_row_says(
+    stored: tuple[State, int], later: int, shown: str
+) -> None:
+    """Its COMMIT by the handler landed, and its end could not be written. `run` 2 was in doubt."""
+    bench = GatewayBench()
+    state, run = stored
+    bench.journal.put("a", state, run=run)
+    at = AT + timedelta(seconds=later)
+    bench.say("a", State.IN_DOUBT, run=2, at=at, journaled=False)
+    bench.journal.put("row", State.FAILED, run=3)
+    bench.say("row", State.IN_DOUBT, run=4, at=AT + timedelta(seconds=1))
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        assert (await http.get("/requests/a")).json()["state"] == shown
+        assert (await http.get("/requests/row")).json()["state"] == "failed", "a row said so"
 
     bench.run(scenario)

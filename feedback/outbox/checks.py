@@ -71,6 +71,7 @@ INDEXES: Final = {
     "requests_sent": "what waits for an answer",
     "requests_dead": "a dead letter",
     "finished_settled_at": "what is to be pruned",
+    "finished_conflicts": "a conflict",
 }
 """Index -> what takes the longer to find without it the larger its table is."""
 NO_TRIGGER: Final = OutboxProblem(

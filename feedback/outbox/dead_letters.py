@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from feedback.outbox.names import CONFLICT, WINDOW, in_schema
+from feedback.outbox.names import CONFLICT, DROPPED_CONFLICT, WINDOW, in_schema
 
 if TYPE_CHECKING:
     import psycopg
 
-DEAD: Final = ("unanswered", "undeliverable")
+UNDELIVERABLE: Final = "undeliverable"
+DEAD: Final = ("unanswered", UNDELIVERABLE)
 """States in which a row waits for somebody."""
 AT_ONCE: Final = 1_000
 _RUNS_AGAIN: Final = "where it ran, `oncepool requests retry` runs it again"
@@ -31,15 +32,27 @@ state = ANY(%(states)s) AND (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s))
     AND (%(sender)s::text IS NULL OR sender = %(sender)s) AND seq > %(after)s
 """
 _ENDED: Final = [name if name != "next_at" else "NULL AS next_at" for name in COLUMNS]
-# What the consumers have refused as another request's copy has ended, and waits for somebody, too.
 _LIST: Final = f"""
 (SELECT {", ".join(COLUMNS)}, seq FROM :schema.requests WHERE {_WHERE}
  ORDER BY seq LIMIT %(limit)s)
+"""  # noqa: S608 - of constants
+# What the consumers have refused as another request's copy has ended, and waits for somebody, too.
+_CONFLICTS: Final = f"state = '{UNDELIVERABLE}' AND code = '{CONFLICT}' AND {_WHERE}"
+_LIST_WITH_CONFLICTS: Final = f"""
+{_LIST}
 UNION ALL
-(SELECT {", ".join(_ENDED)}, seq FROM :schema.finished
- WHERE state = 'undeliverable' AND code = '{CONFLICT}' AND {_WHERE}
+(SELECT {", ".join(_ENDED)}, seq FROM :schema.finished WHERE {_CONFLICTS}
  ORDER BY seq LIMIT %(limit)s)
 ORDER BY seq LIMIT %(limit)s
+"""  # noqa: S608 - of constants
+_DROP_CONFLICTS: Final = f"""
+WITH chosen AS (
+    SELECT id FROM :schema.finished WHERE {_CONFLICTS} ORDER BY seq LIMIT %(limit)s FOR UPDATE
+), gone AS (
+    UPDATE :schema.finished f SET code = '{DROPPED_CONFLICT}' FROM chosen WHERE f.id = chosen.id
+    RETURNING f.seq, f.id
+)
+SELECT seq, id FROM gone ORDER BY seq
 """  # noqa: S608 - of constants
 _CHOSEN: Final = f"""
 WITH chosen AS (
@@ -79,7 +92,8 @@ DELETE FROM :schema.finished WHERE id IN (
 )
 """
 _STANDING: Final = """
-SELECT id, state, settled_at IS NOT NULL, sent_at IS NOT NULL AND code IS DISTINCT FROM %s
+SELECT id, state, settled_at IS NOT NULL,
+    sent_at IS NOT NULL AND NOT coalesce(code = ANY(%s), false)
 FROM :schema.all_requests WHERE id = ANY(%s)
 """
 _STATS: Final = """
@@ -131,7 +145,8 @@ class OutboxOperator:
 
     def rows(self, wanted: OutboxFilter, limit: int) -> list[dict[str, Any]]:
         """Open rows, and those that were refused as conflicts; oldest first, by COLUMNS."""
-        found = self._run(_LIST, wanted, 0, limit).fetchall()
+        text = _LIST_WITH_CONFLICTS if UNDELIVERABLE in wanted.states else _LIST
+        found = self._run(text, wanted, 0, limit).fetchall()
         return [dict(zip(COLUMNS, row[:-1], strict=True)) for row in found]
 
     def retry(self, wanted: OutboxFilter) -> list[str]:
@@ -144,8 +159,14 @@ class OutboxOperator:
         return int(number)
 
     def drop(self, wanted: OutboxFilter) -> list[str]:
-        """Ends dead letters: they go to the finished rows, where their ids stay taken; the ids."""
-        return list(self._move(_DROP, wanted))
+        """Ends dead letters: they go to the finished rows, where their ids stay taken; the ids.
+
+        A conflict stands there already, and is listed no more.
+        """
+        dropped = list(self._move(_DROP, wanted))
+        if UNDELIVERABLE in wanted.states:
+            dropped += self._move(_DROP_CONFLICTS, wanted)
+        return dropped
 
     def prune(self, before: datetime) -> int:
         """Forgets finished rows that ended before; how many. Their ids are new again then."""
@@ -156,7 +177,8 @@ class OutboxOperator:
 
     def standing(self, ids: Sequence[str]) -> dict[str, Standing]:
         """How these stand, as far as they are there."""
-        found = self._connection.execute(self._text(_STANDING), [CONFLICT, list(ids)]).fetchall()
+        values = [[CONFLICT, DROPPED_CONFLICT], list(ids)]
+        found = self._connection.execute(self._text(_STANDING), values).fetchall()
         return {id_: Standing(*rest) for id_, *rest in found}
 
     def figures(self) -> list[dict[str, Any]]:

@@ -15,6 +15,8 @@ SHARDS: Final = 64
 """Parts of the rows that relays share out among each other; a key is always in one of them."""
 CONFLICT: Final = "conflict"
 """Code of a row whose id belongs to another request."""
+DROPPED_CONFLICT: Final = "conflict_dropped"
+"""Code of such a row once an operator has given it up."""
 WINDOW: Final = 86_400.0
 """Seconds after its last send in which a row may be sent again without a thought: what was silent
 for longer may have been forgotten by the consumers, and would run twice."""

@@ -8,11 +8,12 @@ from feedback import outbox
 from feedback.outbox.dead_letters import OutboxFilter, OutboxOperator
 from tests.support.outbox import Outbox
 
+STOOD = ("first", "conflict", "dropped", "done", "last")
 
-def test_a_conflict_is_listed_though_it_has_ended(outbox_: Outbox) -> None:
-    """What was given up is not, nor what has its answer."""
+
+def _dead_letters(outbox_: Outbox) -> None:
     with psycopg.connect(outbox_.url) as connection:
-        for name in ("first", "conflict", "dropped", "done", "last"):
+        for name in STOOD:
             outbox.add(connection, "pay", {}, request_id=name)
     for name in ("first", "last"):
         outbox_.run(
@@ -24,10 +25,15 @@ def test_a_conflict_is_listed_though_it_has_ended(outbox_: Outbox) -> None:
         state = "done" if name == "done" else "undeliverable"
         outbox_.run(
             f"WITH gone AS (DELETE FROM :schema.requests WHERE id = '{name}' RETURNING *)"
-            " INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type, sender,"
-            " state, code, fingerprint) SELECT seq, created_at, now(), 1, id, type, sender,"
-            f" '{state}', '{code}', fingerprint FROM gone"
+            " INSERT INTO :schema.finished (seq, created_at, sent_at, settled_at, sends, id, type,"
+            " sender, state, code, fingerprint) SELECT seq, created_at, now(), now(), 1, id, type,"
+            f" sender, '{state}', '{code}', fingerprint FROM gone"
         )
+
+
+def test_a_conflict_is_listed_though_it_has_ended(outbox_: Outbox) -> None:
+    """What was given up is not, nor what has its answer."""
+    _dead_letters(outbox_)
     with psycopg.connect(outbox_.url, autocommit=True) as connection:
         operator = OutboxOperator(connection, outbox_.schema)
 
@@ -40,3 +46,43 @@ def test_a_conflict_is_listed_though_it_has_ended(outbox_: Outbox) -> None:
         assert shown(OutboxFilter(type="other")) == []
         (row,) = (r for r in operator.rows(OutboxFilter(), 9) if r["id"] == "conflict")
         assert (row["state"], row["code"], row["next_at"]) == ("undeliverable", "conflict", None)
+
+
+def test_a_conflict_is_listed_until_it_is_dropped(outbox_: Outbox) -> None:
+    _dead_letters(outbox_)
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        operator = OutboxOperator(connection, outbox_.schema)
+        everything = OutboxFilter()
+        assert operator.drop(OutboxFilter(type="other")) == []
+        assert operator.drop(OutboxFilter(("unanswered",))) == []
+        assert operator.drop(OutboxFilter(ids=["conflict", "done", "dropped"])) == ["conflict"]
+        assert [row["id"] for row in operator.rows(everything, 9)] == ["first", "last"]
+        assert operator.drop(OutboxFilter(ids=["conflict"])) == []
+        assert not operator.standing(["conflict"])["conflict"].may_have_run
+        [row] = outbox_.rows("SELECT * FROM :schema.all_requests WHERE id = 'conflict'")
+        assert (row["state"], row["code"]) == ("undeliverable", "conflict_dropped")
+        assert sorted(operator.drop(everything)) == ["first", "last"]
+
+
+def test_the_list_reads_no_finished_rows_but_conflicts(outbox_: Outbox) -> None:
+    _dead_letters(outbox_)
+    uses = (
+        "SELECT t.seq_scan AS whole, sum(i.idx_scan)::int AS parts FROM pg_stat_user_tables t"
+        " JOIN pg_stat_user_indexes i USING (relid)"
+        " WHERE t.schemaname = ':schema' AND t.relname = 'finished' GROUP BY 1"
+    )
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        connection.execute("SET enable_seqscan = off")  # few rows are read whole, whatever there is
+        operator = OutboxOperator(connection, outbox_.schema)
+
+        def read(*states: str) -> tuple[int, int]:
+            [before] = outbox_.rows(uses)
+            operator.rows(OutboxFilter(states), 9)
+            connection.execute("SELECT pg_stat_force_next_flush()")
+            connection.execute("SELECT")
+            [after] = outbox_.rows(uses)
+            return after["whole"] - before["whole"], after["parts"] - before["parts"]
+
+        outbox_.rows("SELECT pg_stat_force_next_flush()")
+        assert read("unsent") == (0, 0)
+        assert read("unanswered", "undeliverable") == (0, 1)

@@ -47,6 +47,7 @@ def test_two_may_make_it_at_once(stack: Stack, empty_schema: str) -> None:
                 "0001_requests",
                 "0002_relay",
                 "0003_answers",
+                "0004_conflicts",
             ]
             second = Rival(stack.database, lambda c: migrate(c, empty_schema, ["b"]))
             eventually(lambda: watcher.execute(waits, [second.pid]).fetchone() is not None)
@@ -75,6 +76,7 @@ def test_the_plain_statements_make_the_same(stack: Stack, empty_schema: str) -> 
         ("DELETE FROM :schema.schema_version", "version 0, this Oncepool", True),
         ("DROP INDEX :schema.requests_unsent", "requests_unsent is missing", False),
         ("DROP INDEX :schema.requests_sent", "requests_sent is missing", False),
+        ("DROP INDEX :schema.finished_conflicts", "finished_conflicts is missing", False),
         ("ALTER TABLE :schema.requests DISABLE TRIGGER ALL", "requests_added is missing", False),
     ],
 )
@@ -117,7 +119,7 @@ def test_the_commands(stack: Stack, empty_schema: str, tmp_path: Path) -> None:
     assert oncepool("check")[0] == 1  # printed, not made
     assert oncepool("migrate") == (
         0,
-        f"schema {empty_schema}: applied 0001_requests, 0002_relay, 0003_answers\n",
+        f"schema {empty_schema}: applied 0001_requests, 0002_relay, 0003_answers, 0004_conflicts\n",
     )
     assert oncepool("migrate") == (0, f"schema {empty_schema}: nothing to do\n")
     assert oncepool("check") == (0, f"schema {empty_schema}: all there\n")

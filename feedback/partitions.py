@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -10,6 +11,8 @@ from feedback.backoff import Backoff
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds between two tries of a partition that takes nothing."""
+LONGEST_HOLD: Final = 600.0
+"""Seconds for which what does not ask waits without another look, at most."""
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
@@ -26,11 +29,15 @@ class StuckPartitions:
     confirmed. Then, after pauses, one message asks whether it takes them again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, draw: Callable[[], float] = random.random) -> None:
+        """`draw` spreads holds: from 0 to 1."""
+        self._draw = draw
         self._number = 0
         """Of the topic's partitions; 0 while nobody needs it, or where keys don't tell theirs."""
         self._until: dict[int, float] = {}
         self._pauses: dict[int, Backoff] = {}
+        self._since: dict[int, float] = {}
+        self._freed: set[int] = set()
         self._leading: dict[int, float] = {}
         """Partition -> since when it has been known to have a leader again, and not been tried."""
 
@@ -77,9 +84,7 @@ class StuckPartitions:
         as_said = all(partition_of(key, number) == where for key, where in seen.items())
         self._number = number if as_said else 0
         if not self._number:
-            self._until.clear()
-            self._pauses.clear()
-            self._leading.clear()
+            self.took(list(self._until))
 
     def of(self, key: bytes) -> int | None:
         """Its partition; None where that is not known."""
@@ -118,12 +123,30 @@ class StuckPartitions:
             return FIRST_PAUSE
         return max(1.0, self._until[partition] - now)
 
+    def hold(self, partition: int, now: float) -> float:
+        """Seconds for which what is for one that takes nothing waits where something else asks.
+
+        About as long as that has lasted, and not all of it until the same moment: what waits is
+        looked at no more often than it came, and beside what is for other partitions.
+        """
+        lasted = now - self._since[partition]
+        whole = min(max(lasted, LONGEST_PAUSE), LONGEST_HOLD)
+        return whole * (0.5 + 0.5 * self._draw())
+
+    def freed(self) -> list[int]:
+        """Those that, since this was last asked, count no more as ones that take nothing."""
+        freed = sorted(self._freed)
+        self._freed.clear()
+        return freed
+
     def took_nothing(self, partitions: Iterable[int], now: float) -> list[int]:
         """They were tried in vain; those of them of which that is news."""
         news = []
         for partition in partitions if self._number else ():
             if partition not in self._pauses:
                 self._pauses[partition] = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+                self._since[partition] = now
+                self._freed.discard(partition)
                 news.append(partition)
             self._until[partition] = now + self._pauses[partition].next()
             self._leading.pop(partition, None)
@@ -133,7 +156,8 @@ class StuckPartitions:
         """They have confirmed something; those of them of which that is news."""
         news = sorted(self._until.keys() & set(partitions))
         for partition in news:
-            del self._until[partition], self._pauses[partition]
+            del self._until[partition], self._pauses[partition], self._since[partition]
+            self._freed.add(partition)
             self._leading.pop(partition, None)
         return news
 

@@ -12,6 +12,8 @@ MOST_FAILURES: Final = 8
 """Refusals in a row after which a row is a dead letter of the outbox; with these pauses, within
 four minutes."""
 PAUSES: Final = Backoff(2.0, 60.0)
+NOT_CONFIRMED: Final = "not_confirmed"
+"""Code of what is put off."""
 
 
 class ClaimedRow(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from feedback.outbox.names import SHARDS, in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy
-from feedback.outbox.relay.batch import BackingOff, BatchMarks, ClaimedRow, PutOff
+from feedback.outbox.relay.batch import NOT_CONFIRMED, BackingOff, BatchMarks, ClaimedRow, PutOff
 from feedback.outbox.relay.window import SILENCE, TOO_LATE, window_values
 from feedback.outbox.rows import as_json
 from feedback.postgres import Connection
@@ -87,6 +87,16 @@ SET next_at = now() + make_interval(secs => seconds), code = said.code, error = 
 FROM json_to_recordset(%s::json) AS said (n bigint, seconds float8, code text, error text)
 WHERE seq = n AND state = 'unsent'
 """
+# What another relay writes now was due for it, and is passed by: nobody waits for the other here.
+_RELEASE: Final = """
+UPDATE :schema.requests SET next_at = NULL
+WHERE seq = ANY(ARRAY(
+    SELECT seq FROM :schema.requests
+    WHERE sender = %s AND state = 'unsent' AND next_at > now() AND code = %s
+        AND starts_with(error, %s)
+    LIMIT %s FOR UPDATE SKIP LOCKED
+))
+"""
 # What was sent before, or may have been, may have run all the same: its answer is still waited for.
 _REFUSED: Final = """
 UPDATE :schema.requests
@@ -103,6 +113,10 @@ UPDATE :schema.requests SET state = 'unanswered', next_at = NULL, code = 'no_ans
 WHERE seq = ANY(%s) AND state = 'unsent'
 RETURNING pg_notify(%s, id)
 """
+
+
+_RELEASED: Final = 5_000
+"""Rows at once."""
 
 
 class Bounds(NamedTuple):
@@ -127,7 +141,10 @@ class RelayDatabase:
         self._channel = settled_channel(schema)
         self._texts = {
             text: in_schema(text, schema).encode()
-            for text in (_SHARDS, _LOCK, _ROWS, _SENT, _IN_DOUBT, _PUT_OFF, _REFUSED, _TOO_LATE)
+            for text in (
+                *(_SHARDS, _LOCK, _ROWS, _SENT, _IN_DOUBT, _PUT_OFF, _RELEASE, _REFUSED),
+                _TOO_LATE,
+            )
         }
         self._first = 0
 
@@ -138,6 +155,14 @@ class RelayDatabase:
     def transaction(self) -> AbstractContextManager[object]:
         """In which rows are claimed and marked: its end gives their shards back."""
         return self._connection.transaction()
+
+    def release(self, error: str) -> bool:
+        """Has rows sent soon that were put off with errors that begin so.
+
+        Whether there may be more of them, as there is a limit to how many are released at once.
+        """
+        values = [self._sender, NOT_CONFIRMED, error, _RELEASED]
+        return self._connection.execute(self._texts[_RELEASE], values).rowcount == _RELEASED
 
     def claim(self, bounds: Bounds) -> list[ClaimedRow]:
         """Locks some shards that have something to send, and gives their rows in order.

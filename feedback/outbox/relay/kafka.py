@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, Producer
 
 from feedback.client.kafka_log import OutageLog
 from feedback.message_size import TOPIC_TAKES
-from feedback.outbox.relay.batch import Batch, ClaimedRow, RowRefusal
+from feedback.outbox.relay.batch import NOT_CONFIRMED, Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.producing import RowProducer, RowReport, one_by_one, together
 from feedback.outbox.relay.topic import TopicLimit, topic_limit
 from feedback.partitions import StuckPartitions
@@ -40,7 +40,6 @@ _OVERHEAD: Final = 512
 _SILENCE: Final = "brokers have not confirmed a batch within {:g} s"
 _TIME_TO_BEGIN: Final = 0.8
 """Of the time, after which no row is tried alone any more: it has to be confirmed, too."""
-_NOT_CONFIRMED: Final = "not_confirmed"
 
 
 class TopicSender:
@@ -75,6 +74,8 @@ class TopicSender:
         """A row was, by the limit as it was looked up."""
         self._closed_topic: tuple[float, RowRefusal] | None = None
         self._stuck = StuckPartitions()
+        self._asking: set[int] = set()
+        """Partitions of which a row of this batch asks at their next try."""
 
     def open(self) -> str | None:
         """Sees that rows can be sent; why not, where no broker answers."""
@@ -119,6 +120,7 @@ class TopicSender:
         them.
         """
         end = self._clock() + timeout
+        self._asking.clear()
         # What was refused lately is not to have the others refused with it.
         alone = {row.lane for row in rows if row.failures}
         first = [row for row in rows if row.lane not in alone]
@@ -133,6 +135,10 @@ class TopicSender:
             if self._stuck.has(self._stuck.of(row.lane)):
                 self._put_off(batch, row, timeout)
         return why
+
+    def freed(self) -> list[str]:
+        """How errors begin with which rows were put off for partitions that take messages again."""
+        return [f"{self._topic}/{partition}: " for partition in self._stuck.freed()]
 
     def close(self) -> None:
         """Takes back what is not confirmed; the reports of that say nothing of a row."""
@@ -241,11 +247,16 @@ class TopicSender:
     def _put_off(
         self, batch: Batch, row: ClaimedRow, timeout: float, error: KafkaError | None = None
     ) -> None:
-        partition = self._stuck.of(row.lane)
+        """Until its partition is tried again; those behind the first row of it for longer."""
+        partition, now = self._stuck.of(row.lane), self._clock()
         place = self._topic if partition is None else f"{self._topic}/{partition}"
         said = f"not confirmed in {timeout:g} s" if error is None else error.str()
-        why = RowRefusal(_NOT_CONFIRMED, f"{place}: {said}")
-        batch.put_off(row.seq, self._stuck.pause(partition, self._clock()), why)
+        pause = self._stuck.pause(partition, now)
+        if partition is not None and self._stuck.has(partition):
+            if partition in self._asking:
+                pause = self._stuck.hold(partition, now)
+            self._asking.add(partition)
+        batch.put_off(row.seq, pause, RowRefusal(NOT_CONFIRMED, f"{place}: {said}"))
 
     def _leaders(self) -> Mapping[int, bool]:
         if self._together is None:

@@ -36,6 +36,9 @@ class BatchSender(Protocol):
     def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
         """Tells the batch of each row, and of what it holds; why the brokers took nothing."""
 
+    def freed(self) -> list[str]:
+        """How errors begin with which rows were put off that need not wait any more."""
+
     def close(self) -> None:
         """Takes back what is not confirmed."""
 
@@ -55,6 +58,8 @@ class SendTurns:
         self._sender = sender
         self._bounds = bounds or Bounds()
         self._brokers = RelayOutage(clock=clock)
+        # A relay that has ended kept to itself why it had put rows off: all are looked at anew.
+        self._freed = [""]
         self.sent = 0
         """Rows that brokers have confirmed."""
 
@@ -78,6 +83,7 @@ class SendTurns:
         if why is not None:
             self._failed(why)
             return 0
+        self._release(database)
         bounds = self._bounds
         if self._brokers.failed:
             # Few rows ask whether the brokers take messages again: of several keys, as one may be
@@ -105,6 +111,12 @@ class SendTurns:
         elif batch.to_send:
             self._brokers.rest()  # they have answered, and took nothing
         return len(claimed)
+
+    def _release(self, database: RelayDatabase) -> None:
+        """Rows that need not wait any more are due: many in each turn, as others go beside them."""
+        self._freed += self._sender.freed()
+        while self._freed and not database.release(self._freed[0]):
+            del self._freed[0]
 
     def _failed(self, why: str) -> None:
         if self._brokers.begin(why):

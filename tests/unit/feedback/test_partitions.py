@@ -6,6 +6,7 @@ import pytest
 
 from feedback.partitions import (
     FIRST_PAUSE,
+    LONGEST_HOLD,
     LONGEST_PAUSE,
     StuckPartitions,
     partition_of,
@@ -51,6 +52,28 @@ def test_one_row_asks_and_the_others_wait() -> None:
     assert stuck.pause(2, 0.0) == LONGEST_PAUSE
     assert stuck.took([0, 2]) == [2]
     assert not stuck.waits(mine[0], 0.0)
+
+
+def test_what_does_not_ask_waits_about_as_long_as_its_partition_took_nothing() -> None:
+    stuck = StuckPartitions(lambda: 1.0)
+    half = StuckPartitions(lambda: 0.0)
+    for one in (stuck, half):
+        one.learn(3, {keys_of(0)[0]: 0, keys_of(2)[0]: 2})
+        one.took_nothing([2], 10.0)
+        one.took_nothing([2], 15.0)
+    assert [stuck.hold(2, 10.0 + lasted) for lasted in (0, 60, 90, 5000)] == [
+        LONGEST_PAUSE, 60.0, 90.0, LONGEST_HOLD,
+    ]  # fmt: skip
+    assert half.hold(2, 100.0) == 45.0
+    assert stuck.freed() == []
+    stuck.took([0, 2])
+    assert (stuck.freed(), stuck.freed()) == ([2], [])
+    stuck.took_nothing([2], 20.0)
+    stuck.took([2])
+    stuck.took_nothing([2], 21.0)
+    assert stuck.freed() == [], "it takes nothing again"
+    stuck.learn(3, {keys_of(0)[0]: 1})
+    assert stuck.freed() == [2]
 
 
 def test_with_another_partitioner_no_key_waits_for_a_partition() -> None:

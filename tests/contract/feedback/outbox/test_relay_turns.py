@@ -10,7 +10,7 @@ import pytest
 
 from feedback import outbox
 from feedback.contract.states import State
-from feedback.outbox.relay import loop
+from feedback.outbox.relay import database, loop
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import MOST_FAILURES, Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.database import Bounds, RelayDatabase
@@ -32,6 +32,7 @@ class Played:
         self.sent: list[str] = []
         self.large: set[str] = set()
         self.away = False
+        self.places: list[str] = []
 
     def open(self) -> str | None:
         return None
@@ -49,6 +50,10 @@ class Played:
             self.sent.append(row.id)
             batch.confirmed(row.seq)
         return None
+
+    def freed(self) -> list[str]:
+        places, self.places = self.places, []
+        return places
 
     def close(self) -> None: ...
 
@@ -189,6 +194,40 @@ def test_rows_of_a_partition_that_takes_nothing_make_room_for_others(outbox_: Ou
     assert {row["code"] for row in outbox_.rows()} == {None}
 
 
+def test_what_was_put_off_is_released_with_its_partition(
+    outbox_: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its sender, a few at once and in the order of a key; all that another relay put off."""
+    monkeypatch.setattr(database, "_RELEASED", 2)
+    sender = Played()
+    one = Relaying(outbox_, sender, shards=64)
+    assert one.turn() == 0
+    why = {
+        "a1": ("not_confirmed", "t/2: late"), "a3": ("not_confirmed", "t/2: late"),
+        "b": ("not_confirmed", "t/2: late"), "c": ("not_confirmed", "t/2: late"),
+        "other": ("not_confirmed", "t/22: late"), "large": ("too_large", "t/2: it is"),
+        "theirs": ("not_confirmed", "t/2: late"),
+    }  # fmt: skip
+    add(outbox_, ("a1", "a"), ("a2", "a"), ("a3", "a"))
+    add(outbox_, *((name, None) for name in list(why)[2:]))
+    for name, (code, error) in why.items():
+        outbox_.run(
+            f"UPDATE :schema.requests SET next_at = now() + interval '1 hour', code = '{code}',"
+            f" error = '{error}' WHERE id = '{name}'"
+        )
+    outbox_.run("UPDATE :schema.requests SET sender = 'billing' WHERE id = 'theirs'")
+    assert (one.turn(), sender.sent) == (0, [])
+    sender.places = ["t/2: "]
+    turns = 0
+    while one.turn():
+        turns += 1
+    assert sorted(sender.sent) == ["a1", "a2", "a3", "b", "c"]
+    assert [name for name in sender.sent if name[0] == "a"] == ["a1", "a2", "a3"]
+    assert turns == 2
+    another = Played()
+    assert (Relaying(outbox_, another, shards=64).turn(), another.sent) == (1, ["other"])
+
+
 def test_that_brokers_take_messages_again_is_said_when_one_has(
     outbox_: Outbox, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -304,9 +343,10 @@ def test_a_claim_reads_what_it_takes_and_nothing_else(outbox_: Outbox) -> None:
         "UPDATE :schema.requests SET next_at = now() + interval '1 hour', failures = 1,"
         " shard = seq % 64"
     )
+    one = Relaying(outbox_, Played(), rows=4, shards=1)
+    assert one.turn() == 0  # the first of a relay looks for what another one has put off
     add(outbox_, *((f"due{n}", f"due{n}") for n in range(256)))
     outbox_.run("UPDATE :schema.requests SET shard = seq % 64")
-    one = Relaying(outbox_, Played(), rows=4, shards=1)
     looked_up, before = one.read("requests_unsent", "idx_scan"), one.read("requests_backing_off")
     assert one.turn() == 4
     assert one.read("requests_unsent", "idx_scan") - looked_up <= 3

@@ -1,0 +1,185 @@
+"""What a relay does to the rows of a partition that takes nothing, and to those of the others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from feedback.outbox.relay import turns
+from feedback.outbox.relay.batch import BatchMarks, ClaimedRow
+from feedback.outbox.relay.database import Bounds
+from feedback.outbox.relay.kafka import TopicSender
+from feedback.outbox.relay.topic import TopicLimit
+from feedback.partitions import LONGEST_PAUSE, partition_of
+
+PARTITIONS = 3
+LONELY = 2
+HELD = 2_000
+AT_ONCE = 50
+"""Rows of a turn."""
+SWEEP = HELD / AT_ONCE
+"""Turns in which each held row comes once."""
+TURN = 0.1
+"""Seconds, on the clock of the test."""
+
+
+class Brokers:
+    """A producer, and brokers of which one is away with its partition."""
+
+    def __init__(self) -> None:
+        self.away = True
+        self.taken: list[str] = []
+        self._open: list[Callable[[Any, Any], None]] = []
+
+    def produce(self, topic: str, **message: Any) -> None:
+        partition = partition_of(message["key"], PARTITIONS)
+        report, sent = message["on_delivery"], SimpleNamespace(partition=lambda: partition)
+        if self.away and partition == LONELY:
+            self._open.append(lambda error, _: report(error, sent))
+        else:
+            self.taken.append(dict(message["headers"])["ce_id"].decode())
+            report(None, sent)
+
+    def poll(self, timeout: float) -> int:
+        return 0
+
+    def flush(self, timeout: float) -> int:
+        return len(self._open)
+
+    def purge(self) -> None:
+        waiting, self._open = self._open, []
+        for report in waiting:
+            report(KafkaError(KafkaError._PURGE_QUEUE), None)
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        leaders = {n: -1 if self.away and n == LONELY else 1 for n in range(PARTITIONS)}
+        found = {n: SimpleNamespace(leader=leader) for n, leader in leaders.items()}
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=found)})
+
+
+class Table:
+    """Rows in memory, as RelayDatabase has them. Each has a key of its own, its id."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.unsent: dict[int, ClaimedRow] = {}
+        self.rewritten = 0
+        self._next_at: dict[int, tuple[float, str]] = {}
+        self._number = 0
+
+    def add(self, *partitions: int) -> ClaimedRow:
+        """The next row whose key is of one of them."""
+        while True:
+            self._number += 1
+            id_ = f"r{self._number}"
+            if partition_of(id_.encode(), PARTITIONS) in partitions:
+                break
+        row = ClaimedRow(self._number, id_, "t", None, b"{}", [], datetime.now(UTC), 0)
+        self.unsent[row.seq] = row
+        return row
+
+    def transaction(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def claim(self, bounds: Bounds) -> list[ClaimedRow]:
+        due = [s for s in self.unsent if self._next_at.get(s, (0.0, ""))[0] <= self.now]
+        return [self.unsent[seq] for seq in sorted(due)[: bounds.rows]]
+
+    def mark(self, marks: BatchMarks) -> None:
+        for seq in marks.sent:
+            del self.unsent[seq]
+        for seq, seconds, why in marks.put_off:
+            self.rewritten += 1
+            self._next_at[seq] = self.now + seconds, why.error
+        assert (marks.refused, marks.too_late) == ([], ())
+
+    def release(self, error: str) -> bool:
+        found = [s for s, (at, why) in self._next_at.items() if at > self.now and error in why]
+        for seq in found[: 10 * AT_ONCE]:
+            self.rewritten += 1
+            del self._next_at[seq]
+        return len(found) > 10 * AT_ONCE
+
+
+class Outage:
+    """A relay beside a partition that takes nothing; others get a row each second."""
+
+    def __init__(self) -> None:
+        self.brokers, self.table = Brokers(), Table()
+        sender = TopicSender(
+            "t", {}, connect=lambda *_, **__: self.brokers, limit=lambda *_: TopicLimit(),
+            clock=lambda: self.table.now,
+        )  # fmt: skip
+        self._turns = turns.SendTurns(
+            "default", sender, bounds=Bounds(rows=AT_ONCE), clock=lambda: self.table.now
+        )
+
+    def turn(self) -> None:
+        self._turns.turn(self.table)  # type: ignore[arg-type]
+        self.table.now += TURN
+
+    def late(self, seconds: float) -> list[int]:
+        """In how many turns each row of the others was sent, for so long."""
+        took, end = [], self.table.now + seconds
+        while self.table.now < end:
+            row = self.table.add(0, 1)
+            number = 0
+            while row.seq in self.table.unsent:
+                self.turn()
+                number += 1
+            took.append(number)
+            self.table.now = max(self.table.now, round(self.table.now) + 1.0)
+        return took
+
+
+@pytest.fixture
+def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
+    monkeypatch.setattr(turns, "SEND_TIMEOUT", 0.01)
+    random.seed(1)
+    made = Outage()
+    for _ in range(10):
+        made.table.add(0, 1)
+    for _ in range(HELD):
+        made.table.add(LONELY)
+    for _ in range(2 * int(SWEEP)):
+        made.turn()
+    return made
+
+
+def test_held_rows_are_not_ahead_of_those_for_other_partitions(outage: Outage) -> None:
+    """Nor written at each try of their partition: less often the longer it takes nothing."""
+    assert outage.table.rewritten >= HELD
+    assert max(outage.late(10 * LONGEST_PAUSE)) <= 4
+    assert len(outage.table.unsent) == HELD
+    assert outage.table.rewritten < 8 * HELD
+    before = outage.table.rewritten
+    assert max(outage.late(10 * LONGEST_PAUSE)) <= 4
+    assert outage.table.rewritten - before < 3 * HELD
+
+
+def test_held_rows_go_when_their_partition_takes_messages_again(outage: Outage) -> None:
+    outage.late(10 * LONGEST_PAUSE)
+    outage.brokers.away = False
+    back = outage.table.now
+    while outage.table.unsent:
+        outage.late(1.0)
+        assert outage.table.now < back + 2 * LONGEST_PAUSE
+    assert len(outage.brokers.taken) == len(set(outage.brokers.taken))
+
+
+def test_rows_that_a_relay_put_off_before_it_ended_are_looked_at_anew(outage: Outage) -> None:
+    """It kept to itself when their partition took nothing."""
+    outage.late(LONGEST_PAUSE)
+    another = Outage()
+    another.table = outage.table
+    another.brokers.away = False
+    for _ in range(2 * int(SWEEP)):
+        another.turn()
+    assert not another.table.unsent

@@ -115,7 +115,7 @@ RETURNING pg_notify(%s, id)
 """
 
 
-_RELEASED: Final = 5_000
+_RELEASED: Final = 2_000
 """Rows at once."""
 
 

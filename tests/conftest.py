@@ -8,6 +8,7 @@ name of its own: `topic()`, `schema`, `prefix`.
 from __future__ import annotations
 
 import gc
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,10 @@ from tests.support.schema_pool import SchemaPool
 from tests.support.waiting_rows import WaitingRows
 
 pytest_plugins = ["tests.support.coverage"]
+
+# Else each of the many processes looks through all installed distributions for plugins of
+# pydantic's, of which there are none: a tenth of what a worker takes to start.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 TopicFactory = Callable[..., str]
 

@@ -88,7 +88,9 @@ def finish(storm: Storm, members: list[Member]) -> None:
 
 
 @pytest.mark.parametrize(
-    "storm, fault", [("classic", "paused"), ("consumer", "killed")], indirect=["storm"]
+    "storm, fault",
+    [pytest.param("classic", "paused", marks=pytest.mark.long), ("consumer", "killed")],
+    indirect=["storm"],
 )
 def test_a_broker_that_is_away_while_commits_are_open(
     storm: Storm, own_stack: Stack, fault: str

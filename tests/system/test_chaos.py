@@ -24,7 +24,7 @@ KINDS = (
 def test_nothing_is_lost_or_done_twice_under_faults(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     plan = EpisodePlan(
-        name="chaos_test", protocol="consumer", ordering="key", seed=11, seconds=20.0, instances=2,
+        name="chaos_test", protocol="consumer", ordering="key", seed=11, seconds=14.0, instances=2,
         rate=45.0, calm=0.3, kinds=KINDS, partitions=4, orders=15.0, gateway=0.2,
     )  # fmt: skip
     with Place(1, tmp_path) as place:

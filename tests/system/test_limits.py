@@ -188,7 +188,7 @@ def test_a_flood_of_a_limited_type_leaves_the_pool_to_others(bench: Bench) -> No
     bench.shared_out(2, PARTITIONS)
     command(bench, "limits", "set", "few", "--total", "4")
     eventually(lambda: at_once(bench, "few") == [2, 2], WAIT)
-    flood = submit(bench, "few", 1500, 0.01, "flood")
+    flood = submit(bench, "few", 800, 0.01, "flood")
     beside = submit(bench, "other", 40, 0.0, "beside")
     assert settled(bench, beside) == {"done"}
     assert begun(bench, "flood%", before="beside%") < len(flood) / 2, "others had to wait for it"

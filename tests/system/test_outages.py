@@ -41,8 +41,8 @@ def test_the_database_goes_and_comes_back(
     bench: Bench, own_stack: Stack, tmp_path: Path, kill: bool
 ) -> None:
     instance = bench.start(ONCEPOOL_MAX_IN_HAND="200", ONCEPOOL_GRACE="3")
-    callers = Callers(bench, threads=10)
-    callers.answered(50)
+    callers = Callers(bench, threads=5)
+    callers.answered(30)
     ids = [f"paced-{n}" for n in range(400)]
     payload = {"table": bench.table, "seconds": 0.05, "until": str(tmp_path / "it is back")}
     submit(bench, ids[:100], "paced", payload)

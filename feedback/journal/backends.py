@@ -13,7 +13,7 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from feedback.journal.backend import Backend
+from feedback.backend import Backend
 from feedback.journal.connections import Connection
 
 END_WAIT: Final = 1.0

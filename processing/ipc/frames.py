@@ -17,8 +17,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
+from feedback.backend import Backend
 from feedback.contract.record import Record
-from feedback.journal.backend import Backend
 from feedback.metrics.durations import DurationKey
 
 MARSHAL_VERSION: Final = 2

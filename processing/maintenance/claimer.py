@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from feedback.backend import Backend
 from feedback.contract.record import claim_of
-from feedback.journal.backend import Backend
 from feedback.journal.claimed_rows import UnreadableRow
 from feedback.journal.claims import (
     LEASE,

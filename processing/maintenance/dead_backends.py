@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from feedback.journal.backend import Backend
+from feedback.backend import Backend
 from feedback.journal.backends import END_WAIT, end_backends
 from feedback.journal.connections import Connection
 from processing.logs import BoundLogger

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from feedback.backend import Backend
 from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.counts import Count
 from feedback.contract.envelope import Envelope, read
@@ -39,7 +40,6 @@ from feedback.contract.states import (
 )
 from feedback.contract.times import moment
 from feedback.errors import Malformed
-from feedback.journal.backend import Backend
 from feedback.journal.coalescing import Superseded
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.parking import ParkedRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from feedback.backend import Backend
 from feedback.contract.record import Record
-from feedback.journal.backend import Backend
 from processing.ipc.frames import ToMaintenance, ToWorker
 from processing.ipc.progress import Running
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final
 
+from feedback.backend import Backend
 from feedback.contract.record import (
     OFFSET,
     PARTITION,
@@ -24,7 +25,6 @@ from feedback.contract.states import (
     TIMEOUT,
     WORKER_DIED,
 )
-from feedback.journal.backend import Backend
 from processing.ipc.frames import Claim, EndCalls, ReleaseClaims, Suspect
 from processing.logs import BoundLogger
 from processing.pool.maintenance_link import MaintenanceLink

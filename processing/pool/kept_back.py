@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
+from feedback.backend import Backend
 from feedback.contract.record import Record, is_due
-from feedback.journal.backend import Backend
 from processing.ipc.frames import Suspect
 from processing.pool.chunk import Held
 from processing.pool.kept_places import KeptCounts

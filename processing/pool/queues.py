@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeAlias
 
+from feedback.backend import Backend
 from feedback.contract.record import Record, is_due, kind_of
-from feedback.journal.backend import Backend
 from processing.pool.chunk import Held
 from processing.pool.concurrency import Concurrency
 from processing.pool.kept_places import KeptPlaces

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
+from feedback.backend import Backend
 from feedback.contract.record import Record
-from feedback.journal.backend import Backend
 from processing.ipc.frames import Suspect
 from processing.pool.actions import Action, Unended
 from processing.pool.kept_back import KeptBack

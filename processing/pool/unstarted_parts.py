@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from feedback.backend import Backend
 from feedback.contract.record import Record, perhaps_done, size_of
-from feedback.journal.backend import Backend
 from processing.ipc.frames import Park, PartAnswered, PartStands, Refuse, ToMaintenance
 
 Item = TypeVar("Item")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from feedback.backend import Backend
 from feedback.contract.record import Record
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED
-from feedback.journal.backend import Backend
 from processing.ipc.frames import Loss, Suspect
 from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk

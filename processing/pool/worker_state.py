@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from feedback.journal.backend import Backend
+from feedback.backend import Backend
 from processing.pool.chunk import Chunk
 from processing.pool.seats import Seats
 from processing.pool.terminated import Terminated

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from feedback.backend import Backend
 from feedback.contract.states import SHUTDOWN
-from feedback.journal.backend import Backend
 from processing.ipc.frames import Stop
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar, cast
 
 import psycopg
 
+from feedback.backend import Backend
 from feedback.contract.record import Record, is_read_again
 from feedback.contract.states import State
 from feedback.journal import done_rows
-from feedback.journal.backend import Backend
 from feedback.journal.coalescing import Arrival, Coalescing, CoalescingDecision, Waiter, judge
 from feedback.journal.database_errors import Overtaken
 from feedback.journal.dead_letters import DeadLetter

@@ -12,8 +12,8 @@ from enum import IntEnum
 from time import monotonic
 from typing import Any, ClassVar, Final, Protocol
 
+from feedback.backend import Backend
 from feedback.contract.record import Record
-from feedback.journal.backend import Backend
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request
 from processing.ipc.frames import Report, Suspect

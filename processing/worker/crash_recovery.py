@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from feedback.backend import Backend
 from feedback.contract.counts import Count
 from feedback.contract.lost_starts import END_UNKNOWN, lost_reason
 from feedback.contract.record import Record
@@ -18,7 +19,6 @@ from feedback.contract.states import (
     State,
 )
 from feedback.contract.times import moment
-from feedback.journal.backend import Backend
 from feedback.journal.backends import END_WAIT
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter

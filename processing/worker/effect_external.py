@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 
 import psycopg
 
+from feedback.backend import Backend
 from feedback.contract.states import EXPIRED, HANDLER_ERROR, OK, State
-from feedback.journal.backend import Backend
 from feedback.journal.database_errors import Overtaken, is_lock_race, is_stale_plan
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter

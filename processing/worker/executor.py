@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import psycopg
 
+from feedback.backend import Backend
 from feedback.contract.counts import SKIP, Count, NotRun
 from feedback.contract.record import TYPE, Record
 from feedback.contract.states import DeadLetterReason
 from feedback.errors import Malformed
-from feedback.journal.backend import Backend
 from feedback.journal.coalescing import Coalescing
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.writer import JournalWriter

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from feedback.journal.backend import Backend
+from feedback.backend import Backend
 from processing.handlers.stopping import STOPPING
 from processing.ipc.channel import BlockingChannel, ChannelClosed
 from processing.ipc.frames import (

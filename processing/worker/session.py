@@ -16,7 +16,7 @@ from psycopg import pq
 from psycopg.errors import error_from_result
 from psycopg.rows import tuple_row
 
-from feedback.journal.backend import Backend
+from feedback.backend import Backend
 from feedback.journal.backends import end_backends, end_for_good
 from feedback.journal.commits import LIFE, fate_of
 from feedback.journal.connections import open_connection

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
+from feedback.backend import Backend
 from feedback.contract.record import Record
-from feedback.journal.backend import Backend
 from feedback.status.status import StatusWrite
 from processing import App
 from processing.ipc.frames import Report, Suspect

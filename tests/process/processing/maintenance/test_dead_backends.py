@@ -9,7 +9,7 @@ import orjson
 import psycopg
 import pytest
 
-from feedback.journal.backend import Backend
+from feedback.backend import Backend
 from processing.ipc.frames import (
     DueRows,
     Park,

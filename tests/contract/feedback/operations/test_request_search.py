@@ -85,6 +85,19 @@ def test_pages_follow_each_other_without_a_gap_or_a_double(journal: Journal) -> 
             found(journal, before=nonsense)
 
 
+def searched(journal: Journal, seconds: float = 0.02) -> Found:
+    """Of a search in the least time in which this machine looks at some of the rows."""
+    began = time.monotonic()
+    try:
+        return search(
+            journal.connection, {"text": "needle", "type": "*"}, 10, seconds=seconds,
+            schema=journal.schema,
+        )  # fmt: skip
+    except TookTooLong:
+        assert time.monotonic() - began < LONG
+        return searched(journal, 1.5 * seconds)
+
+
 def test_a_search_ends_in_time_and_says_how_far_it_got(journal: Journal) -> None:
     journal.run(
         "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
@@ -93,12 +106,7 @@ def test_a_search_ends_in_time_and_says_how_far_it_got(journal: Journal) -> None
         " convert_to(repeat('x', 100), 'UTF8')"
         " FROM (SELECT n, now() - n * interval '1 s' AS at FROM generate_series(1, 30000) n) s"
     )
-    began = time.monotonic()
-    page = search(
-        journal.connection, {"text": "needle", "type": "*"}, 10, seconds=0.02,
-        schema=journal.schema,
-    )  # fmt: skip
-    assert time.monotonic() - began < LONG
+    page = searched(journal)
     assert page.rows == []
     assert page.since is not None
     with pytest.raises(TookTooLong), bounded(journal.connection, 0.05):

@@ -79,7 +79,7 @@ def test_the_neighbours_in_the_chunk_are_unharmed(make: Make, do: str) -> None:
     )
 
 
-@pytest.mark.parametrize("do", ["hang", "segfault"])
+@pytest.mark.parametrize("do", ["hang", pytest.param("segfault", marks=pytest.mark.long)])
 def test_a_payload_that_does_harm_while_it_is_read_is_found_out(make: Make, do: str) -> None:
     workers = make()
     workers.start()

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback import Client, DeliveryFailed
-from feedback.client.results import Subscriptions
-from feedback.errors import StoreUnavailable
+from feedback.client.results import Results, Subscriptions
+from feedback.errors import ResultsFailed, StoreUnavailable
 from feedback.journal.result_outbox import ResultRecord, StoredResult
 from feedback.outbox.relay.records import RecordSource
 from feedback.status.memory_store import MemoryStatusStore
@@ -141,9 +141,16 @@ def test_a_reader_of_results_goes_on_where_it_was(
     brokers: Brokers, stack: Stack, topic: Callable[..., str], group: str | None
 ) -> None:
     name = topic(partitions=2)
-    results = Subscriptions({**brokers.properties, **GROUP}, name).open(
-        group and f"{group}-{name}", None, from_beginning=False
-    )
+    subscriptions = Subscriptions({**brokers.properties, **GROUP}, name)
+
+    def opened() -> Results | None:
+        try:
+            return subscriptions.open(group and f"{group}-{name}", None, from_beginning=False)
+        except ResultsFailed:
+            return None  # a topic this new not every broker knows, nor who leads it
+
+    results = eventually(opened, LATE)
+    assert results is not None
     came: list[str] = []
 
     def all_of(count: int) -> bool:

@@ -228,7 +228,7 @@ def test_workers_are_no_more_than_the_cpus_that_were_asked_for_can_feed() -> Non
 def test_secrets_are_with_those_who_need_them() -> None:
     for one in OBJECTS:
         if one["kind"] == "ConfigMap":
-            assert not [name for name in one["data"] if re.search("DATABASE|KEYS", name)]
+            assert not [name for name in one["data"] if re.search("DATABASE_URL|KEYS|SECRET", name)]
     assert not server("relay")[1].database_url
     assert not server("consumer")[1].gateway_keys
     keys = find("Secret", "oncepool-gateway")["stringData"]["ONCEPOOL_GATEWAY_KEYS"]

@@ -86,7 +86,14 @@ class Places:
         next(iter(self._admin.delete_records([wanted]).values())).result(30)
 
     def _consumer(self, group: str) -> Consumer:
-        return Consumer({"bootstrap.servers": self.bench.stack.kafka, "group.id": group})
+        # Of a log whose beginning goes meanwhile it reads what is left.
+        return Consumer(
+            {
+                "bootstrap.servers": self.bench.stack.kafka,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+            }
+        )
 
     def commit(self, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
         """As somebody else does, in an empty group."""

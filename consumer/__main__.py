@@ -44,7 +44,7 @@ def _end_at_once() -> None:
     As PID 1 of a container it would not end at all without a handler, and otherwise with a signal's
     exit code, which says that something went wrong.
     """
-    from consumer.service.signal_pipe import handled
+    from processing.ipc.end_signals import handled
 
     for number in handled():
         # Not by an exception: whatever is imported at the moment might catch it.

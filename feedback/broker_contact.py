@@ -51,7 +51,10 @@ class BrokerContact:
 
         It hands on what came before an outage in the same call in which it reports that.
         """
-        self._over = max(self._over, since)
+        if since > self._over:
+            self._over = since
+            self._unanswered = 0
+            self._next = self._clock() + PAUSE
 
     def due(self) -> float | None:
         """The client is to be asked for metadata now, for so many seconds; None: it is not.
@@ -71,6 +74,7 @@ class BrokerContact:
         self._unanswered = 0 if answered else self._unanswered + 1
         lost = self._unanswered == len(TIMEOUTS)
         if lost:
+            self._unanswered = 0
             self._over = self.outages
         elif answered:
             self.heard_from(self._asked_after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from types import FrameType
 from typing import Any, Final
@@ -19,6 +20,7 @@ from consumer.gateway.app import create_app
 from consumer.gateway.guard import is_loopback
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.problems import RETRY_AFTER, HttpProblem
+from processing.ipc.end_signals import handled
 from processing.ipc.service_manager import ServiceManager
 from processing.logs import get_logger
 
@@ -83,6 +85,8 @@ class GatewayServer(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
+        if signal.SIGHUP in handled():  # uvicorn takes the others
+            signal.signal(signal.SIGHUP, self.handle_exit)
         await super().serve(sockets)
 
     async def on_tick(self, counter: int) -> bool:

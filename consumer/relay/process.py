@@ -18,12 +18,12 @@ from consumer.errors import ConsumerError
 from consumer.relay.health import RelayHealth
 from consumer.relay.metrics import Depths, RelayMetrics, in_a_thread
 from consumer.relay.routes import routes_of
-from consumer.service.signal_pipe import handled
 from feedback.metrics.exposition import shown
 from feedback.metrics.names import COUNTED
 from feedback.outbox.checks import problems
 from feedback.outbox.relay import AnswerPolicy, Relay
 from feedback.outbox.relay.depth import outbox_depth
+from processing.ipc.end_signals import handled
 from processing.ipc.service_manager import LEAST_PAUSE, ServiceManager
 from processing.ipc.standard_streams import exit_at_once
 from processing.logs import get_logger

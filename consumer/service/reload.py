@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from consumer.errors import ConsumerError
-from consumer.service.signal_pipe import handled
+from processing.ipc.end_signals import handled
 from processing.logs import get_logger
 
 log = get_logger("reload")

@@ -7,14 +7,7 @@ import os
 import signal
 from types import FrameType
 
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""SIGHUP comes when a terminal is closed: without a handler that would lose what is in hand."""
-
-
-def handled() -> list[signal.Signals]:
-    """Those to act on: all of them, but not SIGHUP where nohup has had it ignored."""
-    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [number for number in HANDLED if number is not signal.SIGHUP or not ignored]
+from processing.ipc.end_signals import handled
 
 
 class Signals:

@@ -109,7 +109,7 @@ def get_statuses(
         try:
             found[name] = Status.decode(row.status(row.at).encode())
         except ValueError as problem:
-            _log.warning("the status of request %s left out: %s", name, problem)
+            _log.error("the status of request %s left out: %s", name, problem)
     return found
 
 

@@ -112,7 +112,7 @@ class Transaction:
                 beside = (*recalled, *more_recalled, *left, *fate.apart)
                 unclear.beside = {t.index for t in beside}
                 raise
-        self._tell(fate, writes, written, chunk)
+        self._tell(fate, writes, (now, written), chunk)
         chunk.give_back([*recalled, *more_recalled])
         apart += fate.apart
         return left
@@ -211,21 +211,26 @@ class Transaction:
         return [StatusWrite.of(row.status(now), ttl=row.status_ttl) for row in fate.ousted]
 
     def _tell(
-        self, fate: Dedup, writes: list[StatusWrite], written: datetime, chunk: ChunkRun
-    ) -> None:
-        """After COMMIT: publish, count."""
+        self, fate: Dedup, writes: list[StatusWrite], times: tuple[datetime, datetime],
+        chunk: ChunkRun,
+    ) -> None:  # fmt: skip
+        """After COMMIT: publish, count. `times`: once handlers had run, and once all was written.
+
+        What a row that stood there says may be past by the time that this is written.
+        """
+        now, written = times
         writes += plain_statuses(fate.plain)
         for task, row in zip(fate.ended, fate.rows, strict=True):
             final = row.state in CLOSED and needs_row(task)
             writes.append(status_of(task, row, written, bump=_without_row(task), final=final))
         for task in fate.answered:
-            writes += self._standing(task, written)
+            writes += self._standing(task, now)
             if task.stored is not None:
                 code = READ_AGAIN if is_read_again(task.record) else DUPLICATE
                 chunk.tally.counts[Count(task.envelope.type, State(task.stored.state), code)] += 1
         for task in fate.conflicts:
             # Its own status may have expired: whoever sent another payload sees what stands there.
-            writes += self._standing(task, written)
+            writes += self._standing(task, now)
             reason = DeadLetterReason.CONFLICT
             chunk.tally.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, reason)] += 1
         self._publish(writes)

@@ -52,9 +52,9 @@ class GatewayProcess:
         answer = self.http.get(f"/requests/{id}", params={"wait": wait})
         return str(answer.json().get("state", answer.status_code))
 
-    def stop(self) -> int:
-        """Its exit code after SIGTERM."""
-        self.process.send_signal(signal.SIGTERM)
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Its exit code after a signal."""
+        self.process.send_signal(number)
         return self.process.wait(WAIT)
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -152,7 +153,9 @@ def test_services_that_are_away(bench: Bench, stack: Stack, tmp_path: Path) -> N
             )
             assert headers == b""
             assert body.startswith(b"HTTP/1.1 408 ")
-            assert gateway.stop() == 0, gateway.log
+            # As when its terminal is closed: in order, too.
+            assert gateway.stop(signal.SIGHUP) == 0, gateway.log
+            assert "stopped  " in gateway.log
 
 
 def test_with_an_outbox_a_request_is_safe_before_it_is_sent(

@@ -116,7 +116,7 @@ def test_workers_are_resized_under_load_and_nothing_is_lost_or_repeated(bench: B
     ids = submit(bench, "other", 400, 0.05, "resize")
     for setting, counts in (
         (("--workers", "1"), [1, 1]),
-        (("--workers", "5"), [5, 5]),
+        (("--workers", "4"), [4, 4]),
         (("--workers", "none", "--workers-total", "5"), [2, 3]),
         (("--workers-total", "none"), [3, 3]),
     ):

@@ -97,6 +97,10 @@ WHERE seq = ANY(ARRAY(
     LIMIT %s FOR UPDATE SKIP LOCKED
 ))
 """
+_COUNT_PUT_OFF: Final = """
+SELECT count(*) FROM :schema.requests
+WHERE sender = %s AND state = 'unsent' AND next_at > now() AND code = %s AND starts_with(error, %s)
+"""
 # What was sent before, or may have been, may have run all the same: its answer is still waited for.
 _REFUSED: Final = """
 UPDATE :schema.requests
@@ -143,7 +147,7 @@ class RelayDatabase:
             text: in_schema(text, schema).encode()
             for text in (
                 *(_SHARDS, _LOCK, _ROWS, _SENT, _IN_DOUBT, _PUT_OFF, _RELEASE, _REFUSED),
-                _TOO_LATE,
+                *(_TOO_LATE, _COUNT_PUT_OFF),
             )
         }
         self._first = 0
@@ -156,13 +160,16 @@ class RelayDatabase:
         """In which rows are claimed and marked: its end gives their shards back."""
         return self._connection.transaction()
 
-    def release(self, error: str) -> bool:
-        """Has rows sent soon that were put off with errors that begin so.
+    def put_off(self, error: str) -> int:
+        """How many rows wait for their time as they were put off with errors that begin so."""
+        values = [self._sender, NOT_CONFIRMED, error]
+        found = self._connection.execute(self._texts[_COUNT_PUT_OFF], values).fetchone()
+        return int(found[0]) if found else 0
 
-        Whether there may be more of them, as there is a limit to how many are released at once.
-        """
+    def release(self, error: str) -> int:
+        """Has some of these rows sent soon; how many. Those that others write now are passed by."""
         values = [self._sender, NOT_CONFIRMED, error, _RELEASED]
-        return self._connection.execute(self._texts[_RELEASE], values).rowcount == _RELEASED
+        return self._connection.execute(self._texts[_RELEASE], values).rowcount
 
     def claim(self, bounds: Bounds) -> list[ClaimedRow]:
         """Locks some shards that have something to send, and gives their rows in order.

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from feedback.outbox.relay.batch import BackingOff, Batch, BatchMarks, ClaimedRow, RowRefusal
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.outage import RelayOutage
+from feedback.outbox.relay.releases import Releases
 
 log = logging.getLogger("oncepool.relay")
 
@@ -59,7 +60,7 @@ class SendTurns:
         self._bounds = bounds or Bounds()
         self._brokers = RelayOutage(clock=clock)
         # A relay that has ended kept to itself why it had put rows off: all are looked at anew.
-        self._freed = [""]
+        self._releases = Releases([""])
         self.sent = 0
         """Rows that brokers have confirmed."""
 
@@ -83,7 +84,7 @@ class SendTurns:
         if why is not None:
             self._failed(why)
             return 0
-        self._release(database)
+        self._releases.turn(self._sender.freed(), database)
         bounds = self._bounds
         if self._brokers.failed:
             # Few rows ask whether the brokers take messages again: of several keys, as one may be
@@ -111,12 +112,6 @@ class SendTurns:
         elif batch.to_send:
             self._brokers.rest()  # they have answered, and took nothing
         return len(claimed)
-
-    def _release(self, database: RelayDatabase) -> None:
-        """Rows that need not wait any more are due: many in each turn, as others go beside them."""
-        self._freed += self._sender.freed()
-        while self._freed and not database.release(self._freed[0]):
-            del self._freed[0]
 
     def _failed(self, why: str) -> None:
         if self._brokers.begin(why):

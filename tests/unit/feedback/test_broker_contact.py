@@ -93,3 +93,27 @@ def test_an_answer_to_what_was_asked_before_an_outage_does_not_end_the_doubt() -
     assert contact.doubtful
     assert ask(contact, clock, answered=True) == (TIMEOUTS[0], False)
     assert not contact.doubtful
+
+
+def test_a_sign_of_life_between_two_outages_begins_the_questions_anew() -> None:
+    clock = Clock()
+    contact = BrokerContact(clock)
+    contact.all_down()
+    between = contact.outages
+    for _ in TIMEOUTS[1:]:
+        ask(contact, clock, answered=False)
+    contact.all_down()
+    contact.heard_from(between)
+    assert contact.due() is None
+    assert ask(contact, clock, answered=False) == (TIMEOUTS[0], False)
+
+
+def test_one_that_was_given_up_and_reports_an_outage_is_asked_from_the_beginning() -> None:
+    """Of two threads one may report it while the other has just heard the last silence."""
+    clock = Clock()
+    contact = BrokerContact(clock)
+    contact.all_down()
+    for _ in TIMEOUTS:
+        ask(contact, clock, answered=False)
+    contact.outages += 1  # as `all_down` does that had found it doubtful before
+    assert ask(contact, clock, answered=False) == (TIMEOUTS[0], False)

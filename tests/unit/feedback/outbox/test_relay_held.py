@@ -100,12 +100,18 @@ class Table:
             self._next_at[seq] = self.now + seconds, why.error
         assert (marks.refused, marks.too_late) == ([], ())
 
-    def release(self, error: str) -> bool:
-        found = [s for s, (at, why) in self._next_at.items() if at > self.now and error in why]
-        for seq in found[: 10 * AT_ONCE]:
+    def put_off(self, error: str) -> int:
+        return len(self._waiting(error))
+
+    def release(self, error: str) -> int:
+        found = self._waiting(error)[: 10 * AT_ONCE]
+        for seq in found:
             self.rewritten += 1
             del self._next_at[seq]
-        return len(found) > 10 * AT_ONCE
+        return len(found)
+
+    def _waiting(self, error: str) -> list[int]:
+        return [s for s, (at, why) in self._next_at.items() if at > self.now and error in why]
 
 
 class Outage:
@@ -113,16 +119,20 @@ class Outage:
 
     def __init__(self) -> None:
         self.brokers, self.table = Brokers(), Table()
+        self._turns = self.relay()
+
+    def relay(self) -> turns.SendTurns:
+        """One that begins now."""
         sender = TopicSender(
             "t", {}, connect=lambda *_, **__: self.brokers, limit=lambda *_: TopicLimit(),
             clock=lambda: self.table.now,
         )  # fmt: skip
-        self._turns = turns.SendTurns(
+        return turns.SendTurns(
             "default", sender, bounds=Bounds(rows=AT_ONCE), clock=lambda: self.table.now
         )
 
-    def turn(self) -> None:
-        self._turns.turn(self.table)  # type: ignore[arg-type]
+    def turn(self, relay: turns.SendTurns | None = None) -> None:
+        (relay or self._turns).turn(self.table)  # type: ignore[arg-type]
         self.table.now += TURN
 
     def late(self, seconds: float) -> list[int]:
@@ -183,3 +193,14 @@ def test_rows_that_a_relay_put_off_before_it_ended_are_looked_at_anew(outage: Ou
     for _ in range(2 * int(SWEEP)):
         another.turn()
     assert not another.table.unsent
+
+
+def test_what_another_relay_puts_off_anew_is_not_released_without_end(outage: Outage) -> None:
+    """The one begins while the other, whose turns are shorter, knows that it is stuck."""
+    outage.late(LONGEST_PAUSE)
+    new, before = outage.relay(), outage.table.rewritten
+    for _ in range(100):
+        outage.turn(new)
+        for _ in range(12):
+            outage.turn()
+    assert outage.table.rewritten - before < 5 * HELD

@@ -38,6 +38,8 @@ class StuckPartitions:
         self._pauses: dict[int, Backoff] = {}
         self._since: dict[int, float] = {}
         self._freed: set[int] = set()
+        self._leaderless: set[int] = set()
+        """As brokers have said when they were asked last: nobody can send to them."""
         self._leading: dict[int, float] = {}
         """Partition -> since when it has been known to have a leader again, and not been tried."""
 
@@ -55,7 +57,7 @@ class StuckPartitions:
         partitions = set(late.values()) - {-1}
         if not confirmed and all(map(self.has, late.values())):
             return self.took_nothing(partitions, now)
-        leaders = ask()
+        leaders = self._ask(ask)
         without = {partition for partition, leads in leaders.items() if not leads}
         if not confirmed and not (without < leaders.keys() and without.issuperset(late.values())):
             return None
@@ -72,7 +74,7 @@ class StuckPartitions:
         """
         self.took([one for one, since in self._leading.items() if now - since >= LONGEST_PAUSE])
         if due := self.due(now) - self._leading.keys():
-            leaders = ask()
+            leaders = self._ask(ask)
             self.took_nothing((one for one in due if not leaders.get(one, True)), now)
             self._leading.update((one, now) for one in due if leaders.get(one, False))
 
@@ -126,12 +128,18 @@ class StuckPartitions:
     def hold(self, partition: int, now: float) -> float:
         """Seconds for which what is for one that takes nothing waits where something else asks.
 
-        About as long as that has lasted, and not all of it until the same moment: what waits is
-        looked at no more often than it came, and beside what is for other partitions.
+        Where it has no leader, about as long as that has lasted, and not all of it until the same
+        moment: what waits is looked at no more often than it came, and beside what is for other
+        partitions. With a leader it may be that only this client can't reach it.
         """
-        lasted = now - self._since[partition]
-        whole = min(max(lasted, LONGEST_PAUSE), LONGEST_HOLD)
+        longest = LONGEST_HOLD if partition in self._leaderless else LONGEST_PAUSE
+        whole = min(max(now - self._since[partition], LONGEST_PAUSE), longest)
         return whole * (0.5 + 0.5 * self._draw())
+
+    def _ask(self, ask: Leaders) -> Mapping[int, bool]:
+        leaders = ask()
+        self._leaderless = {partition for partition, leads in leaders.items() if not leads}
+        return leaders
 
     def freed(self) -> list[int]:
         """Those that, since this was last asked, count no more as ones that take nothing."""

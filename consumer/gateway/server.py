@@ -103,9 +103,10 @@ class GatewayServer(uvicorn.Server):
         # Not the base class's, which ends the process by the signal once all is done.
         del frame
         log.info("stopping", signal=sig)
-        self.force_exit = self.should_exit
+        if sig != signal.SIGHUP:  # which a closed terminal sends twice
+            self.force_exit = self.should_exit
         self.should_exit = True
-        if self._loop is not None:
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._parts.statuses.stop)
 
 

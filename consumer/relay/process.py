@@ -78,8 +78,8 @@ def _stop_on_signals() -> threading.Event:
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if stop.is_set():
+        del frame
+        if stop.is_set() and number != signal.SIGHUP:  # which a closed terminal sends twice
             os._exit(EXIT_LEFT)
         stop.set()
 

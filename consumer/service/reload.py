@@ -43,7 +43,9 @@ def run_reloading(folder: Path | None = None) -> int:
     drains = threading.Event()
     running: list[subprocess.Popen[bytes]] = []
 
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGHUP:
+            return  # a closed terminal sends it twice
         if (stop.is_set() or drains.is_set()) and running[-1].poll() is None:
             # It has been told to end; each further signal hastens the service's shutdown.
             running[-1].terminate()

@@ -55,5 +55,7 @@ class Signals:
         os.close(self._writer)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.last and number == signal.SIGHUP:
+            return  # a shell passes on what the kernel sends as well: it asks for no haste
         self._waiting += 1
         self.last = signal.Signals(number).name

@@ -153,7 +153,8 @@ def test_services_that_are_away(bench: Bench, stack: Stack, tmp_path: Path) -> N
             )
             assert headers == b""
             assert body.startswith(b"HTTP/1.1 408 ")
-            # As when its terminal is closed: in order, too.
+            # As when its terminal is closed, by the shell and by the kernel: in order, too.
+            gateway.process.send_signal(signal.SIGHUP)
             assert gateway.stop(signal.SIGHUP) == 0, gateway.log
             assert "stopped  " in gateway.log
 

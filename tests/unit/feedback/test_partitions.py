@@ -57,14 +57,17 @@ def test_one_row_asks_and_the_others_wait() -> None:
 def test_what_does_not_ask_waits_about_as_long_as_its_partition_took_nothing() -> None:
     stuck = StuckPartitions(lambda: 1.0)
     half = StuckPartitions(lambda: 0.0)
+    seen, late = {keys_of(0)[0]: 0}, {keys_of(2)[0]: 2}
     for one in (stuck, half):
-        one.learn(3, {keys_of(0)[0]: 0, keys_of(2)[0]: 2})
-        one.took_nothing([2], 10.0)
+        one.explain(seen, late, lambda: {0: True, 1: True, 2: False}, 10.0)
         one.took_nothing([2], 15.0)
     assert [stuck.hold(2, 10.0 + lasted) for lasted in (0, 60, 90, 5000)] == [
         LONGEST_PAUSE, 60.0, 90.0, LONGEST_HOLD,
     ]  # fmt: skip
     assert half.hold(2, 100.0) == 45.0
+    reached_by_others = StuckPartitions(lambda: 1.0)
+    reached_by_others.explain(seen, late, lambda: {0: True, 1: True, 2: True}, 10.0)
+    assert reached_by_others.hold(2, 5000.0) == LONGEST_PAUSE
     assert stuck.freed() == []
     stuck.took([0, 2])
     assert (stuck.freed(), stuck.freed()) == ([2], [])

@@ -376,7 +376,7 @@ def test_a_closed_terminal_is_a_signal_unless_it_is_to_be_ignored(ignored: bool)
         f"signal.signal(signal.SIGHUP, signal.{before})\n"
         "from consumer.service.signal_pipe import Signals\n"
         "signals = Signals()\n"
-        "signal.raise_signal(signal.SIGHUP)\n"
+        "signal.raise_signal(signal.SIGHUP), signal.raise_signal(signal.SIGHUP)\n"
         "print(signals.take(), signals.last)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

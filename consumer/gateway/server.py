@@ -33,7 +33,7 @@ log = get_logger("oncepool.gateway")
 
 
 def serve(settings: Settings) -> int:
-    """Serves until SIGTERM or SIGINT; the exit code. Raises ConsumerError where it can't begin."""
+    """Serves until a signal asks it to end; the exit code. Raises ConsumerError: it can't begin."""
     if not settings.gateway_keys and not is_loopback(settings.gateway_host):
         raise ConfigError(
             f"gateway_host ({settings.gateway_host}) is open to others and gateway_keys is empty:"

@@ -74,14 +74,15 @@ def run_relay(settings: Settings) -> int:
 
 
 def _stop_on_signals() -> threading.Event:
-    """Set by the first signal; a second one ends the process: nothing is lost by that."""
+    """Set by the first signal; a second one, but SIGHUP, ends the process, which loses nothing."""
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
         del frame
-        if stop.is_set() and number != signal.SIGHUP:  # which a closed terminal sends twice
+        if not stop.is_set():
+            stop.set()
+        elif number != signal.SIGHUP:  # which a closed terminal sends twice
             os._exit(EXIT_LEFT)
-        stop.set()
 
     for number in handled():
         signal.signal(number, handle)

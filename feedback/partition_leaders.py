@@ -6,14 +6,22 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
+from feedback.partitions import Leading
+
 _LOOK: Final = 2.0
 """Seconds for an answer."""
 
 
-def partition_leaders(client: Any, topic: str) -> dict[int, bool]:
-    """Whether each partition has a leader; nothing where no broker says so within 2 s."""
+def partition_leaders(client: Any, topic: str) -> dict[int, Leading]:
+    """Of each partition whether it has a leader; nothing where no broker says so within 2 s."""
     try:
         found = client.list_topics(topic, _LOOK).topics[topic].partitions
     except (KafkaException, KeyError):
         return {}
-    return {number: one.leader >= 0 for number, one in found.items()}
+    return {number: _leading(one) for number, one in found.items()}
+
+
+def _leading(partition: Any) -> Leading:
+    if partition.leader < 0:
+        return Leading.NONE
+    return Leading.WHOLE if len(partition.isrs) >= len(partition.replicas) else Leading.SHORT

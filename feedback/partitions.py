@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
 from typing import Final
 
 from feedback.backoff import Backoff
@@ -18,8 +19,18 @@ _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 
 
-Leaders = Callable[[], Mapping[int, bool]]
-"""Asks the brokers whether each partition has a leader; nothing where none answers."""
+class Leading(IntEnum):
+    """Whether a partition has a leader, as brokers say to everybody. False where it has none."""
+
+    NONE = 0
+    WHOLE = 1
+    """With all replicas in sync."""
+    SHORT = 2
+    """Replicas are missing: there may be too few of them to take a message."""
+
+
+Leaders = Callable[[], Mapping[int, Leading]]
+"""Asks the brokers; nothing where none answers."""
 
 
 class StuckPartitions:
@@ -38,8 +49,8 @@ class StuckPartitions:
         self._pauses: dict[int, Backoff] = {}
         self._since: dict[int, float] = {}
         self._freed: set[int] = set()
-        self._leaderless: set[int] = set()
-        """As brokers have said when they were asked last: nobody can send to them."""
+        self._lacking: set[int] = set()
+        """As brokers have said when they were asked last: perhaps nobody can send to them."""
         self._leading: dict[int, float] = {}
         """Partition -> since when it has been known to have a leader again, and not been tried."""
 
@@ -58,7 +69,7 @@ class StuckPartitions:
         if not confirmed and all(map(self.has, late.values())):
             return self.took_nothing(partitions, now)
         leaders = self._ask(ask)
-        without = {partition for partition, leads in leaders.items() if not leads}
+        without = {partition for partition, leading in leaders.items() if not leading}
         if not confirmed and not (without < leaders.keys() and without.issuperset(late.values())):
             return None
         if leaders:
@@ -128,17 +139,17 @@ class StuckPartitions:
     def hold(self, partition: int, now: float) -> float:
         """Seconds for which what is for one that takes nothing waits where something else asks.
 
-        Where it has no leader, about as long as that has lasted, and not all of it until the same
-        moment: what waits is looked at no more often than it came, and beside what is for other
-        partitions. With a leader it may be that only this client can't reach it.
+        Where it lacks its leader or replicas, about as long as that has lasted, and not all of it
+        until the same moment: what waits is looked at no more often than it came, and beside what
+        is for other partitions. Else it may be that only this client can't reach its leader.
         """
-        longest = LONGEST_HOLD if partition in self._leaderless else LONGEST_PAUSE
+        longest = LONGEST_HOLD if partition in self._lacking else LONGEST_PAUSE
         whole = min(max(now - self._since[partition], LONGEST_PAUSE), longest)
         return whole * (0.5 + 0.5 * self._draw())
 
-    def _ask(self, ask: Leaders) -> Mapping[int, bool]:
+    def _ask(self, ask: Leaders) -> Mapping[int, Leading]:
         leaders = ask()
-        self._leaderless = {partition for partition, leads in leaders.items() if not leads}
+        self._lacking = {one for one, leading in leaders.items() if leading is not Leading.WHOLE}
         return leaders
 
     def freed(self) -> list[int]:

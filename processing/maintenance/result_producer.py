@@ -16,7 +16,7 @@ from feedback.errors import ConfigurationError
 from feedback.guarded_producer import GuardedProducer, PlainProducer
 from feedback.journal.result_outbox import StoredResult, result_message
 from feedback.partition_leaders import partition_leaders
-from feedback.partitions import StuckPartitions
+from feedback.partitions import Leading, StuckPartitions
 from feedback.produce_errors import TOO_LARGE, message_refusal
 
 log = logging.getLogger("oncepool.kafka")
@@ -168,7 +168,7 @@ class ResultProducer:
             return []
         return self._stuck.explain(confirmed, late, self._leaders, time.monotonic())
 
-    def _leaders(self) -> Mapping[int, bool]:
+    def _leaders(self) -> Mapping[int, Leading]:
         return partition_leaders(self._producer.handle, self._topic)
 
     def _send(

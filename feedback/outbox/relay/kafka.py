@@ -23,7 +23,7 @@ from feedback.message_size import TOPIC_TAKES
 from feedback.outbox.relay.batch import NOT_CONFIRMED, Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.producing import RowProducer, RowReport, one_by_one, together
 from feedback.outbox.relay.topic import TopicLimit, topic_limit
-from feedback.partitions import StuckPartitions
+from feedback.partitions import Leading, StuckPartitions
 from feedback.produce_errors import TOO_LARGE, in_doubt, message_refusal, topic_refusal
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class TopicSender:
             self._asking.add(partition)
         batch.put_off(row.seq, pause, RowRefusal(NOT_CONFIRMED, f"{place}: {said}"))
 
-    def _leaders(self) -> Mapping[int, bool]:
+    def _leaders(self) -> Mapping[int, Leading]:
         if self._together is None:
             return {}
         return self._together.leaders()

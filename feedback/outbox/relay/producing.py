@@ -17,6 +17,7 @@ from feedback.client.kafka_log import OutageLog
 from feedback.guarded_producer import GuardedProducer
 from feedback.outbox.relay.batch import ClaimedRow
 from feedback.partition_leaders import partition_leaders
+from feedback.partitions import Leading
 
 if TYPE_CHECKING:
     from feedback.tracing.spans import Spans
@@ -102,7 +103,7 @@ class RowProducer:
         """Whether another one is needed."""
         return self._ended or self.failure is not None
 
-    def leaders(self) -> dict[int, bool]:
+    def leaders(self) -> dict[int, Leading]:
         """Whether each partition of the topic has one; nothing where no broker answers."""
         return partition_leaders(self._guarded.handle, self._topic)
 

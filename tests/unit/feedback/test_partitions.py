@@ -8,9 +8,12 @@ from feedback.partitions import (
     FIRST_PAUSE,
     LONGEST_HOLD,
     LONGEST_PAUSE,
+    Leading,
     StuckPartitions,
     partition_of,
 )
+
+WHOLE = dict.fromkeys(range(3), Leading.WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -59,15 +62,18 @@ def test_what_does_not_ask_waits_about_as_long_as_its_partition_took_nothing() -
     half = StuckPartitions(lambda: 0.0)
     seen, late = {keys_of(0)[0]: 0}, {keys_of(2)[0]: 2}
     for one in (stuck, half):
-        one.explain(seen, late, lambda: {0: True, 1: True, 2: False}, 10.0)
+        one.explain(seen, late, lambda: WHOLE | {2: Leading.NONE}, 10.0)
         one.took_nothing([2], 15.0)
     assert [stuck.hold(2, 10.0 + lasted) for lasted in (0, 60, 90, 5000)] == [
         LONGEST_PAUSE, 60.0, 90.0, LONGEST_HOLD,
     ]  # fmt: skip
     assert half.hold(2, 100.0) == 45.0
     reached_by_others = StuckPartitions(lambda: 1.0)
-    reached_by_others.explain(seen, late, lambda: {0: True, 1: True, 2: True}, 10.0)
+    reached_by_others.explain(seen, late, lambda: WHOLE, 10.0)
     assert reached_by_others.hold(2, 5000.0) == LONGEST_PAUSE
+    too_few = StuckPartitions(lambda: 1.0)
+    too_few.explain(seen, late, lambda: WHOLE | {2: Leading.SHORT}, 10.0)
+    assert too_few.hold(2, 5000.0) == LONGEST_HOLD
     assert stuck.freed() == []
     stuck.took([0, 2])
     assert (stuck.freed(), stuck.freed()) == ([2], [])
@@ -91,11 +97,11 @@ def test_a_partition_that_leads_again_and_that_nobody_needs_is_forgotten() -> No
     stuck = StuckPartitions()
     stuck.learn(3, {keys_of(0)[0]: 0, keys_of(2)[0]: 2})
     stuck.took_nothing([1, 2], 0.0)
-    leaders = {0: True, 1: True, 2: False}
+    leaders = WHOLE | {2: Leading.NONE}
     asked: list[float] = []
 
     def look(now: float) -> None:
-        def ask() -> dict[int, bool]:
+        def ask() -> dict[int, Leading]:
             asked.append(now)
             return leaders
 
@@ -104,7 +110,7 @@ def test_a_partition_that_leads_again_and_that_nobody_needs_is_forgotten() -> No
     look(FIRST_PAUSE)
     look(FIRST_PAUSE + 1)
     assert asked == [FIRST_PAUSE], "2 waits again, and of 1 it is known"
-    leaders[2] = True
+    leaders[2] = Leading.WHOLE
     look(15.0)
     assert stuck.has(1)
     assert not stuck.waits(keys_of(2)[0], 20.0)

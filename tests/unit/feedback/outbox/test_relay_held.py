@@ -33,8 +33,9 @@ TURN = 0.1
 class Brokers:
     """A producer, and brokers of which one is away with its partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, lonely: SimpleNamespace) -> None:
         self.away = True
+        self.lonely = lonely
         self.taken: list[str] = []
         self._open: list[Callable[[Any, Any], None]] = []
 
@@ -59,8 +60,10 @@ class Brokers:
             report(KafkaError(KafkaError._PURGE_QUEUE), None)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
-        leaders = {n: -1 if self.away and n == LONELY else 1 for n in range(PARTITIONS)}
-        found = {n: SimpleNamespace(leader=leader) for n, leader in leaders.items()}
+        whole = SimpleNamespace(leader=1, replicas=[1, 2], isrs=[1, 2])
+        found = dict.fromkeys(range(PARTITIONS), whole)
+        if self.away:
+            found[LONELY] = self.lonely
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=found)})
 
 
@@ -117,8 +120,8 @@ class Table:
 class Outage:
     """A relay beside a partition that takes nothing; others get a row each second."""
 
-    def __init__(self) -> None:
-        self.brokers, self.table = Brokers(), Table()
+    def __init__(self, lonely: SimpleNamespace) -> None:
+        self.brokers, self.table = Brokers(lonely), Table()
         self._turns = self.relay()
 
     def relay(self) -> turns.SendTurns:
@@ -149,11 +152,17 @@ class Outage:
         return took
 
 
-@pytest.fixture
-def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
+@pytest.fixture(
+    params=[
+        SimpleNamespace(leader=-1, replicas=[1, 2], isrs=[]),
+        SimpleNamespace(leader=1, replicas=[1, 2], isrs=[1]),
+    ],
+    ids=["no leader", "too few replicas"],
+)
+def outage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Outage:
     monkeypatch.setattr(turns, "SEND_TIMEOUT", 0.01)
     random.seed(1)
-    made = Outage()
+    made = Outage(request.param)
     for _ in range(10):
         made.table.add(0, 1)
     for _ in range(HELD):
@@ -187,7 +196,7 @@ def test_held_rows_go_when_their_partition_takes_messages_again(outage: Outage) 
 def test_rows_that_a_relay_put_off_before_it_ended_are_looked_at_anew(outage: Outage) -> None:
     """It kept to itself when their partition took nothing."""
     outage.late(LONGEST_PAUSE)
-    another = Outage()
+    another = Outage(outage.brokers.lonely)
     another.table = outage.table
     another.brokers.away = False
     for _ in range(2 * int(SWEEP)):

@@ -156,7 +156,7 @@ def test_what_is_refused_for_another_reason_than_time_is_trouble() -> None:
             return 0
 
         def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-            leading = {n: SimpleNamespace(leader=1) for n in range(3)}
+            leading = {n: SimpleNamespace(leader=1, replicas=[1], isrs=[1]) for n in range(3)}
             return SimpleNamespace(topics={topic: SimpleNamespace(partitions=leading)})
 
     delivery = ResultProducer("results", lambda: Denying(never)).deliver(batch(1, 1))

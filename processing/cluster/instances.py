@@ -10,9 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import orjson
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+
+from feedback.status.redis_library import NoBackoff, Retry, redis
 
 TIMEOUT = 0.25
 FORGOTTEN_AFTER = 3600.0

@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[4]
 LOAD = """
 import importlib, pkgutil, sys
 for package in sys.argv[1:]:
-    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
+    place = getattr(importlib.import_module(package), "__path__", ())
+    for module in pkgutil.iter_modules(place, package + "."):
         importlib.import_module(module.name)
 print(*sys.modules, sep="\\n")
 """
@@ -55,6 +56,12 @@ def test_the_processes_beside_it_load_nothing_that_draws() -> None:
     assert "processing.worker.__main__" in modules
     assert "structlog.stdlib" in modules
     assert of(modules, "rich", "pygments") == []
+
+
+def test_the_processes_beside_it_load_pydantic_only_where_an_app_does() -> None:
+    modules = loaded("processing.worker", "processing.maintenance", "processing.handlers.app")
+    assert "processing.handlers.codec" in modules
+    assert of(modules, "pydantic", "pydantic_core", "annotated_types") == []
 
 
 def test_redis_is_loaded_without_the_sdk_of_opentelemetry() -> None:

@@ -314,6 +314,8 @@ def test_several_resources_of_one_type() -> None:
         (fine, {"status_ttl": 0}, "status_ttl=0: a whole number, at least 1"),
         (fine, {"status_ttl": 10**12}, "at most"),
         (fine, {"max_at_once": 0}, "max_at_once=0"),
+        (fine, {"pipeline": 1}, "pipeline=1: True or False"),
+        (fine, {"effect": ["none"]}, "effect=['none']: one of transaction, external, none"),
         (fine, {"timout": 5}, "the option 'timout' is unknown; did you mean 'timeout'"),
         (fine, {"xyz": 5}, "the option 'xyz' is unknown. Options: timeout,"),
     ],
@@ -331,12 +333,16 @@ def test_refused_options(function: Any, options: dict[str, Any], message: str) -
     [
         ({"attempts": 0}, "attempts=0"),
         ({"attempts": 1.5}, "attempts=1.5"),
+        ({"attempts": True}, "attempts=True"),
         ({"base": 0}, r"base=0\): a number above 0"),
+        ({"base": 10**400}, r"base=1000*\): a number above 0"),
+        ({"cap": float("inf")}, r"cap=inf\): a number above 0"),
         ({"factor": 0.5}, r"factor=0.5\): a number at least 1"),
         ({"base": 5, "cap": 3}, r"cap=3\): a number at least 5"),
         ({"jitter": 2}, r"jitter=2\): a number at least 0 and at most 1"),
         ({"on": (ValueError, "x")}, r"on=.*'x'\)\): an exception class, or a tuple"),
         ({"on": []}, r"on=\[\]\): an exception class"),
+        ({"on": int}, r"on=<class 'int'>\): an exception class"),
     ],
 )
 def test_refused_retry_policy(arguments: dict[str, Any], message: str) -> None:

@@ -105,7 +105,6 @@ class Results:
         self._on_close = closed
         self._lock = threading.Lock()
         self._closed = False  # guarded by _lock, as is whatever the consumer is asked
-        self._trouble: OncepoolError | None = None
         self._last: Any = None  # the message that is being handled
         self._late: OncepoolError | None = None  # to be told after what was read before it
         self._assigned: list[TopicPartition] | None = None  # and not known where to read on there
@@ -217,9 +216,6 @@ class Results:
             self._begin_anew()
         self._read_on()
         message = self._consumer.poll(timeout)
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
         if message is None:
             return None
         error = message.error()
@@ -270,13 +266,10 @@ class Results:
         if consumer is not self._consumer:
             return
         self._assigned, self._ask_at = assigned, 0.0
-        try:
-            self._read_on()
-        except ResultsFailed as error:  # callbacks never raise
-            self._trouble = error
-        if self._assigned is not None:
-            with suppress(KafkaException):
-                consumer.assign([])  # or the client would choose where
+        # Where to read on is asked after the call that serves this: `list_topics` in a callback
+        # takes from the call what the next callback needs, and that ends the process.
+        with suppress(KafkaException):
+            consumer.assign([])  # or the client would choose where
 
     def _on_revoke(self, consumer: Consumer, _revoked: list[TopicPartition]) -> None:
         if consumer is self._consumer:
@@ -286,7 +279,6 @@ class Results:
         """Reads in what was assigned, as soon as it is known where. Raises ResultsFailed."""
         if self._assigned is None or time.monotonic() < self._ask_at:
             return
-        self._trouble = None
         try:
             self._consumer.assign(self._positions.of(self._assigned))
         except KafkaException as error:

@@ -75,7 +75,7 @@ async def found(request: Request[dict[str, Any]]) -> Done | NotDone:
     return Done("found") if request.payload["do"] == "segfault" else NotDone()
 
 
-async def _call(payload: dict[str, Any], request: Request[Any], opened_in: Any) -> str:
+async def _call(payload: dict[str, Any], request: Request[Any], opened_in: Any) -> Any:
     assert opened_in is asyncio.get_running_loop()
     os.write(_entries, f"{request.id}\n".encode())
     match payload["do"].split():
@@ -85,18 +85,18 @@ async def _call(payload: dict[str, Any], request: Request[Any], opened_in: Any) 
 
 
 @app.handler("call", effect="external", concurrency=30, timeout=60)
-async def call(payload: dict[str, Any], request: Request[Any], opened_in: Any) -> str:
+async def call(payload: dict[str, Any], request: Request[Any], opened_in: Any) -> Any:
     """Calls another service."""
     return await _call(payload, request, opened_in)
 
 
 @app.handler("checked", effect="external", concurrency=30, timeout=60, check=found)
-async def checked(payload: dict[str, Any], request: Request[Any], opened_in: Any) -> str:
+async def checked(payload: dict[str, Any], request: Request[Any], opened_in: Any) -> Any:
     """The same, and somebody can tell whether it happened."""
     return await _call(payload, request, opened_in)
 
 
 @app.handler("look", effect="none", concurrency=30, timeout=60, retries=1)
-async def look(payload: dict[str, Any], request: Request[Any], opened_in: Any) -> str:
+async def look(payload: dict[str, Any], request: Request[Any], opened_in: Any) -> Any:
     """Asks another service, and changes nothing."""
     return await _call(payload, request, opened_in)

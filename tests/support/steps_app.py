@@ -55,7 +55,7 @@ def charge(payload: dict[str, Any], request: Request[Any]) -> None:
 
 
 @app.handler("sum", effect="none")
-def add(payload: dict[str, Any], request: Request[Any]) -> int:
+def add(payload: dict[str, Any], request: Request[Any]) -> Any:
     """Pure computation."""
     _entered(request)
     rest(payload)

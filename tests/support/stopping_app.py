@@ -27,7 +27,7 @@ def told() -> None:
 
 
 @app.handler("computes", timeout=3600)
-def computes(payload: dict[str, Any], request: Request[Any]) -> str:
+def computes(payload: dict[str, Any], request: Request[Any]) -> Any:
     """Computes without a pause; then takes its time to come to an end."""
     running[:] = [Path(payload["file"])]
     note(running[0], "begun")

@@ -77,7 +77,7 @@ def test_each_bad_message_has_its_end_and_its_neighbours_are_done(bench: Bench) 
         neighbours.append(bench.client.submit("effect", {"table": bench.table}))
         bench.client.flush()
 
-    instance = bench.start(ONCEPOOL_MAX_PAYLOAD="4096")
+    instance = bench.start(ONCEPOOL_APP="tests.support.shaped_app:app", ONCEPOOL_MAX_PAYLOAD="4096")
     seen = {}
     for name in NAMED:
         seen[name] = bench.seen(name)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from feedback.metrics.names import ShownBy
@@ -16,6 +17,7 @@ from tests.support.service import WAIT, Bench, Raw
 from tests.support.waiting import eventually
 
 PARTITIONS = 4
+CALLERS = 20
 
 
 ENDS = {
@@ -131,11 +133,15 @@ def test_a_killed_worker_and_a_killed_instance_run_nothing_twice(bench: Bench) -
         if position == 2000:
             first.process.kill()
     bench.client.flush(30)
-    for request in ids:
+
+    def call(request: str) -> str:
         status = bench.client.call(
             "effect", payload, request_id=request, timeout=WAIT, resend_after=5
         )
-        assert status.state == "done"
+        return status.state
+
+    with ThreadPoolExecutor(CALLERS) as callers:
+        assert set(callers.map(call, ids)) == {"done"}
     rows = bench.query(f"SELECT count(*), count(DISTINCT id) FROM {bench.table}")
     assert rows == [(3000, 3000)]
     eventually(lambda: not first.workers())

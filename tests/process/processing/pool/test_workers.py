@@ -81,7 +81,7 @@ def test_the_neighbours_in_the_chunk_are_unharmed(make: Make, do: str) -> None:
 
 @pytest.mark.parametrize("do", ["hang", pytest.param("segfault", marks=pytest.mark.long)])
 def test_a_payload_that_does_harm_while_it_is_read_is_found_out(make: Make, do: str) -> None:
-    workers = make()
+    workers = make(app="tests.support.fragile_read_app:app")
     workers.start()
     workers.warm(kind="fragile.read")
     before, after = names("before"), names("after")

@@ -79,3 +79,18 @@ def test_redis_is_loaded_without_the_sdk_of_opentelemetry() -> None:
         "print(type(OTelProviderManager(OTelConfig()).get_meter_provider()).__module__)"
     )
     assert run_python(in_use).split() == ["opentelemetry.sdk.metrics._internal"]
+
+
+APPS = ("calling_app", "fragile_app", "hostile_app", "limited_app", "steps_app", "stopping_app")
+ADAPTERS = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for handler in importlib.import_module(f"tests.support.{name}").app.handlers.values():
+        handler.shapes()
+print("pydantic" in sys.modules)
+"""
+
+
+def test_apps_that_tests_start_again_and_again_ask_for_plain_json() -> None:
+    """Or each of some hundred workers would load pydantic."""
+    assert run_python(ADAPTERS, *APPS).strip() == "False"

@@ -14,6 +14,7 @@ from stack.places import LOCALHOST
 from stack.readiness import broker_is_in
 from stack.server import Server
 from stack.service import Tell
+from stack.storage import META, first_records, keep_records, write_storage
 
 HEAP = "512m"
 
@@ -86,20 +87,30 @@ class Broker(Server):
         }
         lines = [f"{name}={value}" for name, value in properties.items()]
         (self.folder / "server.properties").write_text("\n".join([*lines, ""]))
-        if not (self.folder / "data" / "meta.properties").exists():
-            tell("formatting")
-            format_it = ["kafka.tools.StorageTool", "format", "--cluster-id", self._cluster]
-            with self.log.open("ab") as log:
-                made = subprocess.run(
-                    [*self._java("128m"), *format_it, "--config", "server.properties"],
-                    cwd=self.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    check=False,
-                )
-            if made.returncode:
-                raise self.failed(f"formatting its storage ended with {made.returncode}")
+        if not (self.folder / "data" / META).exists():
+            self._format(self._jars, tell)
+
+    def _format(self, jars: Path, tell: Tell) -> None:
+        data, kept = self.folder / "data", first_records(jars)
+        plain = not self._properties  # others may change what the tool writes
+        if plain and kept.exists():
+            write_storage(data, kept, self._cluster, self._node)
+            return
+        tell("formatting")
+        format_it = ["kafka.tools.StorageTool", "format", "--cluster-id", self._cluster]
+        with self.log.open("ab") as log:
+            made = subprocess.run(
+                [*self._java("128m"), *format_it, "--config", "server.properties"],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if made.returncode:
+            raise self.failed(f"formatting its storage ended with {made.returncode}")
+        if plain:
+            keep_records(data, kept)
 
     def command(self) -> list[str | Path]:
         command = [*self._java(HEAP), "kafka.Kafka", "server.properties"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -26,7 +27,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from stack import NotOurs, ServiceFailed, Stack, StackError, find, processes, up
 from stack.external import VARIABLES, given
+from stack.kafka import Broker
+from stack.plan import new_cluster, new_nodes
 from stack.service import Tell
+from stack.storage import META
 from stack.valkey import Valkey
 from tests.support import eventually, run
 
@@ -108,6 +112,25 @@ def test_brokers_start_with_their_classes_loaded_ahead(own_stack: Stack) -> None
     assert any(a.startswith("-XX:AOTCache=") for a in psutil.Process(pid).cmdline())
     # It says so where it cannot use the file.
     assert "[aot]" not in (own_stack.data / "kafka-1.log").read_text()
+
+
+def test_brokers_are_formatted_from_what_an_earlier_one_kept(own_stack: Stack, data: Path) -> None:
+    nodes = new_nodes(1, set())
+    first = Broker(1, nodes, data, new_cluster(), {})
+    try:
+        for broker in (first, Broker(1, nodes, data, first._cluster, {})):  # and it comes back so
+            broker.start(lambda _doing: None)
+            broker.stop()
+        assert "Formatting" not in first.log.read_text()
+    finally:
+        first.stop()
+    meta = (own_stack.data / "kafka-1" / "data" / META).read_text()
+    mine = (first.folder / "data" / META).read_text()
+    ids = [
+        re.findall(r"^(?:cluster|directory)\.id=(.{22})$", one, re.MULTILINE)
+        for one in (meta, mine)
+    ]
+    assert len({*ids[0], *ids[1]}) == 4
 
 
 def test_a_broker_never_leaves_the_folder_that_it_is_known_by(own_stack: Stack) -> None:

@@ -15,7 +15,8 @@ from feedback.journal.commits import LIFE, Commits, Fate, fate_of
 from feedback.journal.migrations import migrate
 from processing import App, Request
 from stack import Stack
-from tests.support import eventually
+from stack.external import VARIABLES
+from tests.support import eventually, run
 from tests.support.executor import Bench, chunk_run
 
 entered: list[str] = []
@@ -46,6 +47,16 @@ def commit_under(number: str, stack: Stack) -> None:
         line.execute("CREATE TABLE IF NOT EXISTS others (n int)")
         while fate_of(line, number) is not Fate.COMMITTED:
             line.execute("INSERT INTO others VALUES (1)")
+
+
+@pytest.fixture(scope="module")
+def own_stack(stack: Stack) -> Iterator[Stack]:
+    """One without a broker of its own, which takes as long to start as all the rest."""
+    with pytest.MonkeyPatch.context() as given:
+        given.setenv(VARIABLES["kafka"], stack.kafka)
+        made = run.own_stack(f"crashed-{uuid.uuid4().hex[:8]}")
+    yield made
+    made.down(delete=True)
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from tests.support.proxy import KafkaFrames, LoneBrokerProxy, is_metadata
+from tests.support.kafka_frames import is_metadata
+from tests.support.kafka_proxy import LoneBrokerProxy
+from tests.support.proxy import Link
 
 
 class BrokerlessProxy(LoneBrokerProxy):
@@ -17,27 +19,20 @@ class BrokerlessProxy(LoneBrokerProxy):
     brokerless = 0
     """So many answers that come next name no brokers."""
 
-    def __init__(self, host: str, target: int, port: int = 0) -> None:
-        super().__init__(host, target, port)
-        self._asked: set[bytes] = set()
-        """Numbers of requests for metadata on their way."""
-
-    def _as_passed_on(self, data: bytes, *, up: bool) -> bytes:
-        if up and self.brokerless:
-            for frame in filter(is_metadata, KafkaFrames().feed(data)):
-                assert struct.unpack_from(">h", frame, 6)[0] >= 9, "another form of answer"
-                self._asked.add(frame[8:12])
-        if not up and self._asked:
-            frames = KafkaFrames().feed(data)
-            if sum(map(len, frames)) == len(data):
-                data = b"".join(map(self._without_brokers, frames))
-        return super()._as_passed_on(data, up=up)
+    def _as_passed_on(self, link: Link, unit: bytes, *, up: bool) -> bytes:
+        if up and self.brokerless and is_metadata(unit):
+            assert struct.unpack_from(">h", unit, 6)[0] >= 9, "another form of answer"
+            link.asked.add(unit[8:12])
+        elif not up and unit[4:8] in link.asked:
+            link.asked.discard(unit[4:8])
+            unit = self._without_brokers(unit)
+        return super()._as_passed_on(link, unit, up=up)
 
     def _without_brokers(self, frame: bytes) -> bytes:
-        if not self.brokerless or frame[4:8] not in self._asked:
-            return frame
-        self._asked.discard(frame[4:8])
-        self.brokerless -= 1
+        with self._lock:  # of all connections together so many
+            if not self.brokerless:
+                return frame
+            self.brokerless -= 1
         # After length and number: no tags, how long to be throttled, then brokers and one.
         at = brokers = 4 + 4 + 1 + 4
         at += 1

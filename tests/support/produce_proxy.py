@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from tests.support.proxy import KafkaFrames, LoneBrokerProxy, is_produce
+from tests.support.kafka_frames import is_produce
+from tests.support.kafka_proxy import LoneBrokerProxy
+from tests.support.proxy import Link
 
 OUT_OF_ORDER = 45
 """To the oldest request on its way: librdkafka gives its producer up."""
@@ -16,27 +18,22 @@ class ProduceProxy(LoneBrokerProxy):
     spoil = 0
     """So many answers that come next say OUT_OF_ORDER, of topics with one partition."""
 
-    def __init__(self, host: str, target: int, port: int = 0) -> None:
-        super().__init__(host, target, port)
-        self._asked: set[bytes] = set()
-        """Numbers of requests whose answers are to say so."""
-
-    def _as_passed_on(self, data: bytes, *, up: bool) -> bytes:
-        if up and self.spoil:
-            for frame in filter(is_produce, KafkaFrames().feed(data)):
-                assert struct.unpack_from(">h", frame, 6)[0] >= 9, "another form of answer"
-                self._asked.add(frame[8:12])
-        if not up and self._asked:
-            frames = KafkaFrames().feed(data)
-            assert sum(map(len, frames)) == len(data), "answers in pieces"
-            data = b"".join(map(self._spoiled, frames))
-        return super()._as_passed_on(data, up=up)
+    def _as_passed_on(self, link: Link, unit: bytes, *, up: bool) -> bytes:
+        if up and self.spoil and is_produce(unit):
+            assert struct.unpack_from(">h", unit, 6)[0] >= 9, "another form of answer"
+            link.asked.add(unit[8:12])
+        elif not up and unit[4:8] in link.asked:
+            link.asked.discard(unit[4:8])
+            unit = self._spoiled(unit)
+        return super()._as_passed_on(link, unit, up=up)
 
     def _spoiled(self, frame: bytes) -> bytes:
         # After length and number: no tags, one topic (compact: one more), as Produce answers.
-        if not self.spoil or frame[4:8] not in self._asked or frame[8:10] != b"\x00\x02":
+        if frame[8:10] != b"\x00\x02":
             return frame
-        self._asked.discard(frame[4:8])
-        self.spoil -= 1
+        with self._lock:  # of all connections together so many
+            if not self.spoil:
+                return frame
+            self.spoil -= 1
         code = 10 + frame[10] + 1 + 4  # after its name, the number of partitions, and the partition
         return frame[:code] + struct.pack(">h", OUT_OF_ORDER) + frame[code + 2 :]

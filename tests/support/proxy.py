@@ -7,21 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
-PRODUCE = 0
-"""The key of Kafka's Produce."""
-METADATA = 3
-"""The key of Metadata."""
-OFFSET_COMMIT = 8
-"""The key of Kafka's OffsetCommit."""
-CONSUMER_GROUP_HEARTBEAT = 68
-"""The key of the heartbeat of KIP-848."""
 CONNECT_TIMEOUT = 5.0
 AT_ONCE = 131072
 """Bytes that are read at once, at most."""
@@ -58,9 +49,11 @@ class Link:
 
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.near, self.far = near, far
-        self.up, self.down = KafkaFrames(), KafkaFrames()
         self.wish: Wish | None = None
         """Its request went through here, and its answer has not come yet."""
+        self.asked: set[bytes] = set()
+        """Numbers of requests on their way whose answers may be changed: each connection has its
+        own, and counts from the beginning."""
 
     def cut(self) -> None:
         """Breaks it at both ends; who reads there closes it."""
@@ -70,7 +63,7 @@ class Link:
 
 
 class Proxy:
-    """Listens on `port` (0: any) and forwards to `host:target`. Whatever is read at once is a unit.
+    """Listens on `port` (0: any) and forwards to `host:target`, unit by unit: what is read at once.
 
     ``cut()`` breaks every connection and refuses new ones; ``hang()`` keeps them but forwards
     nothing; ``mend()`` ends whatever was done. ``lose_answer(b"COMMIT")`` breaks one connection:
@@ -177,28 +170,30 @@ class Proxy:
 
     # What passes
 
-    def _units(self, link: Link, data: bytes, *, up: bool) -> list[bytes]:
-        """What is whole with what a client (`up`) or the service has sent now."""
-        return [data]
+    def _cutter(self) -> Callable[[bytes], list[bytes]]:
+        """For one direction of one connection: makes of what was read the units that are whole now.
+
+        What is not whole yet is kept there, and passed on with its rest. Raises ValueError where
+        what was read has no units: the connection is broken then.
+        """
+        return lambda data: [data]
 
     def _is_answer(self, unit: bytes, request: bytes) -> bool:
         """Whether the service answers that request so, on the same connection."""
         return True
 
-    def _as_passed_on(self, data: bytes, *, up: bool) -> bytes:
-        """What becomes of what a client (`up`) or the service has sent now."""
-        return data
+    def _as_passed_on(self, link: Link, unit: bytes, *, up: bool) -> bytes:
+        """What becomes of a unit that a client (`up`) or the service has sent."""
+        return unit
 
-    def _look_at_requests(self, link: Link, data: bytes) -> None:
-        units = self._units(link, data, up=True)
+    def _look_at_requests(self, link: Link, units: list[bytes]) -> None:
         with self._lock:
             wish = self._wish
             request = None if wish is None else next(filter(wish.fits, units), None)
             if wish is not None and request is not None:
                 self._wish, link.wish, wish.request = None, wish, request
 
-    def _is_lost(self, link: Link, data: bytes) -> bool:
-        units = self._units(link, data, up=False)
+    def _is_lost(self, link: Link, units: list[bytes]) -> bool:
         with self._lock:
             wish = link.wish
             if wish is None or not any(self._is_answer(unit, wish.request) for unit in units):
@@ -214,20 +209,30 @@ class Proxy:
         return False
 
     def _pump(self, link: Link, *, up: bool) -> None:
+        try:
+            with contextlib.suppress(OSError):
+                self._pass_on(link, up=up)
+        finally:  # whatever ended it: with one direction alone, both ends would wait for ever
+            self._end(link)
+
+    def _pass_on(self, link: Link, *, up: bool) -> None:
         source, sink = (link.near, link.far) if up else (link.far, link.near)
         buffer = memoryview(bytearray(AT_ONCE))  # a new one each time costs more than the rest
-        with contextlib.suppress(OSError):
-            while size := source.recv_into(buffer):
-                data = bytes(buffer[:size])
-                self._flow.wait()
-                if self.delay:
-                    time.sleep(self.delay)
-                self.passed += len(data)
-                if up:
-                    self._look_at_requests(link, data)
-                elif self._is_lost(link, data):
-                    break
-                sink.sendall(self._as_passed_on(data, up=up))
+        cut = self._cutter()
+        while size := source.recv_into(buffer):
+            units = cut(bytes(buffer[:size]))
+            self._flow.wait()
+            if self.delay:
+                time.sleep(self.delay)
+            self.passed += size
+            if up:
+                self._look_at_requests(link, units)
+            elif self._is_lost(link, units):
+                return
+            if units:
+                sink.sendall(b"".join([self._as_passed_on(link, unit, up=up) for unit in units]))
+
+    def _end(self, link: Link) -> None:
         link.cut()
         with self._lock:
             here = link in self._links
@@ -262,103 +267,6 @@ class Proxy:
                 threading.Thread(
                     target=self._pump, args=(link,), kwargs={"up": up}, daemon=True
                 ).start()
-
-
-class KafkaFrames:
-    """Cuts one direction of a Kafka connection into frames. Pure."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The frames that are whole now, each with its length before it."""
-        self._rest += data
-        found = []
-        while len(self._rest) >= 4:
-            (length,) = struct.unpack_from(">i", self._rest)
-            if len(self._rest) < 4 + length:
-                break
-            found.append(self._rest[: 4 + length])
-            self._rest = self._rest[4 + length :]
-        return found
-
-
-class KafkaProxy(Proxy):
-    """One before a broker: what passes are frames, and answers carry their request's number."""
-
-    def _units(self, link: Link, data: bytes, *, up: bool) -> list[bytes]:
-        return (link.up if up else link.down).feed(data)
-
-    def _is_answer(self, unit: bytes, request: bytes) -> bool:
-        return unit[4:8] == request[8:12]
-
-
-class LoneBrokerProxy(KafkaProxy):
-    """One before the only broker of a cluster, which tells clients its own address: they get that
-    of the proxy instead, and stay with it."""
-
-    @classmethod
-    def of(cls, url: str) -> Self:
-        """One that stands before the broker at this address, `127.0.0.1:PORT`."""
-        host, _, port = url.rpartition(":")
-        return cls(host, int(port))
-
-    def _as_passed_on(self, data: bytes, *, up: bool) -> bytes:
-        if up:
-            return data
-        host, port = self._target
-        theirs, ours = (host.encode() + struct.pack(">i", one) for one in (port, self.port))
-        return data.replace(theirs, ours)
-
-
-class HeartbeatProxy(LoneBrokerProxy):
-    """One that can make a member's next heartbeat such that no broker takes it."""
-
-    spoil = 0
-    """So many heartbeats that come next say epoch 0, as who joins does, and not the rest of it."""
-
-    def _as_passed_on(self, data: bytes, *, up: bool) -> bytes:
-        frames = KafkaFrames().feed(data) if up and self.spoil else []
-        if not frames or sum(map(len, frames)) != len(data):
-            return super()._as_passed_on(data, up=up)
-        return b"".join(map(self._spoiled, frames))
-
-    def _spoiled(self, frame: bytes) -> bytes:
-        if not self.spoil or _key(frame) != CONSUMER_GROUP_HEARTBEAT:
-            return frame
-        epoch = _epoch_at(frame)
-        if struct.unpack_from(">i", frame, epoch)[0] <= 0:
-            return frame
-        self.spoil -= 1
-        return frame[:epoch] + struct.pack(">i", 0) + frame[epoch + 4 :]
-
-
-def _epoch_at(frame: bytes) -> int:
-    """Where a heartbeat has its member's epoch: after the header, the group and the member."""
-    client: int = struct.unpack_from(">h", frame, 12)[0]
-    at = 14 + max(client, 0) + 1  # no tagged fields
-    for _ in ("group", "member"):
-        at += frame[at]  # a compact string: first its length and one, below 128 here
-    return at
-
-
-def is_offset_commit(frame: bytes) -> bool:
-    """Whether a request's frame commits offsets."""
-    return _key(frame) == OFFSET_COMMIT
-
-
-def is_produce(frame: bytes) -> bool:
-    """Whether a request's frame brings messages."""
-    return _key(frame) == PRODUCE
-
-
-def is_metadata(frame: bytes) -> bool:
-    """Whether a request's frame asks for brokers and topics."""
-    return _key(frame) == METADATA
-
-
-def _key(frame: bytes) -> int | None:
-    return struct.unpack_from(">h", frame, 4)[0] if len(frame) > 12 else None
 
 
 def says_commit(data: bytes) -> bool:

@@ -31,7 +31,7 @@ from stack import Stack
 from stack.kafka import Broker
 from tests.support import run
 from tests.support.fake_pool import FakePool
-from tests.support.proxy import HeartbeatProxy
+from tests.support.heartbeat_proxy import HeartbeatProxy
 from tests.support.storm import Member, Storm, check
 from tests.support.topic_reader import ids
 from tests.support.waiting import eventually

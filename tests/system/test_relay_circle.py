@@ -18,8 +18,10 @@ from feedback.client.send_clock import SendClock
 from feedback.outbox import rows
 from feedback.outbox.migrations import migrate
 from feedback.outbox.relay import AnswerPolicy, Ended, Relay, Route, settling, turns
+from tests.support.kafka_frames import is_produce
+from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.outbox import Outbox
-from tests.support.proxy import LoneBrokerProxy, Proxy, is_produce
+from tests.support.proxy import Proxy
 from tests.support.service import WAIT, Bench
 from tests.support.topic_reader import ids
 from tests.support.waiting import eventually

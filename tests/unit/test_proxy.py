@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import socket
-import struct
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.support.proxy import (
-    KafkaFrames,
-    KafkaProxy,
-    LoneBrokerProxy,
-    Proxy,
-    commit_after,
-    is_offset_commit,
-    is_produce,
-)
+from tests.support.proxy import Proxy, commit_after
 from tests.support.waiting import eventually
 
 
@@ -44,22 +36,6 @@ def echo() -> Iterator[socket.socket]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def kafka_request(api: int, correlation: int) -> bytes:
-    body = struct.pack(">hhi", api, 8, correlation) + b"rest"
-    return struct.pack(">i", len(body)) + body
-
-
-def test_frames_are_whole_however_they_arrive() -> None:
-    data = kafka_request(8, 1) + kafka_request(3, 2)
-    frames = KafkaFrames()
-    found = [frame for at in range(len(data)) for frame in frames.feed(data[at : at + 1])]
-    assert found == [kafka_request(8, 1), kafka_request(3, 2)]
-    assert [is_offset_commit(frame) for frame in found] == [True, False]
-    assert [is_produce(frame) for frame in (kafka_request(0, 1), *found, b"")] == [
-        True, False, False, False,
-    ]  # fmt: skip
-
-
 def test_a_proxy_loses_one_answer_is_cut_and_mended(echo: socket.socket) -> None:
     with Proxy(*echo.getsockname()) as proxy:
         with socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
@@ -83,29 +59,27 @@ def test_a_proxy_loses_one_answer_is_cut_and_mended(echo: socket.socket) -> None
             assert client.recv(100) == b"again"
 
 
-def test_of_a_broker_the_answer_with_the_request_s_number_is_lost(echo: socket.socket) -> None:
-    """An answer begins with the number, so the echo of a frame that begins with it is one."""
+class Odd(Proxy):
+    """Has a mistake in it."""
+
+    def _as_passed_on(self, *_: Any, **__: Any) -> bytes:
+        raise RuntimeError("a mistake")
+
+
+def test_an_error_in_a_proxy_breaks_the_connection_and_is_seen(
+    echo: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a connection would have both ends wait."""
+    seen: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda hook: seen.append(str(hook.exc_value)))
     with (
-        KafkaProxy(*echo.getsockname()) as proxy,
+        Odd(*echo.getsockname()) as proxy,
         socket.create_connection(("127.0.0.1", proxy.port), 5) as client,
     ):
-        wish = proxy.wish(is_offset_commit)
-        client.sendall(kafka_request(8, 7))
-        assert client.recv(100) == kafka_request(8, 7), "its number stands elsewhere"
-        assert not wish.fulfilled.is_set()
-        client.sendall(struct.pack(">ii", 4, 7))
+        client.sendall(b"hello")
         assert client.recv(100) == b""
-        assert wish.fulfilled.is_set()
-
-
-def test_a_broker_s_own_address_is_replaced_in_what_it_says(echo: socket.socket) -> None:
-    host, port = echo.getsockname()
-    with (
-        LoneBrokerProxy.of(f"{host}:{port}") as proxy,
-        socket.create_connection(("127.0.0.1", proxy.port), 5) as client,
-    ):
-        client.sendall(b"at 127.0.0.1" + struct.pack(">i", port))
-        assert client.recv(100) == b"at 127.0.0.1" + struct.pack(">i", proxy.port)
+        eventually(lambda: seen == ["a mistake"])
+        eventually(lambda: proxy.connections == 0)
 
 
 def test_a_commit_fits_once_its_statement_was_said() -> None:

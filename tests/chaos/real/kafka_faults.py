@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from tests.chaos.real.faults import Lane, Scene, cut_for, cut_once, fault, silent_for
 from tests.chaos.real.members import until
 from tests.chaos.real.place import Place
-from tests.support.proxy import is_offset_commit
+from tests.support.kafka_frames import is_offset_commit
 
 PATIENCE = 6.0
 

@@ -19,8 +19,9 @@ from feedback.journal.migrations import migrate
 from stack.places import port_is_free
 from stack.postgres import enterable
 from tests.support import run
+from tests.support.kafka_proxy import KafkaProxy
 from tests.support.pooler import Pooler
-from tests.support.proxy import KafkaProxy, Proxy
+from tests.support.proxy import Proxy
 
 TABLES = """
 CREATE TABLE {s}.effects (seq bigserial, id text, key text, n int, type text, partition int,

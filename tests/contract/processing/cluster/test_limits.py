@@ -19,7 +19,7 @@ from processing.cluster.limits import (
     TypeLimit,
 )
 from stack import Stack
-from tests.support.proxy import Proxy
+from tests.support.proxy import Link, Proxy
 
 WORKERS, ALL_WORKERS = Setting("workers"), Setting("workers_total")
 PAY = "payment.create"
@@ -212,10 +212,10 @@ def test_what_was_set_and_taken_away_since_a_loss_does_not_come_back(
 class Deaf(Proxy):
     """Breaks the connection of whoever changes limits, before that is heard."""
 
-    def _as_passed_on(self, data: bytes, *, up: bool) -> bytes:
-        if up and b"math.max" in data:
+    def _as_passed_on(self, link: Link, unit: bytes, *, up: bool) -> bytes:
+        if up and b"math.max" in unit:
             raise OSError("not passed on")
-        return super()._as_passed_on(data, up=up)
+        return super()._as_passed_on(link, unit, up=up)
 
 
 def test_a_change_whose_answer_is_lost_is_looked_for(

@@ -164,9 +164,9 @@ class Refusing(Proxy):
     word = b"poison"
     refused = 0
 
-    def _look_at_requests(self, link: Link, data: bytes) -> None:
-        super()._look_at_requests(link, data)
-        if self.word in data:
+    def _look_at_requests(self, link: Link, units: list[bytes]) -> None:
+        super()._look_at_requests(link, units)
+        if any(self.word in unit for unit in units):
             self.refused += 1
             link.cut()
 

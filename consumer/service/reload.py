@@ -44,9 +44,8 @@ def run_reloading(folder: Path | None = None) -> int:
     running: list[subprocess.Popen[bytes]] = []
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        if stop.is_set() and number == signal.SIGHUP:
-            return  # a closed terminal sends it twice
-        if (stop.is_set() or drains.is_set()) and running[-1].poll() is None:
+        ending = (stop.is_set() or drains.is_set()) and running[-1].poll() is None
+        if ending and number != signal.SIGHUP:  # which a closed terminal sends twice
             # It has been told to end; each further signal hastens the service's shutdown.
             running[-1].terminate()
         stop.set()

@@ -169,10 +169,12 @@ class Service:
         return self._shutdown.phase(time.monotonic())
 
     def _on_signal(self) -> None:
-        for _ in range(self._signals.take()):
+        for name in self._signals.take():
+            if name == "SIGHUP" and self._phase is not Phase.RUNNING:
+                continue  # a closed terminal sends it twice: it asks for the end, not for haste
             phase = self._shutdown.signal(time.monotonic())
             self._hurried = phase > Phase.DRAINING
-            self._log.info("signal", signal=self._signals.last, phase=phase.name.lower())
+            self._log.info("signal", signal=name, phase=phase.name.lower())
 
     def _tell(self) -> None:
         """Tells the maintenance process, which shows it, that this process turns."""

@@ -1,4 +1,4 @@
-"""Signals that ask for the end: counted, and made readable for whoever waits in a selector."""
+"""Signals that ask for the end: kept by name, and made readable for whoever waits in a selector."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ class Signals:
         self._reader, self._writer = os.pipe()
         for end in (self._reader, self._writer):
             os.set_blocking(end, False)
-        self._waiting = 0
-        self.last = ""
-        """Name of the signal that came last."""
+        self._waiting: list[str] = []
         # Written by the interpreter as the signal comes, also while the main thread is inside a
         # library call and no Python code of it runs: so a watchdog sees what nobody takes.
         self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
@@ -33,13 +31,13 @@ class Signals:
         """A descriptor that is readable once a signal has come."""
         return self._reader
 
-    def take(self) -> int:
-        """How many signals came since the last call."""
+    def take(self) -> list[str]:
+        """Names of the signals that came since the last call, in their order."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._reader, 4096)
         # After the pipe: a signal in between wakes once for nothing, instead of being missed.
-        count, self._waiting = self._waiting, 0
-        return count
+        came, self._waiting = self._waiting, []
+        return came
 
     def ignore(self) -> None:
         """From now on they change nothing: the process is ending, and its exit code stands."""
@@ -55,7 +53,4 @@ class Signals:
         os.close(self._writer)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self.last and number == signal.SIGHUP:
-            return  # a shell passes on what the kernel sends as well: it asks for no haste
-        self._waiting += 1
-        self.last = signal.Signals(number).name
+        self._waiting.append(signal.Signals(number).name)

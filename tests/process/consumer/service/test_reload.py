@@ -150,6 +150,43 @@ def test_a_signal_while_the_service_drains_after_a_change_ends_it_for_good(
         process.wait()
 
 
+HEARING = """
+import signal
+install = signal.signal
+def hearing(number, handler):
+    def handle(*details):
+        handler(*details)
+        with open("log", "a") as log:
+            log.write("heard\\n")
+    install(number, handle)
+signal.signal = hearing
+"""
+UNTIL_TOLD = SLOW.replace("while True:\n    time.sleep(60)", """
+while not os.path.exists("end"):
+    time.sleep(0.01)
+sys.exit(4)
+""")
+
+
+def test_a_closed_terminal_hastens_no_service_that_drains_after_a_change(folder: Path) -> None:
+    """And it is not started again."""
+    (folder / "service.py").write_text(UNTIL_TOLD)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "ONCEPOOL_RELOAD": "1"}
+    process = subprocess.Popen([sys.executable, "-c", HEARING + RELOADER], cwd=folder, env=environ)
+    try:
+        eventually(lambda: events(folder) == ["started"] and watched(process))
+        (folder / "shop.py").write_text("n = 1")
+        eventually(lambda: events(folder) == ["started", "asked"])
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: "heard" in events(folder))
+        (folder / "end").touch()
+        assert process.wait(60) == 4
+        assert events(folder) == ["started", "asked", "heard"]
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_the_service_gets_the_same_arguments_without_reload() -> None:
     command = service_command(["run", "shop:app", "--reload", "--workers", "2"])
 

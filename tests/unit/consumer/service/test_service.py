@@ -358,31 +358,6 @@ def test_a_service_manager_hears_of_start_life_and_end(
     assert "WATCHDOG=1" in heard
 
 
-def test_a_signal_is_readable_and_counted_once(signals: Signals) -> None:
-    assert signals.take() == 0
-    signal.raise_signal(signal.SIGTERM)
-    signal.raise_signal(signal.SIGINT)
-    assert signals.last == "SIGINT"
-    assert os.read(signals.fileno(), 1) == bytes([signal.SIGTERM])
-    assert signals.take() == 2
-    assert signals.take() == 0
-
-
-@pytest.mark.parametrize("ignored", [False, True])
-def test_a_closed_terminal_is_a_signal_unless_it_is_to_be_ignored(ignored: bool) -> None:
-    before = "SIG_IGN" if ignored else "SIG_DFL"  # as `nohup` leaves it, or does not
-    code = (
-        "import signal\n"
-        f"signal.signal(signal.SIGHUP, signal.{before})\n"
-        "from consumer.service.signal_pipe import Signals\n"
-        "signals = Signals()\n"
-        "signal.raise_signal(signal.SIGHUP), signal.raise_signal(signal.SIGHUP)\n"
-        "print(signals.take(), signals.last)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == ("0 \n" if ignored else "1 SIGHUP\n")
-
-
 def test_the_watchdog_ends_a_process_whose_main_thread_is_stuck() -> None:
     code = (
         "import os, threading, time\n"

@@ -12,16 +12,20 @@ _LOOK: Final = 2.0
 """Seconds for an answer."""
 
 
-def partition_leaders(client: Any, topic: str) -> dict[int, Leading]:
-    """Of each partition whether it has a leader; nothing where no broker says so within 2 s."""
+def partition_leaders(client: Any, topic: str, least: int | None = None) -> dict[int, Leading]:
+    """Of each partition whether it has a leader; nothing where no broker says so within 2 s.
+
+    `least`: replicas in sync without which it takes nothing; None: not known, so it may need all.
+    """
     try:
         found = client.list_topics(topic, _LOOK).topics[topic].partitions
     except (KafkaException, KeyError):
         return {}
-    return {number: _leading(one) for number, one in found.items()}
+    return {number: _leading(one, least) for number, one in found.items()}
 
 
-def _leading(partition: Any) -> Leading:
+def _leading(partition: Any, least: int | None) -> Leading:
     if partition.leader < 0:
         return Leading.NONE
-    return Leading.WHOLE if len(partition.isrs) >= len(partition.replicas) else Leading.SHORT
+    enough = len(partition.replicas) if least is None else least
+    return Leading.WHOLE if len(partition.isrs) >= enough else Leading.SHORT

@@ -24,9 +24,9 @@ class Leading(IntEnum):
 
     NONE = 0
     WHOLE = 1
-    """With all replicas in sync."""
+    """With replicas enough to take a message."""
     SHORT = 2
-    """Replicas are missing: there may be too few of them to take a message."""
+    """With too few of them in sync: it takes a message from nobody."""
 
 
 Leaders = Callable[[], Mapping[int, Leading]]
@@ -36,8 +36,9 @@ Leaders = Callable[[], Mapping[int, Leading]]
 class StuckPartitions:
     """For how long messages of which key wait.
 
-    A partition is one of those once it has confirmed nothing of a batch, of which others were
-    confirmed. Then, after pauses, one message asks whether it takes them again.
+    A partition is one of those once it has confirmed nothing of a batch, while others are not
+    known to be so: of those that were not tried, nothing is known. Then, after pauses, one message
+    asks whether it takes them again.
     """
 
     def __init__(self, draw: Callable[[], float] = random.random) -> None:
@@ -50,7 +51,7 @@ class StuckPartitions:
         self._since: dict[int, float] = {}
         self._freed: set[int] = set()
         self._lacking: set[int] = set()
-        """As brokers have said when they were asked last: perhaps nobody can send to them."""
+        """As brokers have said when they were asked last: nobody can send to them."""
         self._leading: dict[int, float] = {}
         """Partition -> since when it has been known to have a leader again, and not been tried."""
 
@@ -62,20 +63,20 @@ class StuckPartitions:
     ) -> list[int] | None:
         """Those that are to blame for what nobody has confirmed, as far as that is news.
 
-        Both are keys, and where they went to, -1 where that is not known. None where it may be all
-        brokers: nothing was confirmed, and what is late is of no partition that is known for it.
+        Both are keys, and where they went to, -1 where that is not known. None where it is all
+        brokers, as far as is known: nothing was confirmed, and no partition is left to be tried.
         """
-        partitions = set(late.values()) - {-1}
-        if not confirmed and all(map(self.has, late.values())):
-            return self.took_nothing(partitions, now)
+        tried = set(late.values())
+        if not confirmed and all(map(self.has, tried)):
+            return self.took_nothing(tried, now)
         leaders = self._ask(ask)
-        without = {partition for partition, leading in leaders.items() if not leading}
-        if not confirmed and not (without < leaders.keys() and without.issuperset(late.values())):
+        others = {partition for partition, leading in leaders.items() if leading} - tried
+        if not confirmed and (-1 in tried or others <= self._until.keys()):
             return None
         if leaders:
             seen = {**confirmed, **late}
             self.learn(len(leaders), {key: where for key, where in seen.items() if where >= 0})
-        return self.took_nothing(partitions.difference(confirmed.values()), now)
+        return self.took_nothing(tried - {-1} - set(confirmed.values()), now)
 
     def look(self, ask: Leaders, now: float) -> None:
         """Of those that may be tried again the ones without a leader are not.
@@ -139,9 +140,9 @@ class StuckPartitions:
     def hold(self, partition: int, now: float) -> float:
         """Seconds for which what is for one that takes nothing waits where something else asks.
 
-        Where it lacks its leader or replicas, about as long as that has lasted, and not all of it
-        until the same moment: what waits is looked at no more often than it came, and beside what
-        is for other partitions. Else it may be that only this client can't reach its leader.
+        Where nobody can send to it, about as long as that has lasted, and not all of it until the
+        same moment: what waits is looked at no more often than it came, and beside what is for
+        other partitions. Else it may be that only this client can't reach its leader.
         """
         longest = LONGEST_HOLD if partition in self._lacking else LONGEST_PAUSE
         whole = min(max(now - self._since[partition], LONGEST_PAUSE), longest)

@@ -48,7 +48,7 @@ class RecordProducer(PlainProducer, Protocol):
 class Delivery:
     """What became of a batch: numbers of records that arrived, and why others did not.
 
-    Without trouble, what did not arrive is for partitions that take nothing while others do.
+    Without trouble, what did not arrive is for partitions that take nothing: others may.
     """
 
     arrived: list[int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 
@@ -96,6 +96,16 @@ class RelayPlace:
         self._at_end = not more
 
 
+class Round(NamedTuple):
+    """What one batch came to."""
+
+    taken: int
+    """Records; as many as there may be at once where more may wait."""
+    trouble: str | None = None
+    """What kept some of them from arriving."""
+    arrived: int = 0
+
+
 def result_relay(settings: MaintenanceSettings, log: BoundLogger) -> ResultRelay:
     """The sender that the settings ask for; without a results topic one that does nothing.
 
@@ -124,6 +134,8 @@ class ResultRelay:
         self._log = log
         self._connection: psycopg.Connection[Any] | None = None
         self._place = RelayPlace()
+        self._waiting = False
+        """The log says that records wait."""
         self._changed = threading.Condition()
         # Both below are guarded by _changed.
         self._pace = RelayTiming(time.monotonic())
@@ -163,14 +175,14 @@ class ResultRelay:
             if last and self._pace.away:
                 break
             try:
-                taken, trouble = self._round(producer)
+                done = self._round(producer)
             except (psycopg.Error, OSError) as error:
-                taken, trouble = 0, " ".join(str(error).split()) or type(error).__name__
+                done = Round(0, " ".join(str(error).split()) or type(error).__name__)
             except Exception as error:  # noqa: BLE001 - records wait until the bug is mended
                 self._log.exception("sending result records failed")
-                taken, trouble = 0, repr(error)
-            self._note(taken, trouble)
-            last = last and (taken < AT_ONCE or trouble is not None)
+                done = Round(0, repr(error))
+            self._note(done)
+            last = last and (done.taken < AT_ONCE or done.trouble is not None)
         self._disconnect()
 
     def _wait(self) -> bool:
@@ -180,21 +192,18 @@ class ResultRelay:
                 self._changed.wait(pause)
             return self._stopping
 
-    def _round(self, producer: ResultProducer) -> tuple[int, str | None]:
-        """How many records were taken, and what kept some of them from arriving.
-
-        As many as there may be at once where more may wait.
-        """
+    def _round(self, producer: ResultProducer) -> Round:
+        """One batch. Raises psycopg.Error."""
         # Before the transaction: one that is open while brokers are away holds back VACUUM.
         if self._pace.away and not producer.reachable():
-            return 0, "no broker answers"
+            return Round(0, "no broker answers")
         connection = self._open()
         with connection.transaction(), connection.cursor() as cursor:
             after = self._place.begin(time.monotonic())
             batch = take_results(cursor, self._settings.schema, AT_ONCE, after=after)
             if not batch:
                 self._place.took(0, left=False, more=False, now=time.monotonic())
-                return 0, None
+                return Round(0)
             delivery = producer.deliver(batch)
             remove_results(cursor, self._settings.schema, delivery.arrived)
         for request_id in delivery.shortened:
@@ -203,7 +212,7 @@ class ResultRelay:
             )
         if delivery.stuck:
             self._log.warning(
-                "partitions of the results topic take nothing, others do: records for them wait",
+                "partitions of the results topic take nothing: records for them wait, others go",
                 partitions=delivery.stuck,
             )
         size = sum(len(stored.record.result or b"") for stored in batch)
@@ -212,7 +221,7 @@ class ResultRelay:
             left = len(delivery.arrived) < len(batch)
             more = taken >= AT_ONCE
             self._place.took(batch[-1].number, left=left, more=more, now=time.monotonic())
-        return taken, delivery.trouble
+        return Round(taken, delivery.trouble, len(delivery.arrived))
 
     def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
@@ -223,20 +232,21 @@ class ResultRelay:
             )
         return self._connection
 
-    def _note(self, taken: int, trouble: str | None) -> None:
+    def _note(self, done: Round) -> None:
         now = time.monotonic()
         with self._changed:
-            was_away = self._pace.away
-            if trouble is None:
-                self._pace.worked(taken, now)
+            if done.trouble is None:
+                self._pace.worked(done.taken, now)
             else:
                 self._pace.failed(now)
-        if trouble is None and was_away:
-            self._log.info("result records are sent again")
-        elif trouble is not None:
+        if done.trouble is not None:
             self._disconnect()
-            if not was_away:
-                self._log.warning("result records wait in the journal", detail=trouble)
+            if not self._waiting:
+                self._log.warning("result records wait in the journal", detail=done.trouble)
+            self._waiting = True
+        elif self._waiting and (done.arrived or not done.taken):
+            self._log.info("result records are sent again")
+            self._waiting = False
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

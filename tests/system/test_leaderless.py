@@ -1,4 +1,4 @@
-"""One partition without a leader: the others go on, and it goes on where it stood."""
+"""One partition that takes nothing: the others go on, and it goes on where it stood."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 LOG = get_logger("test")
 LONELY = 2
-"""A partition that only the third broker has."""
+"""A partition that only the third broker has, or that takes nothing without it."""
+NO_LEADER: list[list[int]] = [[1], [2], [3]]
+TOO_FEW: list[list[int]] = [[1, 2], [2, 1], [1, 3]]
+"""Where each message needs two replicas."""
 MARK, COMMITTED, END = 3, 6, 10
 
 
@@ -53,14 +56,18 @@ def brokers() -> Iterator[Stack]:
 
 
 class Group:
-    """A topic whose partitions have one copy each, and where its group stands."""
+    """A topic whose partitions have these replicas, and all need them; where its group stands."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, replicas: list[list[int]] = NO_LEADER) -> None:
         self.stack = stack
         self.topic = f"lonely-{uuid.uuid4().hex[:12]}"
         self.name = f"g-{self.topic}"
         self._admin = AdminClient({"bootstrap.servers": stack.kafka})
-        wanted = NewTopic(self.topic, 3, replica_assignment=[[1], [2], [3]])
+        self._needed = len(replicas[LONELY])
+        wanted = NewTopic(
+            self.topic, 3, replica_assignment=replicas,
+            config={"min.insync.replicas": str(self._needed)},
+        )  # fmt: skip
         self._admin.create_topics([wanted])[self.topic].result(30)
         self._producer = Producer({"bootstrap.servers": stack.kafka})
 
@@ -89,9 +96,11 @@ class Group:
         finally:
             client.close()
 
-    def leader(self) -> int:
+    def lonely(self) -> bool:
+        """Whether the one partition takes nothing, and the others do."""
         found = self._admin.list_topics(self.topic, timeout=10).topics[self.topic].partitions
-        return int(found[LONELY].leader) if LONELY in found else -1
+        takes = [p for p, it in found.items() if it.leader >= 0 and len(it.isrs) >= self._needed]
+        return sorted(takes) == [0, 1]
 
 
 def taken(pool: FakePool) -> dict[int, list[int]]:
@@ -117,7 +126,7 @@ def test_one_partition_without_a_leader_keeps_no_other_and_goes_on_where_it_stoo
     group.produce(END, 0, 1, LONELY)
     group.died()
     brokers.stop_broker(3, kill=kill)
-    eventually(lambda: group.leader() == -1)
+    eventually(group.lonely)
     settings = Settings(
         kafka_bootstrap_servers=brokers.kafka,
         kafka_topics=[group.topic],
@@ -162,11 +171,21 @@ def test_one_partition_without_a_leader_keeps_no_other_and_goes_on_where_it_stoo
         turn_until(lambda: loop.left)
 
 
-def test_a_relay_sends_to_the_partitions_that_have_leaders(
-    brokers: Stack, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "replicas",
+    [
+        pytest.param(NO_LEADER, marks=pytest.mark.long, id="no leader"),
+        pytest.param(TOO_FEW, id="too few replicas"),
+    ],
+)
+def test_a_relay_sends_to_the_partitions_that_take_messages(
+    brokers: Stack, monkeypatch: pytest.MonkeyPatch, replicas: list[list[int]]
 ) -> None:
-    """Whose requests are not behind those that nobody takes, however many there are of these."""
-    group = Group(brokers)
+    """Whose requests are not behind those that nobody takes, however many there are of these.
+
+    Nor are they for a relay that begins then.
+    """
+    group = Group(brokers, replicas)
     place = f"outbox_{uuid.uuid4().hex[:8]}"
     monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", place)
     with psycopg.connect(brokers.database, autocommit=True) as connection:
@@ -182,35 +201,59 @@ def test_a_relay_sends_to_the_partitions_that_have_leaders(
             query = f"SELECT id FROM {place}.requests WHERE state = 'unsent'"
             return {name for (name,) in connection.execute(query.encode())}
 
+        def tried() -> bool:
+            query = f"SELECT FROM {place}.requests WHERE state = 'unsent' AND sent_at IS NOT NULL"
+            return connection.execute(query.encode()).fetchone() is not None
+
         def lonely() -> set[str]:
             return {name for name in added[30:] if partition_of(name.encode(), 3) == LONELY}
 
         routes = {"default": Route(group.topic, {"bootstrap.servers": brokers.kafka})}
         add(30)
-        with Relay(brokers.database, routes, schema=place) as relay:
-            eventually(lambda: not unsent())
-            brokers.stop_broker(3, kill=True)
-            eventually(lambda: group.leader() == -1)
-            for count in (300, 30, 3):
-                add(count)
-                eventually(lambda: unsent() == lonely(), 60)
-            assert relay.states()[0].other is None
-            brokers.start_broker(3)
-            eventually(lambda: not unsent(), 120)
+        try:
+            with Relay(brokers.database, routes, schema=place) as relay:
+                eventually(lambda: not unsent())
+                brokers.stop_broker(3, kill=True)
+                eventually(group.lonely)
+                for count in (900, 30, 3):
+                    add(count)
+                    eventually(lambda: unsent() == lonely(), 60)
+                assert relay.states()[0].other is None
+            anew = f"UPDATE {place}.requests SET sent_at = NULL WHERE state = 'unsent'"
+            connection.execute(anew.encode())
+            with Relay(brokers.database, routes, schema=place) as relay:
+                eventually(tried)
+                for count in (300, 30):
+                    add(count)
+                    eventually(lambda: unsent() == lonely(), 60)
+                assert relay.states()[0].other is None
+                brokers.start_broker(3)
+                eventually(lambda: not unsent(), 120)
+        finally:
+            brokers.heal()
 
 
 @pytest.mark.long
-def test_result_records_go_to_the_partitions_that_have_leaders(brokers: Stack) -> None:
-    """Also behind more than are taken at once of those that nobody takes."""
-    group = Group(brokers)
+@pytest.mark.parametrize("replicas", [NO_LEADER, TOO_FEW], ids=["no leader", "too few replicas"])
+def test_result_records_go_to_the_partitions_that_take_messages(
+    brokers: Stack, replicas: list[list[int]]
+) -> None:
+    """Also behind more than are taken at once of those that nobody takes, and by a new instance."""
+    group = Group(brokers, replicas)
     place = f"journal_{uuid.uuid4().hex[:8]}"
     journal_migrations.migrate(brokers.database, place)
     settings = MaintenanceSettings(
         instance=place, database_url=brokers.database, schema=place, redis_url=brokers.redis,
         redis_prefix="none", log={},
     )  # fmt: skip
-    producer = ResultProducer(group.topic, lambda: connect({"bootstrap.servers": brokers.kafka}))
-    relay = ResultRelay(settings, producer, LOG)
+
+    def begin() -> ResultRelay:
+        properties = {"bootstrap.servers": brokers.kafka}
+        made = ResultRelay(settings, ResultProducer(group.topic, lambda: connect(properties)), LOG)
+        made.start()
+        return made
+
+    relay = begin()
     with psycopg.connect(brokers.database, autocommit=True) as connection:
 
         def add(tag: str, count: int) -> None:
@@ -223,15 +266,19 @@ def test_result_records_go_to_the_partitions_that_have_leaders(brokers: Stack) -
             found = connection.execute(f"SELECT request_id FROM {place}.results".encode())
             return sorted({partition_of(name.encode(), 3) for (name,) in found})
 
-        relay.start()
         try:
             add("warm", 30)
             eventually(lambda: not left())
             brokers.stop_broker(3, kill=True)
-            eventually(lambda: group.leader() == -1)
+            eventually(group.lonely)
             for tag, count in (("first", 3000), ("second", 30)):
                 add(tag, count)
                 eventually(lambda: left() == [LONELY], 60)
+            relay.stop()
+            relay.join(60)
+            relay = begin()
+            add("third", 30)
+            eventually(lambda: left() == [LONELY], 60)
             brokers.start_broker(3)
             eventually(lambda: not left(), 120)
         finally:

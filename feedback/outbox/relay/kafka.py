@@ -5,8 +5,8 @@ the same of all. So what was in such a set goes out once more, each row in a set
 only the next of a key once the one before has arrived. Until then rows of its key may have
 overtaken what is refused, in another set of messages; what is too large is known before.
 
-What is not confirmed in time is the brokers' trouble where they have confirmed nothing. Where they
-have, it is that of a partition: its rows wait, and others go on.
+What is not confirmed in time is the trouble of its partitions: their rows wait, and others go on.
+It is the brokers' where none of them answers, or where no partition is left to be tried.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class TopicSender:
         self._apart: RowProducer | None = None  # once it was needed
         self._outages = OutageLog()
         self._max_bytes = 0
+        self._in_sync: int | None = None
+        """Replicas that a partition needs, where that is known."""
         self._looked_up = 0.0
         self._too_large = False
         """A row was, by the limit as it was looked up."""
@@ -85,6 +87,7 @@ class TopicSender:
             if limit.away is not None:
                 return limit.away
             self._too_large, self._looked_up = False, self._clock()
+            self._in_sync = limit.in_sync
             own = int(self._given.get("message.max.bytes", 0))
             most = min(filter(None, (limit.bytes, own)), default=TOPIC_TAKES)
             if most != self._max_bytes:
@@ -239,7 +242,7 @@ class TopicSender:
         news = self._stuck.explain(confirmed, late, self._leaders, self._clock())
         if news:
             log.warning(
-                "topic %s: partitions %s take nothing, others do; rows for them wait",
+                "topic %s: partitions %s take nothing; rows for them wait, others go",
                 self._topic, news,
             )  # fmt: skip
         return news is not None
@@ -261,7 +264,7 @@ class TopicSender:
     def _leaders(self) -> Mapping[int, Leading]:
         if self._together is None:
             return {}
-        return self._together.leaders()
+        return self._together.leaders(self._in_sync)
 
 
 def _is_confirmed(report: RowReport | None) -> bool:

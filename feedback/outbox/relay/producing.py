@@ -103,9 +103,9 @@ class RowProducer:
         """Whether another one is needed."""
         return self._ended or self.failure is not None
 
-    def leaders(self) -> dict[int, Leading]:
-        """Whether each partition of the topic has one; nothing where no broker answers."""
-        return partition_leaders(self._guarded.handle, self._topic)
+    def leaders(self, least: int | None) -> dict[int, Leading]:
+        """As partition_leaders() says of the topic."""
+        return partition_leaders(self._guarded.handle, self._topic, least)
 
     def send(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
         """Sends them until `end`, on the clock; what is known of those that were handed over.

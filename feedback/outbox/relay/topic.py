@@ -15,6 +15,7 @@ from feedback.client.kafka_log import OutageLog
 _TIMEOUT: Final = 5.0
 _BOUNDS: Final = ("max.message.bytes", "segment.bytes")
 """A set of messages goes into one segment."""
+_IN_SYNC: Final = "min.insync.replicas"
 _ABOUT_THE_TOPIC: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -35,6 +36,8 @@ class TopicLimit(NamedTuple):
     """Of a set of messages; None where the brokers don't tell: producing will."""
     away: str | None = None
     """Why no broker has answered."""
+    in_sync: int | None = None
+    """Replicas in sync without which a partition takes nothing; None where brokers don't tell."""
 
 
 def topic_limit(topic: str, properties: Mapping[str, Any]) -> TopicLimit:
@@ -58,7 +61,11 @@ def topic_limit(topic: str, properties: Mapping[str, Any]) -> TopicLimit:
 
 
 def _said(entries: Mapping[str, Any]) -> TopicLimit:
+    return TopicLimit(_least(entries, *_BOUNDS), in_sync=_least(entries, _IN_SYNC))
+
+
+def _least(entries: Mapping[str, Any], *names: str) -> int | None:
     try:
-        return TopicLimit(min(int(entries[name].value) for name in _BOUNDS))
+        return min(int(entries[name].value) for name in names)
     except (KeyError, TypeError, ValueError):
-        return TopicLimit()
+        return None

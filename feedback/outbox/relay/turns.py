@@ -109,7 +109,7 @@ class SendTurns:
             self._failed(why)
         elif batch.any_confirmed:
             self._succeeded()
-        elif batch.to_send:
+        elif batch.to_send and marks.refused:
             self._brokers.rest()  # they have answered, and took nothing
         return len(claimed)
 

@@ -14,6 +14,7 @@ from feedback.partitions import (
 )
 
 WHOLE = dict.fromkeys(range(3), Leading.WHOLE)
+SHORT = dict.fromkeys(range(3), Leading.SHORT)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,34 @@ def test_one_row_asks_and_the_others_wait() -> None:
     assert stuck.pause(2, 0.0) == LONGEST_PAUSE
     assert stuck.took([0, 2]) == [2]
     assert not stuck.waits(mine[0], 0.0)
+
+
+@pytest.mark.parametrize("leading", [*Leading])
+def test_that_nothing_was_confirmed_says_nothing_of_what_was_not_tried(leading: Leading) -> None:
+    late = {keys_of(2)[0]: 2}
+    for all_of_them in (WHOLE, SHORT):
+        leaders = all_of_them | {2: leading}
+        stuck = StuckPartitions()
+        assert stuck.explain({}, late, lambda of=leaders: of, 0.0) == [2]
+        assert stuck.waits(keys_of(2)[0], 1.0)
+
+
+def test_all_are_away_where_nobody_answers_or_none_is_left_to_be_tried() -> None:
+    first, second, third = ({keys_of(n)[0]: n} for n in range(3))
+    nobody = StuckPartitions()
+    assert nobody.explain({}, first, dict, 0.0) is None
+    assert nobody.explain({}, {b"k": -1}, lambda: WHOLE, 0.0) is None
+    assert nobody.explain({}, {**first, **second, **third}, lambda: WHOLE, 0.0) is None
+    headless = dict.fromkeys(range(3), Leading.NONE)
+    assert nobody.explain({}, first, lambda: headless | {0: Leading.SHORT}, 0.0) is None
+    assert not nobody
+    stuck = StuckPartitions()
+    assert stuck.explain({}, first, lambda: WHOLE, 0.0) == [0]
+    assert stuck.explain({}, {**first, **second}, lambda: WHOLE, 1.0) == [1]
+    assert stuck.explain({}, third, lambda: WHOLE, 2.0) is None
+    assert stuck.explain({}, first, lambda: WHOLE, 3.0) == [], "of the last one nothing is known"
+    stuck.took([1])
+    assert stuck.explain({}, third, lambda: WHOLE, 4.0) == [2]
 
 
 def test_what_does_not_ask_waits_about_as_long_as_its_partition_took_nothing() -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from feedback.outbox.relay.batch import Batch, BatchMarks, ClaimedRow
 from feedback.outbox.relay.kafka import TopicSender
-from feedback.outbox.relay.topic import TopicLimit
+from feedback.outbox.relay.topic import TopicLimit, topic_limit
 from stack import Stack
 from tests.support.topic_reader import messages
 
@@ -172,3 +172,10 @@ def test_without_a_broker_nothing_is_said_of_a_row() -> None:
     batch = Batch([row(1), row(2)], sending.check)
     assert sending.send(batch, batch.to_send, 0.5) is not None
     assert batch.marks() == BatchMarks([], [], in_doubt=(1, 2))
+
+
+def test_how_many_replicas_a_partition_needs_is_known(
+    stack: Stack, topic: Callable[..., str]
+) -> None:
+    found = topic_limit(topic(**{"min.insync.replicas": "2"}), {"bootstrap.servers": stack.kafka})
+    assert found.in_sync == 2

@@ -161,11 +161,14 @@ def hearing(number, handler):
     install(number, handle)
 signal.signal = hearing
 """
-UNTIL_TOLD = SLOW.replace("while True:\n    time.sleep(60)", """
+UNTIL_TOLD = SLOW.replace(
+    "while True:\n    time.sleep(60)",
+    """
 while not os.path.exists("end"):
     time.sleep(0.01)
 sys.exit(4)
-""")
+""",
+)
 
 
 def test_a_closed_terminal_hastens_no_service_that_drains_after_a_change(folder: Path) -> None:

@@ -36,13 +36,14 @@ class Brokers:
     def __init__(self, lonely: SimpleNamespace) -> None:
         self.away = True
         self.lonely = lonely
+        self.gone = {LONELY}
         self.taken: list[str] = []
         self._open: list[Callable[[Any, Any], None]] = []
 
     def produce(self, topic: str, **message: Any) -> None:
         partition = partition_of(message["key"], PARTITIONS)
         report, sent = message["on_delivery"], SimpleNamespace(partition=lambda: partition)
-        if self.away and partition == LONELY:
+        if self.away and partition in self.gone:
             self._open.append(lambda error, _: report(error, sent))
         else:
             self.taken.append(dict(message["headers"])["ce_id"].decode())
@@ -63,7 +64,7 @@ class Brokers:
         whole = SimpleNamespace(leader=1, replicas=[1, 2], isrs=[1, 2])
         found = dict.fromkeys(range(PARTITIONS), whole)
         if self.away:
-            found[LONELY] = self.lonely
+            found.update(dict.fromkeys(self.gone, self.lonely))
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=found)})
 
 
@@ -103,6 +104,10 @@ class Table:
             self._next_at[seq] = self.now + seconds, why.error
         assert (marks.refused, marks.too_late) == ([], ())
 
+    def longest(self) -> float:
+        """Seconds until the last row is looked at."""
+        return max(self._next_at[seq][0] for seq in self.unsent) - self.now
+
     def put_off(self, error: str) -> int:
         return len(self._waiting(error))
 
@@ -120,19 +125,30 @@ class Table:
 class Outage:
     """A relay beside a partition that takes nothing; others get a row each second."""
 
-    def __init__(self, lonely: SimpleNamespace) -> None:
+    def __init__(self, lonely: SimpleNamespace, in_sync: int | None = None) -> None:
+        """`in_sync`: replicas that a partition needs, where brokers tell."""
         self.brokers, self.table = Brokers(lonely), Table()
+        self._limit = TopicLimit(in_sync=in_sync)
         self._turns = self.relay()
 
-    def relay(self) -> turns.SendTurns:
-        """One that begins now."""
+    def begin_anew(self, rows: int = AT_ONCE) -> None:
+        """The only relay ends, and another one begins."""
+        self._turns = self.relay(rows)
+
+    def relay(self, rows: int = AT_ONCE) -> turns.SendTurns:
+        """One that begins now, with so many rows at once."""
         sender = TopicSender(
-            "t", {}, connect=lambda *_, **__: self.brokers, limit=lambda *_: TopicLimit(),
+            "t", {}, connect=lambda *_, **__: self.brokers, limit=lambda *_: self._limit,
             clock=lambda: self.table.now,
         )  # fmt: skip
         return turns.SendTurns(
-            "default", sender, bounds=Bounds(rows=AT_ONCE), clock=lambda: self.table.now
+            "default", sender, bounds=Bounds(rows=rows), clock=lambda: self.table.now
         )
+
+    @property
+    def away(self) -> str | None:
+        """Why the brokers count as away."""
+        return self._turns.away
 
     def turn(self, relay: turns.SendTurns | None = None) -> None:
         (relay or self._turns).turn(self.table)  # type: ignore[arg-type]
@@ -147,21 +163,26 @@ class Outage:
             while row.seq in self.table.unsent:
                 self.turn()
                 number += 1
+                assert number < 10 * SWEEP, "others' rows stand behind those that are held"
             took.append(number)
             self.table.now = max(self.table.now, round(self.table.now) + 1.0)
         return took
 
 
-@pytest.fixture(
-    params=[
-        SimpleNamespace(leader=-1, replicas=[1, 2], isrs=[]),
-        SimpleNamespace(leader=1, replicas=[1, 2], isrs=[1]),
-    ],
-    ids=["no leader", "too few replicas"],
-)
-def outage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Outage:
+NO_LEADER = SimpleNamespace(leader=-1, replicas=[1, 2], isrs=[])
+TOO_FEW = SimpleNamespace(leader=1, replicas=[1, 2], isrs=[1])
+NOT_REACHED = SimpleNamespace(leader=1, replicas=[1, 2], isrs=[1, 2])
+"""By this relay."""
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "SEND_TIMEOUT", 0.01)
     random.seed(1)
+
+
+@pytest.fixture(params=[NO_LEADER, TOO_FEW], ids=["no leader", "too few replicas"])
+def outage(request: pytest.FixtureRequest) -> Outage:
     made = Outage(request.param)
     for _ in range(10):
         made.table.add(0, 1)
@@ -213,3 +234,53 @@ def test_what_another_relay_puts_off_anew_is_not_released_without_end(outage: Ou
         for _ in range(12):
             outage.turn()
     assert outage.table.rewritten - before < 5 * HELD
+
+
+@pytest.mark.parametrize(
+    "lonely",
+    [NO_LEADER, TOO_FEW, NOT_REACHED],
+    ids=["no leader", "too few replicas", "not reached"],
+)
+def test_a_relay_that_begins_while_a_partition_is_away_sends_what_is_for_others(
+    lonely: SimpleNamespace,
+) -> None:
+    """Its first batches hold nothing but rows that nobody takes, which says nothing of others."""
+    outage = Outage(lonely)
+    for _ in range(HELD):
+        outage.table.add(LONELY)
+    outage.late(1.0)
+    outage.late(LONGEST_PAUSE)
+    outage.begin_anew()
+    first, *_ = outage.late(1.0)
+    assert first < 2 * SWEEP
+    outage.late(LONGEST_PAUSE)
+    assert len(outage.table.unsent) == HELD
+    assert outage.away is None
+
+
+def test_brokers_that_take_nothing_are_away_until_one_of_them_does() -> None:
+    """Also while no more than some of the partitions are tried."""
+    outage = Outage(TOO_FEW)
+    outage.brokers.gone = {0, 1, LONELY}
+    for partition in (*[LONELY] * AT_ONCE, 0, 1):
+        outage.table.add(partition)
+    outage.begin_anew(rows=2 * AT_ONCE)
+    for _ in range(AT_ONCE):
+        outage.turn()
+        assert outage.away is not None
+    outage.brokers.away = False
+    outage.late(2 * LONGEST_PAUSE)
+    assert not outage.table.unsent
+    assert outage.away is None
+
+
+@pytest.mark.parametrize("in_sync, nobody_can", [(2, False), (3, True), (None, True)])
+def test_rows_are_held_for_long_only_where_nobody_can_send_them(
+    in_sync: int | None, nobody_can: bool
+) -> None:
+    """Not where a replica is missing that is not needed: then other relays may reach the leader."""
+    outage = Outage(SimpleNamespace(leader=1, replicas=[1, 2, 3], isrs=[1, 2]), in_sync)
+    for _ in range(AT_ONCE):
+        outage.table.add(LONELY)
+    outage.late(20 * LONGEST_PAUSE)
+    assert (outage.table.longest() > LONGEST_PAUSE) is nobody_can

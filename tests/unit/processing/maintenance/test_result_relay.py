@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import orjson
 import pytest
@@ -14,7 +15,9 @@ from feedback.backoff import Breaker
 from feedback.broker_probe import BrokerProbe
 from feedback.errors import ConfigurationError
 from feedback.journal.result_outbox import ResultRecord, StoredResult
-from processing.maintenance import result_producer
+from feedback.partitions import partition_of
+from processing.logs import get_logger
+from processing.maintenance import result_producer, result_relay
 from processing.maintenance.result_producer import ResultProducer, connect
 from processing.maintenance.result_relay import (
     AGAIN,
@@ -23,7 +26,9 @@ from processing.maintenance.result_relay import (
     SHORTEST,
     RelayPlace,
     RelayTiming,
+    ResultRelay,
 )
+from processing.settings import MaintenanceSettings
 from tests.support.fake_result_producer import FakeProducer, Verdict, never
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -263,3 +268,61 @@ def test_records_that_are_left_are_passed_by_until_the_newest_and_tried_again_la
     assert place.begin(AGAIN + 1.0) == 0
     place.took(1300, left=False, more=False, now=AGAIN + 1.0)
     assert place.begin(AGAIN + 1.0) == 0
+
+
+class ThreePartitions(FakeProducer):
+    """With brokers that confirm nothing of the last one, and say this of it."""
+
+    def __init__(self, lonely: SimpleNamespace) -> None:
+        super().__init__(never)
+        self._lonely = lonely
+
+    def flush(self, timeout: float) -> int:
+        waiting, self._open = self._open, []
+        keys = [message["key"] for message in self.sent[len(self.sent) - len(waiting) :]]
+        for key, (_, report) in zip(keys, waiting, strict=True):
+            partition = partition_of(key, 3)
+            report(TIMED_OUT if partition == 2 else None, Placed(partition))
+        return 0
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        whole = SimpleNamespace(leader=1, replicas=[1, 2], isrs=[1, 2])
+        found = {0: whole, 1: whole, 2: self._lonely}
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=found)})
+
+
+@pytest.mark.parametrize(
+    "leader, in_sync", [(-1, 0), (1, 1), (1, 2)], ids=["no leader", "too few", "not reached"]
+)
+def test_an_instance_that_begins_passes_by_more_than_a_batch_that_nobody_takes(
+    monkeypatch: pytest.MonkeyPatch, leader: int, in_sync: int
+) -> None:
+    """Its first batches hold nothing else, which says nothing of other partitions."""
+    lonely = SimpleNamespace(leader=leader, replicas=[1, 2], isrs=[1, 2][:in_sync])
+    names = [f"r-{n}" for n in range(4 * AT_ONCE)]
+    held = [name for name in names if partition_of(name.encode(), 3) == 2][: AT_ONCE + 10]
+    others = [name for name in names if partition_of(name.encode(), 3) != 2][:10]
+    made = datetime(2030, 1, 1, tzinfo=UTC)
+    table = {
+        number: StoredResult(number, made, ResultRecord(name, "t", "done", "ok"))
+        for number, name in enumerate([*held, *others], 1)
+    }
+
+    def take(_cursor: Any, _schema: str, most: int, *, after: int) -> list[StoredResult]:
+        return [stored for number, stored in table.items() if number > after][:most]
+
+    def remove(_cursor: Any, _schema: str, numbers: list[int]) -> None:
+        for number in numbers:
+            del table[number]
+
+    monkeypatch.setattr(result_relay, "take_results", take)
+    monkeypatch.setattr(result_relay, "remove_results", remove)
+    monkeypatch.setattr(ResultRelay, "_open", lambda _: MagicMock())
+    settings = MaintenanceSettings(
+        instance="i", database_url="", schema="s", redis_url="", redis_prefix="", log={}
+    )
+    relay = ResultRelay(settings, None, get_logger("test"))
+    producer = ResultProducer("results", lambda: ThreePartitions(lonely))
+    rounds = [relay._round(producer) for _ in range(2)]
+    assert [(done.trouble, done.arrived) for done in rounds] == [(None, 0), (None, len(others))]
+    assert {stored.record.request_id for stored in table.values()} == set(held)

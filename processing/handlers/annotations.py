@@ -6,13 +6,17 @@ import collections.abc
 import types
 import typing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import (
+    PydanticSchemaGenerationError,
+    PydanticUndefinedAnnotation,
+    PydanticUserError,
+)
 
 from processing.handlers.request import Request
 from processing.handlers.signature import NO_ANNOTATION, Unresolved
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
 
 # Annotations that JSON gives as it is; the value says which Python type it must have, None = any.
 _PLAIN: dict[Any, type | None] = {
@@ -78,14 +82,6 @@ def _plain_origin(annotation: Any) -> Any:
 
 
 def _adapter(annotation: Any, name: str) -> TypeAdapter[Any]:
-    # Here, as an app need not use it and loading it takes as long as all of `processing.handlers`.
-    from pydantic import TypeAdapter
-    from pydantic.errors import (
-        PydanticSchemaGenerationError,
-        PydanticUndefinedAnnotation,
-        PydanticUserError,
-    )
-
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         adapter.rebuild(raise_errors=True)

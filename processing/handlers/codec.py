@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from feedback.contract.fingerprint import canonical, digest_bytes, fingerprint
 from feedback.contract.payloads import is_json, parse_json, storable
 from processing.handlers.annotations import Shape, explain
 from processing.handlers.errors import InvalidPayload, InvalidResult
-from processing.handlers.plain_values import is_model, plain
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from processing.handlers.plain_values import plain
 
 Parse = Callable[[bytes | None, str], tuple[Any, bytes]]
 Encode = Callable[[Any], bytes | None]
@@ -59,8 +58,6 @@ def _plain(type: str, shape: Shape) -> Parse:
 
 
 def _validated(type: str, shape: Shape, validate: Callable[[bytes], Any]) -> Parse:
-    from pydantic import ValidationError  # loaded already: `validate` is its own
-
     def parse(payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
         _, digest = _json(type, payload, content_type, shape)
         try:
@@ -136,9 +133,6 @@ def result_encoder(shape: Shape, owner: str) -> Encode:
 
 
 def _annotated(adapter: TypeAdapter[Any], name: str, owner: str) -> Encode:
-    from pydantic import ValidationError  # loaded already: `adapter` is its own
-    from pydantic_core import PydanticSerializationError
-
     validate, dump = adapter.validate_python, adapter.dump_json
 
     def encode(value: Any) -> bytes | None:
@@ -172,7 +166,7 @@ def checked(data: bytes, owner: str) -> bytes:
 
 
 def _default(value: Any) -> Any:
-    if is_model(value):
+    if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     raise TypeError
 

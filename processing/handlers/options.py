@@ -5,23 +5,16 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal, Self, TypedDict, get_args
+from typing import Annotated, Any, Literal, Self, TypedDict
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic.dataclasses import dataclass
 
 from feedback.status.status import DEFAULT_TTL
 from processing.handlers.errors import RegistrationError
 from processing.handlers.retry_policy import RetryPolicy
-from processing.handlers.validation import (
-    check_fields,
-    checked,
-    function,
-    none_or,
-    number,
-    one_of,
-    truth,
-    whole,
-)
+from processing.handlers.validation import STRICT, refusal
 from processing.ipc.progress import SEATS
 
 Effect = Literal["transaction", "external", "none"]
@@ -31,16 +24,12 @@ _TYPE_LENGTH = 200
 _YEAR = 366 * 86400
 
 
-def _runs(given: Any) -> Any:
-    return given if isinstance(given, RetryPolicy) else whole(0)(given)
-
-
-def _whole_seconds(given: Any) -> Any:
+def _whole(given: Any) -> Any:
     """60.0 as 60."""
-    seconds = int(given) if isinstance(given, float) and given.is_integer() else given
-    return whole(1, _YEAR)(seconds)
+    return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _SECONDS = "a number of seconds above 0"
 _FUNCTION = "a function"
 
@@ -88,56 +77,58 @@ class HandlerOptions(TypedDict, total=False):
     journal has no trace of it (default True); False: it ends as `failed`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class CheckedOptions:
-    """The options of one handler with their defaults. Raises RegistrationError."""
+    """The options of one handler with their defaults.
 
-    timeout: float | None = checked(None, none_or(number(above=0)), _SECONDS)
-    max_timeout: float | None = checked(None, none_or(number(above=0)), _SECONDS)
-    retries: int | RetryPolicy = checked(
-        0, _runs, "a whole number of runs after the first, 0 or more, or a RetryPolicy"
-    )
-    effect: Effect = checked(
-        "transaction", one_of(*get_args(Effect)), f"one of {', '.join(get_args(Effect))}"
-    )
-    check: Callable[..., Any] | None = checked(None, none_or(function), _FUNCTION)
-    fingerprint: Callable[[Any], Any] | None = checked(None, none_or(function), _FUNCTION)
-    coalesce: Callable[[Any], str | None] | None = checked(None, none_or(function), _FUNCTION)
-    window: float = checked(0, number(least=0), _SECONDS)
-    window_cap: float | None = checked(None, none_or(number(above=0)), _SECONDS)
-    not_before: Callable[[Any], datetime | None] | None = checked(
-        None, none_or(function), _FUNCTION
-    )
-    status_ttl: int = checked(
-        DEFAULT_TTL, _whole_seconds, f"a whole number, at least 1, at most {_YEAR}"
-    )
-    done_status: bool = checked(default=True, take=truth, wanted="True or False")
-    max_at_once: int | None = checked(None, none_or(whole(1)), "a whole number, at least 1")
-    concurrency: int | None = checked(
-        None, none_or(whole(1, SEATS)), f"a whole number, at least 1, at most {SEATS}"
-    )
-    pipeline: bool = checked(default=False, take=truth, wanted="True or False")
-    redelivery: bool = checked(default=True, take=truth, wanted="True or False")
+    Descriptions say what each one takes, for whoever gave something else.
+    """
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        self._refuse_combinations()
+    timeout: Seconds | None = Field(default=None, description=_SECONDS)
+    max_timeout: Seconds | None = Field(default=None, description=_SECONDS)
+    retries: Annotated[int, Field(ge=0)] | RetryPolicy = Field(
+        default=0, description="a whole number of runs after the first, 0 or more, or a RetryPolicy"
+    )
+    effect: Effect = Field(default="transaction", description="one of transaction, external, none")
+    check: Callable[..., Any] | None = Field(default=None, description=_FUNCTION)
+    fingerprint: Callable[[Any], Any] | None = Field(default=None, description=_FUNCTION)
+    coalesce: Callable[[Any], str | None] | None = Field(default=None, description=_FUNCTION)
+    window: float = Field(default=0, ge=0, allow_inf_nan=False, description=_SECONDS)
+    window_cap: Seconds | None = Field(default=None, description=_SECONDS)
+    not_before: Callable[[Any], datetime | None] | None = Field(default=None, description=_FUNCTION)
+    status_ttl: Annotated[int, BeforeValidator(_whole)] = Field(
+        default=DEFAULT_TTL,
+        ge=1,
+        le=_YEAR,
+        description=f"a whole number, at least 1, at most {_YEAR}",
+    )
+    done_status: bool = Field(default=True, description="True or False")
+    max_at_once: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
+    concurrency: int | None = Field(
+        default=None, ge=1, le=SEATS, description=f"a whole number, at least 1, at most {SEATS}"
+    )
+    pipeline: bool = Field(default=False, description="True or False")
+    redelivery: bool = Field(default=True, description="True or False")
 
     @classmethod
     def read(cls, given: HandlerOptions, where: str) -> Self:
         """The options that were given; raises RegistrationError that begins with `where`."""
-        known = [field.name for field in fields(cls)]
+        fields = cls.__pydantic_fields__  # type: ignore[attr-defined]
         for name in given:
-            if name not in known:
-                nearest = difflib.get_close_matches(name, known, n=1)
+            if name not in fields:
+                nearest = difflib.get_close_matches(name, fields, n=1)
                 hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
                 raise RegistrationError(
-                    f"{where}: the option {name!r} is unknown{hint} Options: {', '.join(known)}"
+                    f"{where}: the option {name!r} is unknown{hint} Options: {', '.join(fields)}"
                 )
         try:
-            return cls(**given)  # type: ignore[arg-type]  # whole floats are taken
+            options = cls(**given)  # type: ignore[arg-type]  # whole floats are taken
+            options._refuse_combinations()
+        except ValidationError as error:
+            raise RegistrationError(f"{where}: {refusal(error, fields)}") from None
         except RegistrationError as error:
             raise RegistrationError(f"{where}: {error}") from None
+        return options
 
     def _refuse_combinations(self) -> None:
         if self.max_timeout is not None and self.max_timeout < (self.timeout or 0):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from datetime import date, datetime, time
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any
 from uuid import UUID
 
-from processing.handlers.errors import InvalidResult
+from pydantic import BaseModel
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from processing.handlers.errors import InvalidResult
 
 _DEPTH = 250
 
@@ -40,15 +38,9 @@ def plain(value: Any, owner: str, path: str = "result", depth: int = 0) -> Any:
         }
     if isinstance(value, Enum):
         return plain(value.value, owner, path, depth + 1)
-    if is_model(value):
+    if isinstance(value, BaseModel):
         return plain(value.model_dump(mode="json", by_alias=True), owner, path, depth + 1)
     return _scalar(value, owner, path)
-
-
-def is_model(value: Any) -> TypeGuard[BaseModel]:
-    """Whether it is a pydantic model: there is none where pydantic is not loaded."""
-    model = getattr(sys.modules.get("pydantic.main"), "BaseModel", None)
-    return model is not None and isinstance(value, model)
 
 
 def _scalar(value: Any, owner: str, path: str) -> Any:

@@ -11,8 +11,7 @@ ROOT = Path(__file__).resolve().parents[4]
 LOAD = """
 import importlib, pkgutil, sys
 for package in sys.argv[1:]:
-    place = getattr(importlib.import_module(package), "__path__", ())
-    for module in pkgutil.iter_modules(place, package + "."):
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
         importlib.import_module(module.name)
 print(*sys.modules, sep="\\n")
 """
@@ -58,12 +57,6 @@ def test_the_processes_beside_it_load_nothing_that_draws() -> None:
     assert of(modules, "rich", "pygments") == []
 
 
-def test_the_processes_beside_it_load_pydantic_only_where_an_app_does() -> None:
-    modules = loaded("processing.worker", "processing.maintenance", "processing.handlers.app")
-    assert "processing.handlers.codec" in modules
-    assert of(modules, "pydantic", "pydantic_core", "annotated_types") == []
-
-
 def test_redis_is_loaded_without_the_sdk_of_opentelemetry() -> None:
     """It asks for it again where an application turns its metrics on."""
     modules = loaded("feedback.status", "processing.cluster", "processing.maintenance")
@@ -79,18 +72,3 @@ def test_redis_is_loaded_without_the_sdk_of_opentelemetry() -> None:
         "print(type(OTelProviderManager(OTelConfig()).get_meter_provider()).__module__)"
     )
     assert run_python(in_use).split() == ["opentelemetry.sdk.metrics._internal"]
-
-
-APPS = ("calling_app", "fragile_app", "hostile_app", "limited_app", "steps_app", "stopping_app")
-ADAPTERS = """
-import importlib, sys
-for name in sys.argv[1:]:
-    for handler in importlib.import_module(f"tests.support.{name}").app.handlers.values():
-        handler.shapes()
-print("pydantic" in sys.modules)
-"""
-
-
-def test_apps_that_tests_start_again_and_again_ask_for_plain_json() -> None:
-    """Or each of some hundred workers would load pydantic."""
-    assert run_python(ADAPTERS, *APPS).strip() == "False"

@@ -104,6 +104,7 @@ class Round(NamedTuple):
     trouble: str | None = None
     """What kept some of them from arriving."""
     arrived: int = 0
+    none_left: bool = False
 
 
 def result_relay(settings: MaintenanceSettings, log: BoundLogger) -> ResultRelay:
@@ -203,7 +204,7 @@ class ResultRelay:
             batch = take_results(cursor, self._settings.schema, AT_ONCE, after=after)
             if not batch:
                 self._place.took(0, left=False, more=False, now=time.monotonic())
-                return Round(0)
+                return Round(0, none_left=not after)
             delivery = producer.deliver(batch)
             remove_results(cursor, self._settings.schema, delivery.arrived)
         for request_id in delivery.shortened:
@@ -244,7 +245,7 @@ class ResultRelay:
             if not self._waiting:
                 self._log.warning("result records wait in the journal", detail=done.trouble)
             self._waiting = True
-        elif self._waiting and (done.arrived or not done.taken):
+        elif self._waiting and (done.arrived or done.none_left):
             self._log.info("result records are sent again")
             self._waiting = False
 

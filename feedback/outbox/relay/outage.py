@@ -23,11 +23,6 @@ class RelayOutage:
         """Seconds until it may be asked again."""
         return self._breaker.pause(self._clock())
 
-    @property
-    def failed(self) -> bool:
-        """Whether it did not answer when it was last asked."""
-        return self._breaker.open
-
     def begin(self, why: str) -> bool:
         """It has not answered. Whether it did before."""
         news = not self._breaker.open
@@ -41,7 +36,7 @@ class RelayOutage:
 
     def end(self) -> bool:
         """It has answered. Whether it was away."""
-        news = self.failed or self.why is not None
+        news = self._breaker.open or self.why is not None
         self.why = None
         self._breaker.succeeded()
         return news

@@ -59,6 +59,8 @@ class SendTurns:
         self._sender = sender
         self._bounds = bounds or Bounds()
         self._brokers = RelayOutage(clock=clock)
+        self._asks = False
+        """What was heard last is that the brokers are away: few rows ask whether they still are."""
         # A relay that has ended kept to itself why it had put rows off: all are looked at anew.
         self._releases = Releases([""])
         self.sent = 0
@@ -86,9 +88,8 @@ class SendTurns:
             return 0
         self._releases.turn(self._sender.freed(), database)
         bounds = self._bounds
-        if self._brokers.failed:
-            # Few rows ask whether the brokers take messages again: of several keys, as one may be
-            # of a partition that takes nothing.
+        if self._asks:
+            # Of several keys, as one may be of a partition that takes nothing.
             rows, shards = min(_ASKING, bounds.rows), min(_ASKING, bounds.shards)
             bounds = bounds._replace(rows=rows, shards=shards)
         with database.transaction():
@@ -105,6 +106,7 @@ class SendTurns:
             return 0
         self.sent += len(marks.sent)
         self._tell(marks, claimed)
+        self._asks = False
         if why is not None:
             self._failed(why)
         elif batch.any_confirmed:
@@ -114,6 +116,7 @@ class SendTurns:
         return len(claimed)
 
     def _failed(self, why: str) -> None:
+        self._asks = True
         if self._brokers.begin(why):
             log.warning("sender %s: %s; what is to be sent waits", self._name, why)
 

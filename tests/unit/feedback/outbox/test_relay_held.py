@@ -128,7 +128,8 @@ class Outage:
     def __init__(self, lonely: SimpleNamespace, in_sync: int | None = None) -> None:
         """`in_sync`: replicas that a partition needs, where brokers tell."""
         self.brokers, self.table = Brokers(lonely), Table()
-        self._limit = TopicLimit(in_sync=in_sync)
+        self._in_sync = in_sync
+        self.nobody_answers = False
         self._turns = self.relay()
 
     def begin_anew(self, rows: int = AT_ONCE) -> None:
@@ -138,12 +139,16 @@ class Outage:
     def relay(self, rows: int = AT_ONCE) -> turns.SendTurns:
         """One that begins now, with so many rows at once."""
         sender = TopicSender(
-            "t", {}, connect=lambda *_, **__: self.brokers, limit=lambda *_: self._limit,
+            "t", {}, connect=lambda *_, **__: self.brokers, limit=self._limit,
             clock=lambda: self.table.now,
         )  # fmt: skip
         return turns.SendTurns(
             "default", sender, bounds=Bounds(rows=rows), clock=lambda: self.table.now
         )
+
+    def _limit(self, *_: object) -> TopicLimit:
+        away = "nobody answers" if self.nobody_answers else None
+        return TopicLimit(away=away, in_sync=self._in_sync)
 
     @property
     def away(self) -> str | None:
@@ -256,6 +261,19 @@ def test_a_relay_that_begins_while_a_partition_is_away_sends_what_is_for_others(
     outage.late(LONGEST_PAUSE)
     assert len(outage.table.unsent) == HELD
     assert outage.away is None
+
+
+def test_a_relay_that_begins_before_the_brokers_looks_at_many_rows_once_they_answer() -> None:
+    """Or it would look at rows of a partition that takes nothing, sixteen at a time."""
+    outage = Outage(NOT_REACHED, in_sync=1)
+    for _ in range(HELD):
+        outage.table.add(LONELY)
+    outage.nobody_answers = True
+    outage.turn()
+    assert outage.away is not None
+    outage.nobody_answers = False
+    first, *_ = outage.late(1.0)
+    assert first < 2 * SWEEP
 
 
 def test_brokers_that_take_nothing_are_away_until_one_of_them_does() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import orjson
 import psycopg
+import redis
 
 from consumer.admin.kafka_admin import KafkaUnreachable, admin_client, metadata
 from consumer.admin.other_apps import groups_beside
@@ -26,7 +27,6 @@ from feedback.errors import JournalError, OncepoolError, SchemaMissing
 from feedback.journal.connections import open_connection
 from feedback.journal.migrations import check_schema
 from feedback.metrics.exposition import available
-from feedback.status.redis_library import redis
 from processing.cluster.other_groups import ADVICE, in_words
 from processing.logs import get_logger
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import redis
+
 from consumer.config.loader import nearest
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from feedback.errors import LimitsUnclear, StoreUnavailable
 from feedback.operations.operator_changes import OperatorChange
-from feedback.status.redis_library import redis
 from processing.cluster.instances import connect
 from processing.cluster.limits import Changes, ClusterLimits, Setting, TypeLimit
 

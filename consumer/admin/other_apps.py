@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import redis
+
 from consumer.config.settings import Settings
-from feedback.status.redis_library import redis
 from processing.cluster.instances import connect, instances
 from processing.cluster.other_groups import other_groups
 from processing.cluster.quota import peer

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import redis
+
 from consumer.admin.journal import connect
 from consumer.admin.lag import group_lag
 from consumer.admin.outbox import outbox_operator
@@ -16,7 +18,6 @@ from consumer.errors import ConfigError
 from feedback.contract.states import State
 from feedback.errors import OncepoolError
 from feedback.operations.statistics import Figures, figures, outcomes
-from feedback.status.redis_library import redis
 from processing.cluster.instances import connect as connect_redis
 from processing.cluster.instances import instances
 from processing.cluster.limits import ClusterLimits, RedisLimitsStore

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import redis
+
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from feedback.errors import StoreUnavailable
-from feedback.status.redis_library import redis
 from processing.cluster.instances import connect, instances
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
+import redis
 import typer
 
 from consumer.admin.journal import connect as journal
@@ -26,7 +27,6 @@ from consumer.config.settings import Settings
 from feedback.errors import InvalidLimit, OncepoolError, StoreUnavailable
 from feedback.operations.operator_changes import note_changes
 from feedback.operations.request_actions import By
-from feedback.status.redis_library import redis
 from processing.cluster.instances import instances
 from processing.cluster.limits import (
     Changes,

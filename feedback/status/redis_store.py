@@ -13,15 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import BlockingConnectionPool
+from redis.maint_notifications import MaintNotificationsConfig
+from redis.retry import Retry
+
 from feedback.errors import StoreUnavailable
 from feedback.status.redis_commands import hint_commands, status_commands
-from feedback.status.redis_library import (
-    BlockingConnectionPool,
-    MaintNotificationsConfig,
-    NoBackoff,
-    Retry,
-    redis,
-)
 from feedback.status.status import Status, StatusWrite
 from feedback.status.store import Hints, decode_or_none
 

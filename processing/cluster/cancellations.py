@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from feedback.status.redis_library import redis
+import redis
 
 READ_WITHIN = 30
 """Seconds after which what nobody has read means nothing any more."""

@@ -10,8 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import orjson
-
-from feedback.status.redis_library import NoBackoff, Retry, redis
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 TIMEOUT = 0.25
 FORGOTTEN_AFTER = 3600.0

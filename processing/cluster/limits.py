@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple
 
+import redis
+
 from feedback.backoff import Backoff
 from feedback.contract.headers import check_name
 from feedback.errors import InvalidLimit, LimitsUnclear, Malformed, StoreUnavailable
-from feedback.status.redis_library import redis
 
 MOST: Final = 1_000_000
 """No limit is above it: beyond, it is a slip of the keyboard."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from feedback.status.redis_library import redis
+import redis
+
 from processing.cluster.instances import Registration, instances
 from processing.cluster.limits import ClusterLimits, RedisLimitsStore
 from processing.cluster.other_groups import other_groups

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import redis
+
 from feedback.errors import StoreUnavailable
-from feedback.status.redis_library import redis
 from processing.cluster.cancellations import Cancellations
 from processing.cluster.instances import connect
 from processing.cluster.membership import Membership

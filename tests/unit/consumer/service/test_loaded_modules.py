@@ -23,18 +23,14 @@ NEVER = (
 
 
 def loaded(*packages: str) -> list[str]:
-    return run_python(LOAD, *packages).split()
-
-
-def run_python(code: str, *arguments: str) -> str:
     run = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", LOAD, *packages],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    return run.stdout
+    return run.stdout.split()
 
 
 def of(modules: list[str], *packages: str) -> list[str]:
@@ -55,20 +51,3 @@ def test_the_processes_beside_it_load_nothing_that_draws() -> None:
     assert "processing.worker.__main__" in modules
     assert "structlog.stdlib" in modules
     assert of(modules, "rich", "pygments") == []
-
-
-def test_redis_is_loaded_without_the_sdk_of_opentelemetry() -> None:
-    """It asks for it again where an application turns its metrics on."""
-    modules = loaded("feedback.status", "processing.cluster", "processing.maintenance")
-    assert "redis.client" in modules
-    assert of(modules, "opentelemetry.sdk") == []
-    in_use = (
-        "from feedback.status.redis_library import redis\n"
-        "from redis.observability.config import OTelConfig\n"
-        "from redis.observability.providers import OTelProviderManager\n"
-        "from opentelemetry.metrics import set_meter_provider\n"
-        "from opentelemetry.sdk.metrics import MeterProvider\n"
-        "set_meter_provider(MeterProvider())\n"
-        "print(type(OTelProviderManager(OTelConfig()).get_meter_provider()).__module__)"
-    )
-    assert run_python(in_use).split() == ["opentelemetry.sdk.metrics._internal"]

@@ -137,20 +137,21 @@ def _watched(
     on_end: Callable[[tuple[Any, BaseException | None]], None],
 ) -> asyncio.Task[Any]:
     """Starts a task whose end is told, whatever that is."""
+    ends: list[tuple[Any, BaseException | None]] = []
 
-    async def caught() -> tuple[Any, BaseException | None]:
+    async def caught() -> None:
         try:
-            return await coroutine, None
+            ends.append((await coroutine, None))
         except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop
-            return None, error
+            ends.append((None, error))
 
     def ended(task: asyncio.Task[Any]) -> None:
         _tasks.discard(task)
-        if task.cancelled():  # before it began
+        if ends:  # also where it was to be cancelled once more in its last step
+            on_end(ends[0])
+        else:  # cancelled before it began
             coroutine.close()
             on_end((None, asyncio.CancelledError()))
-        else:
-            on_end(task.result())
 
     task = loop.create_task(caught())
     _tasks.add(task)

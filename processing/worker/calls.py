@@ -42,6 +42,7 @@ class Calls:
             if task.started is None:  # else the run is the one that was taken back
                 task.started = time.time()
             task.end(cancelled(STOPPING.cancelled))
+            self._session.failures.clear()  # of the run that was taken back
             return
         task.started = time.time()
         long = name in self._long

@@ -113,6 +113,10 @@ class Failures:
         """What streams and copies, and holds the connection's lock until it ends. Kept weakly: what
         the handler lets go of ends at once, as psycopg's does."""
 
+    def clear(self) -> None:
+        """Another run begins."""
+        self.last, self.savepoints = None, 0
+
     def note(self, error: psycopg.Error) -> None:
         """A statement failed; that a transaction is broken already is no news."""
         if not isinstance(error, psycopg.errors.InFailedSqlTransaction):

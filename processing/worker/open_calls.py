@@ -139,6 +139,7 @@ class _Call:
         self._calls = calls
         self._threads = CallThreads()
         self._job: asyncio.Task[None] | None = None
+        self._entered = False
         self._alarm: asyncio.TimerHandle | None = None
         """Of its deadline; once it was told to end, of when it is told again."""
 
@@ -170,6 +171,7 @@ class _Call:
             await self._live()
 
     async def _live(self) -> None:
+        self._entered = True
         task, handler = self.task, self.handler
         RUNNING.set((task.envelope.id, handler.type))
         request = task.request() if handler.wants_request else None
@@ -193,11 +195,13 @@ class _Call:
         error_text = None if told else describe(error)
         return interrupted(self.code, self.handler.effect, self.reason, error_text)
 
-    def _over(self, job: asyncio.Task[None]) -> None:
-        if job.cancelled():  # before its first step
-            self._end(_never_begun(self.code or SHUTDOWN, self.reason))
-        else:
+    def _over(self, _job: asyncio.Task[None]) -> None:
+        # A task is also `cancelled()` that has run to its end and was to be cancelled once more in
+        # its last step, as `asyncio.TaskGroup` has it from Python 3.13 on.
+        if self._entered:
             self._end()
+        else:
+            self._end(_never_begun(self.code or SHUTDOWN, self.reason))
 
     def _end(self, outcome: Outcome | None = None) -> None:
         if outcome is not None:

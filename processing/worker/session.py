@@ -177,7 +177,7 @@ class Session:
             cursor.failures = self.failures
         else:
             cursor.forget()
-        self.failures.last, self.failures.savepoints = None, 0
+        self.failures.clear()
         return cursor
 
     def forget_cursor(self, kind: str) -> None:

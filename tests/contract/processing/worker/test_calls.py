@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 import pytest
@@ -25,6 +25,27 @@ from tests.support.waiting import eventually
 
 WAIT = 60.0
 CLAIMED = ("running", "claimed")
+
+
+def asked_once_more(error: Exception | None = None) -> str:
+    """Its task is to be cancelled once it waits again, as a TaskGroup of Python 3.13 asks for."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    if error is not None:
+        raise error
+    return "tidied"
+
+
+def retried() -> NoReturn:
+    raise Retry(after=100)
+
+
+TOLD: dict[str, Callable[[], str]] = {
+    "tidy": lambda: "tidied", "retry": retried,
+    "again": asked_once_more, "again, and raises": lambda: asked_once_more(ValueError("boom")),
+}  # fmt: skip
+"""What a call does that is told to end, by its payload."""
 
 
 class World:
@@ -50,16 +71,14 @@ class World:
             if payload == "deaf" and request.id not in self.deaf:
                 self.deaf.add(request.id)
                 await asyncio.sleep(3600)
-            if payload == "tidy":
-                return "tidied"
-            if payload == "retry":
-                raise Retry(after=100) from None
-            raise
+            if (said := TOLD.get(payload)) is None:
+                raise
+            return said()
         if payload == "follow":
             request.follow_up("next", {})
         if payload in RAISED:
             raise RAISED[payload]
-        return payload
+        return asked_once_more() if payload == "again" else payload
 
     def in_thread(self, payload: str, request: Request[Any]) -> None:
         self.entered.append(request.id)
@@ -243,6 +262,37 @@ def test_a_deadline_a_cancellation_and_a_stop_end_one_call_each(world: World) ->
     # Whoever has the row next is told of those that must not be entered twice, and only of them.
     begun = f"SELECT id FROM {world.bench.schema}.requests WHERE lost_claims > 0"
     assert world.bench.query(begun) == [("stopped-once",)]
+
+
+def test_a_call_that_ends_while_it_is_asked_once_more_to_ends_as_it_says(world: World) -> None:
+    """Its task counts as cancelled then, as one does whose handler was never entered."""
+    world.open("late", "call", "again", ce_timeout="0.2")
+    world.open("raises", "call", "again, and raises", ce_timeout="0.2")
+    world.open("look", "look.again", "again, and raises", ce_timeout="0.2")
+    for _ in range(3):
+        world.finish()
+    cancelled = world.open("cancelled", "call", "again")
+    world.calls.cancel(cancelled.number, "ann: typo")
+    world.finish()
+    world.open("by itself", "call", "again")
+    world.gate.set()
+    world.finish()
+    world.gate.clear()
+    world.open("stopped", "call", "again")
+    world.open("stopped-raises", "call", "again, and raises")
+    world.calls.stop()
+    for _ in range(2):
+        world.finish()
+    ends = {
+        "late": ("done", "ok"),
+        "raises": ("in_doubt", "timeout"),
+        "look": ("waiting", "timeout"),
+        "cancelled": ("done", "ok"),
+        "by itself": ("done", "ok"),
+        "stopped": ("done", "ok"),
+        "stopped-raises": ("in_doubt", "shutdown"),
+    }
+    assert {name: world.shown(name) for name in ends} == ends
 
 
 def test_a_call_ends_when_its_threads_have_and_these_are_told(world: World) -> None:

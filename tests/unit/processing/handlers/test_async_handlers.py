@@ -14,6 +14,7 @@ import pytest
 from processing import App, Done, Reject
 from processing.handlers.awaiting import interrupt_waiting
 from processing.handlers.errors import Interrupted, RegistrationError
+from processing.handlers.event_loop import LOOP
 from processing.testing import Kit
 
 ASYNC = "it is async, and "
@@ -189,3 +190,15 @@ def test_what_is_waited_for_ends_at_its_deadline_or_when_it_is_told_to() -> None
             kit.run("pay", 3600)
         assert told.value.code == "shutdown"
         assert kit.run("pay", 0).state == "done"
+
+
+def test_what_has_ended_counts_though_its_task_was_asked_once_more_to_end() -> None:
+    """As a TaskGroup of Python 3.13 asks for it: the task counts as cancelled then."""
+
+    async def ends() -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return 1
+
+    assert LOOP.run(ends()) == 1

@@ -131,7 +131,7 @@ def run(
     for row in found["results"]:
         del row["id"]  # the order among different requests
     # A row that waits keeps its status until after its time, in whole seconds from now on.
-    ways = [(id, round(ttl, -2), *others) for id, ttl, *others in bench.ways]
+    ways = [(name, round(ttl, -2), *others) for name, ttl, *others in bench.ways]
     return found, list(zip(bench.statuses, ways, strict=True)), report
 
 

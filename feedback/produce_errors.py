@@ -49,3 +49,8 @@ def message_refusal(error: KafkaError) -> str | None:
 def in_doubt(error: KafkaError) -> bool:
     """Whether its set was not taken for a message in it: this one, or another."""
     return error.code() in _OF_MESSAGES or error.code() == _ANOTHER
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether it is certain that its message was not written; else that may have been so."""
+    return error.code() in _OF_TOPICS or in_doubt(error)

@@ -89,6 +89,7 @@ class Batch:
         self._rows = rows
         self._refusals: dict[int, RowRefusal] = {}
         self._confirmed: set[int] = set()
+        self._unsent: set[int] = set()
         self._put_off: dict[int, PutOff] = {}
         self.to_send: list[ClaimedRow] = []
         self.held: list[ClaimedRow] = []
@@ -118,8 +119,12 @@ class Batch:
         """A broker has it."""
         self._confirmed.add(seq)
 
+    def unsent(self, seq: int) -> None:
+        """No broker has it. A row of which nothing is said may or may not be there."""
+        self._unsent.add(seq)
+
     def refused(self, seq: int, refusal: RowRefusal) -> None:
-        """The brokers will not have it. A row of which neither is said may or may not be there."""
+        """The brokers will not have it, and so none has."""
         self._refusals[seq] = refusal
 
     def put_off(self, seq: int, seconds: float, why: RowRefusal) -> None:
@@ -132,7 +137,7 @@ class Batch:
         put_off: list[PutOff] = []
         marks = BatchMarks([], [])
         held: set[bytes] = set()
-        unclear = {row.seq for row in self.to_send} - self._refusals.keys()
+        unclear = {row.seq for row in self.to_send} - self._refusals.keys() - self._unsent
         for row in self._rows:
             if row.lane in held:
                 continue  # confirmed or not: it goes again, behind what it must not overtake

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, Producer
@@ -127,12 +127,17 @@ class TopicSender:
         # What was refused lately is not to have the others refused with it.
         alone = {row.lane for row in rows if row.failures}
         first = [row for row in rows if row.lane not in alone]
-        known = self._send_together(batch, first, end) if first else {}
+        known = self._send_together(first, end) if first else {}
+        unclear = {seq for seq, report in known.items() if report.in_doubt}
         doubted = {row.lane for row in first if _is_doubted(known.get(row.seq))}
         again = [row for row in rows if row.lane in alone or row.lane in doubted]
-        known |= self._send_apart(
-            batch, [row for row in again if not _is_confirmed(known.get(row.seq))], end
+        apart = self._send_apart(
+            [row for row in again if not _is_confirmed(known.get(row.seq))], end
         )
+        by_itself = known.keys() | apart.keys() if len(first) == 1 else apart.keys()
+        known |= apart
+        unclear |= {seq for seq, report in apart.items() if report.in_doubt}
+        self._judge(batch, rows, known, by_itself, unclear)
         why = self._trouble(batch, rows, known, timeout)
         for row in batch.held:
             if self._stuck.has(self._stuck.of(row.lane)):
@@ -154,19 +159,12 @@ class TopicSender:
         made = self._connect(properties(self._given, self._max_bytes), logger=self._outages)
         return RowProducer(self._topic, made, self._outages, clock=self._clock, spans=self._spans)
 
-    def _send_together(
-        self, batch: Batch, rows: Sequence[ClaimedRow], end: float
-    ) -> dict[int, RowReport]:
+    def _send_together(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
         if self._together is None or self._together.ended:
             self._together = self._made(together)
-        known = self._together.send(rows, end)
-        for row in rows:
-            self._judge(batch, row, known.get(row.seq), alone=len(rows) == 1)
-        return known
+        return self._together.send(rows, end)
 
-    def _send_apart(
-        self, batch: Batch, rows: Sequence[ClaimedRow], end: float
-    ) -> dict[int, RowReport]:
+    def _send_apart(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
         """One row of each key at a time, and no more of a key of which one did not arrive."""
         known: dict[int, RowReport] = {}
         lanes: dict[bytes, list[ClaimedRow]] = {}
@@ -179,30 +177,48 @@ class TopicSender:
             wave = [lane.pop() for lane in lanes.values()]
             known |= self._apart.send(wave, end)
             for row in wave:
-                report = known.get(row.seq)
-                self._judge(batch, row, report, alone=True)
-                if not lanes[row.lane] or not _is_confirmed(report):
+                if not lanes[row.lane] or not _is_confirmed(known.get(row.seq)):
                     del lanes[row.lane]
         return known
 
     def _judge(
-        self, batch: Batch, row: ClaimedRow, report: RowReport | None, *, alone: bool
+        self,
+        batch: Batch,
+        rows: Sequence[ClaimedRow],
+        known: Mapping[int, RowReport],
+        alone: Collection[int],
+        unclear: Collection[int],
     ) -> None:
-        """What is certain of this row."""
-        if report is None:
-            return
-        if report.confirmed:
-            batch.confirmed(row.seq)
-        if report.error is None:
-            return
-        of_topic, of_row = topic_refusal(report.error), message_refusal(report.error)
-        code = of_topic or (of_row if alone else None)
-        if code is None:
-            return
-        refusal = RowRefusal(code, f"{self._topic}: {report.error.str()}")
+        """Tells the batch what is certain of each row.
+
+        `alone` were sent in sets of their own. Of `unclear` ones a broker may have a copy: that
+        another one was refused says nothing of it.
+        """
+        refusals = {
+            seq: refusal
+            for seq, report in known.items()
+            if (refusal := self._refusal(report, alone=seq in alone)) is not None
+        }
+        of_topic = next((refusals[s] for s, one in known.items() if _is_of_topic(one)), None)
         if of_topic is not None:
-            self._closed_topic = self._clock(), refusal
-        batch.refused(row.seq, refusal)
+            self._closed_topic = self._clock(), of_topic
+        for row in rows:
+            if _is_confirmed(known.get(row.seq)):
+                batch.confirmed(row.seq)
+                continue
+            if row.seq in unclear:
+                continue
+            batch.unsent(row.seq)
+            # True of one that was sent, it is true of all.
+            refusal = refusals.get(row.seq) if row.seq in known else of_topic
+            if refusal is not None:
+                batch.refused(row.seq, refusal)
+
+    def _refusal(self, report: RowReport, *, alone: bool) -> RowRefusal | None:
+        if report.error is None:
+            return None
+        code = topic_refusal(report.error) or (message_refusal(report.error) if alone else None)
+        return None if code is None else RowRefusal(code, f"{self._topic}: {report.error.str()}")
 
     def _trouble(
         self,
@@ -278,6 +294,10 @@ def _is_late(report: RowReport) -> bool:
 
 def _is_doubted(report: RowReport | None) -> bool:
     return report is not None and report.error is not None and in_doubt(report.error)
+
+
+def _is_of_topic(report: RowReport) -> bool:
+    return report.error is not None and topic_refusal(report.error) is not None
 
 
 def _is_other(report: RowReport) -> bool:

@@ -18,6 +18,7 @@ from feedback.guarded_producer import GuardedProducer
 from feedback.outbox.relay.batch import ClaimedRow
 from feedback.partition_leaders import partition_leaders
 from feedback.partitions import Leading
+from feedback.produce_errors import is_refusal
 
 if TYPE_CHECKING:
     from feedback.tracing.spans import Spans
@@ -39,6 +40,15 @@ class RowReport(NamedTuple):
     """Why it is not there; None where that is not known, nor whether it is."""
     partition: int = -1
     """-1 where none was chosen yet."""
+    taken: bool = True
+    """False: the producer did not take it, so no broker has it."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a broker may have it though none has confirmed it."""
+        if self.confirmed or not self.taken:
+            return False
+        return self.error is None or not is_refusal(self.error)
 
 
 def together(given: Mapping[str, Any], most: int) -> dict[str, Any]:
@@ -110,7 +120,7 @@ class RowProducer:
     def send(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
         """Sends them until `end`, on the clock; what is known of those that were handed over.
 
-        Nothing is on its way afterwards.
+        Nothing is on its way afterwards. What it says nothing of was not handed over.
         """
         reports: dict[int, RowReport] = {}
         for row in rows:
@@ -120,7 +130,7 @@ class RowProducer:
                 break  # the queue does not empty
             except KafkaException as error:
                 self._guarded.hears(error.args[0])
-                reports[row.seq] = RowReport(False, error.args[0])
+                reports[row.seq] = RowReport(False, error.args[0], taken=False)
                 break  # nothing of its key may overtake it
         if self._guarded.flush(max(0.0, end - self._clock())) or self.failure is not None:
             self.close()

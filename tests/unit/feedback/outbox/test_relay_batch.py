@@ -72,7 +72,9 @@ def test_what_is_too_late_is_not_sent_and_holds_nothing_back() -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     keys=st.lists(st.sampled_from([b"a", b"b", None]), max_size=12),
-    fates=st.lists(st.sampled_from(["checked", "refused", "confirmed", "doubt"]), min_size=12),
+    fates=st.lists(
+        st.sampled_from(["checked", "refused", "confirmed", "unsent", "doubt"]), min_size=12
+    ),
     failures=st.integers(0, MOST_FAILURES),
 )
 def test_a_key_is_marked_as_far_as_it_is_certain(
@@ -85,6 +87,8 @@ def test_a_key_is_marked_as_far_as_it_is_certain(
             batch.confirmed(r.seq)
         elif fates[r.seq] == "refused":
             batch.refused(r.seq, LARGE)
+        elif fates[r.seq] == "unsent":
+            batch.unsent(r.seq)
     sent, refused, _, in_doubt, _ = batch.marks()
     ended = {*sent, *(mark.seq for mark in refused if mark.seconds is None)}
     for r in rows:
@@ -92,5 +96,5 @@ def test_a_key_is_marked_as_far_as_it_is_certain(
         if r.seq in ended or any(mark.seq == r.seq for mark in refused):
             assert set(before) <= ended
     assert not ended.intersection(in_doubt)
-    unclear = {r.seq for r in batch.to_send if fates[r.seq] != "refused"}
+    unclear = {r.seq for r in batch.to_send if fates[r.seq] not in ("refused", "unsent")}
     assert unclear.difference(sent) == set(in_doubt)

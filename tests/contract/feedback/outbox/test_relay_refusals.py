@@ -1,0 +1,102 @@
+"""What becomes in the end of rows that real brokers refuse again and again."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from feedback import outbox
+from feedback.outbox.relay.batch import MOST_FAILURES
+from feedback.outbox.relay.database import RelayDatabase
+from feedback.outbox.relay.kafka import TopicSender
+from feedback.outbox.relay.turns import SendTurns
+from stack import Stack
+from tests.support.outbox import Outbox
+from tests.support.topic_reader import ids
+
+
+class Rounds:
+    """One relay; between its rounds so much time goes by that all is tried again."""
+
+    def __init__(self, outbox_: Outbox, sender: TopicSender, later: Callable[[], None]) -> None:
+        self._outbox = outbox_
+        self._later = later
+        self._turns = SendTurns("default", sender)
+        self._connection = psycopg.connect(outbox_.url, autocommit=True)
+        self._database = RelayDatabase(self._connection, outbox_.schema, "default")
+        self._database.prepare()
+
+    def round(self) -> None:
+        """Sends what is due until nothing is left that is."""
+        while self._turns.turn(self._database):
+            pass
+        self._outbox.run("UPDATE :schema.requests SET next_at = now() WHERE state = 'unsent'")
+        self._later()
+
+    def close(self) -> None:
+        """Leaves the outbox as it is."""
+        self._connection.close()
+
+
+@pytest.fixture
+def rounds(stack: Stack, outbox_: Outbox) -> Iterator[Callable[[str], Rounds]]:
+    """Of a relay to a topic."""
+    made: list[tuple[TopicSender, Rounds]] = []
+    passed = [0.0]
+
+    def later() -> None:
+        passed[0] += 60.0
+
+    def make(topic: str) -> Rounds:
+        sender = TopicSender(
+            topic, {"bootstrap.servers": stack.kafka}, clock=lambda: time.monotonic() + passed[0]
+        )
+        made.append((sender, Rounds(outbox_, sender, later)))
+        return made[-1][1]
+
+    yield make
+    for sender, one in made:
+        one.close()
+        sender.close()
+
+
+def ends(outbox_: Outbox) -> Counter[tuple[str, str | None]]:
+    rows = outbox_.rows("SELECT * FROM :schema.all_requests")
+    return Counter((row["state"], row["code"]) for row in rows)
+
+
+def test_all_rows_for_a_topic_that_is_missing_are_undeliverable(
+    outbox_: Outbox, rounds: Callable[[str], Rounds]
+) -> None:
+    """Also those that no broker was asked about, as it is known of the topic by then."""
+    many = [("t", {}, {"key": f"k{n % 4}"}) for n in range(12)]
+    with psycopg.connect(outbox_.url) as connection:
+        outbox.add_many(connection, many)
+    one = rounds(f"none-{uuid.uuid4().hex}")
+    for _ in range(MOST_FAILURES * 3):  # three of each key, one after the other
+        one.round()
+        assert outbox_.rows("SELECT FROM :schema.requests WHERE sent_at IS NOT NULL") == []
+    assert ends(outbox_) == {("undeliverable", "topic_missing"): 12}
+
+
+def test_rows_of_one_key_that_brokers_refuse_are_undeliverable_each(
+    outbox_: Outbox, rounds: Callable[[str], Rounds], topic: Callable[..., str], stack: Stack
+) -> None:
+    """As those of a program whose clock is ahead: refused in one set at first, then one by one."""
+    with psycopg.connect(outbox_.url) as connection:
+        outbox.add_many(connection, [("t", {}, {"key": "k"})] * 3)
+        outbox.add(connection, "t", {}, request_id="good", key="other")
+    outbox_.run(
+        "UPDATE :schema.requests SET created_at = now() + interval '2 hours' WHERE id <> 'good'"
+    )
+    name = topic(**{"message.timestamp.after.max.ms": "3600000"})
+    one = rounds(name)
+    for _ in range(MOST_FAILURES * 3):
+        one.round()
+    assert ends(outbox_) == {("undeliverable", "clock_ahead"): 3, ("sent", None): 1}
+    assert ids(stack, name) == ["good"]

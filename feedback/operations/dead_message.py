@@ -78,7 +78,10 @@ def as_record(letter: DeadMessage, id: str | None, type: str | None) -> Record:
 
 
 def _renamed(value: bytes | None, id: str | None, type: str | None) -> bytes | None:
-    """A structured event with its id and type set; what is no event stays as it is."""
+    """A structured event with its id and type set; what is no event stays as it is.
+
+    So does one that is read deeper than it is written: whoever unfolds it says what is wrong.
+    """
     try:
         event = parse_json(value or b"")
     except ValueError:
@@ -86,4 +89,7 @@ def _renamed(value: bytes | None, id: str | None, type: str | None) -> bytes | N
     if not isinstance(event, dict):
         return value
     given = {"id": id, "type": type}
-    return write_json(event | {name: text for name, text in given.items() if text is not None})
+    try:
+        return write_json(event | {name: text for name, text in given.items() if text is not None})
+    except ValueError:
+        return value

@@ -229,7 +229,9 @@ class StatusSender:
             self._failures += 1
             self._sending = ()
             left_out = self._left_out(batch)
-            if left_out is None:
+            if left_out is None and self._closed:
+                self._dropped += len(batch)
+            elif left_out is None:
                 # Back to the front: writing a status twice is harmless.
                 self._queue.extendleft(reversed(batch))
                 self._bytes += sum(len(write.value) for write in batch)

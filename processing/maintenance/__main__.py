@@ -64,7 +64,10 @@ if TYPE_CHECKING:
 TURN = 0.5
 """Seconds that the loop waits for a frame at most."""
 FLUSH_AT_EXIT = 2.0
-"""Seconds that statuses not yet sent may take at the end, and counters not yet written."""
+"""Seconds that statuses not yet sent may take at the end, and then the last database work."""
+LEAVE_WITHIN = 4.25
+"""Seconds for these and the statuses of that work. The health server takes half a second to close,
+and after 5 the main process kills this one."""
 MOST_STATUSES = 100_000
 """Statuses that wait for Redis: everything in hand may be refused at once."""
 MOST_UNKNOWN = 100
@@ -205,18 +208,33 @@ class Maintenance:
                 )  # fmt: skip
 
     def _leave(self) -> None:
-        """Statuses first, as somebody waits for them; the database writes meanwhile."""
-        self._database.stop()
-        self._results.stop()
-        self._membership.stop()
-        if not self._sender.close(FLUSH_AT_EXIT):
-            self._log.warning("statuses lost at the end", dropped=self._sender.dropped)
-        end = time.monotonic() + FLUSH_AT_EXIT
-        self._database.join(FLUSH_AT_EXIT)
+        """Statuses first, as somebody waits for them; the database writes meanwhile.
+
+        What it writes last has statuses as well, so these end last. A database that is away takes
+        no time from those that are there before.
+        """
+        end, before = time.monotonic() + LEAVE_WITHIN, self._sender.dropped
+        for work in (self._database, self._results, self._membership):
+            work.stop()
+        self._sender.flush(FLUSH_AT_EXIT)
+        joined_by = time.monotonic() + FLUSH_AT_EXIT
+        if not self._database.join(FLUSH_AT_EXIT):
+            self._log.warning(
+                "the last work in the database has not ended: it may be done all the same; its"
+                " statuses and counts are lost", after=FLUSH_AT_EXIT,
+            )  # fmt: skip
+        self._send_last(end - time.monotonic(), before)
         for thread in (self._results, self._membership):
-            thread.join(max(0.0, end - time.monotonic()))
+            thread.join(max(0.0, joined_by - time.monotonic()))
         if self._server is not None:
             self._server.close()
+
+    def _send_last(self, timeout: float, before: int) -> None:
+        """Ends the sender; says what is lost, where `before` were dropped until the end began."""
+        self._sender.close(timeout / 2)  # as it may take that twice: to send, and to end
+        stats = self._sender.stats()
+        if lost := stats.dropped - before + stats.queued:  # the latter in a write that hangs
+            self._log.warning("statuses lost at the end", dropped=lost)
 
 
 def _health_server(

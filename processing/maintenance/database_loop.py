@@ -159,9 +159,10 @@ class DatabaseLoop:
         self._claimer.stop()
         self.wake()
 
-    def join(self, timeout: float) -> None:
-        """Waits until the thread has ended."""
+    def join(self, timeout: float) -> bool:
+        """Waits until the thread has ended; False when time runs out."""
         self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     # The thread
 

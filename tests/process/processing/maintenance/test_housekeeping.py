@@ -9,7 +9,7 @@ from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import EndCalls, Park, PartAnswered
 from stack import Stack
 from tests.support.backends import backend_of, stopped
-from tests.support.maintenance import StartMaintenance, counters, record
+from tests.support.maintenance import StartMaintenance, counters, record, state_of
 from tests.support.waiting import eventually
 
 CLAIM = """
@@ -83,6 +83,22 @@ def test_calls_of_workers_that_are_gone_are_in_doubt_at_once(
         query = f"SELECT r.crashes, a.run, a.code FROM {schema}.requests r, {schema}.attempts a"
         rows = database.execute(f"{query} WHERE r.id = a.request_id".encode()).fetchall()
     assert rows == [(0, 2, "shutdown")]
+
+
+def test_calls_that_are_ended_right_before_the_stop_are_told_in_doubt(
+    start: StartMaintenance, stack: Stack, schema: str, statuses: RedisStatusStore
+) -> None:
+    """As at the end of the grace, when a worker was killed in a call: nothing waits in between."""
+    claim(stack, schema, {"called": 60.0})
+    maintenance = start(schema=schema)
+    maintenance.ready()
+    with psycopg.connect(stack.database, autocommit=True) as dead:
+        maintenance.send(EndCalls({"dead-chunk": "shutdown"}, [backend_of(dead)]))
+        assert maintenance.stop() == 0
+
+    assert states(stack, schema) == {"called": ("in_doubt", 2)}
+    assert state_of(statuses, "called") == ("in_doubt", "shutdown")
+    assert counters(stack, schema) == {("card.charge", "in_doubt", "shutdown"): 1}
 
 
 def test_a_dead_workers_session_that_does_not_end_holds_up_its_call_alone(

@@ -17,6 +17,7 @@ from processing.ipc.frames import (
     DueRows,
     Park,
     PartAnswered,
+    Refuse,
     ReleaseClaims,
     WantRows,
 )
@@ -318,19 +319,55 @@ def test_what_was_parked_is_not_refused_where_its_neighbours_cannot_be_looked_up
 
 
 def test_at_the_end_parks_and_releases_are_done_and_nothing_is_claimed(
-    ready: StartMaintenance, rows: WaitingRows
+    ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
 ) -> None:
-    rows.add("x")
+    rows.add("x", "begun")
+    rows.add("old", coalesce_key="k")
     maintenance = ready()
     maintenance.send(WantRows(1, 10, {}, []))
-    due(maintenance)
-    maintenance.send(ReleaseClaims([("x", 1)], []))
+    assert sorted(due(maintenance)) == ["begun", "old", "x"]
+    rows.add("new", coalesce_key="k", produced_in=-1.0)
+    maintenance.send(ReleaseClaims([("x", 1), ("old", 1)], []))
+    maintenance.send(ReleaseClaims([("begun", 1)], [], True))
     maintenance.send(Park(1, "parked", [message(1)], [], [], []))
     maintenance.send(WantRows(2, 10, {}, []))
     assert maintenance.stop() == 0
     tokens = dict(rows.query(f"SELECT id, token FROM {rows.schema}.requests"))
-    assert set(tokens) == {"x", "r-1"}
+    assert set(tokens) == {"x", "begun", "old", "new", "r-1"}
     assert tokens["r-1"] is None
+    assert state_of(statuses, "r-1") == ("waiting", "parked")
+    assert state_of(statuses, "begun") == ("waiting", "delayed")
+    assert state_of(statuses, "old") == ("superseded", "superseded")
+
+
+def test_what_is_refused_at_the_end_without_a_database_is_told(
+    ready: StartMaintenance, rows: WaitingRows, proxy: Proxy, through: str,
+    statuses: RedisStatusStore,
+) -> None:  # fmt: skip
+    maintenance = ready(database_url=through)
+    proxy.cut()
+    maintenance.send(Park(1, "parked", [message(1)], [], [], []))
+    assert maintenance.stop() == 0
+    assert [told[:2] for told in maintenance.received(PartAnswered)] == [(1, 1)]
+    assert state_of(statuses, "r-1") == ("failed", "shutdown")
+    assert rows.states() == {}
+
+
+def test_database_work_that_does_not_end_keeps_no_status_back_and_is_named(
+    ready: StartMaintenance,
+    proxy: Proxy,
+    through: str,
+    statuses: RedisStatusStore,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    maintenance = ready(database_url=through, hung_after=3600.0)
+    proxy.hang()
+    maintenance.send(Park(1, "parked", [message(1)], [], [], []))
+    maintenance.send(Refuse(2, "shutdown", [message(2)], []))
+    assert maintenance.stop() == 0
+    assert state_of(statuses, "r-2") == ("failed", "shutdown")
+    text = capfd.readouterr()
+    assert "last work in the database has not ended" in text.out + text.err
 
 
 def test_times_and_names_that_no_database_takes_stop_no_neighbour(

@@ -206,6 +206,18 @@ def test_closing_with_the_store_away_is_quick_and_counts(store: Gate) -> None:
     assert not sender._thread.is_alive()
 
 
+def test_what_fails_after_closing_counts_as_dropped(store: Gate, sender: StatusSender) -> None:
+    hold(store, sender)
+    assert not sender.close(0.01)
+    assert sender.stats() == SenderStats(queued=1, written=0, dropped=0, failures=0, open=False)
+
+    store.available = False
+    store.gate.set()
+
+    eventually(lambda: not sender._thread.is_alive())
+    assert sender.stats() == SenderStats(queued=0, written=0, dropped=1, failures=1, open=True)
+
+
 def test_the_error_of_a_store_is_not_swallowed_by_the_protocol() -> None:
     store = MemoryStatusStore()
     store.available = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -12,14 +12,22 @@ from consumer.admin.journal import connect
 from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.moving import as_row, wants_results
 from consumer.commands.dead_letter_options import (
+    AllOption,
     DeadLetterKind,
     KindOption,
+    NamesArgument,
     ReasonOption,
     SearchOption,
     SinceOption,
     TypeOption,
     filters,
     locate,
+)
+from consumer.commands.dead_letter_retry_options import (
+    NewIdOption,
+    NewTypeOption,
+    ResendOption,
+    options_for_messages,
 )
 from consumer.commands.operator import (
     Move,
@@ -53,45 +61,12 @@ from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import Row
 
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[ID...]", help="Numbers of messages, ids of requests."),
-]
-# Without a twin in the environment: a forgotten variable must not move everything.
-AllOption = Annotated[bool, typer.Option("--all", help="All there are.")]
-
-
-NewIdOption = Annotated[
-    str | None,
-    typer.Option(
-        "--id", envvar="ONCEPOOL_LETTERS_ID", metavar="ID", help="The id that a message gets."
-    ),
-]
-NewTypeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--type",
-        envvar="ONCEPOOL_LETTERS_RETRY_TYPE",
-        metavar="TYPE",
-        help="With IDs the type that messages get, else those of this type (* stands for"
-        " anything).",
-    ),
-]
-ResendOption = Annotated[
-    bool,
-    typer.Option(
-        "--resend",
-        envvar="ONCEPOOL_LETTERS_RESEND",
-        help="Send messages to their topics again as they were, for topics with a decoder.",
-    ),
-]
-
 
 @with_settings(*KAFKA, *DATABASE, *REDIS)
 def retry(
     settings: Settings,
     *,
-    names: Names = None,
+    names: NamesArgument = None,
     id_: NewIdOption = None,
     type_: NewTypeOption = None,
     resend: ResendOption = False,
@@ -111,17 +86,16 @@ def retry(
     something can't be retried; it stays in the list.
     """
     given = type_ if names else None
-    if resend and (id_ is not None or given is not None):
-        raise typer.BadParameter("--resend sends it as it was: leave out --id and --type")
-    if id_ is not None and len(names or ()) != 1:
-        raise typer.BadParameter("--id is for one message: name that one")
+    for_messages = options_for_messages(names, id_, given, kind, resend=resend)
     if resend:
         settings.require("kafka_bootstrap_servers")
     chosen = filters(kind, None if names else type_, reason, since, search)
     moves = MoveOutcome()
     with told(moves, "retry", json=json), ExitStack() as stack:
         session = _DeadLetterSession(settings, stack, by(who, why), moves)
-        places = session.places(names, chosen, kind, everything=everything)
+        places = session.places(
+            names, chosen, kind, everything=everything, for_messages=for_messages
+        )
         _ask(places, names, "retry", yes=yes)
         if resend:
             sender = stack.enter_context(Resender(settings))
@@ -136,7 +110,7 @@ def retry(
 def drop(
     settings: Settings,
     *,
-    names: Names = None,
+    names: NamesArgument = None,
     everything: AllOption = False,
     kind: KindOption = None,
     type_: TypeOption = None,
@@ -183,15 +157,26 @@ class _DeadLetterSession:
         kind: DeadLetterKind | None,
         *,
         everything: bool,
+        for_messages: str | None = None,
     ) -> list[DeadLetterRef]:
-        """What the command is about; names that nothing has are refused."""
+        """What the command is about; names that nothing has are refused.
+
+        `for_messages`: options that are for messages alone. Raises typer.BadParameter where a dead
+        request is named beside them; filters find none.
+        """
         # A kind beside names says which of two things of one name is meant.
         narrowed = {**chosen, "kind": None} if names else chosen
         if one_of(names or (), narrowed, everything=everything):
             places, missing = locate(self._connection, names or (), kind, schema=self._schema)
+            if for_messages and (requests := _requests(places)):
+                raise typer.BadParameter(
+                    f"{requests[0]} is a dead request, which runs again as it is: retry it without"
+                    f" {for_messages}. Nothing was moved"
+                )
             self._moves.refused += missing
         else:
-            places = select_dead(self._connection, chosen, schema=self._schema)
+            found = {**chosen, "kind": str(DeadLetterKind.MESSAGE)} if for_messages else chosen
+            places = select_dead(self._connection, found, schema=self._schema)
         self._moves.plan(place.name for place in places)
         return places
 

@@ -22,6 +22,12 @@ class DeadLetterKind(StrEnum):
     REQUEST = "request"
 
 
+NamesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID...]", help="Numbers of messages, ids of requests."),
+]
+# Without a twin in the environment: a forgotten variable must not move everything.
+AllOption = Annotated[bool, typer.Option("--all", help="All there are.")]
 KindOption = Annotated[
     DeadLetterKind | None,
     typer.Option(

@@ -159,6 +159,37 @@ def test_a_dead_request_keeps_its_id(oncepool: Commands, journal: Journal) -> No
     assert journal.get("r")["state"] == "waiting"
 
 
+@pytest.mark.parametrize(
+    "options", [("--id", "new-1"), ("--type", "a.b"), ("--resend",)], ids=lambda given: given[0]
+)
+def test_what_is_for_messages_is_refused_beside_a_dead_request(
+    oncepool: Commands, journal: Journal, letter: MakeLetter, options: tuple[str, ...]
+) -> None:
+    journal.put("r")
+    number = letter({"ce_id": "m", "ce_type": "a"})
+    names = ["r"] if "--id" in options else [number, "r"]
+
+    result = oncepool("dead-letters", "retry", *names, *options)
+
+    assert result.exit_code == 2
+    assert options[0] in result.stderr
+    assert "r is a dead request" in " ".join(result.stderr.replace("│", "").split())
+    assert set(listed(oncepool)) == {"r", int(number)}
+
+
+def test_a_resend_of_all_is_of_messages_alone(
+    oncepool: Commands, journal: Journal, letter: MakeLetter, topic: Callable[..., str]
+) -> None:
+    journal.put("r")
+    letter({"legacy-id": "7"}, topic=topic())
+
+    result = oncepool("dead-letters", "retry", "--all", "--resend", "--yes", "--json")
+
+    assert result.exit_code == 0, result.output
+    assert [moved["state"] for moved in answer(result)["moved"]] == ["sent"]
+    assert listed(oncepool) == ["r"]
+
+
 def test_all_are_retried_that_can_be(
     oncepool: Commands, journal: Journal, letter: MakeLetter
 ) -> None:
@@ -274,6 +305,8 @@ def test_nothing_is_done_to_all_unasked(
         ("retry", "1", "2", "--id", "x"),
         ("retry", "--all", "--id", "x"),
         ("retry", "1", "--resend", "--id", "x"),
+        ("retry", "--resend", "--yes"),
+        ("retry", "--resend", "--kind", "request", "--yes"),
         ("list", "--kind", "letter"),
         ("list", "--since", "yesterday"),
     ],

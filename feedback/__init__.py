@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from feedback.client.async_client import AsyncClient
     from feedback.client.client import Client
-    from feedback.client.results import Result
+    from feedback.client.result import Result
     from feedback.contract.states import State
     from feedback.errors import (
         ClientClosed,
@@ -52,7 +52,7 @@ __all__ = [
 _HOMES = {
     "AsyncClient": "client.async_client",
     "Client": "client.client",
-    "Result": "client.results",
+    "Result": "client.result",
     "State": "contract.states",
     "Status": "status.status",
 }

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from feedback.broker_contact import PAUSE, BrokerContact
 
+log = logging.getLogger("oncepool.kafka")
+
 _ANSWER: Final = 5.0
 _CALLBACK: Final = "error_cb"
+_OTHER_CALLBACKS: Final = ("stats_cb", "throttle_cb")
 _NOT_FOR_ANOTHER: Final = frozenset(
     {
-        _CALLBACK, "stats_cb", "throttle_cb", "on_delivery", "on_commit", "logger",
+        _CALLBACK, *_OTHER_CALLBACKS, "on_delivery", "on_commit", "logger",
         "transactional.id", "group.instance.id",
     }
 )  # fmt: skip
@@ -48,8 +53,16 @@ class BrokerProbe:
         self._found = False
 
     def properties(self) -> dict[str, Any]:
-        """Those for a client that is asked about here: it tells of its errors, also who did."""
-        return {**self._properties, _CALLBACK: self.heard}
+        """Those for a client that is asked about here: it tells of its errors, also who did.
+
+        What a callback of its user's raises does not end the call that serves the client.
+        """
+        guarded = {
+            name: partial(_tell, name, given)
+            for name in _OTHER_CALLBACKS
+            if callable(given := self._properties.get(name))
+        }
+        return {**self._properties, **guarded, _CALLBACK: self.heard}
 
     def heard(self, error: KafkaError) -> None:
         """The client's error_cb, in whichever thread polls it; that of its user comes after it."""
@@ -57,7 +70,7 @@ class BrokerProbe:
             self._contact.all_down()
         given = self._properties.get(_CALLBACK)
         if given is not None:
-            given(error)
+            _tell(_CALLBACK, given, error)
 
     def before_serving(self) -> None:
         """The client is about to be served by a call in this thread, as heard_from() has it."""
@@ -107,6 +120,21 @@ class BrokerProbe:
     def _ask(self) -> None:
         self._found = False
         self._found = self._others_find(self._properties)
+
+
+def _tell(name: str, given: Callable[..., object], *args: object) -> None:
+    """What it raises is logged, but for what is to end the program, in its main thread.
+
+    Out of the call that serves the client it would take with it what that has in hand, and end the
+    thread that serves it.
+    """
+    try:
+        given(*args)
+    except BaseException as error:
+        ends = not isinstance(error, Exception)
+        if ends and threading.current_thread() is threading.main_thread():
+            raise
+        log.exception("%s raised", name)
 
 
 def _find(properties: Mapping[str, Any]) -> bool:

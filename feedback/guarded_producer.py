@@ -7,6 +7,7 @@ out of whichever poll() or flush() is next, of any thread.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,10 @@ from confluent_kafka import KafkaError, KafkaException
 _SLICE: Final = 0.1
 """Seconds of one flush(). From 0.2 on confluent-kafka goes on in the same call after the exception,
 and what reports come then are lost."""
+NESTED: Final = (
+    "not inside a callback of the Kafka client, nor in a signal handler that interrupts a call"
+)
+"""confluent-kafka ends the process where a callback has the client serve callbacks."""
 _ENDING: Final = 5.0
 """Seconds, at most, for the reports of what was taken back: they are there at once."""
 
@@ -51,6 +56,7 @@ class GuardedProducer(Generic[ProducerT]):
     ) -> None:
         """`before_serving` is called in each thread that is about to serve reports."""
         self._before_serving = before_serving or _nothing
+        self._thread = threading.local()
         self.handle = producer
         self.produce = producer.produce
         self.failure: str | None = None
@@ -74,17 +80,27 @@ class GuardedProducer(Generic[ProducerT]):
 
         self.failure, self.produce = reason, full
 
+    @property
+    def serving(self) -> bool:
+        """Whether this thread is in poll() or flush(): a callback asks, or a signal handler."""
+        return getattr(self._thread, "serving", False)
+
     def poll(self, timeout: float) -> None:
-        """Serves reports that come within so many seconds."""
-        self._before_serving()
+        """Serves reports that come within so many seconds.
+
+        Raises RuntimeError within a callback.
+        """
         try:
-            self.handle.poll(timeout)
+            self._serve(self.handle.poll, timeout)
         except KafkaException as error:
             if not self.hears(error.args[0]):
                 raise
 
     def flush(self, timeout: float) -> int:
-        """Waits until every message is confirmed or failed. How many in the end are not."""
+        """Waits until every message is confirmed or failed. How many in the end are not.
+
+        Raises RuntimeError within a callback.
+        """
         end = time.monotonic() + timeout
         left = timeout
         while True:
@@ -100,10 +116,19 @@ class GuardedProducer(Generic[ProducerT]):
         return self.flush(timeout)
 
     def _flush(self, timeout: float) -> int:
-        self._before_serving()
         try:
-            return self.handle.flush(timeout)
+            return self._serve(self.handle.flush, timeout)
         except KafkaException as error:
             if not self.hears(error.args[0]):
                 raise
             return 1  # or more
+
+    def _serve(self, serve: Callable[[float], int], timeout: float) -> int:
+        if self.serving:
+            raise RuntimeError(NESTED)
+        self._before_serving()
+        try:
+            self._thread.serving = True
+            return serve(timeout)
+        finally:
+            self._thread.serving = False

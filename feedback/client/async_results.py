@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from feedback.client.event_loop import in_thread
-from feedback.client.results import ReadMessage, Result, Results
+from feedback.client.result import ReadMessage, Result
+from feedback.client.results import Results
 
 _SLICE: Final = 0.2
 _MOST: Final = 500  # of one look into what the Kafka client has

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -10,12 +12,15 @@ from typing import Any, Concatenate, Self, TypeVar, Unpack, overload
 from feedback.client.answering import Act, Steps
 from feedback.client.core import ClientCore, Type
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_ids, check_wait
+from feedback.client.own_calls import OwnCalls
 from feedback.client.pending import StatusBefore, Submission
 from feedback.client.results import Results
 from feedback.client.settings import settings_from
 from feedback.client.waiter import ThreadWatch
 from feedback.errors import CLOSED, DeliveryFailed, QueueFull, StoreUnavailable
 from feedback.status.status import Status
+
+log = logging.getLogger("oncepool.client")
 
 ResultT = TypeVar("ResultT")
 
@@ -31,6 +36,10 @@ class Client(ClientCore):
     `delivery_timeout` seconds. Without `hints`, messages carry one header less and waits rely on
     reading statuses alone. `results_topic` is where results() reads.
     """
+
+    def _set_up(self) -> None:
+        self._calls = OwnCalls()
+        self._closing: threading.Thread | None = None
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
@@ -66,9 +75,10 @@ class Client(ClientCore):
         Raises ValueError for what no consumer would take, QueueFull. That the broker did not
         confirm it is raised by the next wait() for this id, or else by flush() or close().
         """
-        message, submission = self._drafted(type, payload, options)
-        self._send_first(message, submission)
-        return message.id
+        with self._calls:
+            message, submission = self._drafted(type, payload, options)
+            self._send_first(message, submission)
+            return message.id
 
     def status(self, id: str) -> Status | None:
         """The status that stands, None where there is none. Raises StoreUnavailable."""
@@ -78,7 +88,8 @@ class Client(ClientCore):
         """One status an id, in their order; None where there is none. Raises StoreUnavailable."""
         self._check_open()
         check_ids(ids)
-        return self._statuses.read(ids)
+        with self._calls:
+            return self._statuses.read(ids)
 
     def wait(self, id: str, timeout: float | None = None) -> Status:
         """The status, as soon as it is settled.
@@ -89,12 +100,13 @@ class Client(ClientCore):
         """
         self._check_open()
         check_wait(id, timeout)
-        submission = self._remembered(id)
-        watch = self._waits.watch(id)
-        try:
-            return self._take(self._waiting(submission, watch, timeout), watch)
-        finally:
-            self._waits.unwatch(watch)
+        with self._calls:
+            submission = self._remembered(id)
+            watch = self._waits.watch(id)
+            try:
+                return self._take(self._waiting(submission, watch, timeout), watch)
+            finally:
+                self._waits.unwatch(watch)
 
     @overload
     def call(
@@ -162,15 +174,16 @@ class Client(ClientCore):
         Of a handler `result` has the type that it returns, where the request is done. Raises as
         wait() and submit() do.
         """
-        message, submission = self._drafted(type, payload, {**options, "timeout": run_timeout})
-        times = self._times(submission, timeout, resend_after)
-        watch = self._waits.watch(message.id)
-        try:
-            self._send_first(message, submission, times.seconds)
-            steps = self._calling(submission, watch, times)
-            return self._take(steps, watch, (message, submission))
-        finally:
-            self._waits.unwatch(watch)
+        with self._calls:
+            message, submission = self._drafted(type, payload, {**options, "timeout": run_timeout})
+            times = self._times(submission, timeout, resend_after)
+            watch = self._waits.watch(message.id)
+            try:
+                self._send_first(message, submission, times.seconds)
+                steps = self._calling(submission, watch, times)
+                return self._take(steps, watch, (message, submission))
+            finally:
+                self._waits.unwatch(watch)
 
     def results(
         self, group: str | None = None, from_beginning: bool = False, topic: str | None = None
@@ -182,7 +195,8 @@ class Client(ClientCore):
         Raises ResultsFailed where the topic can't be read, ConfigurationError without one.
         """
         self._check_open()
-        return self._subscriptions.open(group, topic, from_beginning=from_beginning)
+        with self._calls:
+            return self._subscriptions.open(group, topic, from_beginning=from_beginning)
 
     def flush(self, timeout: float = 30.0) -> None:
         """Waits until the broker has confirmed everything submitted.
@@ -191,17 +205,40 @@ class Client(ClientCore):
         has waited for.
         """
         self._check_open()
-        self._deliveries.flush(timeout)
+        with self._calls:
+            self._deliveries.flush(timeout)
 
     def close(self, timeout: float = 30.0) -> None:
         """Flushes, ends waits in other threads with ClientClosed, and stops all threads.
 
         What the broker has not confirmed within `timeout` seconds is given up. Raises
         DeliveryFailed as flush() does, when all is closed.
+
+        In a signal handler that interrupts a call of this client, and in a callback of the Kafka
+        client, it returns at once: a thread does all this, logs what failed, and the next close()
+        and the end of the program wait for it.
         """
+        interrupts = self._calls.count > 0 or self._deliveries.serving
         if self._closed:
+            if self._closing is not None and not interrupts:
+                self._closing.join()
             return
         self._closed = CLOSED
+        if interrupts:
+            self._closing = threading.Thread(
+                target=self._close_aside, args=(timeout,), name="closing", daemon=False
+            )
+            self._closing.start()
+        else:
+            self._close_all(timeout)
+
+    def _close_aside(self, timeout: float) -> None:
+        try:
+            self._close_all(timeout)
+        except DeliveryFailed as failed:
+            log.error("closed in the middle of a call: %s", failed)  # noqa: TRY400 - it says all
+
+    def _close_all(self, timeout: float) -> None:
         self._waits.close()
         self._subscriptions.close()
         self._end(timeout)

@@ -17,9 +17,9 @@ from feedback.client.message import KafkaMessage, SubmitOptions, draft
 from feedback.client.own_statuses import OwnStatuses
 from feedback.client.pending import Submission, Submissions, accepted
 from feedback.client.producer import brokers, lasting
-from feedback.client.results import Subscriptions
 from feedback.client.send_clock import SendClock
 from feedback.client.settings import given, store_of
+from feedback.client.subscriptions import Subscriptions
 from feedback.client.waiter import CautiousReader, StatusWaiter
 from feedback.contract.ids import uuid7
 from feedback.errors import ClientClosed

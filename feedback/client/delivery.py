@@ -23,7 +23,7 @@ from feedback.errors import (
     QueueFull,
     RequestTooLarge,
 )
-from feedback.guarded_producer import GuardedProducer, PlainProducer
+from feedback.guarded_producer import NESTED, GuardedProducer, PlainProducer
 from feedback.message_size import BATCH
 from feedback.produce_errors import (
     CLOCK_AHEAD,
@@ -85,6 +85,11 @@ class Deliveries:
     def failure(self) -> str | None:
         """Why the producer takes nothing for now, where it has failed."""
         return self._producer.current.failure
+
+    @property
+    def serving(self) -> bool:
+        """Whether this thread serves the producer: a callback of it asks, or a signal handler."""
+        return self._producer.current.serving
 
     def offer(self, message: KafkaMessage, submission: Submission) -> bool:
         """Queues one message, or says that there is no room; waits for nothing.
@@ -178,16 +183,23 @@ class Deliveries:
             raise DeliveryFailed(failures, more)
 
     def close(self, timeout: float) -> None:
-        """As flush(); what is not confirmed in time is given up and counts as failed."""
+        """As flush(); what is not confirmed in time is given up and counts as failed.
+
+        Raises RuntimeError within a callback, where nothing is closed.
+        """
+        if self.serving:
+            raise RuntimeError(NESTED)
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         producer = self._producer.current
-        if producer.flush(timeout):
-            producer.end(1.0)
-        self._stop.set()
-        self._thread.join()
+        try:
+            if producer.flush(timeout):
+                producer.end(1.0)
+        finally:
+            self._stop.set()
+            self._thread.join()
         self.raise_failures()
 
     def forked(self) -> None:

@@ -7,80 +7,27 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from feedback.broker_probe import LOST, BrokerProbe
 from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
+from feedback.client.result import ReadMessage, Result
 from feedback.client.result_consumer import connect, properties
 from feedback.client.result_positions import ResultPositions, hopeless
-from feedback.contract.headers import check_name
-from feedback.contract.payloads import parse_json, refuse_deep
-from feedback.contract.states import State
-from feedback.errors import ConfigurationError, Malformed, OncepoolError, ResultsFailed
+from feedback.errors import ConfigurationError, ResultsFailed
+from feedback.guarded_producer import NESTED
 
 log = logging.getLogger("oncepool.kafka")
 
 _SLICE: Final = 0.2
 _PAUSE: Final = 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a request ended, as a result record says. `at` (UTC) is when that was written."""
-
-    id: str
-    type: str
-    state: State
-    code: str
-    result: Any
-    at: datetime
-    result_omitted: bool = False
-    """There is a result, and it was too large for Kafka: the journal has it."""
-
-    @classmethod
-    def decode(cls, value: bytes | None) -> Result:
-        """Reads a record's value. Raises ValueError for anything else."""
-        try:
-            fields = parse_json(value or b"")
-            refuse_deep(value or b"", fields)
-            return cls(
-                id=check_name("id", fields["id"]),
-                type=check_name("type", fields["type"]),
-                state=State(fields["state"]),
-                code=_code(fields["code"]),
-                result=fields.get("result"),
-                at=_time(fields["at"]),
-                result_omitted=fields.get("result_omitted", False) is True,
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, Malformed) as error:
-            raise ValueError(f"not a result record: {error!r}") from None
-
-
-def _code(given: Any) -> str:
-    """As handlers may make them. PostgreSQL has no text for a zero character."""
-    if not isinstance(given, str) or "\0" in given:
-        raise ValueError(f"code is {given!r}")
-    return given
-
-
-def _time(given: Any) -> datetime:
-    at = datetime.fromisoformat(given)
-    if at.tzinfo is None:
-        raise ValueError(f"at is {given}, without a time zone")
-    return at.astimezone(UTC)
-
-
-class ReadMessage(NamedTuple):
-    """A message that was read, and what it says; None where it is no result record."""
-
-    message: Any
-    result: Result | None
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Results:
@@ -88,7 +35,8 @@ class Results:
 
     At least once: a record may come twice, and two records of one request may change places; the
     one with the later `at` is how it stands. With a `group`, a record counts as handled when the
-    next one is asked for, or with close(). For one thread; close() may come from another.
+    next one is asked for, or with close(). For one thread; close() may come from another, from a
+    signal handler, and from a callback of the Kafka client.
     """
 
     def __init__(
@@ -103,10 +51,15 @@ class Results:
         self._topic = topic
         self._group = group
         self._on_close = closed
-        self._lock = threading.Lock()
-        self._closed = False  # guarded by _lock, as is whatever the consumer is asked
+        # Whatever the consumer is asked is asked with the lock; it is taken again by a signal
+        # handler, or a callback of the client, that runs in the middle of that.
+        self._lock = threading.RLock()
+        self._asking = False  # guarded by _lock: the consumer is asked something
+        self._closed = False  # set without the lock: nothing comes any more
+        self._ended = False  # guarded by _lock: the consumer is closed
         self._last: Any = None  # the message that is being handled
-        self._late: OncepoolError | None = None  # to be told after what was read before it
+        self._late: BaseException | None = None  # to be told after what was read before it
+        self._adrift = False  # where the consumer stands is not where was read on last
         self._assigned: list[TopicPartition] | None = None  # and not known where to read on there
         self._ask_at = 0.0
         self._outages = OutageLog()
@@ -137,28 +90,27 @@ class Results:
         Raises ResultsFailed where waiting does not help.
         """
         end = time.monotonic() + timeout
-        while True:
-            with self._lock:  # for a short while, so that close() is not kept waiting
-                if self._closed:
-                    return None
-                result = self._next(max(0.0, min(_SLICE, end - time.monotonic())))
+        while not self._closed:
+            # For a short while, so that close() is not kept waiting.
+            result = self._ask(self._next, max(0.0, min(_SLICE, end - time.monotonic())))
             if result is not None or time.monotonic() >= end:
                 return result
+        return None
 
     def close(self) -> None:
-        """Ends the iteration, also one in another thread."""
+        """Ends the iteration, also one in another thread.
+
+        Where it interrupts a call of its own thread, that one closes when it ends: at once.
+        """
+        self._closed = True
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._handled()
-            self._consumer.close()
-        self._on_close(self)
+            if not self._asking:
+                self._end()
 
     def forked(self) -> None:
         """Called in a process that was forked: nothing comes there any more."""
-        self._lock = threading.Lock()  # a thread that was not copied may have held it
-        self._closed = True
+        self._lock = threading.RLock()  # a thread that was not copied may have held it
+        self._closed = self._ended = True
         never_free(self._consumer)
 
     def __enter__(self) -> Self:
@@ -182,23 +134,7 @@ class Results:
 
         Raises ResultsFailed.
         """
-        with self._lock:
-            taken: list[ReadMessage] = []
-            if self._closed:
-                return taken
-            self._handled()
-            if (late := self._late) is not None:
-                self._late = None
-                raise late
-            try:
-                while len(taken) < most and (read := self._read(timeout)) is not None:
-                    taken.append(read)
-                    timeout = 0.0
-            except OncepoolError as error:
-                if not taken:
-                    raise
-                self._late = error
-            return taken
+        return self._ask(self._take, timeout, most)
 
     def turn_to(self, taken: ReadMessage) -> Result | None:
         """From now on this record is being handled; the one before it is."""
@@ -206,16 +142,66 @@ class Results:
         self._last = taken.message
         return taken.result
 
+    def _ask(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls what asks the consumer; closes, where that was wanted meanwhile."""
+        with self._lock:
+            if self._asking:
+                raise RuntimeError(NESTED)
+            try:
+                self._asking = True
+                return what(*args, **kwargs)
+            finally:
+                self._asking = False
+                if self._closed:
+                    self._end()
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._handled()
+        self._consumer.close()
+        self._on_close(self)
+
     def _next(self, timeout: float) -> Result | None:
+        if self._closed:
+            return None
         self._handled()
         read = self._read(timeout)
-        return None if read is None else self.turn_to(read)
+        if read is None or self._closed:
+            return None  # what nobody gets any more is not handled
+        return self.turn_to(read)
+
+    def _take(self, timeout: float, most: int) -> list[ReadMessage]:
+        taken: list[ReadMessage] = []
+        if self._closed:
+            return taken
+        self._handled()
+        if (late := self._late) is not None:
+            self._late = None
+            raise late
+        try:
+            while len(taken) < most and (read := self._read(timeout)) is not None:
+                taken.append(read)
+                timeout = 0.0
+        except BaseException as error:
+            if not taken:
+                raise
+            self._late = error
+        return taken
 
     def _read(self, timeout: float) -> ReadMessage | None:
         if self._probe.lost(self._consumer):
             self._begin_anew()
+        if self._adrift:
+            self._go_back()
         self._read_on()
-        message = self._consumer.poll(timeout)
+        try:
+            message = self._consumer.poll(timeout)
+        except BaseException:
+            # Of a signal handler, say: a message that the client had in hand is gone with it.
+            self._adrift = True
+            raise
         if message is None:
             return None
         error = message.error()
@@ -262,6 +248,16 @@ class Results:
         self._positions.go_on(self._consumer)
         self._join()
 
+    def _go_back(self) -> None:
+        """To behind what was read last, in whatever is read here."""
+        self._adrift = False
+        self._positions.go_on(self._consumer)
+        if self._group is None:
+            self._consumer.assign(self._positions.starts)
+        else:  # but for what was assigned and not begun yet
+            self._assigned = self._assigned or self._consumer.assignment() or None
+            self._ask_at = 0.0
+
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         if consumer is not self._consumer:
             return
@@ -297,43 +293,3 @@ class Results:
             # Its partition is another reader's now, who reads it again; or this one was closed.
             except (KafkaException, RuntimeError):
                 log.debug("offset of %s/%s not kept", message.topic(), message.partition())
-
-
-class Subscriptions:
-    """The open readers of one client."""
-
-    def __init__(self, kafka: object, topic: str) -> None:
-        self._kafka = {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
-        self._topic = topic
-        self._lock = threading.Lock()
-        self._open: set[Results] = set()  # guarded by _lock
-
-    def open(self, group: str | None, topic: str | None, *, from_beginning: bool) -> Results:
-        """A new reader. Raises ConfigurationError where it is not known what to read."""
-        name = topic or self._topic
-        if not name:
-            raise ConfigurationError(
-                "no results topic: name it here, or set ONCEPOOL_KAFKA_RESULTS_TOPIC"
-            )
-        if not isinstance(self._kafka, Mapping):
-            raise ConfigurationError("results() needs to know the brokers: not only a producer")
-        made = Results(self._kafka, name, group, from_beginning=from_beginning, closed=self._forget)
-        with self._lock:
-            self._open.add(made)
-        return made
-
-    def close(self) -> None:
-        """Closes them all."""
-        with self._lock:
-            left = list(self._open)
-        for results in left:
-            results.close()
-
-    def forked(self) -> None:
-        """Called in a process that was forked."""
-        for results in list(self._open):
-            results.forked()
-
-    def _forget(self, results: Results) -> None:
-        with self._lock:
-            self._open.discard(results)

@@ -9,8 +9,8 @@ from feedback.client.answering import Act, CallTimes, Pause, Steps, Watched, cal
 from feedback.client.client import Client
 from feedback.client.message import KafkaMessage
 from feedback.client.pending import Submission, Submissions
-from feedback.client.results import Subscriptions
 from feedback.client.send_clock import SendClock
+from feedback.client.subscriptions import Subscriptions
 from feedback.client.waiter import CautiousReader
 from feedback.errors import StoreUnavailable
 from feedback.status.status import Status, StatusWrite
@@ -47,6 +47,7 @@ class SandboxClient(Client):
         self._sender = _Sender(sandbox)  # type: ignore[assignment]
         self._statuses = self._store  # type: ignore[assignment] # written at once: none is on its way
         self._deliveries = _Deliveries(sandbox, self._reported)  # type: ignore[assignment]
+        self._set_up()
 
     def _waiting(self, submission: Submission, watch: Watched, timeout: float | None) -> Steps:
         seconds = self._answer_within(submission) if timeout is None else timeout
@@ -138,6 +139,8 @@ class _Sender:
 
 class _Deliveries:
     """In place of Kafka's producer: the sandbox has each message at once."""
+
+    serving = False
 
     def __init__(self, sandbox: Sandbox, reported: Any) -> None:
         self._sandbox = sandbox

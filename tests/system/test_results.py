@@ -23,7 +23,8 @@ from psycopg import sql
 
 from feedback import AsyncClient, Client
 from feedback.client.async_results import AsyncResults
-from feedback.client.results import Result, Results
+from feedback.client.result import Result
+from feedback.client.results import Results
 from feedback.errors import ConfigurationError, ResultsFailed
 from feedback.journal.migrations import migrate
 from feedback.journal.result_outbox import ResultRecord, add_results

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from feedback.broker_probe import LOST, BrokerProbe
 from feedback.client.kafka_log import OutageLog
+from feedback.client.result import Result
 from feedback.client.result_consumer import shared
-from feedback.client.results import Result
 from feedback.contract.payloads import write_json
 from feedback.errors import StoreUnavailable
 from feedback.outbox.relay.answers import MOST_BYTES, RequestKey

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from feedback.client.results import Result
+from feedback.client.result import Result
 from feedback.contract.states import REOPENABLE
 from feedback.errors import StoreUnavailable
 from feedback.outbox.names import in_schema

@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback import Client, DeliveryFailed
-from feedback.client.results import Results, Subscriptions
+from feedback.client.results import Results
+from feedback.client.subscriptions import Subscriptions
 from feedback.errors import ResultsFailed, StoreUnavailable
 from feedback.journal.result_outbox import ResultRecord, StoredResult
 from feedback.outbox.relay.records import RecordSource

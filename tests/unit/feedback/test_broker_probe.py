@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback.broker_contact import PAUSE, TIMEOUTS
@@ -115,3 +118,25 @@ def test_whoever_wants_to_hear_of_errors_does() -> None:
     watched = Watched(error_cb=heard.append)
     watched.probe.properties()["error_cb"](ALL_DOWN)
     assert heard == [ALL_DOWN]
+
+
+@pytest.mark.parametrize("name", ["error_cb", "stats_cb", "throttle_cb"])
+def test_what_a_callback_raises_is_logged(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[object] = []
+
+    def raising(said: object) -> None:
+        told.append(said)
+        raise ValueError("its own")
+
+    Watched(**{name: raising}).probe.properties()[name](ALL_DOWN)
+    assert told == [ALL_DOWN]
+    assert f"{name} raised" in caplog.text
+    assert "its own" in caplog.text
+
+
+def test_a_callback_may_end_the_program_and_no_other_thread() -> None:
+    callback = Watched(error_cb=sys.exit).probe.properties()["error_cb"]
+    with pytest.raises(SystemExit):
+        callback(ALL_DOWN)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(callback, ALL_DOWN).result() is None

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from feedback import outbox
-from feedback.client.results import Result
+from feedback.client.result import Result
 from feedback.contract.states import State
 from feedback.outbox.migrations import migrate
 from feedback.outbox.relay import records

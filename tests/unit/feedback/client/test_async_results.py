@@ -50,14 +50,19 @@ class Message:
 class Consumer:
     """Gives what it was given."""
 
-    def __init__(self, *messages: Message) -> None:
+    def __init__(self, *messages: Message | Exception) -> None:
         self.messages = list(messages)
         self.gate: threading.Event | None = None
 
     def poll(self, _timeout: float) -> Message | None:
         if self.gate is not None:
             assert self.gate.wait(WAIT)
-        return self.messages.pop(0) if self.messages else None
+        message = self.messages.pop(0) if self.messages else None
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    def assign(self, _places: object) -> None: ...
 
 
 Reader = Callable[[Consumer], AsyncResults]
@@ -88,6 +93,19 @@ def test_what_was_read_before_a_failure_is_not_lost(reader: Reader) -> None:
         reading = reader(consumer)
         came = [await next_id(reading), await next_id(reading)]
         with pytest.raises(ResultsFailed):
+            await reading.poll(WAIT)
+        return [*came, await next_id(reading)]
+
+    assert asyncio.run(main()) == ["a", "b", "c"]
+
+
+def test_what_was_read_before_the_kafka_client_raises_is_not_lost(reader: Reader) -> None:
+    consumer = Consumer(Message("a"), Message("b"), ValueError("a callback's"), Message("c"))
+
+    async def main() -> list[Any]:
+        reading = reader(consumer)
+        came = [await next_id(reading), await next_id(reading)]
+        with pytest.raises(ValueError, match="a callback's"):
             await reading.poll(WAIT)
         return [*came, await next_id(reading)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from feedback.client.results import Result
+from feedback.client.result import Result
 from feedback.contract.states import State
 from feedback.journal.result_outbox import ResultRecord, StoredResult, result_message
 

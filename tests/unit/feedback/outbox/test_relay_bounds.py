@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from feedback.client.results import Result
+from feedback.client.result import Result
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.outbox.relay.records import LONGEST, PATIENCE, KeptRecords, RecordSource, key_of

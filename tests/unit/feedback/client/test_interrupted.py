@@ -1,0 +1,204 @@
+"""Calls that a signal handler, or a callback of the Kafka client, interrupts: a process for each.
+
+Their producers and consumers are real, and their brokers librdkafka's own, or none.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[4]
+COMMON = """
+import faulthandler, linecache, logging, os, signal, sys, threading, time
+import orjson
+from confluent_kafka import KafkaException, Producer
+from feedback import Client, ClientClosed, DeliveryFailed
+from feedback.client.results import Results
+from feedback.status.memory_store import MemoryStatusStore
+from tests.support.mock_brokers import PLACE, MockBrokers
+from tests.support.waiting import eventually
+
+faulthandler.dump_traceback_later(30, exit=True)
+logging.disable(logging.CRITICAL)
+store = MemoryStatusStore()
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+"""
+
+
+def run(program: str, *arguments: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-c", COMMON + program, *arguments],
+        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert ended.returncode == 0, (ended.returncode, ended.stdout, ended.stderr[-2000:])
+    return ended.stdout
+
+
+def test_a_client_that_is_closed_in_the_middle_of_a_send_sends() -> None:
+    program = """
+class Interrupted(Producer):
+    def produce(self, *arguments, **named):
+        signal.raise_signal(signal.SIGTERM)
+        super().produce(*arguments, **named)
+
+brokers = MockBrokers()
+signal.signal(signal.SIGTERM, lambda *_: client.close())
+with Client(Interrupted({"bootstrap.servers": brokers.servers}), store, PLACE[0]) as client:
+    sent = client.submit("t", 1)
+    try:
+        client.submit("t", 2)
+    except ClientClosed:
+        print("closed")
+print(store.read([sent])[0].state)
+"""
+    assert run(program) == "closed\naccepted\n"
+
+
+def test_a_wait_ends_whose_own_thread_closes_the_client() -> None:
+    program = """
+signal.signal(signal.SIGTERM, lambda *_: client.close())
+client = Client(NOWHERE, store, "t", hints=False)
+
+def interrupt():
+    eventually(lambda: client._waits._watches)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=interrupt).start()
+try:
+    client.wait("a", 60)
+except ClientClosed:
+    client.close()
+    print([one.name for one in threading.enumerate() if one.name in ("waits", "deliveries")])
+"""
+    assert run(program) == "[]\n"
+
+
+def test_a_callback_is_refused_what_would_end_the_process() -> None:
+    program = """
+told = threading.Event()
+
+def trouble(_):
+    for call in (client.flush, client._deliveries.close):
+        try:
+            call(0.01)
+        except RuntimeError as error:
+            print(error)
+    told.set()
+
+client = Client(NOWHERE | {"error_cb": lambda error: told.is_set() or trouble(error)}, store, "t")
+client.submit("t", 1)
+assert told.wait(20)
+try:
+    client.close(0.1)
+except DeliveryFailed:
+    print("closed")
+"""
+    said = "not inside a callback of the Kafka client, nor in a signal handler that interrupts a"
+    assert run(program) == f"{said} call\n{said} call\nclosed\n"
+
+
+def test_a_callback_may_close_the_client() -> None:
+    program = """
+client = Client(NOWHERE | {"error_cb": lambda _: client.close(0.1)}, store, "t", hints=False)
+serving = client._deliveries._thread
+try:
+    client.wait(client.submit("t", 1), 60)
+except (ClientClosed, DeliveryFailed):
+    client.close()
+print(serving.is_alive())
+"""
+    assert run(program) == "False\n"
+
+
+RAISING = """
+told = threading.Event()
+
+def trouble(error):
+    told.set()
+    raise eval(sys.argv[1])
+
+def figures(_):
+    raise ValueError
+
+kafka = NOWHERE | {"error_cb": trouble, "stats_cb": figures, "statistics.interval.ms": 50}
+client = Client(kafka, store, "t", hints=False, delivery_timeout=1.5)
+serving = client._deliveries._thread
+sent = client.submit("t", 1)
+assert told.wait(20)
+try:
+    client.wait(sent, 20)
+except DeliveryFailed:
+    print("failed")
+print(serving.is_alive())
+"""
+
+
+@pytest.mark.parametrize("raised", ["KafkaException(error)", "SystemExit(1)", "ValueError()"])
+def test_what_a_callback_raises_ends_no_delivery(raised: str) -> None:
+    assert run(RAISING, raised) == "failed\nTrue\n"
+
+
+def test_a_client_whose_callbacks_raise_is_closed() -> None:
+    program = """
+client.submit("t", 2)
+try:
+    client.close(10)
+except DeliveryFailed:
+    print("failed")
+print(serving.is_alive())
+"""
+    assert run(RAISING + program, "KafkaException(error)") == "failed\nTrue\nfailed\nFalse\n"
+
+
+@pytest.mark.parametrize("group", ["", "some"])
+def test_a_reader_whose_wait_a_signal_ends_skips_nothing(group: str) -> None:
+    program = """
+class Late(Exception): ...
+
+def raising(_, frame):
+    global late
+    late += 1
+    if "_consumer.poll(" in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
+        raise Late
+
+def record(n):
+    return orjson.dumps({"id": str(n), "type": "t", "state": "done", "code": "ok",
+                         "at": "2026-01-01T00:00:00Z"})
+
+brokers = MockBrokers()
+brokers.write([record(0)])
+kafka = {"bootstrap.servers": brokers.servers}
+reading = Results(kafka, PLACE[0], sys.argv[1] or None, from_beginning=True, closed=lambda _: None)
+while reading.poll(1) is None:
+    pass
+signal.signal(signal.SIGALRM, raising)
+seen = [0]
+
+def write():
+    for n in range(1, 41):
+        brokers.write([record(n)])
+        os.kill(os.getpid(), signal.SIGALRM)
+        eventually(lambda: late >= n, 20)
+
+late = raised = 0
+writing = threading.Thread(target=write)
+writing.start()
+quiet = 0
+while writing.is_alive() or quiet < 10:
+    try:
+        result = reading.poll(0.1)
+    except Late:
+        raised += 1
+        continue
+    quiet = 0 if result else quiet + 1
+    if result:
+        seen.append(int(result.id))
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+reading.close()
+print(raised > 0, sorted(set(range(41)) - set(seen)))
+"""
+    assert run(program, group) == "True []\n"

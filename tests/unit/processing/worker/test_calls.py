@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, cast
 
+import psycopg
 import pytest
 
 from feedback.contract.record import Record
@@ -11,6 +12,7 @@ from feedback.contract.states import State
 from processing import App, Request, Retry
 from processing.handlers.stopping import STOPPING
 from processing.worker.calls import Calls
+from processing.worker.guarded_cursor import Failures
 from processing.worker.reading import Limits, read_task
 from processing.worker.session import Session
 from processing.worker.task import Task
@@ -24,16 +26,23 @@ def _flag() -> Iterator[None]:
 
 
 class NoSession:
+    def __init__(self) -> None:
+        self.failures = Failures()
+
     def forget_cursor(self, kind: str) -> None: ...
 
 
 def test_a_run_that_was_cancelled_ends_when_it_ended() -> None:
-    """It is entered once more after its group was taken back, and must not be timed again."""
-    app = App()
+    """It is entered once more after its group was taken back, and must not be timed again.
+
+    Nor is it taken back once more for a lock that it did not get when it ran.
+    """
+    app, session = App(), NoSession()
 
     @app.handler("slow")
     def slow(payload: dict[str, Any], request: Request[dict[str, Any]]) -> None:
         time.sleep(0.2)
+        session.failures.note(psycopg.errors.LockNotAvailable())
         STOPPING.cancelled = "by ann"
         raise Retry(reason="told to stop")
 
@@ -43,11 +52,12 @@ def test_a_run_that_was_cancelled_ends_when_it_ended() -> None:
     task = read_task(app, 0, record, Limits(default_timeout=60, max_payload=100))
     assert isinstance(task, Task)
     assert task.handler is not None
-    calls, before = Calls(cast("Session", NoSession()), lambda _: None), time.time()
+    calls, before = Calls(cast("Session", session), lambda _: None), time.time()
 
     for _ in range(2):
         calls.one(task, cast("Any", task.handler))
 
+    assert session.failures.last is None
     assert task.outcome is not None
     assert task.outcome.state is State.CANCELLED
     assert task.started is not None

@@ -122,12 +122,28 @@ class BrokerProbe:
         self._found = self._others_find(self._properties)
 
 
+class _Within(threading.local):
+    callback = False
+
+
+_within = _Within()
+
+
+def in_callback() -> bool:
+    """Whether a callback of a user's runs in this thread, inside a call that serves a client.
+
+    It must wait for no other thread: that may be in such a callback, too.
+    """
+    return _within.callback
+
+
 def _tell(name: str, given: Callable[..., object], *args: object) -> None:
     """What it raises is logged, but for what is to end the program, in its main thread.
 
     Out of the call that serves the client it would take with it what that has in hand, and end the
     thread that serves it.
     """
+    _within.callback = True
     try:
         given(*args)
     except BaseException as error:
@@ -135,6 +151,8 @@ def _tell(name: str, given: Callable[..., object], *args: object) -> None:
         if ends and threading.current_thread() is threading.main_thread():
             raise
         log.exception("%s raised", name)
+    finally:
+        _within.callback = False
 
 
 def _find(properties: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Self, TypeVar, Unpack, overload
 
+from feedback.broker_probe import in_callback
 from feedback.client.answering import Act, Steps
 from feedback.client.core import ClientCore, Type
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_ids, check_wait
@@ -218,7 +219,7 @@ class Client(ClientCore):
         client, it returns at once: a thread does all this, logs what failed, and the next close()
         and the end of the program wait for it.
         """
-        interrupts = self._calls.count > 0 or self._deliveries.serving
+        interrupts = self._calls.count > 0 or self._deliveries.serving or in_callback()
         if self._closed:
             if self._closing is not None and not interrupts:
                 self._closing.join()

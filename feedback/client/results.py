@@ -12,7 +12,7 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from feedback.broker_probe import LOST, BrokerProbe
+from feedback.broker_probe import LOST, BrokerProbe, in_callback
 from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
 from feedback.client.result import ReadMessage, Result
@@ -100,9 +100,16 @@ class Results:
     def close(self) -> None:
         """Ends the iteration, also one in another thread.
 
-        Where it interrupts a call of its own thread, that one closes when it ends: at once.
+        Where it interrupts a call of its own thread, that one closes when it ends: at once. In a
+        callback of the Kafka client it returns at once, and a thread closes.
         """
         self._closed = True
+        if in_callback():
+            threading.Thread(target=self._close_idle, name="closing", daemon=False).start()
+        else:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
         with self._lock:
             if not self._asking:
                 self._end()

@@ -202,3 +202,52 @@ reading.close()
 print(raised > 0, sorted(set(range(41)) - set(seen)))
 """
     assert run(program, group) == "True []\n"
+
+
+RECORD = """
+brokers = MockBrokers()
+fields = {"id": "r", "type": "t", "state": "done", "code": "ok", "at": "2026-01-01T00:00:00Z"}
+brokers.write([orjson.dumps(fields)])
+closes = threading.Event()
+def figures(_):
+    if closes.is_set():
+        close()
+kafka = {"bootstrap.servers": brokers.servers, "statistics.interval.ms": 30, "stats_cb": figures}
+"""
+
+
+@pytest.mark.parametrize("first", ["pass", "results.close()"])
+def test_callbacks_of_two_threads_may_close_a_client_and_its_reader(first: str) -> None:
+    """Those of its producer and of the reader: in an outage both are told."""
+    program = f"""{RECORD}
+def close():
+    {first}
+    client.close(1)
+
+with Client(kafka, store, PLACE[0], hints=False, results_topic=PLACE[0]) as client:
+    results = client.results(from_beginning=True)
+    for result in results:
+        print(result.id)
+        closes.set()
+"""
+    assert run(program) == "r\n"
+
+
+def test_callbacks_of_two_readers_may_close_both() -> None:
+    program = f"""{RECORD}
+def close():
+    for reader in readers:
+        reader.close()
+
+readers = [
+    Results(kafka, PLACE[0], None, from_beginning=True, closed=lambda _: None) for _ in range(2)
+]
+threads = [threading.Thread(target=lambda one=one: list(one)) for one in readers]
+for thread in threads:
+    thread.start()
+closes.set()
+for thread in threads:
+    thread.join()
+print([one.closed for one in readers])
+"""
+    assert run(program) == "[True, True]\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -55,6 +55,13 @@ def brokers() -> Iterator[Stack]:
     made.down(delete=True)
 
 
+NO_COORDINATOR_YET = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+
 class Group:
     """A topic whose partitions have these replicas, and all need them; where its group stands."""
 
@@ -81,7 +88,18 @@ class Group:
         """Whoever owned the partitions died before it had finished what it had committed."""
         metadata = metadata_of("1;dead-1;", LowMark(MARK))
         places = [TopicPartition(self.topic, n, COMMITTED, metadata) for n in range(3)]
-        self._with_client(lambda client: client.commit(offsets=places, asynchronous=False))
+
+        def commits(client: Consumer) -> bool:
+            try:
+                client.commit(offsets=places, asynchronous=False)
+            except KafkaException as error:
+                # A cluster this new is still making its groups' coordinators.
+                if error.args[0].code() in NO_COORDINATOR_YET:
+                    return False
+                raise
+            return True
+
+        eventually(lambda: self._with_client(commits), 60)
 
     def committed(self) -> list[tuple[int, str]]:
         """Offset and metadata of each partition."""

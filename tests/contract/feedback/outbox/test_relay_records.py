@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,10 +39,15 @@ class Topic:
     def __init__(self) -> None:
         self.results: list[Result] = []
         self.read = self.committed = 0
+        self.on_read: Callable[[], object] | None = None
+        """Called once, before what was read is handed on."""
 
     def poll(self, timeout: float) -> list[Result]:
         time.sleep(min(timeout, 0.01))
         found = self.results[self.read :]
+        if found and self.on_read is not None:
+            self.on_read()
+            self.on_read = None
         self.read += len(found)
         return found
 
@@ -78,11 +84,10 @@ def test_what_was_read_and_not_written_is_read_again_after_an_outage(
     settling = Settling(outbox_.schema, "default", None, POLICY, inbox=False)
     with Proxy.of(outbox_.url) as proxy:
         url = proxy.before(outbox_.url)
+        topic.results = [Result("a", "t", State.DONE, "ok", None, datetime.now(UTC))]
+        topic.on_read = proxy.cut
         loop = RecordLoop(url, "default", topic, settling)  # type: ignore[arg-type]
         loop.start()
-        eventually(lambda: loop.state.database is None)
-        proxy.cut()
-        topic.results = [Result("a", "t", State.DONE, "ok", None, datetime.now(UTC))]
         eventually(lambda: topic.read and loop.state.database)
         over = time.monotonic() + 1.0
         eventually(lambda: time.monotonic() > over)

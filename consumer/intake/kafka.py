@@ -132,7 +132,9 @@ class Kafka:
 
     def unsubscribe(self) -> None:
         self._to_join = False
-        self._consumer.unsubscribe()
+        # A client that has failed for good has none: the next poll says so.
+        with contextlib.suppress(KafkaException):
+            self._consumer.unsubscribe()
 
     def poll(self, most: int, timeout: float) -> list[Event]:
         self._join()

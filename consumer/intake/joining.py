@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from feedback.backoff import Backoff
 
@@ -71,6 +72,16 @@ def no_consumer_protocol(error: KafkaError) -> bool:
 def ends_with_membership(error: KafkaError) -> bool:
     """Whether a fatal error is over for a client that joins anew."""
     return _HEARTBEAT in error.str() and _names(error, _JOIN_ANEW)
+
+
+@contextmanager
+def failure_is_polled() -> Iterator[None]:
+    """A client that has failed for good refuses what is asked in here: the next poll says why."""
+    try:
+        yield
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._FATAL:  # noqa: SLF001 - as above
+            raise
 
 
 def _names(error: KafkaError, causes: Iterable[int]) -> bool:

@@ -33,6 +33,7 @@ from consumer.intake.group_client import GroupClient
 from consumer.intake.joining import (
     JoinPause,
     ends_with_membership,
+    failure_is_polled,
     is_member,
     no_consumer_protocol,
 )
@@ -119,12 +120,13 @@ class Kafka:
         if not self._to_join or not self._pause.over:
             return
         self._to_join = False
-        self._consumer.subscribe(
-            self._settings.kafka_topics,
-            on_assign=self._client.heard(self._on_assign),
-            on_revoke=self._client.heard(self._on_revoke),
-            on_lost=self._client.heard(self._on_lost),
-        )
+        with failure_is_polled():
+            self._consumer.subscribe(
+                self._settings.kafka_topics,
+                on_assign=self._client.heard(self._on_assign),
+                on_revoke=self._client.heard(self._on_revoke),
+                on_lost=self._client.heard(self._on_lost),
+            )
 
     def _joined(self) -> None:
         self._was_member = True
@@ -132,8 +134,7 @@ class Kafka:
 
     def unsubscribe(self) -> None:
         self._to_join = False
-        # A client that has failed for good has none: the next poll says so.
-        with contextlib.suppress(KafkaException):
+        with failure_is_polled():
             self._consumer.unsubscribe()
 
     def poll(self, most: int, timeout: float) -> list[Event]:

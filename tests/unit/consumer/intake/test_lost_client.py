@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from consumer.config.settings import Settings
 from consumer.errors import KafkaRefused
 from consumer.intake.events import JoinedAnew, Trouble
 from consumer.intake.kafka import Kafka
 from processing.logs import get_logger
+from tests.support.fatal import fail_fatally
+from tests.support.waiting import eventually
 
 GIVEN_UP = KafkaError(
     KafkaError._FATAL,
@@ -28,10 +30,10 @@ class Rotated:
         self.folder = folder
         folder.mkdir()
         given: dict[str, Any] = {"security.protocol": "ssl", "ssl.ca.location": str(folder)}
-        settings = Settings(
+        self.settings = Settings(
             kafka_bootstrap_servers="127.0.0.1:1", kafka_topics=["t"], kafka_properties=given
         )
-        self.kafka = Kafka(settings, get_logger("test"))
+        self.kafka = Kafka(self.settings, get_logger("test"))
 
     def poll(self) -> set[type]:
         """Kinds of events but of trouble with the broker, which is not there."""
@@ -69,4 +71,26 @@ def test_a_client_is_not_closed_before_there_is_another(rotated: Rotated) -> Non
     with pytest.raises(KafkaRefused, match=r"ssl\.ca\.location"):
         kafka._on_message_error(GIVEN_UP)
     assert rotated.poll() == set()
+    kafka.close()
+
+
+def test_a_client_that_failed_before_its_place_is_left_and_taken_again_is_replaced(
+    rotated: Rotated,
+) -> None:
+    """As it is between two polls: none of the two calls ends the service."""
+    kafka, first = rotated.kafka, rotated.kafka._consumer
+    kafka._on_assign(first, [])
+    fail_fatally(first, GIVEN_UP.str())
+    kafka.unsubscribe()
+    kafka.subscribe()
+    eventually(lambda: JoinedAnew in rotated.poll())
+    assert kafka._consumer is not first
+    kafka.close()
+
+
+def test_what_else_a_client_refuses_is_raised(rotated: Rotated) -> None:
+    none = rotated.settings.model_copy(update={"kafka_topics": [""]})
+    kafka = Kafka(none, get_logger("test"))
+    with pytest.raises(KafkaException, match="_INVALID_ARG"):
+        kafka.subscribe()
     kafka.close()

@@ -19,7 +19,7 @@ from processing.pool.chunk import Chunk
 from processing.pool.deadlines import RECALL_AFTER
 from processing.pool.lanes import Lanes
 from processing.pool.running import facts_of, request_id
-from processing.pool.terminated import Terminated
+from processing.pool.terminated import LOOP_BLOCKED, Terminated
 from processing.pool.worker_state import Worker
 from processing.pool.worker_time import TimeShares
 from processing.pool.workers import Workers
@@ -131,12 +131,13 @@ class SeatedCalls:
     def _overdue(self, worker: Worker, seat: int, running: Running, now: float) -> list[Action]:
         told = worker.seats.told.get(seat)
         if self._crew.terminating:
-            if told is None:
+            if not _asked(told):
                 worker.seats.told[seat] = Terminated(running, now, SHUTDOWN)
-        elif told is None or (told.why == TIMEOUT and told.running != running):
+        elif told is None or (told.why != CANCELLED and told.running != running):
             worker.seats.told.pop(seat, None)
             if running.deadline is not None and now >= running.deadline:
-                worker.seats.told[seat] = Terminated(running, now, TIMEOUT)
+                why = LOOP_BLOCKED if running.index is None else TIMEOUT
+                worker.seats.told[seat] = Terminated(running, now, why)
         elif told.running != running:
             # What it was told in is over, and the others need not die for that: what comes then
             # ends by itself, and what still waits for the database is not to be hurried.
@@ -153,12 +154,17 @@ class SeatedCalls:
                 chunk = worker.seats.taken[seat]
                 if request_id(chunk.records[0]) != name:
                     continue
-                if self._crew.terminating or seat in worker.seats.told:
+                if self._crew.terminating or _asked(worker.seats.told.get(seat)):
                     return []
                 if running.deadline is not None:  # else it is not made yet, and never will be
                     worker.seats.told[seat] = Terminated(running, now, CANCELLED, reason)
                 return [Send(number, Cancel(chunk.number, 0, reason))]
         return []
+
+
+def _asked(told: Terminated | None) -> bool:
+    """Whether a call was asked to end: not where it only waits for a loop that is blocked."""
+    return told is not None and told.why != LOOP_BLOCKED
 
 
 def _to_drain(callers: list[Worker], workers: int) -> Worker | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
 from typing import Any, Final, Protocol
@@ -35,7 +36,12 @@ def running_requests(
     What runs in workers' seats comes besides; a batch is left out, as it is no single request. Of
     more than MOST_SHOWN those that have run longest.
     """
-    calls = [(n, running) for n, found in (seats or {}).items() for running in found.values()]
+    calls = [
+        (n, replace(running, index=0))  # a seat has one request, also while nothing blames it
+        for n, seen in (seats or {}).items()
+        for running in seen.values()
+        if running is not None
+    ]
     found = list(at_work(chunks, [*looks.items(), *calls]))
     if len(found) > MOST_SHOWN:
         found = nsmallest(MOST_SHOWN, found, key=lambda row: row[1].started)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from processing.ipc.progress import Running
+
+LOOP_BLOCKED: Final = "its event loop is blocked"
+"""No verdict: the request waits for the loop, and is not at fault."""
 
 
 class Terminated(NamedTuple):
@@ -13,7 +16,7 @@ class Terminated(NamedTuple):
     running: Running
     at: float
     why: str
-    """The verdict on the request where its worker has to be killed for it."""
+    """The verdict on the request where its worker has to be killed for it, or LOOP_BLOCKED."""
     reason: str | None = None
     """What the producer is told of it; None: what the verdict says by itself."""
     killed: bool = False

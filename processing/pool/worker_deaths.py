@@ -11,7 +11,7 @@ from feedback.contract.states import MOST_CRASHES, WORKER_DIED
 from processing.ipc.frames import Loss, Suspect
 from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk
-from processing.pool.terminated import Terminated
+from processing.pool.terminated import LOOP_BLOCKED, Terminated
 from processing.pool.worker_state import Worker
 
 UNSUSPECTED: Final = Suspect(None, (), ())
@@ -69,7 +69,7 @@ def left_by(
     """What becomes of the chunks of a dead worker, which had some.
 
     It ran the first of them, or all where they are calls. Of calls those are to blame that were
-    told to end and did not, and the one that the event loop was in.
+    told to end and did not, and the one that the event loop was in; none that waited for the loop.
     """
     calls = bool(worker.seats.taken)
     left = Left([], [])
@@ -77,11 +77,13 @@ def left_by(
         if place and not calls:
             left.chunks.insert(0, (chunk, {}))
             continue
-        told, culprit = worker.terminated, None
+        told, culprit, alone = worker.terminated, None, len(worker.chunks) == 1
         if chunk.seat is not None:
             told = worker.seats.told.get(chunk.seat)
+        if told is not None and told.why == LOOP_BLOCKED:
+            told, alone = None, False
         on_stage = running is not None and running.chunk == chunk.number
-        if not calls or len(worker.chunks) == 1 or on_stage:
+        if not calls or alone or on_stage:
             culprit = culprit_of(chunk, running, None if calls else told)
         elif told is not None:
             culprit = 0

@@ -166,7 +166,7 @@ class ChunkRun:
         return not first
 
     def wait_together(self, timeout: float | None) -> None:
-        """What was started waits for the database: none of them alone is to blame for that."""
+        """What was started waits, for the database or the event loop: none is to blame for that."""
         self._gate.show(self.number, None, timeout, monotonic())
 
     def call_beside(self, task: Task, handler: Handler) -> bool:  # noqa: ARG002 - of a seat's

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from types import coroutine
 from typing import Any
 
-from feedback.contract.states import CANCELLED, SHUTDOWN, TIMEOUT
+from feedback.contract.states import CANCELLED, SHUTDOWN, TIMEOUT, State
 from feedback.status.status import StatusWrite
 from processing.handlers.call_threads import CallThreads
 from processing.handlers.event_loop import LOOP
@@ -187,10 +187,15 @@ class _Call:
         task.seconds = time.perf_counter() - begun
 
     def _outcome_of(self, error: BaseException) -> Outcome:
-        """The end of a run that raised; what it says itself counts also where it was told to."""
+        """The end of a run that raised; what it says itself counts also where it was told to.
+
+        But that one which an operator cancelled does not run again.
+        """
         outcome = outcome_of(error, self.handler.effect)
-        if self.code is None or outcome.meant:
+        if self.code is None or outcome.state is State.REJECTED:
             return outcome
+        if outcome.retry is not None:
+            return cancelled(self.reason or "") if self.code == CANCELLED else outcome
         told = isinstance(error, asyncio.CancelledError)
         error_text = None if told else describe(error)
         return interrupted(self.code, self.handler.effect, self.reason, error_text)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from feedback.contract.record import Record
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request
 from processing.worker.chunk_run import ChunkRun, Gate
 from processing.worker.task import Task
+
+LOOP_PATIENCE: Final = 5.0
+"""Seconds that the event loop has at least to turn to a call that is to begin."""
 
 
 class Opener(Protocol):
@@ -46,7 +49,8 @@ class SeatedRun(ChunkRun):
     def call_beside(self, task: Task, handler: Handler) -> bool:
         if not handler.asynchronous:
             return False
-        self.start(task.index, None)  # its time begins when the loop has turned to it
+        # Its own time begins when the loop has turned to it. A loop that does not is blocked.
+        self.wait_together(max(task.timeout, LOOP_PATIENCE))
         self._opener.open(self, task, handler)
         self.call = task
         return True

@@ -26,7 +26,13 @@ async def resources() -> AsyncIterator[dict[str, Any]]:
     os.write(_entries, b"closed\n")
 
 
-async def act(do: str) -> str:  # noqa: C901 - a list of what may be asked for
+def block(seconds: float) -> None:
+    """Nothing else runs in the event loop meanwhile."""
+    os.write(_entries, b"blocked\n")
+    time.sleep(seconds)
+
+
+async def act(do: str) -> str:  # noqa: C901, PLR0912 - a list of what may be asked for
     """Does what a payload asks for; "await FILE" waits until a file is there."""
     match do.split():
         case ["await", path]:
@@ -36,6 +42,8 @@ async def act(do: str) -> str:  # noqa: C901 - a list of what may be asked for
             await asyncio.sleep(float(seconds))
         case ["block", seconds]:
             time.sleep(float(seconds))
+        case ["block_later", seconds]:  # as a library does, when this call has ended
+            asyncio.get_running_loop().call_later(0.5, block, float(seconds))
         case ["segfault"]:
             await asyncio.sleep(0)
             ctypes.string_at(0)

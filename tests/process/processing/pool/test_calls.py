@@ -120,6 +120,30 @@ def test_what_kills_a_worker_is_found_out_and_no_call_is_made_twice(
     assert workers.supervisor.stats().deaths == 1
 
 
+def test_a_loop_that_is_blocked_while_no_call_is_open_is_found_by_those_that_are_to_begin(
+    make: Make, entries: Path
+) -> None:
+    workers = make(app=APP)
+    workers.start()
+    workers.submit("blocks", do="block_later 3600", kind="look")
+    workers.until(lambda: entered(entries)["blocked"] == 1 and workers.supervisor.in_hand == 0)
+    calls, looks = names("call", 3), names("look", 3)
+    workers.submit(*calls, kind="call", ce_timeout="1")
+    workers.submit("checked", kind="checked", ce_timeout="1")
+    workers.submit(*looks, kind="look", ce_timeout="1")
+    workers.until(lambda: len(running(workers)) == 7)
+    workers.until(lambda: workers.supervisor.in_hand == 0)
+    doubt = dict.fromkeys(calls, ("in_doubt", "worker_died"))
+    states = workers.states()
+    assert {i: states[i] for i in calls} == doubt
+    assert states["checked"] == ("failed", "worker_died"), "nothing happened, says its check"
+    assert statuses(workers, looks) == dict.fromkeys(looks, ("done", "ok"))
+    seen = entered(entries)
+    assert {seen[i] for i in [*calls, "checked"]} == {0}
+    assert {seen[i] for i in looks} == {1}
+    assert workers.supervisor.stats().deaths == 1
+
+
 def test_pure_calls_that_kill_their_worker_again_are_dead_and_checks_are_asked(
     make: Make, entries: Path
 ) -> None:

@@ -304,6 +304,79 @@ def test_no_worker_is_killed_for_what_was_told_to_end_before_its_call_was_open()
     assert pool.tick({0: None}, 53.0, runs) == [Signal(0, signal.SIGKILL, "cancelled")]
 
 
+def blocked(pool: Pool) -> SeatLooks:
+    """Every open call waits for an event loop that shall have turned to it by 5.0."""
+    return {
+        n: {s: Running(c.number, None, 5.0, 0.0) for s, c in w.seats.taken.items()}
+        for n, w in pool.workers.items()
+    }
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_worker_whose_loop_does_not_turn_to_a_call_is_killed_and_no_call_is_to_blame(
+    count: int,
+) -> None:
+    pool = pool_with(1)
+    pool.submit([call(n) for n in range(count)])
+    pool.plan(0.0)
+    seats = blocked(pool)
+    assert [pool.tick({0: None}, at, seats) for at in (4.9, 5.0, 6.9)] == [[], [], []]
+    kill = Signal(0, signal.SIGKILL, "its event loop is blocked")
+    assert set(pool.tick({0: None}, 7.0, seats)) == {kill}  # type: ignore[arg-type]
+    assert pool.died(0, "SIGKILL", None, 7.1) == [Died(0, "SIGKILL", count, None)]
+    assert {(s.verdict, s.crashes) for s in suspects(pool).values()} == {(None, 0)}
+
+
+def test_a_call_that_begins_just_before_its_worker_is_killed_for_its_loop_goes_on() -> None:
+    pool = pool_with(1)
+    pool.submit([call(0)])
+    pool.plan(0.0)
+    pool.tick({0: None}, 5.0, blocked(pool))
+    begun = looks_of(pool, deadline=10.0, started=6.9)
+    assert [pool.tick({0: None}, at, begun) for at in (7.0, 9.9, 10.0, 11.9)] == [[]] * 4
+    assert pool.tick({0: None}, 12.0, begun) == [Signal(0, signal.SIGKILL, "timeout")]
+
+
+def test_what_the_loop_is_in_is_to_blame_for_those_that_wait_for_it() -> None:
+    pool = pool_with(1)
+    pool.submit([call(n) for n in range(2)])
+    pool.plan(0.0)
+    seats = {0: {0: Running(0, 0, 300.0, 0.0), 1: blocked(pool)[0][1]}}
+    pool.tick({0: None}, 5.0, seats)
+    assert pool.tick({0: None}, 7.0, seats)
+    pool.died(0, "SIGKILL", Running(0, 0, None, 1.0), 7.1)
+    found = {o: (s.verdict, s.crashes) for o, s in suspects(pool).items()}
+    assert found == {0: (None, 1), 1: (None, 0)}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_operator_cancels_a_call_that_waits_for_a_blocked_loop(late: bool) -> None:
+    pool = pool_with(1)
+    pool.submit([call(0)])
+    pool.plan(0.0)
+    seats, at = blocked(pool), 5.0 if late else 1.0
+    pool.tick({0: None}, at, seats)
+    sent = pool.cancel("id-0", "ann: typo", {0: None}, seats, at)
+    assert sent == [Send(0, Cancel(0, 0, "ann: typo"))]
+    assert pool.tick({0: None}, at + 1.9, seats) == []
+    assert pool.tick({0: None}, at + 2.0, seats) == [Signal(0, signal.SIGKILL, "cancelled")]
+    pool.died(0, "SIGKILL", None, at + 2.1)
+    assert suspects(pool)[0].verdict == "cancelled"
+
+
+def test_a_call_that_waits_for_a_blocked_loop_at_the_end_of_the_service_gets_its_verdict() -> None:
+    pool = pool_with(1)
+    pool.submit([call(0)])
+    pool.plan(0.0)
+    seats = blocked(pool)
+    pool.tick({0: None}, 5.0, seats)
+    pool.stop()
+    pool.terminate({0: None}, 5.1)
+    pool.tick({0: None}, 5.1, seats)
+    pool.died(0, "SIGKILL", None, 6.0)
+    assert [s.verdict for _, s in pool.take_suspects() if s is not None] == ["shutdown"]
+
+
 def test_calls_that_wait_behind_one_that_takes_long_to_be_opened_come_back() -> None:
     pool = pool_with(2)
     pool.submit([call(n) for n in range(5)])

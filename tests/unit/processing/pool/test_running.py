@@ -53,3 +53,11 @@ def test_calls_stand_beside_what_runs_alone_and_the_oldest_of_too_many_are_named
     few = {1: {0: seats[1][0], 7: None}}
     rows = running_requests({0: [alone], 1: chunks}, looks, 9000.0, AT, few)
     assert {(row["worker"], row["request_id"]) for row in rows} == {(0, "r9000"), (1, "r0")}
+
+
+def test_a_call_that_waits_for_the_event_loop_is_named() -> None:
+    chunk = SimpleNamespace(number=7, records=[record(0)])
+
+    (row,) = running_requests({0: [chunk]}, {}, 9.0, AT, {0: {3: Running(7, None, 9.0, 1.0)}})
+
+    assert row["request_id"] == "r0"

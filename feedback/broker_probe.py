@@ -143,7 +143,7 @@ def _tell(name: str, given: Callable[..., object], *args: object) -> None:
     Out of the call that serves the client it would take with it what that has in hand, and end the
     thread that serves it.
     """
-    _within.callback = True
+    outer, _within.callback = _within.callback, True
     try:
         given(*args)
     except BaseException as error:
@@ -152,7 +152,7 @@ def _tell(name: str, given: Callable[..., object], *args: object) -> None:
             raise
         log.exception("%s raised", name)
     finally:
-        _within.callback = False
+        _within.callback = outer
 
 
 def _find(properties: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback.broker_contact import PAUSE, TIMEOUTS
-from feedback.broker_probe import BrokerProbe
+from feedback.broker_probe import BrokerProbe, in_callback
 from tests.support.waiting import eventually
 
 ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN)
@@ -140,3 +141,20 @@ def test_a_callback_may_end_the_program_and_no_other_thread() -> None:
         callback(ALL_DOWN)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(callback, ALL_DOWN).result() is None
+
+
+def test_a_callback_in_the_middle_of_another_ends_only_itself() -> None:
+    seen: list[bool] = []
+
+    def callback(told: Callable[[str], object]) -> Callable[[str], object]:
+        given: Callable[[str], object] = BrokerProbe({"stats_cb": told}).properties()["stats_cb"]
+        return given
+
+    inner = callback(lambda _: seen.append(in_callback()))
+
+    def outer(figures: str) -> None:
+        inner(figures)
+        seen.append(in_callback())
+
+    callback(outer)("{}")
+    assert [*seen, in_callback()] == [True, True, False]

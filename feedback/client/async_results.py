@@ -19,7 +19,7 @@ _MOST: Final = 500  # of one look into what the Kafka client has
 class AsyncResults:
     """Results, awaited: for `async for`, by one task. A context manager; close it after use.
 
-    A record counts as handled when the next one is asked for, or with close(), as of Results.
+    A record counts as handled as of Results: when the next one is asked for, say.
     Who is cancelled while it waits loses no record: the next to ask gets it.
     """
 
@@ -32,11 +32,12 @@ class AsyncResults:
         return self
 
     async def __anext__(self) -> Result:
-        while not self._results.closed:
+        while True:
             result = await self.poll(_SLICE)
             if result is not None:
                 return result
-        raise StopAsyncIteration
+            if self._results.closed:
+                raise StopAsyncIteration
 
     async def poll(self, timeout: float) -> Result | None:
         """The next record; None where none comes within `timeout` seconds, or when closed.
@@ -52,13 +53,16 @@ class AsyncResults:
             await self._take(max(0.0, min(_SLICE, left)))
             if not self._taken and left <= 0:
                 break
+        if self._results.closed:
+            await self._take(0.0)  # it closes when the last record is handled: it is now
         return None
 
     async def close(self) -> None:
-        """Ends the iteration, also one in another task."""
+        """Ends the iteration, also one in another task. As Results.close()."""
         await in_thread(self._results.close)
 
     async def __aenter__(self) -> Self:
+        self._results.__enter__()
         return self
 
     async def __aexit__(
@@ -67,7 +71,7 @@ class AsyncResults:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        await in_thread(self._results.__exit__, kind, error, trace)
 
     async def _take(self, timeout: float) -> None:
         """Waits for records; the wait goes on without a task that is cancelled."""

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from feedback.broker_probe import LOST, BrokerProbe, in_callback
 from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
+from feedback.client.own_calls import OwnCalls
 from feedback.client.result import ReadMessage, Result
 from feedback.client.result_consumer import connect, properties
 from feedback.client.result_positions import ResultPositions, hopeless
@@ -35,8 +36,9 @@ class Results:
 
     At least once: a record may come twice, and two records of one request may change places; the
     one with the later `at` is how it stands. With a `group`, a record counts as handled when the
-    next one is asked for, or with close(). For one thread; close() may come from another, from a
-    signal handler, and from a callback of the Kafka client.
+    next one is asked for, or with the end of the `with` block, but where an error ends it; without
+    such a block with close(). For one thread; close() may come from another, from a signal handler,
+    and from a callback of the Kafka client.
     """
 
     def __init__(
@@ -47,18 +49,23 @@ class Results:
         *,
         from_beginning: bool,
         closed: Callable[[Results], None],
+        calls: OwnCalls | None = None,
     ) -> None:
+        """`calls`: where what asks the consumer counts as one."""
         self._topic = topic
         self._group = group
         self._on_close = closed
+        self._calls = calls or OwnCalls()
         # Whatever the consumer is asked is asked with the lock; it is taken again by a signal
         # handler, or a callback of the client, that runs in the middle of that.
         self._lock = threading.RLock()
         self._asking = False  # guarded by _lock: the consumer is asked something
         self._closed = False  # set without the lock: nothing comes any more
         self._ended = False  # guarded by _lock: the consumer is closed
+        self._entered = False  # a `with` block tells what became of the last record
         self._last: Any = None  # the message that is being handled
         self._late: BaseException | None = None  # to be told after what was read before it
+        self._anew = False  # the consumer is another one, which reads nowhere yet
         self._adrift = False  # where the consumer stands is not where was read on last
         self._assigned: list[TopicPartition] | None = None  # and not known where to read on there
         self._ask_at = 0.0
@@ -78,11 +85,12 @@ class Results:
         return self
 
     def __next__(self) -> Result:
-        while not self._closed:
+        while True:
             result = self.poll(_SLICE)
             if result is not None:
                 return result
-        raise StopIteration
+            if self._closed:
+                raise StopIteration
 
     def poll(self, timeout: float) -> Result | None:
         """The next record; None where none comes within `timeout` seconds, or when closed.
@@ -90,29 +98,24 @@ class Results:
         Raises ResultsFailed where waiting does not help.
         """
         end = time.monotonic() + timeout
-        while not self._closed:
+        while True:
             # For a short while, so that close() is not kept waiting.
             result = self._ask(self._next, max(0.0, min(_SLICE, end - time.monotonic())))
-            if result is not None or time.monotonic() >= end:
+            if result is not None or self._closed or time.monotonic() >= end:
                 return result
-        return None
 
     def close(self) -> None:
         """Ends the iteration, also one in another thread.
 
         Where it interrupts a call of its own thread, that one closes when it ends: at once. In a
-        callback of the Kafka client it returns at once, and a thread closes.
+        callback of the Kafka client it returns at once, and a thread closes. While a record is
+        being handled in a `with` block, who asks for the next one closes, or the block's end.
         """
         self._closed = True
         if in_callback():
-            threading.Thread(target=self._close_idle, name="closing", daemon=False).start()
+            threading.Thread(target=self._end_idle, name="closing", daemon=False).start()
         else:
-            self._close_idle()
-
-    def _close_idle(self) -> None:
-        with self._lock:
-            if not self._asking:
-                self._end()
+            self._end_idle()
 
     def forked(self) -> None:
         """Called in a process that was forked: nothing comes there any more."""
@@ -121,6 +124,7 @@ class Results:
         never_free(self._consumer)
 
     def __enter__(self) -> Self:
+        self._entered = True
         return self
 
     def __exit__(
@@ -129,6 +133,10 @@ class Results:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        with self._calls, self._lock:  # who asks is first: what was read before is handled
+            if error is not None:
+                self._last = None  # it may be half done: it comes again
+            self._entered = False
         self.close()
 
     @property
@@ -151,7 +159,7 @@ class Results:
 
     def _ask(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls what asks the consumer; closes, where that was wanted meanwhile."""
-        with self._lock:
+        with self._calls, self._lock:
             if self._asking:
                 raise RuntimeError(NESTED)
             try:
@@ -160,7 +168,14 @@ class Results:
             finally:
                 self._asking = False
                 if self._closed:
-                    self._end()
+                    self._end_idle()
+
+    def _end_idle(self) -> None:
+        """Closes the consumer, but for as long as it is asked, or what was read is worked on."""
+        with self._calls, self._lock:
+            worked_on = self._entered and self._last is not None
+            if not self._asking and not worked_on:
+                self._end()
 
     def _end(self) -> None:
         if self._ended:
@@ -171,9 +186,9 @@ class Results:
         self._on_close(self)
 
     def _next(self, timeout: float) -> Result | None:
+        self._handled()
         if self._closed:
             return None
-        self._handled()
         read = self._read(timeout)
         if read is None or self._closed:
             return None  # what nobody gets any more is not handled
@@ -181,9 +196,9 @@ class Results:
 
     def _take(self, timeout: float, most: int) -> list[ReadMessage]:
         taken: list[ReadMessage] = []
+        self._handled()
         if self._closed:
             return taken
-        self._handled()
         if (late := self._late) is not None:
             self._late = None
             raise late
@@ -200,6 +215,8 @@ class Results:
     def _read(self, timeout: float) -> ReadMessage | None:
         if self._probe.lost(self._consumer):
             self._begin_anew()
+        if self._anew:
+            self._take_over()
         if self._adrift:
             self._go_back()
         self._read_on()
@@ -249,21 +266,27 @@ class Results:
             self._probe.stays()
             return
         log.error("%s: another client reads on, this one is lost: %s", self._topic, LOST)
+        lost, self._consumer, self._assigned, self._anew = self._consumer, another, None, True
         # It may take a minute to find that it can tell nobody that it goes.
-        threading.Thread(target=self._consumer.close, name="leave", daemon=True).start()
-        self._consumer, self._assigned = another, None
+        threading.Thread(target=lost.close, name="leave", daemon=True).start()
+
+    # A signal handler may raise out of any line of these two: then it is all done once more.
+
+    def _take_over(self) -> None:
+        """Where the client before this one has come to."""
         self._positions.go_on(self._consumer)
         self._join()
+        self._anew = False
 
     def _go_back(self) -> None:
         """To behind what was read last, in whatever is read here."""
-        self._adrift = False
         self._positions.go_on(self._consumer)
         if self._group is None:
             self._consumer.assign(self._positions.starts)
         else:  # but for what was assigned and not begun yet
             self._assigned = self._assigned or self._consumer.assignment() or None
             self._ask_at = 0.0
+        self._adrift = False
 
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         if consumer is not self._consumer:

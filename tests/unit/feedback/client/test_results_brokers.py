@@ -84,3 +84,54 @@ def test_as_long_as_no_other_client_can_be_made_the_one_that_is_lost_is_used(
     reading.poll(0.0)
     assert reading._consumer is not first
     reading.close()
+
+
+class Late(BaseException):
+    """What a signal handler raises."""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_reader_out_of_whose_calls_signal_handlers_raise_goes_back_all_the_same(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    reading = reader(Consumer)
+    assigned: list[Any] = []
+    raising = [Late()] * times
+
+    def interrupted(*_: Any) -> None:
+        if raising:
+            raise raising.pop()
+
+    def assign(to: Any) -> None:
+        interrupted()
+        assigned.append(to)
+
+    monkeypatch.setattr(reading._consumer, "poll", interrupted)
+    monkeypatch.setattr(reading._consumer, "assign", assign)
+    for _ in range(times):
+        with pytest.raises(Late):
+            reading.poll(0.0)
+    reading.poll(0.0)
+    assert assigned == [reading._positions.starts]
+
+
+def test_another_client_reads_on_also_where_a_signal_handler_raised_before_it_began(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Another(Consumer):
+        raising = 1
+
+        def assign(self, _: Any) -> None:
+            if self.raising:
+                self.raising -= 1
+                raise Late
+            self.assigned = True
+
+    made = [Consumer(), Another()]
+    reading = reader(lambda: made.pop(0))
+    lost = [True]
+    monkeypatch.setattr(reading._probe, "lost", lambda _: bool(lost) and lost.pop())
+    with pytest.raises(Late):
+        reading.poll(0.0)
+    assert reading.poll(0.0) is not None
+    assert reading._consumer.assigned

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
 
@@ -18,7 +18,7 @@ from feedback.client.pending import StatusBefore, Submission, accepted
 from feedback.client.results import Results
 from feedback.client.settings import settings_from
 from feedback.client.shared_reads import SharedReads
-from feedback.errors import CLOSED, DeliveryFailed, DeliveryPending, QueueFull, StoreUnavailable
+from feedback.errors import DeliveryFailed, DeliveryPending, QueueFull, StoreUnavailable
 from feedback.status.status import Status, StatusFields
 
 _SLICE: Final = 0.1  # how long a thread of a flush() goes on that was cancelled
@@ -229,11 +229,14 @@ class AsyncClient(ClientCore):
         self._deliveries.raise_failures()
 
     async def close(self, timeout: float = 30.0) -> None:
-        """As Client.close(). Cancelled, it is closed all the same, without being waited for."""
-        if self._closed:
-            return
-        self._closed = CLOSED
-        await in_thread(self._end, timeout)
+        """As Client.close(). Cancelled, it is closed all the same, without being waited for.
+
+        Another close() waits for that, and raises what failed.
+        """
+        closing = in_thread(self._closing.close, timeout)
+        self._closing.refuse()
+        if await closing:
+            self._deliveries.raise_failures()
 
     def _reported(self, submission: Submission) -> None:
         super()._reported(submission)
@@ -241,11 +244,10 @@ class AsyncClient(ClientCore):
             bell.ring()
 
     def _end(self, timeout: float) -> None:
-        self._waits.close()
-        self._subscriptions.close()
-        self._reads.close()
-        self._looks.close()
-        super()._end(timeout)
+        with ExitStack() as last_first:
+            last_first.callback(super()._end, timeout)
+            last_first.callback(self._looks.close)
+            last_first.callback(self._reads.close)
 
     def _enter(self) -> None:
         """Each call begins here. Raises where it is closed, or another loop's."""

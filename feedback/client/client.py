@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Self, TypeVar, Unpack, overload
 
-from feedback.broker_probe import in_callback
 from feedback.client.answering import Act, Steps
 from feedback.client.core import ClientCore, Type
 from feedback.client.message import CallOptions, KafkaMessage, SubmitOptions, check_ids, check_wait
-from feedback.client.own_calls import OwnCalls
 from feedback.client.pending import StatusBefore, Submission
 from feedback.client.results import Results
 from feedback.client.settings import settings_from
 from feedback.client.waiter import ThreadWatch
-from feedback.errors import CLOSED, DeliveryFailed, QueueFull, StoreUnavailable
+from feedback.errors import DeliveryFailed, QueueFull, StoreUnavailable
 from feedback.status.status import Status
-
-log = logging.getLogger("oncepool.client")
 
 ResultT = TypeVar("ResultT")
 
@@ -37,10 +31,6 @@ class Client(ClientCore):
     `delivery_timeout` seconds. Without `hints`, messages carry one header less and waits rely on
     reading statuses alone. `results_topic` is where results() reads.
     """
-
-    def _set_up(self) -> None:
-        self._calls = OwnCalls()
-        self._closing: threading.Thread | None = None
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
@@ -216,33 +206,12 @@ class Client(ClientCore):
         DeliveryFailed as flush() does, when all is closed.
 
         In a signal handler that interrupts a call of this client, and in a callback of the Kafka
-        client, it returns at once: a thread does all this, logs what failed, and the next close()
-        and the end of the program wait for it.
+        client, it returns at once: a thread does all this and logs what failed. The next close()
+        and the end of the program wait for it, and that close(), or the flush() that was
+        interrupted, raises DeliveryFailed. So does another thread's close() wait.
         """
-        interrupts = self._calls.count > 0 or self._deliveries.serving or in_callback()
-        if self._closed:
-            if self._closing is not None and not interrupts:
-                self._closing.join()
-            return
-        self._closed = CLOSED
-        if interrupts:
-            self._closing = threading.Thread(
-                target=self._close_aside, args=(timeout,), name="closing", daemon=False
-            )
-            self._closing.start()
-        else:
-            self._close_all(timeout)
-
-    def _close_aside(self, timeout: float) -> None:
-        try:
-            self._close_all(timeout)
-        except DeliveryFailed as failed:
-            log.error("closed in the middle of a call: %s", failed)  # noqa: TRY400 - it says all
-
-    def _close_all(self, timeout: float) -> None:
-        self._waits.close()
-        self._subscriptions.close()
-        self._end(timeout)
+        if self._closing.close(timeout):
+            self._deliveries.raise_failures()
 
     def _drafted(
         self, type: Type, payload: Any, options: SubmitOptions

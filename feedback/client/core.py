@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from feedback.client.answering import CallTimes, Steps, Watched, calling, waiting
+from feedback.client.closing import Closing
 from feedback.client.delivery import Deliveries
-from feedback.client.forks import FORKED, watch
+from feedback.client.forks import watch
 from feedback.client.kafka_log import OutageLog
 from feedback.client.message import KafkaMessage, SubmitOptions, draft
+from feedback.client.own_calls import OwnCalls
 from feedback.client.own_statuses import OwnStatuses
 from feedback.client.pending import Submission, Submissions, accepted
 from feedback.client.producer import brokers, lasting
@@ -55,7 +58,8 @@ class ClientCore:
     ) -> None:
         spans = TRACING.spans()
         kafka = brokers(kafka)
-        self._subscriptions = Subscriptions(kafka, results_topic)
+        self._calls = OwnCalls()
+        self._subscriptions = Subscriptions(kafka, results_topic, self._calls)
         self._topic = given("topic", topic)
         self._answer_timeouts = dict(answer_timeouts or {})
         self._queue_timeout = queue_timeout
@@ -64,7 +68,6 @@ class ClientCore:
         self._store = store_of(redis, given("prefix", prefix))
         producer = lasting(kafka, delivery_timeout, outages)
         self._owns_store = isinstance(redis, str)
-        self._closed = ""  # why it is
         self._submissions = Submissions()
         self._clock = SendClock()
         self._reader = CautiousReader(self._store)
@@ -72,6 +75,7 @@ class ClientCore:
         self._sender = StatusSender(self._store, max_queue=100_000)
         self._statuses = OwnStatuses(self._store, self._submissions, self._sender)
         self._deliveries = Deliveries(producer, self._reported, outages, spans)
+        self._closing = Closing(self._calls, self._deliveries, self._end)
         self._set_up()
         watch(self)
 
@@ -80,7 +84,7 @@ class ClientCore:
 
     def forked(self) -> None:
         """Called in a process that was forked: it is of no use there, and harms nobody."""
-        self._closed = FORKED
+        self._closing.forked()
         self._deliveries.forked()
         self._subscriptions.forked()
 
@@ -124,8 +128,8 @@ class ClientCore:
         self._deliveries.raise_failure(submission)
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise ClientClosed(self._closed)
+        if self._closing.reason:
+            raise ClientClosed(self._closing.reason)
 
     def _reported(self, submission: Submission) -> None:
         """The broker has confirmed a request, or has not. Runs in the thread that polls."""
@@ -144,10 +148,14 @@ class ClientCore:
         return timeout + submission.waits_for
 
     def _end(self, timeout: float) -> None:
-        """Ends what sends, reads and writes; blocks, for some seconds more than `timeout`."""
-        try:
-            self._deliveries.close(timeout)
-        finally:
-            self._sender.close()
+        """Ends its parts, each of them whatever another raises; also a second time.
+
+        Blocks, for some seconds more than `timeout`.
+        """
+        with ExitStack() as last_first:
             if self._owns_store:
-                self._store.close()
+                last_first.callback(self._store.close)
+            last_first.callback(self._sender.close)
+            last_first.callback(self._deliveries.close, timeout)
+            last_first.callback(self._subscriptions.close)
+            last_first.callback(self._waits.close)

@@ -177,21 +177,24 @@ class Deliveries:
     def raise_failures(self) -> None:
         """Raises DeliveryFailed for those that nobody asked about before: once."""
         with self._lock:
-            failures, self._failures = self._failures, {}
-            more, self._more = self._more, 0
-        if failures:
-            raise DeliveryFailed(failures, more)
+            failed = self._failed()
+            self._failures, self._more = {}, 0
+        if failed is not None:
+            raise failed
+
+    def failed(self) -> DeliveryFailed | None:
+        """What raise_failures() would raise."""
+        with self._lock:
+            return self._failed()
 
     def close(self, timeout: float) -> None:
-        """As flush(); what is not confirmed in time is given up and counts as failed.
+        """Waits as drain(); what is not confirmed in time is given up and counts as failed.
 
         Raises RuntimeError within a callback, where nothing is closed.
         """
         if self.serving:
             raise RuntimeError(NESTED)
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
         producer = self._producer.current
         try:
@@ -200,11 +203,13 @@ class Deliveries:
         finally:
             self._stop.set()
             self._thread.join()
-        self.raise_failures()
 
     def forked(self) -> None:
         """Called in a process that was forked."""
         never_free(self._producer.current.handle)
+
+    def _failed(self) -> DeliveryFailed | None:
+        return DeliveryFailed(self._failures, self._more) if self._failures else None
 
     def _poll(self) -> None:
         while not self._stop.is_set():

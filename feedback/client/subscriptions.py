@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 
+from feedback.client.own_calls import OwnCalls
 from feedback.client.results import Results
 from feedback.errors import ConfigurationError
 
@@ -12,7 +14,9 @@ from feedback.errors import ConfigurationError
 class Subscriptions:
     """The open readers of one client."""
 
-    def __init__(self, kafka: object, topic: str) -> None:
+    def __init__(self, kafka: object, topic: str, calls: OwnCalls | None = None) -> None:
+        """`calls`: of the client, where those of its readers count as well."""
+        self._calls = calls
         self._kafka = {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
         self._topic = topic
         # Taken again by a signal handler that closes in the middle of what is done with it.
@@ -32,7 +36,10 @@ class Subscriptions:
             )
         if not isinstance(self._kafka, Mapping):
             raise ConfigurationError("results() needs to know the brokers: not only a producer")
-        made = Results(self._kafka, name, group, from_beginning=from_beginning, closed=self._forget)
+        made = Results(
+            self._kafka, name, group,
+            from_beginning=from_beginning, closed=self._forget, calls=self._calls,
+        )  # fmt: skip
         with self._lock:
             self._open.add(made)
             closed = self._closed
@@ -41,12 +48,13 @@ class Subscriptions:
         return made
 
     def close(self) -> None:
-        """Closes them all, and those that are being made."""
+        """Closes them all, whatever one of them raises, and those that are being made."""
         with self._lock:
             self._closed = True
             left = list(self._open)
-        for results in left:
-            results.close()
+        with ExitStack() as each:
+            for results in left:
+                each.callback(results.close)
 
     def forked(self) -> None:
         """Called in a process that was forked."""

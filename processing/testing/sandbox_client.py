@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from feedback.client.answering import Act, CallTimes, Pause, Steps, Watched, calling, waiting
 from feedback.client.client import Client
+from feedback.client.closing import Closing
 from feedback.client.message import KafkaMessage
+from feedback.client.own_calls import OwnCalls
 from feedback.client.pending import Submission, Submissions
 from feedback.client.send_clock import SendClock
 from feedback.client.subscriptions import Subscriptions
@@ -38,16 +40,16 @@ class SandboxClient(Client):
         self._channel = None
         self._store = sandbox.statuses
         self._owns_store = False
-        self._closed = ""
         self._submissions = Submissions()
         self._clock = SendClock()
-        self._subscriptions = Subscriptions({}, "")
+        self._calls = OwnCalls()
+        self._subscriptions = Subscriptions({}, "", self._calls)
         self._reader = _Reader(self._store)
         self._waits = _Waits()  # type: ignore[assignment]
         self._sender = _Sender(sandbox)  # type: ignore[assignment]
         self._statuses = self._store  # type: ignore[assignment] # written at once: none is on its way
         self._deliveries = _Deliveries(sandbox, self._reported)  # type: ignore[assignment]
-        self._set_up()
+        self._closing = Closing(self._calls, self._deliveries, self._end)
 
     def _waiting(self, submission: Submission, watch: Watched, timeout: float | None) -> Steps:
         seconds = self._answer_within(submission) if timeout is None else timeout
@@ -154,6 +156,9 @@ class _Deliveries:
 
     def raise_failure(self, submission: Submission) -> None:
         """None fails."""
+
+    def raise_failures(self) -> None:
+        """As above."""
 
     def flush(self, timeout: float) -> None:
         """All has arrived."""

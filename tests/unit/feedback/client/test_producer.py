@@ -201,5 +201,6 @@ def test_what_is_being_handed_over_when_a_producer_is_given_up_is_told_of() -> N
     assert deliveries.offer(message, submission)
     eventually(lambda: told == [submission])
     assert submission.failure is not None
+    deliveries.close(10)
     with pytest.raises(DeliveryFailed):
-        deliveries.close(10)
+        deliveries.raise_failures()

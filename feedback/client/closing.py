@@ -1,0 +1,74 @@
+"""Closing a client: who does that, and who waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from feedback.broker_probe import in_callback
+from feedback.client.delivery import Deliveries
+from feedback.client.forks import FORKED
+from feedback.client.own_calls import OwnCalls
+from feedback.errors import CLOSED
+
+log = logging.getLogger("oncepool.client")
+
+
+class Closing:
+    """Of one client. Whoever comes first closes; others wait for that, and find nothing left to do.
+
+    But for who interrupts a call of the client's own thread, and for callbacks of the Kafka client:
+    what they would wait for may be waiting for them. They have a thread close.
+    """
+
+    def __init__(
+        self, calls: OwnCalls, deliveries: Deliveries, end: Callable[[float], None]
+    ) -> None:
+        """`end` ends the client's parts; where it raises, the next close() calls it again."""
+        self._calls = calls
+        self._deliveries = deliveries
+        self._end = end
+        self._lock = threading.Lock()  # held by who closes
+        self._ended = False  # guarded by _lock
+        self.reason = ""
+        """Why the client takes nothing any more; empty as long as it does."""
+
+    def refuse(self) -> None:
+        """From now on the client takes nothing."""
+        self.reason = self.reason or CLOSED
+
+    def forked(self) -> None:
+        """Called in a process that was forked: nothing is closed there."""
+        self.reason = FORKED
+
+    def close(self, timeout: float) -> bool:
+        """Whether all is closed when this returns; where not, a thread does it, or another process.
+
+        What the broker has not confirmed within `timeout` seconds is given up; `deliveries` know.
+        """
+        if self.reason == FORKED:
+            return False
+        if self._calls.count > 0 or self._deliveries.serving or in_callback():
+            self._close_aside(timeout)
+            return False
+        with self._calls:
+            self._close(timeout)
+        return True
+
+    def _close(self, timeout: float) -> None:
+        self.refuse()
+        with self._lock:
+            if not self._ended:
+                self._end(timeout)
+                self._ended = True
+
+    def _close_aside(self, timeout: float) -> None:
+        def close() -> None:
+            self._close(timeout)
+            if (failed := self._deliveries.failed()) is not None:
+                log.error("closed in the middle of a call: %s", failed)
+
+        if not self.reason:  # or who has set it closes
+            threading.Thread(target=close, name="closing", daemon=False).start()
+            self.refuse()

@@ -48,6 +48,21 @@ with Client(kafka, MemoryStatusStore(), name, hints=False) as client:
 print(*came)
 """
 
+HALF_DONE = """
+import faulthandler, signal, sys
+from feedback.client.results import Results
+
+faulthandler.dump_traceback_later(60, exit=True)
+servers, name, fails = sys.argv[1:]
+signal.signal(signal.SIGTERM, lambda *_: results.close())
+kafka = {"bootstrap.servers": servers}
+with Results(kafka, name, name, from_beginning=True, closed=lambda _: None) as results:
+    for result in results:
+        signal.raise_signal(signal.SIGTERM)
+        print(result.id)
+        assert not fails
+"""
+
 
 @pytest.mark.parametrize("what", ["results", "client"])
 @pytest.mark.parametrize("way", ["callback", "signal"])
@@ -61,6 +76,18 @@ def test_who_closes_in_the_middle_of_a_call_ends_the_iteration(
     assert (ended.returncode, ended.stdout) == (0, "r-1\n"), ended.stderr[-2000:]
 
 
+@pytest.mark.parametrize("fails", ["", "fails"])
+def test_a_record_in_the_middle_of_which_a_signal_comes_comes_again_where_it_fails(
+    stack: Stack, topic: Callable[..., str], fails: str
+) -> None:
+    name = topic(partitions=1)
+    write(stack, name)
+    assert run(HALF_DONE, stack.kafka, name, fails).stdout == "r-1\n"
+    write(stack, name, "r-2")
+    next_ = run(HALF_DONE, stack.kafka, name, "")
+    assert next_.stdout == ("r-1\n" if fails else "r-2\n"), next_.stderr[-2000:]
+
+
 def test_who_asks_the_library_to_say_more_reads_results(
     stack: Stack, topic: Callable[..., str]
 ) -> None:
@@ -71,8 +98,8 @@ def test_who_asks_the_library_to_say_more_reads_results(
     assert (ended.returncode, ended.stdout) == (0, "r-1\n"), ended.stderr[-2000:]
 
 
-def write(stack: Stack, topic: str) -> None:
-    record = StoredResult(1, datetime.now(UTC), ResultRecord("r-1", "t", "done", "ok", b"1"))
+def write(stack: Stack, topic: str, id: str = "r-1") -> None:
+    record = StoredResult(1, datetime.now(UTC), ResultRecord(id, "t", "done", "ok", b"1"))
     producer = ResultProducer(topic, lambda: connect({"bootstrap.servers": stack.kafka}))
     assert producer.deliver([record]).arrived
 

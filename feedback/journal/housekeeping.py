@@ -5,7 +5,7 @@ Connections are in autocommit mode.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -65,15 +65,17 @@ def sweep_expired_claims(
 
 
 def end_lost_calls(
-    connection: Connection, codes: Mapping[str, str], *, schema: str
+    connection: Connection, codes: Mapping[str, str], blamed: Collection[str], *, schema: str
 ) -> list[DoubtedCall]:
     """Makes calls `in_doubt` whose workers are gone, by their claims' tokens; those it made so.
 
-    `codes`: token -> the code to store. Raises psycopg.Error.
+    `codes`: token -> the code to store; `blamed`: those for which a crash is counted. Raises
+    psycopg.Error.
     """
     values = {
         "tokens": list(codes),
         "codes": list(codes.values()),
+        "blamed": [token in blamed for token in codes],
         "reasons": list(map(lost_reason, codes.values())),
     }
     rows = execute(connection, "end_lost_calls", schema, values).fetchall()

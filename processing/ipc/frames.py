@@ -275,6 +275,8 @@ class EndCalls(NamedTuple):
     """The claim's token -> why the call has no end of its own."""
     backends: list[Backend]
     """The workers' database backends, to be gone before."""
+    blamed: list[str]
+    """The tokens of those that their workers crashed in: that is counted."""
 
 
 class Park(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from feedback.contract.counts import Count
 from feedback.journal.commits import Commits
@@ -71,7 +71,7 @@ class LostCalls:
         stay = self._dead.standing(connection, held, "calls outside to be told in doubt")
         free = [frame for frame in frames if stay.isdisjoint(frame.backends)]
         for frame in free:
-            self._doubt(connection, frame.codes)
+            self._doubt(connection, frame)
             with self._lock:
                 self._frames.remove(frame)
         self._held, self._look_at = len(frames) - len(free), time.monotonic() + LOOK_AGAIN
@@ -88,13 +88,14 @@ class LostCalls:
         """Ends calls whose leases have run out, of any instance. Raises psycopg.Error."""
         self._doubt(connection, None)
 
-    def _doubt(self, connection: Connection, codes: Mapping[str, str] | None) -> None:
-        """`codes` by token; None: of all whose leases have run out."""
+    def _doubt(self, connection: Connection, frame: EndCalls | None) -> None:
+        """The calls of a frame; None: all whose leases have run out."""
         with self.commits.transaction(connection) as doubted, connection.cursor() as cursor:
-            if codes is None:
-                doubted.extend(sweep_expired_claims(connection, schema=self._schema))
+            if frame is None:
+                found = sweep_expired_claims(connection, schema=self._schema)
             else:
-                doubted.extend(end_lost_calls(connection, codes, schema=self._schema))
+                found = end_lost_calls(connection, frame.codes, frame.blamed, schema=self._schema)
+            doubted.extend(found)
             if self._results:
                 add_results(cursor, self._schema, in_doubt_records(doubted))
 

@@ -167,14 +167,20 @@ class Handover:
         """What of these is a call outside has no end: nobody here runs it again."""
         codes: dict[str, str] = {}
         backends: dict[str, dict[Backend, None]] = {}
+        crashed: set[str] = set()
         for suspect in suspects:
             for token in suspect.tokens:
                 # In a chunk one call at a time is open, and the verdict is on what ran.
                 if suspect.verdict or token not in codes:
                     codes[token] = suspect.verdict or WORKER_DIED
+                if suspect.crashes:
+                    crashed.add(token)
                 backends.setdefault(token, {}).update(dict.fromkeys(suspect.backends))
         groups: dict[tuple[Backend, ...], dict[str, str]] = {}
         for token, code in codes.items():
             groups.setdefault(tuple(backends[token]), {})[token] = code
         for gone, some in groups.items():
-            self._send(EndCalls(some, list(gone)))
+            blamed = [
+                token for token, code in some.items() if code == WORKER_DIED and token in crashed
+            ]
+            self._send(EndCalls(some, list(gone), blamed))

@@ -120,7 +120,8 @@ class CrashRecovery:
 
         The check is asked while it may be believed not to be what killed the worker.
         """
-        task.deaths = 0 if suspect.verdict in _KILLED else 1
+        blamed = suspect.crashes > 0 and suspect.verdict not in _KILLED
+        task.deaths = int(blamed)
         if stored.state == State.IN_DOUBT:
             task.deaths -= 1  # who found its lease run out has counted a crash
         not_done = None

@@ -23,14 +23,14 @@ FROM doubted ORDER BY id
 -- name: end_lost_calls
 -- Those that somebody else has locked are just being ended: by an operator, or by a sweep.
 WITH lost AS (
-    SELECT r.id, r.created_at, u.code, u.reason FROM {schema}.requests r
-    JOIN unnest(%(tokens)s::text[], %(codes)s::text[], %(reasons)s::text[])
-         AS u(token, code, reason) ON r.token = u.token
+    SELECT r.id, r.created_at, u.code, u.reason, u.blamed FROM {schema}.requests r
+    JOIN unnest(%(tokens)s::text[], %(codes)s::text[], %(reasons)s::text[], %(blamed)s::bool[])
+         AS u(token, code, reason, blamed) ON r.token = u.token
     WHERE r.state = 'running' ORDER BY r.id FOR UPDATE OF r SKIP LOCKED
 ), doubted AS (
     UPDATE {schema}.requests r
     SET state = 'in_doubt', code = l.code, reason = l.reason,
-        crashes = r.crashes + (l.code = 'worker_died')::int,
+        crashes = r.crashes + l.blamed::int,
         lease_until = NULL, finished_at = clock_timestamp()
     FROM lost l WHERE r.id = l.id
     RETURNING r.id, r.type, r.attempt, r.run, r.code, r.reason, r.created_at, r.finished_at,

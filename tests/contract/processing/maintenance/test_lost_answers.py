@@ -101,7 +101,7 @@ def test_older_ones_and_unreadable_ones_that_a_claim_ends(scene: Scene, rows: Wa
 def test_calls_in_doubt(scene: Scene, rows: WaitingRows) -> None:
     calls = LostCalls(scene.settings, scene.reporting, LOG)
     rows.add("call", state="running", effect="external", token="chunk")
-    calls.gone(EndCalls({"chunk": "shutdown"}, []))
+    calls.gone(EndCalls({"chunk": "shutdown"}, [], []))
     scene.twice(calls.settle, b"state = 'in_doubt'", calls.commits)
     assert rows.states() == {"call": "in_doubt"}
     assert (scene.ids, scene.counts) == (["call"], {("in_doubt", "shutdown"): 1})

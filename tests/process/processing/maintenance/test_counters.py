@@ -84,7 +84,7 @@ def test_what_a_commit_did_whose_answer_was_lost_is_told_and_counted_once(
     maintenance = start(schema=rows.schema, database_url=through)
     maintenance.ready()
     proxy.wish(commit_after(b"state = 'in_doubt'"))
-    maintenance.send(EndCalls({"chunk": "shutdown"}, []))
+    maintenance.send(EndCalls({"chunk": "shutdown"}, [], []))
     eventually(lambda: state_of(statuses, "call") == ("in_doubt", "shutdown"))
     assert proxy.lost == 1
 

@@ -69,7 +69,7 @@ def test_calls_of_workers_that_are_gone_are_in_doubt_at_once(
         )
     maintenance = start(schema=schema)
     maintenance.ready()
-    maintenance.send(EndCalls({"here-1": "shutdown", "here-2": "worker_died"}, []))
+    maintenance.send(EndCalls({"here-1": "shutdown", "here-2": "worker_died"}, [], []))
 
     (status,) = eventually(lambda: (got := statuses.read(["mine"])) != [None] and got)
 
@@ -85,6 +85,21 @@ def test_calls_of_workers_that_are_gone_are_in_doubt_at_once(
     assert rows == [(0, 2, "shutdown")]
 
 
+def test_a_crash_is_counted_for_the_call_that_is_to_blame(
+    start: StartMaintenance, stack: Stack, schema: str
+) -> None:
+    claim(stack, schema, {"culprit": 60.0, "neighbour": 60.0})
+    with psycopg.connect(stack.database, autocommit=True) as database:
+        database.execute(f"UPDATE {schema}.requests SET token = id".encode())
+        maintenance = start(schema=schema)
+        maintenance.ready()
+        codes = dict.fromkeys(("culprit", "neighbour"), "worker_died")
+        maintenance.send(EndCalls(codes, [], ["culprit"]))
+        assert maintenance.stop() == 0
+        rows = database.execute(f"SELECT id, code, crashes FROM {schema}.requests".encode())
+        assert sorted(rows) == [("culprit", "worker_died", 1), ("neighbour", "worker_died", 0)]
+
+
 def test_calls_that_are_ended_right_before_the_stop_are_told_in_doubt(
     start: StartMaintenance, stack: Stack, schema: str, statuses: RedisStatusStore
 ) -> None:
@@ -93,7 +108,7 @@ def test_calls_that_are_ended_right_before_the_stop_are_told_in_doubt(
     maintenance = start(schema=schema)
     maintenance.ready()
     with psycopg.connect(stack.database, autocommit=True) as dead:
-        maintenance.send(EndCalls({"dead-chunk": "shutdown"}, [backend_of(dead)]))
+        maintenance.send(EndCalls({"dead-chunk": "shutdown"}, [backend_of(dead)], []))
         assert maintenance.stop() == 0
 
     assert states(stack, schema) == {"called": ("in_doubt", 2)}
@@ -111,8 +126,8 @@ def test_a_dead_workers_session_that_does_not_end_holds_up_its_call_alone(
     with psycopg.connect(stack.database, autocommit=True) as dead:
         backend = backend_of(dead)
         with stopped(backend[0]):
-            maintenance.send(EndCalls({"dead-chunk": "shutdown"}, [backend]))
-            maintenance.send(EndCalls({"another": "shutdown"}, []))
+            maintenance.send(EndCalls({"dead-chunk": "shutdown"}, [backend], []))
+            maintenance.send(EndCalls({"another": "shutdown"}, [], []))
             maintenance.send(Park(1, "parked", [record(1)], [], [], []))
             assert maintenance.wait_for(PartAnswered, timeout=30)[:2] == (1, 1)
             found = states(stack, schema)

@@ -91,6 +91,12 @@ def test_calls_are_open_together_and_each_has_its_own_end(
     assert (len(workers.seen), workers.supervisor.stats().deaths) == (1, 0)
 
 
+def crashed(workers: Workers) -> set[str]:
+    """Those that are known to have crashed their worker."""
+    rows = workers.query(f"SELECT id FROM {workers.schema}.requests WHERE crashes > 0")
+    return {row[0] for row in rows}
+
+
 @pytest.mark.parametrize(
     "harm", ["segfault", pytest.param("stubborn", marks=pytest.mark.long), "block 3600"]
 )
@@ -113,6 +119,7 @@ def test_what_kills_a_worker_is_found_out_and_no_call_is_made_twice(
     doubt = dict.fromkeys(calls, ("in_doubt", "worker_died"))
     states = workers.states()
     assert {i: states[i] for i in [*calls, "bad"]} == {**doubt, "bad": ("in_doubt", code)}
+    assert crashed(workers) == ({"bad"} if harm == "segfault" else set())
     assert statuses(workers, looks) == dict.fromkeys(looks, ("done", "ok"))
     seen = entered(entries)
     assert {seen[i] for i in [*calls, "bad"]} == {1}
@@ -137,6 +144,7 @@ def test_a_loop_that_is_blocked_while_no_call_is_open_is_found_by_those_that_are
     states = workers.states()
     assert {i: states[i] for i in calls} == doubt
     assert states["checked"] == ("failed", "worker_died"), "nothing happened, says its check"
+    assert crashed(workers) == set()
     assert statuses(workers, looks) == dict.fromkeys(looks, ("done", "ok"))
     seen = entered(entries)
     assert {seen[i] for i in [*calls, "checked"]} == {0}

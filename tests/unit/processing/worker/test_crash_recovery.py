@@ -10,8 +10,12 @@ import pytest
 
 from feedback.contract.lost_starts import END_UNKNOWN, LOST
 from feedback.contract.record import Record
+from feedback.contract.states import State
+from feedback.journal.rows import StoredRequest
 from feedback.status.status import StatusWrite
-from processing import App
+from processing import App, NotDone
+from processing.handlers.decoder import Skip
+from processing.handlers.outcomes import Outcome
 from processing.ipc.frames import Suspect
 from processing.worker.calls import Calls
 from processing.worker.chunk_run import ChunkRun
@@ -49,6 +53,28 @@ class EmptyJournal:
     def cursor(self) -> None: ...
 
 
+class ClaimedJournal(EmptyJournal):
+    """A call's claim is found, and what is written for it is kept."""
+
+    def __init__(self) -> None:
+        fields: dict[str, Any] = {
+            **dict.fromkeys(StoredRequest._fields), "id": "a", "state": State.RUNNING, "run": 1,
+            "crashes": 1, "token": "i-0",
+        }  # fmt: skip
+        self.row = StoredRequest(**fields)
+        self.written: list[Task] = []
+
+    def find(self, _cursor: Any, _ids: list[str]) -> dict[str, Any]:
+        return {"a": self.row}
+
+    def end_lost(
+        self, task: Task, stored: Any, doubt: Outcome, not_done: Outcome | None, _chunk: ChunkRun
+    ) -> None:
+        task.stored = stored
+        task.end(not_done or doubt)
+        self.written.append(task)
+
+
 class Bench:
     """Takes a suspect on the executor's way, up to where its handler would be entered."""
 
@@ -64,6 +90,9 @@ class Bench:
             app.handler(f"external {redelivery}", effect="external", redelivery=redelivery)(
                 self._handler("external")
             )
+        app.handler("external checked", effect="external", check=lambda _: NotDone())(
+            self._handler("external")
+        )
         app.start_worker({})
         nothing: Any = EmptyJournal()
         calls = Calls(nothing, self._publish)
@@ -79,11 +108,14 @@ class Bench:
     def _publish(self, writes: list[StatusWrite]) -> None:
         self.told += [orjson.loads(write.value) for write in writes]
 
+    def read(self, index: int, record: Record) -> Task | Skip:
+        return read_task(self.app, index, record, Limits(default_timeout=60, max_payload=100))
+
     def take(self, kind: str, suspect: Suspect) -> tuple[list[Task], ChunkRun]:
         """What is left to be run, or written, by others than EffectNone."""
         pairs: list[tuple[str, bytes | None]] = [("ce_id", b"a"), ("ce_type", kind.encode())]
         record: Record = ("topic", 0, 7, 1_700_000_000_000, None, b"1", pairs, kind, None)
-        task = read_task(self.app, 0, record, Limits(default_timeout=60, max_payload=100))
+        task = self.read(0, record)
         assert isinstance(task, Task)
         note_crashes(task, suspect)
         chunk = chunk_run([record], suspect=suspect)
@@ -116,6 +148,19 @@ def test_what_left_nothing_behind_goes_on(bench: Bench, kind: str) -> None:
     """A call outside was not begun, or its claim would have been found."""
     (task,), chunk = bench.take(kind, DIED)
     assert (task.outcome, chunk.decided) == (None, set())
+
+
+@pytest.mark.parametrize("suspect, crashes", [(DIED, 2), (NEIGHBOUR_DIED, 1)])
+def test_a_call_is_charged_no_crash_of_its_neighbours(
+    bench: Bench, suspect: Suspect, crashes: int
+) -> None:
+    journal: Any = ClaimedJournal()
+    bench.recovery = CrashRecovery(journal, journal, journal, bench._publish, bench.read)
+    assert bench.take("external checked", suspect._replace(tokens=("i-0",)))[0] == []
+    [task] = journal.written
+    assert task.crashes == crashes
+    assert task.outcome is not None
+    assert task.outcome.state == (State.DEAD if crashes == 2 else State.FAILED)
 
 
 def test_pure_computation_is_done_again(bench: Bench) -> None:

@@ -142,10 +142,17 @@ class SeatedCalls:
             # What it was told in is over, and the others need not die for that: what comes then
             # ends by itself, and what still waits for the database is not to be hurried.
             worker.seats.told[seat] = told._replace(running=running, at=now)
-        elif running.deadline is not None and now - told.at >= self._kill_gap:
+        elif running.deadline is not None and now >= self._kill_at(told, running.deadline):
             worker.seats.told[seat] = told._replace(killed=True)
             return [Signal(worker.number, signal.SIGKILL, told.why, meant=running, seat=seat)]
         return []
+
+    def _kill_at(self, told: Terminated, deadline: float) -> float:
+        at = told.at + self._kill_gap
+        # What waits for the loop was not begun, and will not be: others need not die for that
+        # before the loop counts as blocked.
+        waits = told.why == CANCELLED and told.running.index is None
+        return max(at, deadline) if waits else at
 
     def cancel(self, name: str, reason: str, looks: SeatLooks, now: float) -> list[Action]:
         """Ends the request of this id and no other; nothing where it does not run at this look."""

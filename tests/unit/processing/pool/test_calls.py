@@ -349,18 +349,19 @@ def test_what_the_loop_is_in_is_to_blame_for_those_that_wait_for_it() -> None:
     assert found == {0: (None, 1), 1: (None, 0)}
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_an_operator_cancels_a_call_that_waits_for_a_blocked_loop(late: bool) -> None:
+@pytest.mark.parametrize("at, killed", [(1.0, 5.0), (4.0, 6.0), (5.0, 7.0)])
+def test_an_operator_cancels_a_call_that_waits_for_its_loop(at: float, killed: float) -> None:
+    """It never begins: others are not killed for it, but where the loop counts as blocked."""
     pool = pool_with(1)
     pool.submit([call(0)])
     pool.plan(0.0)
-    seats, at = blocked(pool), 5.0 if late else 1.0
+    seats = blocked(pool)
     pool.tick({0: None}, at, seats)
     sent = pool.cancel("id-0", "ann: typo", {0: None}, seats, at)
     assert sent == [Send(0, Cancel(0, 0, "ann: typo"))]
-    assert pool.tick({0: None}, at + 1.9, seats) == []
-    assert pool.tick({0: None}, at + 2.0, seats) == [Signal(0, signal.SIGKILL, "cancelled")]
-    pool.died(0, "SIGKILL", None, at + 2.1)
+    assert pool.tick({0: None}, killed - 0.1, seats) == []
+    assert pool.tick({0: None}, killed, seats) == [Signal(0, signal.SIGKILL, "cancelled")]
+    pool.died(0, "SIGKILL", None, killed + 0.1)
     assert suspects(pool)[0].verdict == "cancelled"
 
 

@@ -8,7 +8,7 @@ what the journal and the producer get.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import psycopg
@@ -85,11 +85,15 @@ _TRACE: Final = ("traceparent", "tracestate")
 
 
 def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> RequestRow:
-    """The row of a request that this one asked for."""
+    """The row of a request that this one asked for.
+
+    A time of its own is one behind `now`, also where it is over: that tells it from none.
+    """
+    due = now if asked.due is None else max(asked.due, now + timedelta(microseconds=1))
     return RequestRow(
         asked.id, asked.type, State.WAITING, FOLLOW_UP, 1, 0, 0, None, None, None, None,
         asked.key, None, asked.payload, headers_json(_trace(task, asked)), task.envelope.topic,
-        -1, -1, now, "transaction", None, not_before=asked.due or now,
+        -1, -1, now, "transaction", None, not_before=due,
     )  # fmt: skip
 
 

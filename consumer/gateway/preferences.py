@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 _ONE: Final = re.compile(
     r"""\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)           # name
     (?:\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]+))?      # value
-    (?:\s*;[^,"]*(?:"(?:[^"\\]|\\.)*"[^,"]*)*)?    # parameters
+    (?:\s*;[^,"]*+(?:"(?:[^"\\]|\\.)*+"[^,"]*+)*+)?  # parameters: nothing is given back, as each
+                                                 # space given back would be tried again below
     \s*(?:,|$)""",
     re.VERBOSE,
 )

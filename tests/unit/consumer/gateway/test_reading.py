@@ -79,6 +79,27 @@ def test_preferences(headers: list[str], expected: Preferences) -> None:
     assert read_preferences(headers) == expected
 
 
+@pytest.mark.timeout(30)  # a quarter of an hour and more, where it grew with the square
+@pytest.mark.parametrize(
+    "start,repeated,end,known",
+    [
+        ("wait=1;", " ", '"', False),
+        ("wait=1;", ' ""', '"', False),
+        ('wait=1; x="', " ", "", False),
+        ("wait=1;", '"\\"', "", False),
+        ("wait=1", " ", '"', False),
+        ("wait=", " ", '"', False),
+        ("wait=1;", " ", ', foo;"', True),
+    ],
+)
+def test_preferences_are_read_in_a_time_that_grows_with_their_length(
+    start: str, repeated: str, end: str, known: bool
+) -> None:
+    assert read_preferences([start + 400_000 * repeated + end]) == Preferences(
+        wait=1 if known else None
+    )
+
+
 @given(st.text(max_size=100))
 def test_no_preference_breaks_anything(text: str) -> None:
     read_preferences([text])

@@ -92,6 +92,25 @@ def test_a_cookie_ends_with_its_time_its_key_and_its_logout() -> None:
     bench.run(scenario)
 
 
+@pytest.mark.timeout(30)  # of minutes, where a look at it grows with the square of its length
+def test_a_long_cookie_of_anybody_takes_no_time() -> None:
+    async def scenario(http: httpx.AsyncClient) -> None:
+        quoted = '"' + 31_000 * '\\"' + '"'
+        for name in (COOKIE, "of-another-site"):
+            http.headers["cookie"] = f"{name}={quoted}"
+            for _ in range(25):
+                assert (await http.get("/ui/")).status_code == 303
+                assert (await http.post("/requests/a.b")).status_code == 401
+        http.headers.pop("cookie")
+        assert (await log_in(http)).status_code == 303
+        mine = f"{COOKIE}={http.cookies[COOKIE]}"
+        http.cookies.clear()
+        http.headers["cookie"] = f'a={quoted[:9]}"; {mine}; b="c;d"'
+        assert (await http.get("/ui/")).status_code == 200
+
+    keyed().run(scenario)
+
+
 def test_who_may_only_read_changes_nothing() -> None:
     bench = keyed()
 

@@ -142,12 +142,19 @@ class OversizeCause(str):
 class DeliveryFailed(ClientError):
     """The broker did not confirm these requests: `failures` maps id to cause.
 
+    Of more than a thousand at once the others are only counted, in `more`.
     Whether they arrived can be unclear. Sending them again with the same ids is safe.
     """
 
     def __init__(self, failures: Mapping[str, str], more: int = 0) -> None:
         self.failures = dict(failures)
         self.more = more
+        if not self.failures:
+            super().__init__(
+                f"{more} requests were not confirmed by the broker, and their ids were not kept. "
+                "Send them again with the same ids: they can't run twice"
+            )
+            return
         first, cause = next(iter(self.failures.items()))
         count = len(self.failures) + more
         others = f" (and {count - 1} others)" if count > 1 else ""

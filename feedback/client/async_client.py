@@ -61,9 +61,7 @@ class AsyncClient(ClientCore):
         try:
             await self.close()
         except DeliveryFailed as failed:
-            if error is None:
-                raise
-            error.add_note(str(failed))  # what ended the block says more
+            self._closing.tell(failed, error)
 
     async def submit(self, type: Type, payload: Any, **options: Unpack[SubmitOptions]) -> str:
         """As Client.submit(). Cancelled before it returns, the request may have been sent or not.
@@ -231,11 +229,17 @@ class AsyncClient(ClientCore):
     async def close(self, timeout: float = 30.0) -> None:
         """As Client.close(). Cancelled, it is closed all the same, without being waited for.
 
-        Another close() waits for that, and raises what failed.
+        What failed is logged then. Another close() waits for that, and raises it; the end of the
+        program waits as well.
         """
         closing = in_thread(self._closing.close, timeout)
         self._closing.refuse()
-        if await closing:
+        try:
+            closed = await closing
+        except (asyncio.CancelledError, GeneratorExit):
+            self._closing.go_on(timeout)
+            raise
+        if closed:
             self._deliveries.raise_failures()
 
     def _reported(self, submission: Submission) -> None:

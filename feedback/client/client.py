@@ -56,9 +56,7 @@ class Client(ClientCore):
         try:
             self.close()
         except DeliveryFailed as failed:
-            if error is None:
-                raise
-            error.add_note(str(failed))  # what ended the block says more
+            self._closing.tell(failed, error)
 
     def submit(self, type: Type, payload: Any, **options: Unpack[SubmitOptions]) -> str:
         """Sends a request and returns its id; does not wait for the broker.
@@ -66,7 +64,7 @@ class Client(ClientCore):
         Raises ValueError for what no consumer would take, QueueFull. That the broker did not
         confirm it is raised by the next wait() for this id, or else by flush() or close().
         """
-        with self._calls:
+        with self._calls.lock:
             message, submission = self._drafted(type, payload, options)
             self._send_first(message, submission)
             return message.id
@@ -79,7 +77,7 @@ class Client(ClientCore):
         """One status an id, in their order; None where there is none. Raises StoreUnavailable."""
         self._check_open()
         check_ids(ids)
-        with self._calls:
+        with self._calls.lock:
             return self._statuses.read(ids)
 
     def wait(self, id: str, timeout: float | None = None) -> Status:
@@ -91,7 +89,7 @@ class Client(ClientCore):
         """
         self._check_open()
         check_wait(id, timeout)
-        with self._calls:
+        with self._calls.lock:
             submission = self._remembered(id)
             watch = self._waits.watch(id)
             try:
@@ -165,7 +163,7 @@ class Client(ClientCore):
         Of a handler `result` has the type that it returns, where the request is done. Raises as
         wait() and submit() do.
         """
-        with self._calls:
+        with self._calls.lock:
             message, submission = self._drafted(type, payload, {**options, "timeout": run_timeout})
             times = self._times(submission, timeout, resend_after)
             watch = self._waits.watch(message.id)
@@ -186,7 +184,7 @@ class Client(ClientCore):
         Raises ResultsFailed where the topic can't be read, ConfigurationError without one.
         """
         self._check_open()
-        with self._calls:
+        with self._calls.lock:
             return self._subscriptions.open(group, topic, from_beginning=from_beginning)
 
     def flush(self, timeout: float = 30.0) -> None:
@@ -196,7 +194,7 @@ class Client(ClientCore):
         has waited for.
         """
         self._check_open()
-        with self._calls:
+        with self._calls.lock:
             self._deliveries.flush(timeout)
 
     def close(self, timeout: float = 30.0) -> None:
@@ -211,7 +209,8 @@ class Client(ClientCore):
         interrupted, raises DeliveryFailed. So does another thread's close() wait.
         """
         if self._closing.close(timeout):
-            self._deliveries.raise_failures()
+            with self._calls.lock:
+                self._deliveries.raise_failures()
 
     def _drafted(
         self, type: Type, payload: Any, options: SubmitOptions

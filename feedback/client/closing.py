@@ -10,7 +10,7 @@ from feedback.broker_probe import in_callback
 from feedback.client.delivery import Deliveries
 from feedback.client.forks import FORKED
 from feedback.client.own_calls import OwnCalls
-from feedback.errors import CLOSED
+from feedback.errors import CLOSED, DeliveryFailed
 
 log = logging.getLogger("oncepool.client")
 
@@ -49,12 +49,36 @@ class Closing:
         """
         if self.reason == FORKED:
             return False
-        if self._calls.count > 0 or self._deliveries.serving or in_callback():
+        if self._calls.running or self._deliveries.serving or in_callback():
             self._close_aside(timeout)
             return False
-        with self._calls:
+        with self._calls.lock:
             self._close(timeout)
         return True
+
+    def go_on(self, timeout: float) -> None:
+        """A thread closes, or waits for who does, and logs what failed.
+
+        The end of the program waits for it.
+        """
+
+        def close() -> None:
+            self._close(timeout)
+            if (failed := self._deliveries.failed()) is not None:
+                log.error("closed while nobody waited for it: %s", failed)
+
+        if self.reason != FORKED:
+            threading.Thread(target=close, name="closing", daemon=False).start()
+
+    def tell(self, failed: DeliveryFailed, error: BaseException | None) -> None:
+        """Tells at the end of a block what failed: raises it, where no `error` ends the block.
+
+        An error says more; but nobody may print it, with what is noted on it. So it is logged, too.
+        """
+        if error is None:
+            raise failed
+        error.add_note(str(failed))
+        log.error("closed as %s ended the block: %s", type(error).__name__, failed)
 
     def _close(self, timeout: float) -> None:
         self.refuse()
@@ -64,11 +88,6 @@ class Closing:
                 self._ended = True
 
     def _close_aside(self, timeout: float) -> None:
-        def close() -> None:
-            self._close(timeout)
-            if (failed := self._deliveries.failed()) is not None:
-                log.error("closed in the middle of a call: %s", failed)
-
         if not self.reason:  # or who has set it closes
-            threading.Thread(target=close, name="closing", daemon=False).start()
+            self.go_on(timeout)
             self.refuse()

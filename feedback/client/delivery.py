@@ -15,6 +15,7 @@ from feedback.client.kafka_log import OutageLog, log
 from feedback.client.message import KafkaMessage
 from feedback.client.pending import Submission
 from feedback.client.producer import LastingProducer
+from feedback.client.untold_failures import UntoldFailures
 from feedback.errors import (
     ClientClosed,
     DeliveryFailed,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 # to mark it as delivered, or when it has failed before that.
 Reported = Callable[[Submission], None]
 
-_REMEMBERED: Final = 1_000  # failed ids; of more only the number is kept
 _POLL: Final = 0.1
 _TAKEN_BACK: Final = (
     confluent_kafka.KafkaError._PURGE_QUEUE,  # noqa: SLF001 - its public name
@@ -65,8 +65,7 @@ class Deliveries:
         self._reported = reported
         self._lock = producer.lock
         self._closed = False  # guarded by _lock: nothing is produced after the last flush
-        self._failures: dict[str, str] = {}  # guarded by _lock: id: cause, until somebody is told
-        self._more = 0  # guarded by _lock: failures beyond those
+        self._failures = UntoldFailures()
         self._room = threading.Condition()
         self._blocked = 0  # guarded by _room: who waits for room in the queue
         self._wakes: list[Callable[[], None]] = []  # guarded by _room: those that are told of it
@@ -150,14 +149,8 @@ class Deliveries:
 
     def raise_failure(self, submission: Submission) -> None:
         """Raises DeliveryFailed where the broker did not confirm this one: once."""
-        if submission.failure is None:
-            return
-        cause, submission.failure = submission.failure, None
-        with self._lock:
-            if self._failures.pop(submission.id, None) is None and not submission.told:
-                self._more = max(0, self._more - 1)
-            submission.told = True
-        raise DeliveryFailed({submission.id: cause})
+        if submission.failure is not None and (failed := self._failures.tell(submission)):
+            raise failed
 
     def flush(self, timeout: float) -> None:
         """Waits until every message is confirmed or failed.
@@ -176,16 +169,12 @@ class Deliveries:
 
     def raise_failures(self) -> None:
         """Raises DeliveryFailed for those that nobody asked about before: once."""
-        with self._lock:
-            failed = self._failed()
-            self._failures, self._more = {}, 0
-        if failed is not None:
+        if (failed := self._failures.tell_all()) is not None:
             raise failed
 
     def failed(self) -> DeliveryFailed | None:
         """What raise_failures() would raise."""
-        with self._lock:
-            return self._failed()
+        return self._failures.all()
 
     def close(self, timeout: float) -> None:
         """Waits as drain(); what is not confirmed in time is given up and counts as failed.
@@ -208,9 +197,6 @@ class Deliveries:
         """Called in a process that was forked."""
         never_free(self._producer.current.handle)
 
-    def _failed(self) -> DeliveryFailed | None:
-        return DeliveryFailed(self._failures, self._more) if self._failures else None
-
     def _poll(self) -> None:
         while not self._stop.is_set():
             try:
@@ -232,22 +218,10 @@ class Deliveries:
         if submission.delivered:
             return  # a resend: whatever became of it, the first one arrived
         if cause is None:
-            submission.failure = None
-            with self._lock:
-                self._failures.pop(submission.id, None)
+            self._failures.arrived(submission)
         else:
-            submission.failure = cause
-            self._remember(submission, cause)
+            self._failures.add(submission, cause)
         self._reported(submission)
-
-    def _remember(self, submission: Submission, cause: str) -> None:
-        with self._lock:
-            if submission.told:
-                return  # of an earlier copy
-            if submission.id in self._failures or len(self._failures) < _REMEMBERED:
-                self._failures[submission.id] = cause
-            else:
-                self._more += 1
 
     def _wait_for_room(self, end: float) -> bool:
         left = end - time.monotonic()

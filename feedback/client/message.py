@@ -106,8 +106,9 @@ def draft(
     message = KafkaMessage(topic, name, key, value, written, sent.timestamp)
     waits_for = 0.0 if due is None else max(0.0, (due - now).total_seconds())
     return message, Submission(
-        name, kind, fingerprint, sent=sent, adapter=adapter, waits_for=waits_for
-    )
+        name, kind, fingerprint, sent=sent, adapter=adapter, waits_for=waits_for,
+        copied=None if first is None else first.first,
+    )  # fmt: skip
 
 
 _TAKEN: Final[dict[str, tuple[tuple[type, ...], str]]] = {

@@ -6,12 +6,17 @@ import threading
 
 
 class OwnCalls(threading.local):
-    """Of one client. A context manager that each call enters; every thread has its own count."""
+    """Of one client. Every thread has its own, and learns nothing of others'."""
 
-    count = 0
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        """Held by each call, for as long as it takes; no other thread asks for it.
 
-    def __enter__(self) -> None:
-        self.count += 1
+        A lock because it is entered and left within the interpreter: a signal handler that raises
+        can't come in between, and leave it held for good.
+        """
 
-    def __exit__(self, *_: object) -> None:
-        self.count -= 1
+    @property
+    def running(self) -> bool:
+        """Whether this thread is in one."""
+        return self.lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 - conditions ask it

@@ -53,6 +53,13 @@ class Submission:
     delivered: bool = False
     failure: str | None = None  # why the broker did not confirm it
     told: bool = False  # such a failure was raised by a wait for it
+    copied: Submission | None = None  # the first one under its id that is remembered, if not this
+    beyond: int = 0  # of the first one: of `UntoldFailures`
+
+    @property
+    def first(self) -> Submission:
+        """The first one under its id that is remembered: which it is that counts."""
+        return self.copied or self
 
     def unread_before(self) -> None:
         """What stands before it is sent can't be read: it may be a failure or a doubt."""

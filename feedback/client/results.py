@@ -133,7 +133,7 @@ class Results:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._calls, self._lock:  # who asks is first: what was read before is handled
+        with self._calls.lock, self._lock:  # who asks is first: what was read before is handled
             if error is not None:
                 self._last = None  # it may be half done: it comes again
             self._entered = False
@@ -159,7 +159,7 @@ class Results:
 
     def _ask(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls what asks the consumer; closes, where that was wanted meanwhile."""
-        with self._calls, self._lock:
+        with self._calls.lock, self._lock:
             if self._asking:
                 raise RuntimeError(NESTED)
             try:
@@ -172,7 +172,7 @@ class Results:
 
     def _end_idle(self) -> None:
         """Closes the consumer, but for as long as it is asked, or what was read is worked on."""
-        with self._calls, self._lock:
+        with self._calls.lock, self._lock:
             worked_on = self._entered and self._last is not None
             if not self._asking and not worked_on:
                 self._end()

@@ -84,6 +84,50 @@ def test_an_error_in_the_block_is_not_hidden_by_a_failed_delivery(
     assert "was not confirmed" in caught.value.__notes__[0]
 
 
+@pytest.mark.parametrize("error", [KeyError("mine"), SystemExit(0), KeyboardInterrupt()])
+def test_a_failed_delivery_is_logged_where_an_error_ends_the_block(
+    store: MemoryStatusStore,
+    producer: FakeProducer,
+    caplog: pytest.LogCaptureFixture,
+    error: BaseException,
+) -> None:
+    """Of many of them Python prints nothing."""
+    producer.error = "timed out"
+    ids: list[str] = []
+
+    def end() -> None:
+        with Client(producer, store, "requests") as client:
+            ids.append(client.submit("t", 1))
+            raise error
+
+    with pytest.raises(type(error)), caplog.at_level("ERROR", "oncepool.client"):
+        end()
+    (line,) = caplog.messages
+    assert type(error).__name__ in line
+    assert ids[0] in line
+
+
+def test_what_failed_is_told_in_the_middle_of_a_call(
+    client: Client, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler that closes then does not ask for the lock that is held."""
+    producer.error = "timed out"
+    client.submit("t", 1)
+    tell, closed = client._deliveries.raise_failures, []
+
+    def interrupted() -> None:
+        if not closed:
+            closed.append("begun")
+            client.close()
+            closed.append("ended")
+        tell()
+
+    monkeypatch.setattr(client._deliveries, "raise_failures", interrupted)
+    with pytest.raises(DeliveryFailed):
+        client.close()
+    assert closed == ["begun", "ended"]
+
+
 def test_closing_gives_up_what_is_not_confirmed_in_time(
     client: Client, producer: FakeProducer
 ) -> None:

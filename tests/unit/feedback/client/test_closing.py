@@ -267,6 +267,53 @@ def test_the_next_close_waits_for_one_that_was_cancelled_and_tells_what_failed(
     asyncio.run(work())
 
 
+def test_what_failed_is_logged_where_a_close_was_cancelled(
+    producer: InterruptedProducer, store: MemoryStatusStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    flushing, cancelled = threading.Event(), threading.Event()
+    ids: list[str] = []
+
+    def act() -> None:
+        flushing.set()
+        assert cancelled.wait(60)
+
+    async def work() -> None:
+        client = AsyncClient(producer, store, "requests")
+        producer.confirming.clear()
+        ids.append(await client.submit("t", 1))
+        producer.act = act
+        closing = asyncio.create_task(client.close(0))
+        await asyncio.to_thread(flushing.wait, 60)
+        closing.cancel()
+        await asyncio.wait([closing])
+
+    with caplog.at_level(logging.ERROR, "oncepool.client"):
+        asyncio.run(work())
+        # The end of the program waits for these.
+        lasting = [one for one in threading.enumerate() if one.name == "closing"]
+        assert not any(one.daemon for one in lasting)
+        cancelled.set()
+        for one in lasting:
+            one.join(60)
+    assert ids[0] in caplog.text
+
+
+def test_what_failed_is_logged_where_the_task_of_the_block_is_cancelled(
+    producer: FakeProducer, store: MemoryStatusStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer.error = "timed out"
+    ids: list[str] = []
+
+    async def work() -> None:
+        async with AsyncClient(producer, store, "requests") as client:
+            ids.append(await client.submit("t", 1))
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError), caplog.at_level(logging.ERROR, "oncepool.client"):
+        asyncio.run(work())
+    assert ids[0] in caplog.text
+
+
 @pytest.mark.parametrize("part", ["_waits", "_subscriptions", "_sender"])
 def test_each_part_is_closed_whatever_another_raises(
     client: Client, part: str, monkeypatch: pytest.MonkeyPatch

@@ -67,7 +67,7 @@ def test_sent_again_with_success_a_failure_is_forgotten(
 ) -> None:
     producer.error = "timed out"
     client.submit("t", 1, request_id="a")
-    eventually(lambda: client._deliveries._failures)
+    eventually(client._deliveries.failed)
     producer.error = None
     client.submit("t", 1, request_id="a")
     client.flush()
@@ -127,7 +127,7 @@ def test_many_failures_are_counted_beyond_what_is_listed(
     producer.error = "timed out"
     producer.room = 2_000
     ids = [client.submit("t", number) for number in range(1_200)]
-    eventually(lambda: client._deliveries._more == 200)
+    eventually(lambda: client._deliveries._failures._more == 200)
     with pytest.raises(DeliveryFailed):
         client.wait(ids[-1], 5)
     with pytest.raises(DeliveryFailed, match="and 1198 others") as caught:

@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Final, Self
 
 from feedback.client.event_loop import in_thread
+from feedback.client.read_ahead import ReadAhead
 from feedback.client.result import ReadMessage, Result
 from feedback.client.results import Results
 
 _SLICE: Final = 0.2
-_MOST: Final = 500  # of one look into what the Kafka client has
 
 
 class AsyncResults:
@@ -26,6 +26,7 @@ class AsyncResults:
     def __init__(self, results: Results) -> None:
         self._results = results
         self._taken: deque[ReadMessage] = deque()  # read, and not given to anybody yet
+        self._ahead = ReadAhead()
         self._taking: asyncio.Future[list[ReadMessage]] | None = None
 
     def __aiter__(self) -> Self:
@@ -46,9 +47,10 @@ class AsyncResults:
         """
         end = time.monotonic() + timeout
         while not self._results.closed:
-            while self._taken:
+            while self._taken and self._ahead.gives():
                 if (result := self._results.turn_to(self._taken.popleft())) is not None:
                     return result
+            self._start_anew()
             left = end - time.monotonic()
             await self._take(max(0.0, min(_SLICE, left)))
             if not self._taken and left <= 0:
@@ -73,10 +75,17 @@ class AsyncResults:
     ) -> None:
         await in_thread(self._results.__exit__, kind, error, trace)
 
+    def _start_anew(self) -> None:
+        """Nothing more is given out of what was taken: time is over, or all of it was."""
+        self._ahead.handled()
+        if self._taken:
+            self._taken.clear()
+            self._results.come_again()
+
     async def _take(self, timeout: float) -> None:
         """Waits for records; the wait goes on without a task that is cancelled."""
         if self._taking is None:
-            self._taking = in_thread(self._results.take, timeout, _MOST)
+            self._taking = in_thread(self._results.take, timeout, self._ahead.most)
             self._taking.add_done_callback(self._took)
         taking = self._taking
         try:
@@ -89,3 +98,4 @@ class AsyncResults:
         if not taking.cancelled() and taking.exception() is None:
             self._taking = None
             self._taken += taking.result()
+            self._ahead.read()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from feedback.contract.headers import check_name
 from feedback.contract.payloads import parse_json, refuse_deep
 from feedback.contract.states import State
 from feedback.errors import Malformed
+
+log = logging.getLogger("oncepool.kafka")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +66,13 @@ class ReadMessage(NamedTuple):
 
     message: Any
     result: Result | None
+
+    @classmethod
+    def of(cls, message: Any) -> Self:
+        """Reads it; what is no result record is logged."""
+        try:
+            return cls(message, Result.decode(message.value()))
+        except ValueError as problem:
+            place = f"{message.topic()}/{message.partition()}/{message.offset()}"
+            log.warning("message %s left out: %s", place, problem)
+            return cls(message, None)

@@ -53,9 +53,9 @@ class ResultPositions:
         self._consumer = consumer
         self._topic = topic
         self._grouped = grouped
-        self._read: dict[int, int] = {}
+        self._handled: dict[int, int] = {}
         self._before: dict[int, int] = {}
-        """Up to where the client before this one has read."""
+        """Up to where it had come with the client before this one."""
         partitions = self._partitions()
         # Before it asks for the group's: of two that find none each has started before the other
         # commits, so that either commit is before all that comes once both are made.
@@ -65,19 +65,21 @@ class ResultPositions:
         if self._begins:
             self._commit_starts()
 
-    def read(self, message: Message) -> None:
+    def handled(self, message: Message) -> None:
         """It goes on behind this one."""
         part, offset = message.partition(), message.offset()
         if part is not None and offset is not None:
-            self._read[part] = offset + 1
+            self._handled[part] = offset + 1
 
     def go_on(self, consumer: Consumer) -> None:
         """Another client takes over where this one has come to."""
         self._consumer = consumer
         if not self._grouped:
-            self._starts |= {n: TopicPartition(self._topic, n, at) for n, at in self._read.items()}
-        self._before |= self._read
-        self._read = {}
+            self._starts |= {
+                n: TopicPartition(self._topic, n, at) for n, at in self._handled.items()
+            }
+        self._before |= self._handled
+        self._handled = {}
 
     @property
     def starts(self) -> list[TopicPartition]:

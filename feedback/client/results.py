@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-from feedback.broker_probe import LOST, BrokerProbe, in_callback
-from feedback.client.forks import never_free
-from feedback.client.kafka_log import OutageLog
+from feedback.broker_probe import in_callback
 from feedback.client.own_calls import OwnCalls
 from feedback.client.result import ReadMessage, Result
-from feedback.client.result_consumer import connect, properties
-from feedback.client.result_positions import ResultPositions, hopeless
-from feedback.errors import ConfigurationError, ResultsFailed
+from feedback.client.result_source import ResultSource
+from feedback.errors import ResultsFailed
 from feedback.guarded_producer import NESTED
 
-log = logging.getLogger("oncepool.kafka")
-
 _SLICE: Final = 0.2
-_PAUSE: Final = 1.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,8 +43,6 @@ class Results:
         calls: OwnCalls | None = None,
     ) -> None:
         """`calls`: where what asks the consumer counts as one."""
-        self._topic = topic
-        self._group = group
         self._on_close = closed
         self._calls = calls or OwnCalls()
         # Whatever the consumer is asked is asked with the lock; it is taken again by a signal
@@ -65,32 +54,16 @@ class Results:
         self._entered = False  # a `with` block tells what became of the last record
         self._last: Any = None  # the message that is being handled
         self._late: BaseException | None = None  # to be told after what was read before it
-        self._anew = False  # the consumer is another one, which reads nowhere yet
-        self._adrift = False  # where the consumer stands is not where was read on last
-        self._assigned: list[TopicPartition] | None = None  # and not known where to read on there
-        self._ask_at = 0.0
-        self._outages = OutageLog()
-        self._probe = BrokerProbe(properties(kafka, group))
-        self._consumer = connect(self._probe, self._outages)
-        try:
-            self._begin(group, from_beginning=from_beginning)
-        except KafkaException as error:
-            self._consumer.close()
-            raise ResultsFailed(topic, error.args[0].str()) from None
-        except BaseException:
-            self._consumer.close()
-            raise
+        self._source = ResultSource(kafka, topic, group, from_beginning=from_beginning)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Result:
-        while True:
-            result = self.poll(_SLICE)
-            if result is not None:
-                return result
-            if self._closed:
-                raise StopIteration
+        result = self.poll(math.inf)
+        if result is None:
+            raise StopIteration
+        return result
 
     def poll(self, timeout: float) -> Result | None:
         """The next record; None where none comes within `timeout` seconds, or when closed.
@@ -121,7 +94,7 @@ class Results:
         """Called in a process that was forked: nothing comes there any more."""
         self._lock = threading.RLock()  # a thread that was not copied may have held it
         self._closed = self._ended = True
-        never_free(self._consumer)
+        self._source.forked()
 
     def __enter__(self) -> Self:
         self._entered = True
@@ -147,7 +120,7 @@ class Results:
     def take(self, timeout: float, most: int) -> list[ReadMessage]:
         """The next records in their order, for `turn_to`; waits for the first `timeout` seconds.
 
-        Raises ResultsFailed.
+        All that was taken before has been turned to, or is to `come_again`. Raises ResultsFailed.
         """
         return self._ask(self._take, timeout, most)
 
@@ -155,10 +128,28 @@ class Results:
         """From now on this record is being handled; the one before it is."""
         self._handled()
         self._last = taken.message
+        if taken.result is None:
+            self._handled()
         return taken.result
 
+    def come_again(self) -> None:
+        """What was not turned to is read again."""
+        self._source.read_again()
+
     def _ask(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls what asks the consumer; closes, where that was wanted meanwhile."""
+        """Calls what asks the consumer. What an error ends has given out nothing."""
+        try:
+            return self._ask_alone(what, *args, **kwargs)
+        except ResultsFailed:
+            raise
+        except BaseException:
+            # Of a signal handler, say: what was in hand is gone with it, and is read again.
+            self._last = None
+            self._source.read_again()
+            raise
+
+    def _ask_alone(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Closes afterwards, where that was wanted meanwhile."""
         with self._calls.lock, self._lock:
             if self._asking:
                 raise RuntimeError(NESTED)
@@ -182,14 +173,15 @@ class Results:
             return
         self._ended = True
         self._handled()
-        self._consumer.close()
+        self._source.close()
         self._on_close(self)
 
     def _next(self, timeout: float) -> Result | None:
         self._handled()
         if self._closed:
             return None
-        read = self._read(timeout)
+        self._source.prepare()
+        read = self._source.read(timeout)
         if read is None or self._closed:
             return None  # what nobody gets any more is not handled
         return self.turn_to(read)
@@ -202,8 +194,9 @@ class Results:
         if (late := self._late) is not None:
             self._late = None
             raise late
+        self._source.prepare()
         try:
-            while len(taken) < most and (read := self._read(timeout)) is not None:
+            while len(taken) < most and (read := self._source.read(timeout)) is not None:
                 taken.append(read)
                 timeout = 0.0
         except BaseException as error:
@@ -212,114 +205,7 @@ class Results:
             self._late = error
         return taken
 
-    def _read(self, timeout: float) -> ReadMessage | None:
-        if self._probe.lost(self._consumer):
-            self._begin_anew()
-        if self._anew:
-            self._take_over()
-        if self._adrift:
-            self._go_back()
-        self._read_on()
-        try:
-            message = self._consumer.poll(timeout)
-        except BaseException:
-            # Of a signal handler, say: a message that the client had in hand is gone with it.
-            self._adrift = True
-            raise
-        if message is None:
-            return None
-        error = message.error()
-        if error is not None:
-            if hopeless(error):
-                raise ResultsFailed(self._topic, error.str())
-            return None  # the library goes on trying
-        self._outages.over()
-        self._probe.heard_from()
-        self._positions.read(message)
-        try:
-            return ReadMessage(message, Result.decode(message.value()))
-        except ValueError as problem:
-            place = f"{message.topic()}/{message.partition()}/{message.offset()}"
-            log.warning("message %s left out: %s", place, problem)
-            return ReadMessage(message, None)
-
-    def _begin(self, group: str | None, *, from_beginning: bool) -> None:
-        self._positions = ResultPositions(
-            self._consumer, self._topic, grouped=group is not None, from_beginning=from_beginning
-        )
-        self._join()
-
-    def _join(self) -> None:
-        if self._group is None:
-            self._consumer.assign(self._positions.starts)
-        else:
-            self._consumer.subscribe(
-                [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke
-            )
-
-    def _begin_anew(self) -> None:
-        """With another client, where this one has come to."""
-        try:
-            another = connect(self._probe, self._outages)
-        except ConfigurationError as error:  # a certificate's file is gone, say
-            log.warning("%s: no other client can be made yet: %s", self._topic, error)
-            self._probe.stays()
-            return
-        log.error("%s: another client reads on, this one is lost: %s", self._topic, LOST)
-        lost, self._consumer, self._assigned, self._anew = self._consumer, another, None, True
-        # It may take a minute to find that it can tell nobody that it goes.
-        threading.Thread(target=lost.close, name="leave", daemon=True).start()
-
-    # A signal handler may raise out of any line of these two: then it is all done once more.
-
-    def _take_over(self) -> None:
-        """Where the client before this one has come to."""
-        self._positions.go_on(self._consumer)
-        self._join()
-        self._anew = False
-
-    def _go_back(self) -> None:
-        """To behind what was read last, in whatever is read here."""
-        self._positions.go_on(self._consumer)
-        if self._group is None:
-            self._consumer.assign(self._positions.starts)
-        else:  # but for what was assigned and not begun yet
-            self._assigned = self._assigned or self._consumer.assignment() or None
-            self._ask_at = 0.0
-        self._adrift = False
-
-    def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
-        if consumer is not self._consumer:
-            return
-        self._assigned, self._ask_at = assigned, 0.0
-        # Where to read on is asked after the call that serves this: `list_topics` in a callback
-        # takes from the call what the next callback needs, and that ends the process.
-        with suppress(KafkaException):
-            consumer.assign([])  # or the client would choose where
-
-    def _on_revoke(self, consumer: Consumer, _revoked: list[TopicPartition]) -> None:
-        if consumer is self._consumer:
-            self._assigned = None
-
-    def _read_on(self) -> None:
-        """Reads in what was assigned, as soon as it is known where. Raises ResultsFailed."""
-        if self._assigned is None or time.monotonic() < self._ask_at:
-            return
-        try:
-            self._consumer.assign(self._positions.of(self._assigned))
-        except KafkaException as error:
-            self._ask_at = time.monotonic() + _PAUSE
-            if hopeless(error.args[0]):
-                raise ResultsFailed(self._topic, error.args[0].str()) from None
-            log.warning("%s: where to read on is asked again: %s", self._topic, error.args[0].str())
-        else:
-            self._assigned = None
-
     def _handled(self) -> None:
         message, self._last = self._last, None
-        if message is not None and self._group is not None:
-            try:
-                self._consumer.store_offsets(message)
-            # Its partition is another reader's now, who reads it again; or this one was closed.
-            except (KafkaException, RuntimeError):
-                log.debug("offset of %s/%s not kept", message.topic(), message.partition())
+        if message is not None:
+            self._source.handled(message)

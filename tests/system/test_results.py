@@ -274,7 +274,7 @@ def test_a_group_goes_on_where_it_stood(place: Place, monkeypatch: pytest.Monkey
     place.add(range(10, 20))
 
     with place.client.results(group) as results:
-        tell, asked = results._positions.of, []
+        tell, asked = results._source._positions.of, []
 
         def not_at_first(assigned: list[TopicPartition]) -> list[TopicPartition]:
             asked.append(assigned)
@@ -282,7 +282,7 @@ def test_a_group_goes_on_where_it_stood(place: Place, monkeypatch: pytest.Monkey
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             return tell(assigned)
 
-        monkeypatch.setattr(results._positions, "of", not_at_first)
+        monkeypatch.setattr(results._source._positions, "of", not_at_first)
         came = read(results, range(10, 20))
         assert len(asked) > 1
 
@@ -295,7 +295,8 @@ def test_a_new_group_that_read_nothing_yet_misses_nothing(place: Place) -> None:
     place.sent()
     group = f"group-{uuid.uuid4().hex}"
     with place.client.results(group) as results:
-        eventually(lambda: results.poll(0.1) is None and results._consumer.assignment(), WAIT)
+        consumer = results._source._consumer
+        eventually(lambda: results.poll(0.1) is None and consumer.assignment(), WAIT)
     place.add([2])
     place.sent()
 

@@ -161,11 +161,11 @@ def test_a_reader_of_results_goes_on_where_it_was(
 
     write(stack, name, range(10))
     eventually(lambda: all_of(10), LATE, lambda: str(came))
-    deaf = results._consumer
+    deaf = results._source._consumer
     brokers.be_lost(deaf, lambda: all_of(0))
     write(stack, name, range(10, 20))
     eventually(lambda: all_of(20), LATE, lambda: str(came))
-    assert results._consumer is not deaf
+    assert results._source._consumer is not deaf
     write(stack, name, range(20, 30))
     eventually(lambda: all_of(30), LATE, lambda: str(came))
     assert sorted(came) == sorted(f"r-{n}" for n in range(30))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,10 +14,13 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError
 
-from feedback.client import results
+from feedback.client import result_source
 from feedback.client.async_results import AsyncResults
+from feedback.client.read_ahead import ReadAhead
+from feedback.client.result_source import ResultSource
 from feedback.client.results import Results
 from feedback.errors import ResultsFailed
+from tests.support.mock_brokers import PLACE, MockBrokers
 
 WAIT = 60.0
 
@@ -71,9 +76,9 @@ Reader = Callable[[Consumer], AsyncResults]
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
     def make(consumer: Consumer) -> AsyncResults:
-        monkeypatch.setattr(results, "connect", lambda *_: consumer)
-        monkeypatch.setattr(Results, "_begin", lambda *_, **__: None)
-        monkeypatch.setattr(Results, "_positions", Mock(), raising=False)
+        monkeypatch.setattr(result_source, "connect", lambda *_: consumer)
+        monkeypatch.setattr(ResultSource, "_begin", lambda *_, **__: None)
+        monkeypatch.setattr(ResultSource, "_positions", Mock(), raising=False)
         return AsyncResults(Results({}, "topic", None, from_beginning=True, closed=lambda _: None))
 
     return make
@@ -132,3 +137,40 @@ def test_a_failure_under_a_wait_that_was_cancelled_is_told_to_the_next_one(reade
         return await next_id(reading)
 
     assert asyncio.run(main()) == "a"
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_what_is_handled_slowly_is_not_read_far_ahead(grouped: bool) -> None:
+    """Else a member of a group would lose its place, and hold up the others."""
+    brokers, count = MockBrokers(), 300
+    brokers.write([Message(f"{n}").value() for n in range(count)])
+    group = f"group-{uuid.uuid4()}" if grouped else None
+    kafka = {"bootstrap.servers": brokers.servers}
+    results = Results(kafka, PLACE[0], group, from_beginning=True, closed=lambda _: None)
+    now = 0.0
+    reads: list[float] = []
+    take = results.take
+
+    def counted(timeout: float, most: int) -> Any:
+        taken = take(timeout, most)
+        reads.extend([now] if taken else [])
+        return taken
+
+    async def main() -> list[str]:
+        nonlocal now
+        seen = []
+        async with AsyncResults(results) as reading:
+            reading._ahead = ReadAhead(lambda: now)
+            async for result in reading:
+                seen.append(result.id)
+                now += 2.0 if len(seen) > 200 else 0.001  # a database that has become slow, say
+                if len(seen) == count:
+                    break
+        return seen
+
+    results.take = counted  # type: ignore[method-assign]
+    assert asyncio.run(main()) == [f"{n}" for n in range(count)]
+    quick = [at for at in reads if at <= 0.2]
+    assert len(quick) < 20, "many are taken at once"
+    pauses = [later - at for at, later in pairwise([*reads, now])]
+    assert max(pauses) < 8.0

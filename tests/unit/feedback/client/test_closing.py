@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from feedback import AsyncClient, Client, ClientClosed, DeliveryFailed, Status
-from feedback.client import results
+from feedback.client import result_source
 from feedback.client.subscriptions import Subscriptions
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
@@ -386,8 +386,8 @@ def test_who_interrupts_a_reader_does_not_wait_for_who_closes_it(
         def close(self) -> None: ...
 
     consumer = Consumer()
-    monkeypatch.setattr(results, "connect", lambda *_: consumer)
-    monkeypatch.setattr(results, "ResultPositions", Mock())
+    monkeypatch.setattr(result_source, "connect", lambda *_: consumer)
+    monkeypatch.setattr(result_source, "ResultPositions", Mock())
     client = Client({"bootstrap.servers": "127.0.0.1:1"}, store, "t", results_topic="results")
     reading = client.results()
 

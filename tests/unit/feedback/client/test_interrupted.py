@@ -207,6 +207,71 @@ print(raised > 0, sorted(set(range(41)) - set(seen)))
     assert run(program, group) == "True []\n"
 
 
+@pytest.mark.parametrize("group", ["", "some"])
+@pytest.mark.parametrize("where", ["message", "decode", "lock"])
+def test_a_record_that_a_signal_handler_meets_before_it_is_given_out_comes_again(
+    group: str, where: str
+) -> None:
+    """The third one; what was given out before does not."""
+    program = """
+from feedback.broker_probe import BrokerProbe
+from feedback.client import result
+
+class Late(Exception): ...
+
+def raising(*_):
+    raise Late
+
+def interrupt():
+    global came
+    came += 1
+    if came == 3:
+        signal.raise_signal(signal.SIGALRM)
+
+def interrupted(call):
+    def calls(*arguments):
+        interrupt()
+        return call(*arguments)
+    return calls
+
+class Lock:
+    def __enter__(self):
+        lock.acquire()
+
+    def __exit__(self, *_):
+        lock.release()
+        if reading._last is not None:
+            interrupt()
+
+def record(n):
+    return orjson.dumps({"id": str(n), "type": "t", "state": "done", "code": "ok",
+                         "at": "2026-01-01T00:00:00Z"})
+
+brokers = MockBrokers()
+brokers.write([record(n) for n in range(6)])
+kafka = {"bootstrap.servers": brokers.servers}
+group, where = sys.argv[1:]
+reading = Results(kafka, PLACE[0], group or None, from_beginning=True, closed=lambda _: None)
+signal.signal(signal.SIGALRM, raising)
+seen, came, late, lock = [], 0, 0, reading._lock
+if where == "message":
+    BrokerProbe.heard_from = interrupted(BrokerProbe.heard_from)
+elif where == "decode":
+    result.parse_json = interrupted(result.parse_json)
+else:
+    reading._lock = Lock()
+while len(seen) < 6:
+    try:
+        seen.append(int(next(reading).id))
+    except Late:
+        late += 1
+reading._lock = lock
+reading.close()
+print(late, seen)
+"""
+    assert run(program, group, where) == "1 [0, 1, 2, 3, 4, 5]\n"
+
+
 RECORD = """
 brokers = MockBrokers()
 fields = {"id": "r", "type": "t", "state": "done", "code": "ok", "at": "2026-01-01T00:00:00Z"}

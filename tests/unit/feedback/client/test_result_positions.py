@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from feedback.client import results
+from feedback.client import result_source
 from feedback.client.result_positions import ResultPositions
 from feedback.client.results import Results
 from feedback.errors import ResultsFailed
@@ -62,6 +62,9 @@ class Member:
 
     def assign(self, parts: list[TopicPartition]) -> None:
         self.assigned = parts
+
+    def assignment(self) -> list[TopicPartition]:
+        return self.assigned
 
     def subscribe(self, _topics: list[str], **callbacks: Any) -> None:
         self.callbacks = callbacks
@@ -136,10 +139,10 @@ def test_what_a_reader_died_before_is_begun_by_who_began_with_it() -> None:
 def test_a_reader_that_was_in_trouble_reads_on(
     monkeypatch: pytest.MonkeyPatch, hopeless: bool
 ) -> None:
-    monkeypatch.setattr(results, "_PAUSE", 0.0)
+    monkeypatch.setattr(result_source, "_PAUSE", 0.0)
     broker = Broker(5)
     member = Member(broker)
-    monkeypatch.setattr(results, "connect", lambda *_: member)
+    monkeypatch.setattr(result_source, "connect", lambda *_: member)
     reading = Results({}, "t", "group", from_beginning=False, closed=lambda _: None)
     code = KafkaError.GROUP_AUTHORIZATION_FAILED if hopeless else KafkaError._TIMED_OUT
     member.failing = KafkaError(code)
@@ -159,9 +162,9 @@ def test_a_reader_that_was_in_trouble_reads_on(
 
 
 def test_what_was_revoked_is_not_asked_for_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "_PAUSE", 0.0)
+    monkeypatch.setattr(result_source, "_PAUSE", 0.0)
     member = Member(Broker(5))
-    monkeypatch.setattr(results, "connect", lambda *_: member)
+    monkeypatch.setattr(result_source, "connect", lambda *_: member)
     reading = Results({}, "t", "group", from_beginning=False, closed=lambda _: None)
     member.failing = KafkaError(KafkaError._TIMED_OUT)
     member.callbacks["on_assign"](member, [TopicPartition("t", 0)])
@@ -169,4 +172,24 @@ def test_what_was_revoked_is_not_asked_for_any_more(monkeypatch: pytest.MonkeyPa
     member.failing = None
     assert reading.poll(0.0) is None
     assert member.assigned == []
+    reading.close()
+
+
+def test_a_reader_that_has_to_go_back_reads_nowhere_until_it_is_known_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(result_source, "_PAUSE", 0.0)
+    member = Member(Broker(5))
+    monkeypatch.setattr(result_source, "connect", lambda *_: member)
+    reading = Results({}, "t", "group", from_beginning=False, closed=lambda _: None)
+    member.callbacks["on_assign"](member, [TopicPartition("t", 0)])
+    reading.poll(0.0)
+    assert len(member.assigned) == 1
+    reading.come_again()
+    member.failing = KafkaError(KafkaError._TIMED_OUT)
+    reading.poll(0.0)
+    assert member.assigned == []
+    member.failing = None
+    reading.poll(0.0)
+    assert [(part.partition, part.offset) for part in member.assigned] == [(0, 5)]
     reading.close()

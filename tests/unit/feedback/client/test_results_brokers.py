@@ -10,7 +10,7 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from feedback.client import results
+from feedback.client import result_source
 from feedback.client.results import Results
 from feedback.errors import ConfigurationError
 
@@ -43,8 +43,8 @@ Reader = Callable[[Callable[[], Consumer]], Results]
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
     def make(connect: Callable[[], Consumer]) -> Results:
-        monkeypatch.setattr(results, "connect", lambda *_: connect())
-        monkeypatch.setattr(results, "ResultPositions", Mock())
+        monkeypatch.setattr(result_source, "connect", lambda *_: connect())
+        monkeypatch.setattr(result_source, "ResultPositions", Mock())
         return Results({}, "results", None, from_beginning=True, closed=lambda _: None)
 
     return make
@@ -52,12 +52,12 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
 
 def test_who_reads_a_record_has_not_lost_its_brokers(reader: Reader) -> None:
     reading = reader(Consumer)
-    reading._probe.heard(ALL_DOWN)
+    reading._source._probe.heard(ALL_DOWN)
     assert reading.poll(0.0) is not None
-    assert not reading._probe._contact.doubtful
-    reading._probe.heard(ALL_DOWN)
+    assert not reading._source._probe._contact.doubtful
+    reading._source._probe.heard(ALL_DOWN)
     assert reading.poll(0.0) is None
-    assert reading._probe._contact.doubtful
+    assert reading._source._probe._contact.doubtful
 
 
 def test_as_long_as_no_other_client_can_be_made_the_one_that_is_lost_is_used(
@@ -74,15 +74,15 @@ def test_as_long_as_no_other_client_can_be_made_the_one_that_is_lost_is_used(
         return one
 
     reading = reader(connect)
-    first = reading._consumer
+    first = reading._source._consumer
     first.left.clear()
-    monkeypatch.setattr(reading._probe, "lost", lambda _: True)
+    monkeypatch.setattr(reading._source._probe, "lost", lambda _: True)
     reading.poll(0.0)
-    assert reading._consumer is first
+    assert reading._source._consumer is first
     assert not first.closed
-    assert reading._probe._contact.doubtful, "it is asked again"
+    assert reading._source._probe._contact.doubtful, "it is asked again"
     reading.poll(0.0)
-    assert reading._consumer is not first
+    assert reading._source._consumer is not first
     reading.close()
 
 
@@ -106,13 +106,13 @@ def test_a_reader_out_of_whose_calls_signal_handlers_raise_goes_back_all_the_sam
         interrupted()
         assigned.append(to)
 
-    monkeypatch.setattr(reading._consumer, "poll", interrupted)
-    monkeypatch.setattr(reading._consumer, "assign", assign)
+    monkeypatch.setattr(reading._source._consumer, "poll", interrupted)
+    monkeypatch.setattr(reading._source._consumer, "assign", assign)
     for _ in range(times):
         with pytest.raises(Late):
             reading.poll(0.0)
     reading.poll(0.0)
-    assert assigned == [reading._positions.starts]
+    assert assigned == [reading._source._positions.starts]
 
 
 def test_another_client_reads_on_also_where_a_signal_handler_raised_before_it_began(
@@ -130,8 +130,8 @@ def test_another_client_reads_on_also_where_a_signal_handler_raised_before_it_be
     made = [Consumer(), Another()]
     reading = reader(lambda: made.pop(0))
     lost = [True]
-    monkeypatch.setattr(reading._probe, "lost", lambda _: bool(lost) and lost.pop())
+    monkeypatch.setattr(reading._source._probe, "lost", lambda _: bool(lost) and lost.pop())
     with pytest.raises(Late):
         reading.poll(0.0)
     assert reading.poll(0.0) is not None
-    assert reading._consumer.assigned
+    assert reading._source._consumer.assigned

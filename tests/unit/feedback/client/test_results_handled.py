@@ -9,7 +9,7 @@ import orjson
 import pytest
 from confluent_kafka import Message
 
-from feedback.client import results
+from feedback.client import result_source
 from feedback.client.async_results import AsyncResults
 from feedback.client.results import Results
 
@@ -47,8 +47,8 @@ def consumer() -> Consumer:
 
 @pytest.fixture
 def reading(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Results:
-    monkeypatch.setattr(results, "connect", lambda *_: consumer)
-    monkeypatch.setattr(results, "ResultPositions", Mock())
+    monkeypatch.setattr(result_source, "connect", lambda *_: consumer)
+    monkeypatch.setattr(result_source, "ResultPositions", Mock())
     return Results({}, "results", "group", from_beginning=True, closed=lambda _: None)
 
 
@@ -106,6 +106,16 @@ def test_without_a_block_what_was_read_last_is_handled_when_it_is_closed(
     assert consumer.handled == [0]
     assert consumer.closed
     assert reading.poll(60) is None
+
+
+def test_what_is_no_record_is_handled_by_nobody(reading: Results, consumer: Consumer) -> None:
+    """Who closes then has nothing to wait for."""
+    consumer.left = [Message("results", partition=0, offset=7, value=b"other")]
+    with reading:
+        assert reading.poll(0) is None
+        reading.close()
+        assert consumer.closed
+    assert consumer.handled == [7]
 
 
 def test_an_error_while_the_next_one_is_waited_for_leaves_none_half_done(

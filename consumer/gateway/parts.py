@@ -124,7 +124,7 @@ def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts
         uncompared = settings.gateway_uncompared
         sender = OutboxSender(writers, settings.outbox_schema, statuses, uncompared)
     else:
-        sender = KafkaSender(client, settings.gateway_send_timeout)
+        sender = KafkaSender(client, settings.gateway_send_timeout, statuses.stopped)
     return GatewayParts(
         settings=settings,
         access=access,

@@ -18,14 +18,13 @@ from consumer.gateway.calls import (
     parts_here,
     retry_headers,
     status_json,
-    unless,
     unless_gone,
 )
 from consumer.gateway.idempotency import read_key
 from consumer.gateway.openapi import LIST, SEND, STATUS
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.preferences import Preferences, read_preferences
-from consumer.gateway.problems import invalid, problem_of, unavailable, unknown
+from consumer.gateway.problems import invalid, problem_of, unknown
 from consumer.gateway.submission import Payload, is_sent, read_options, read_payload, refused
 from feedback.client.message import SubmitOptions
 from feedback.contract.ids import uuid7
@@ -33,7 +32,6 @@ from feedback.errors import OncepoolError
 from feedback.status.status import Status
 
 MOST_IDS = 500
-STOPPING = "this gateway is stopping: send it again with the same key"
 
 router = APIRouter(tags=["requests"])
 
@@ -133,8 +131,7 @@ async def _sent(
             return known
         return await parts.statuses.wait(known.id, wait) or known
     if wait:
-        calling = parts.sender.call(type, payload.body, options, wait)
-        status = await unless(calling, parts.statuses.stopped(), unavailable(STOPPING))
+        status = await parts.sender.call(type, payload.body, options, wait)
         if status.settled or (told := (await _known(parts, status.id))[0]) is None:
             return status
         return told if told.final else status  # where Redis has lost it, or is away

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
 
@@ -11,7 +12,7 @@ from consumer.gateway.statuses import Statuses
 from feedback.client.async_client import AsyncClient
 from feedback.client.message import SubmitOptions
 from feedback.contract.states import State
-from feedback.errors import RequestIdInUse, WaitTimeout
+from feedback.errors import ClientClosed, RequestIdInUse, WaitTimeout
 from feedback.journal.connections import Connection
 from feedback.outbox.connections import run
 from feedback.outbox.rows import AddOptions, row_of
@@ -22,6 +23,7 @@ UNSENT: Final = "unsent"
 """Code of a request that is in the outbox alone."""
 WRITE_WITHIN: Final = 10.0
 """Seconds in which an outbox has to take a request."""
+STOPPING: Final = "this gateway is stopping: send it again with the same key"
 
 
 class Sender(Protocol):
@@ -38,16 +40,28 @@ class Sender(Protocol):
     async def call(
         self, type: str, payload: bytes, options: SubmitOptions, seconds: float
     ) -> Status:
-        """As send(), and waits so long for a settled status."""
+        """As send(), and waits so long for a settled status; until the gateway stops, where sooner.
+
+        What has not been sent by then is refused.
+        """
 
 
 class KafkaSender:
     """Sends requests, and returns when the brokers have them."""
 
-    def __init__(self, client: AsyncClient, timeout: float) -> None:
-        """`timeout` is in seconds, for the brokers to confirm a request."""
+    def __init__(
+        self,
+        client: AsyncClient,
+        timeout: float,
+        stopped: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """`timeout` is in seconds, for the brokers to confirm a request.
+
+        `stopped` returns when all waits end.
+        """
         self._client = client
         self._timeout = timeout
+        self._stopped = stopped
 
     async def send(
         self, type: str, payload: bytes, options: SubmitOptions, *, new: bool = False
@@ -60,17 +74,41 @@ class KafkaSender:
         self, type: str, payload: bytes, options: SubmitOptions, seconds: float
     ) -> Status:
         """As Sender has it; meanwhile it is sent again where no answer comes."""
-        given = dict(options)
-        run_timeout = given.pop("timeout", None)
-        calling: Any = self._client.call  # its options are those of submit() but for that one
+        name = options["request_id"]
+        assert name is not None  # noqa: S101  (made here where none was given)
+        before = self._client.submission(name)
         try:
-            return cast(
-                "Status",
-                await calling(type, payload, timeout=seconds, run_timeout=run_timeout, **given),
-            )
+            status = await self._until_stopped(self._call(type, payload, options, seconds))
         except WaitTimeout as late:
             accepted = await self._confirmed(late.id)
             return late.status or accepted
+        if status is not None:
+            return status
+        if self._client.submission(name) is before:
+            raise ClientClosed(STOPPING)
+        return await self._confirmed(name)
+
+    async def _call(
+        self, type: str, payload: bytes, options: SubmitOptions, seconds: float
+    ) -> Status:
+        given = dict(options)
+        run_timeout = given.pop("timeout", None)
+        calling: Any = self._client.call  # its options are those of submit() but for that one
+        return cast(
+            "Status",
+            await calling(type, payload, timeout=seconds, run_timeout=run_timeout, **given),
+        )
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, Status]) -> Status | None:
+        """What it returns; None where all waits ended before, and it with them."""
+        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._stopped())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return await task if task.done() else None
+        finally:
+            task.cancel()
+            stop.cancel()
+            await asyncio.gather(task, stop, return_exceptions=True)
 
     async def _confirmed(self, id: str) -> Status:
         # A little longer than the producer tries: it says more of what is wrong.

@@ -79,6 +79,10 @@ class ClientCore:
         self._set_up()
         watch(self)
 
+    def submission(self, id: str) -> Submission | None:
+        """What was sent here last under this id; another object as soon as it is sent anew."""
+        return self._submissions.get(id)
+
     def _set_up(self) -> None:
         """What a kind of client has besides."""
 

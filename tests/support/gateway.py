@@ -158,7 +158,7 @@ class GatewayBench:
             settings=self.settings,
             access=Access(self.settings.gateway_keys, self.settings.gateway_rate),
             statuses=statuses,
-            sender=KafkaSender(client, send_timeout),
+            sender=KafkaSender(client, send_timeout, statuses.stopped),
             operator=self.operator if operator else None,
             readiness=Readiness([self._prober("kafka", needed=True), self._prober("redis")]),
             client=client,

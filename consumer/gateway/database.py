@@ -22,6 +22,8 @@ from feedback.postgres import Connection, cut
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
+Connect = Callable[[Callable[[Connection], None]], Connection]
+"""Opens a connection, and hands it on before the first statement on it, so that it can be cut."""
 
 MOST_QUEUED: Final = 1_000
 _LONGEST_PAUSE: Final = 5.0
@@ -37,10 +39,19 @@ class _Job:
         self.connection: Connection | None = None  # set by its thread while it is at it
         self.given_up = False  # nobody waits for the answer any more
 
-    def run(self, connection: Connection) -> Any:
-        """What the work returns, unless nobody waits for it by now."""
+    def take(self, connection: Connection) -> None:
+        """From now on that is cut where the job is given up. Raises as check()."""
+        self.connection = connection
+        self.check()  # after that: who gives it up meanwhile sees the connection, or is seen
+
+    def check(self) -> None:
+        """Raises JournalUnreachable where nobody waits for it by now."""
         if self.given_up:
             raise JournalUnreachable("nobody waits for it any more")
+
+    def run(self, connection: Connection) -> Any:
+        """What the work returns, unless nobody waits for it by now."""
+        self.take(connection)
         return self.work(connection)
 
     def withdraw(self) -> bool:
@@ -61,7 +72,7 @@ class DatabaseThreads:
     def __init__(
         self,
         setting: str,
-        connect: Callable[[], Connection],
+        connect: Connect,
         threads: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -145,20 +156,21 @@ class DatabaseThreads:
     def _do(self, job: _Job, kept: Connection | None) -> Connection | None:
         """Does it; the connection, where it is still of use."""
         connection = kept
-        if kept is not None and not job.again and not _answers(kept):
-            kept.close()  # it was cut meanwhile: what may not be done twice begins with a new one
-            connection = None
         try:
+            if kept is not None and not job.again and not _answers(kept, job):
+                # It was cut meanwhile: what may not be done twice begins with a new one.
+                connection = job.connection = None
+                kept.close()
             try:
-                connection = connection or self._opened()
-                job.connection = connection
+                connection = connection or self._opened(job)
                 with explained(self._setting):
                     result = job.run(connection)
             except JournalUnreachable:
                 if kept is None or not job.again or job.given_up or not _lost(kept):
                     raise
+                connection = job.connection = None
                 kept.close()
-                connection = job.connection = self._opened()
+                connection = self._opened(job)
                 with explained(self._setting):
                     result = job.run(connection)
         except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
@@ -178,9 +190,10 @@ class DatabaseThreads:
             return None
         return connection
 
-    def _opened(self) -> Connection:
+    def _opened(self, job: _Job) -> Connection:
+        job.check()
         with explained(self._setting):
-            return self._connect()
+            return self._connect(job.take)
 
     def _failed(self, said: str) -> None:
         with self._lock:
@@ -196,7 +209,9 @@ class DatabaseThreads:
         )
 
 
-def _answers(connection: Connection) -> bool:
+def _answers(connection: Connection, job: _Job) -> bool:
+    """Whether it is still there; asked for this job, and no longer than somebody waits for it."""
+    job.take(connection)
     try:
         connection.execute("SELECT 1")
     except psycopg.Error:

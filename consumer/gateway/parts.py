@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from consumer.admin.journal import checked
@@ -179,20 +180,20 @@ def _client(settings: Settings) -> AsyncClient:
 
 
 def _journal(settings: Settings, threads: int) -> DatabaseThreads:
-    def connect() -> Connection:
-        return checked(_open(settings.database_url), settings.database_schema)
+    def connect(made: Callable[[Connection], None]) -> Connection:
+        return checked(_open(settings.database_url, made), settings.database_schema)
 
     return DatabaseThreads("database_url", connect, threads)
 
 
 def _outbox(settings: Settings) -> DatabaseThreads:
     return DatabaseThreads(
-        "outbox_database_url", lambda: _open(settings.outbox_database_url), WRITERS
+        "outbox_database_url", lambda made: _open(settings.outbox_database_url, made), WRITERS
     )
 
 
-def _open(url: str) -> Connection:
-    return open_connection(url, NAME, timeouts=TIMEOUTS)
+def _open(url: str, made: Callable[[Connection], None]) -> Connection:
+    return open_connection(url, NAME, timeouts=TIMEOUTS, made=made)
 
 
 class _NoKafka:

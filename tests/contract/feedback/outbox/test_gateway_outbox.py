@@ -17,7 +17,7 @@ from tests.support.outbox import Outbox
 def test_a_payload_that_cant_be_compared_is_that_of_the_same_request(outbox_: Outbox) -> None:
     """Written anew, as its handler's own fingerprint is not known here; under its type alone."""
     threads = DatabaseThreads(
-        "outbox_database_url", lambda: open_connection(outbox_.url, "oncepool gateway"), 1
+        "outbox_database_url", lambda _: open_connection(outbox_.url, "oncepool gateway"), 1
     )
     no_statuses: Any = None
     sender = OutboxSender(threads, outbox_.schema, no_statuses, ["own", "other"])

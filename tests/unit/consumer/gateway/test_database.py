@@ -29,12 +29,15 @@ class FakeConnection:
         self.info = self
         self.transaction_status = TransactionStatus.IDLE
         self.asked = 0
+        self.silent = False
 
     def fileno(self) -> int:
         return self._near.fileno()
 
     def execute(self, text: str) -> str:
         self.asked += 1
+        if self.silent:
+            self.wait()
         if self.transaction_status is TransactionStatus.UNKNOWN:
             raise psycopg.OperationalError("the connection is lost")
         return text
@@ -53,14 +56,23 @@ class FakeServer:
     def __init__(self) -> None:
         self.made: list[FakeConnection] = []
         self.away = False
+        self.silent = False
         self.tries = 0
 
-    def connect(self) -> Any:
+    def connect(self, made: Callable[[Any], None]) -> Any:
         self.tries += 1
         if self.away:
             raise psycopg.OperationalError("connection refused: password=secret")
-        self.made.append(FakeConnection())
-        return self.made[-1]
+        connection = FakeConnection()
+        self.made.append(connection)
+        connection.silent = self.silent
+        try:
+            made(connection)
+            connection.execute("SELECT set_config()")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 def play(scenario: Callable[[FakeServer, DatabaseThreads], Any], threads: int = 1) -> FakeServer:
@@ -115,6 +127,31 @@ def test_what_is_late_is_given_up_and_its_thread_serves_others() -> None:
 
     server = play(scenario)
     assert server.made[0].closed
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["at a look", "at a start"])
+def test_a_server_that_falls_silent_keeps_no_thread(kept: bool) -> None:
+    """It acknowledges what is sent, as a frozen one does: nothing else ever cuts it off."""
+
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        if kept:
+            assert await database.run(ask, 5) == "SELECT 2"
+            server.made[-1].silent = True
+        server.silent = True
+        with pytest.raises(JournalUnreachable, match=r"no answer within 0\.2 s"):
+            await database.run(ask, 0.2)
+        silent, server.silent = len(server.made), False
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    assert await database.run(ask, 5) == "SELECT 2"
+                    break
+                except JournalUnreachable:
+                    await asyncio.sleep(0.05)
+        assert silent == 1  # nothing was opened for whom nobody waits any more
+        assert len(server.made) == 2
+
+    assert play(scenario).made[0].closed
 
 
 def test_while_it_is_away_nobody_waits_for_it() -> None:
@@ -276,8 +313,8 @@ def test_an_outbox_knows_the_payload_of_what_has_ended_too() -> None:
             return [row]
 
     async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
-        server.connect = Rows  # type: ignore[method-assign]
-        threads = DatabaseThreads("outbox_database_url", server.connect, 1)
+        rows: Any = Rows
+        threads = DatabaseThreads("outbox_database_url", lambda _: rows(), 1)
         [known] = await outbox_source(threads, "s").read(["a"])
         threads.close()
         assert known is not None

@@ -34,6 +34,9 @@ class IdleConnection(SimpleNamespace):
     def close(self) -> None: ...
 
 
+IDLE: Any = IdleConnection()
+
+
 def test_the_wait_for_a_running_request_keeps_no_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -55,7 +58,7 @@ def test_the_wait_for_a_running_request_keeps_no_connection(
     monkeypatch.setattr(operators, "end_running", end)
 
     async def scenario() -> None:
-        threads = DatabaseThreads("database_url", IdleConnection, 1)  # type: ignore[arg-type]
+        threads = DatabaseThreads("database_url", lambda _: IDLE, 1)
         operator = JournalOperator(Settings(), threads)
         cancel = asyncio.create_task(operator.cancel("r", BY, 25))
         try:
@@ -84,7 +87,7 @@ def test_whoever_may_have_been_asked_to_end_is_not_told_as_left_alone(
     monkeypatch.setattr(
         operators.actions, "cancel", lambda *_, **__: TransitionOutcome([], [refusal])
     )
-    threads = DatabaseThreads("database_url", IdleConnection, 1)  # type: ignore[arg-type]
+    threads = DatabaseThreads("database_url", lambda _: IDLE, 1)
     try:
         answer = asyncio.run(JournalOperator(Settings(), threads).cancel("r", BY, 5))
     finally:

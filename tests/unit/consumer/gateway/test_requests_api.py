@@ -10,7 +10,6 @@ import pytest
 from fastapi import FastAPI
 
 from consumer.gateway import create_app
-from consumer.gateway.sending import OutboxSender
 from feedback.contract.states import State
 from tests.support import eventually
 from tests.support.gateway import FakeJournal, GatewayBench, bearer, key
@@ -190,85 +189,6 @@ def test_who_comes_when_too_many_wait_is_answered_at_once() -> None:
         assert "Preference-Applied" not in posted.headers
         bench.say("k", State.DONE)
         assert (await first).json()["state"] == "done"
-
-    bench.run(scenario)
-
-
-def test_a_stop_ends_all_waits() -> None:
-    bench = GatewayBench()
-    bench.say("k", State.RUNNING)
-
-    async def scenario(http: Http) -> None:
-        getting = asyncio.create_task(http.get("/requests/k?wait=60"))
-        prefer = {"Prefer": "wait=60"}
-        posting = asyncio.create_task(http.post("/requests/a.b", json=1, headers=prefer))
-        await until(lambda: bench.parts.slots.taken == 2 and bench.producer.sent)
-        bench.parts.statuses.stop()
-        assert (await getting).json()["state"] == "running"
-        posted = await posting
-        (sent,) = bench.producer.envelopes()
-        assert (posted.status_code, posted.json()["state"]) == (202, "accepted")
-        assert posted.json()["id"] == sent.id
-        assert posted.headers["Location"] == f"/requests/{sent.id}"
-
-    bench.run(scenario)
-
-
-def test_at_a_stop_what_the_brokers_have_not_confirmed_is_503_with_its_id() -> None:
-    bench = GatewayBench(send_timeout=0.1)
-    bench.producer.confirming.clear()
-
-    async def scenario(http: Http) -> None:
-        prefer = {"Prefer": "wait=60"}
-        posting = asyncio.create_task(http.post("/requests/a.b", json=1, headers=prefer))
-        await until(lambda: bench.producer.sent)
-        bench.parts.statuses.stop()
-        posted = await posting
-        (sent,) = bench.producer.envelopes()
-        assert (posted.status_code, posted.json()["id"]) == (503, sent.id)
-
-    bench.run(scenario)
-
-
-def test_at_a_stop_what_was_not_sent_yet_is_503_though_its_id_was_sent_before() -> None:
-    bench = GatewayBench()
-    bench.parts.client._queue_timeout = 40
-
-    async def scenario(http: Http) -> None:
-        assert (await http.post("/requests/a.b", json=1, headers=named("k"))).status_code == 202
-        bench.say("k", State.FAILED)
-        bench.producer.room = 0
-        prefer = {"Prefer": "wait=60"} | named("k")
-        posting = asyncio.create_task(http.post("/requests/a.b", json=1, headers=prefer))
-        await until(lambda: bench.producer.refused)
-        bench.parts.statuses.stop()
-        posted = await posting
-        assert (posted.status_code, posted.json()["id"]) == (503, "k")
-        assert "stopping" in posted.json()["detail"]
-        assert len(bench.producer.sent) == 1
-
-    bench.run(scenario)
-
-
-def test_at_a_stop_what_is_in_the_outbox_is_202() -> None:
-    bench = GatewayBench()
-    written = asyncio.Event()
-
-    class Threads:
-        async def run(self, work: Any, timeout: float, *, again: bool) -> list[str]:
-            written.set()
-            return []
-
-    threads: Any = Threads()
-    bench.parts.sender = OutboxSender(threads, "s", bench.parts.statuses)
-
-    async def scenario(http: Http) -> None:
-        prefer = {"Prefer": "wait=60"}
-        posting = asyncio.create_task(http.post("/requests/a.b", json=1, headers=prefer))
-        await written.wait()
-        bench.parts.statuses.stop()
-        posted = await posting
-        assert (posted.status_code, posted.json()["code"]) == (202, "unsent")
 
     bench.run(scenario)
 

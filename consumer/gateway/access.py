@@ -70,7 +70,7 @@ class Access:
             for name, key in keys.items()
         ]
         self._rates = {name: RateLimit(key.rate or rate) for name, key in keys.items()}
-        self._rates[LOCAL] = RateLimit(rate)
+        self._local = RateLimit(rate)
 
     @property
     def open(self) -> bool:
@@ -92,7 +92,8 @@ class Access:
             self._counted(found[0])
 
     def _counted(self, caller: Caller) -> Caller:
-        wait = self._rates[caller.name].take(self._clock())
+        limit = self._local if self.open else self._rates[caller.name]
+        wait = limit.take(self._clock())
         if wait:
             raise HttpProblem(
                 429, "too_many_requests", "slow down, or ask for a higher rate", retry_after=wait

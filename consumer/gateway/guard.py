@@ -148,10 +148,12 @@ def _too_large(most: int) -> HttpProblem:
 
 
 def _length(scope: Scope) -> int | None:
-    """Of the body, where a header says it."""
+    """Of the body, where it is known before."""
     text = _header(scope["headers"], b"content-length")
     if text is None:
-        return None if _header(scope["headers"], b"transfer-encoding") else 0
+        # In HTTP/1 a body without either header is none; later versions need no header for one.
+        none = scope["http_version"].startswith("1.")
+        return 0 if none and not _header(scope["headers"], b"transfer-encoding") else None
     if not text.isdecimal() or not text.isascii() or len(text) > _MOST_DIGITS:
         raise invalid("the header Content-Length is no number")
     return int(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import orjson
@@ -16,6 +17,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -26,6 +28,7 @@ from pydantic import (
 )
 
 from feedback.contract.states import DeadLetterReason
+from feedback.contract.times import EARLIEST, LATEST
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.dead_letters import DeadLetterRef
@@ -46,6 +49,14 @@ def _from_base64(value: object) -> object:
     return value
 
 
+def _within(value: datetime) -> datetime:
+    if not EARLIEST <= value <= LATEST:
+        raise ValueError(f"a time lies between {EARLIEST:%Y-%m-%d} and {LATEST:%Y-%m-%d}")
+    return value
+
+
+Time: TypeAlias = Annotated[AwareDatetime, Field(strict=False), AfterValidator(_within)]
+"""One that is read again in any time zone: one that is not would stop whatever reads its row."""
 Base64: TypeAlias = Annotated[bytes | None, BeforeValidator(_from_base64)]
 Text: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Name: TypeAlias = Annotated[
@@ -61,7 +72,7 @@ class _Line(BaseModel, strict=True):
     topic: Text
     partition: Annotated[int, Field(ge=-1, lt=2**31)]
     kafka_offset: Offset
-    produced_at: Annotated[AwareDatetime, Field(strict=False)]
+    produced_at: Time
     key: Base64 = None
     headers: Headers = None
     payload: Base64 = None
@@ -74,7 +85,7 @@ class MessageLine(_Line):
     request_id: Name | None = None
     reason: Annotated[DeadLetterReason, Field(strict=False)]
     detail: Text | None = None
-    at: Annotated[AwareDatetime, Field(strict=False)]
+    at: Time
 
 
 class AttemptLine(BaseModel, strict=True):
@@ -83,8 +94,8 @@ class AttemptLine(BaseModel, strict=True):
     run: Count
     code: Text
     error: Text | None = None
-    started_at: Annotated[AwareDatetime, Field(strict=False)]
-    ended_at: Annotated[AwareDatetime, Field(strict=False)]
+    started_at: Time
+    ended_at: Time
 
 
 class RequestLine(_Line):
@@ -107,8 +118,8 @@ class RequestLine(_Line):
     reason: Text | None = None
     reference: Text | None = None
     coalesce_key: Text | None = None
-    created_at: Annotated[AwareDatetime, Field(strict=False)]
-    finished_at: Annotated[AwareDatetime, Field(strict=False)]
+    created_at: Time
+    finished_at: Time
     attempts: list[AttemptLine] = []
 
 

@@ -110,3 +110,10 @@ def test_keys_that_can_not_stand_are_refused(keys: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as raised:
         load_settings(environ={"ONCEPOOL_GATEWAY_KEYS": text}, folder=Path("/nonexistent"))
     assert hash_of(KEY) not in str(raised.value)
+
+
+def test_a_key_may_have_the_name_of_callers_without_one_and_keeps_its_rate() -> None:
+    access = Access({"local": key("send", rate=1)}, rate=1000, clock=lambda: 0.0)
+    for _ in range(2):
+        access.caller([f"Bearer {KEY}"])
+    assert status(access.caller, [f"Bearer {KEY}"]) == 429

@@ -157,3 +157,33 @@ def test_a_wait_is_cut_and_in_whole_seconds() -> None:
             assert (await http.get(f"/requests/k?wait={wait}")).status_code == 400, wait
 
     bench.run(play)
+
+
+@pytest.mark.parametrize("version", ["1.1", "2", "3"])
+def test_a_body_that_no_header_tells_of_is_bounded(version: str) -> None:
+    """HTTP/2 needs no header for one: a gateway that is mounted elsewhere may be spoken to so."""
+    bench = GatewayBench(max_payload=1000)
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": version, "method": "POST",
+        "path": "/requests/a.b", "raw_path": b"/requests/a.b", "query_string": b"",
+        "root_path": "", "scheme": "http",
+        "headers": [(b"transfer-encoding", b"chunked")] if version == "1.1" else [],
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+    }  # fmt: skip
+    answers: list[Any] = []
+
+    async def receive() -> Any:
+        taken.append(1)
+        return {"type": "http.request", "body": b"x" * 100, "more_body": len(taken) < 20}
+
+    async def send(message: Any) -> None:
+        answers.append(message)
+
+    taken: list[int] = []
+
+    async def scenario(_: Any) -> None:
+        await bench.app(scope, receive, send)
+
+    bench.run(scenario)
+    assert answers[0]["status"] == 413
+    assert len(taken) == 11

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
-from feedback.operations.dead_letter_files import identity
+from feedback.operations.dead_letter_files import RequestLine, identity
 
 AT = "2026-05-01T12:00:00Z"
 REQUEST = {
@@ -18,3 +19,15 @@ def test_a_number_that_cannot_be_counted_on_is_no_dead_letter(column: str) -> No
     """The next start would be beyond its column, and fail the claim of every row with it."""
     assert identity(orjson.dumps({**REQUEST, column: 99_999})) is not None
     assert identity(orjson.dumps({**REQUEST, column: 2**31 - 1})) is None
+
+
+@pytest.mark.parametrize("column", ["produced_at", "created_at", "finished_at"])
+@pytest.mark.parametrize(
+    "time", ["9999-12-31T00:00:00Z", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"]
+)
+def test_a_time_that_python_may_not_read_again_is_refused(column: str, time: str) -> None:
+    assert identity(orjson.dumps({**REQUEST, column: "9999-12-30T00:00:00Z"})) is not None
+    assert identity(orjson.dumps({**REQUEST, column: time})) is None
+    with pytest.raises(ValidationError) as raised:
+        RequestLine.model_validate_json(orjson.dumps({**REQUEST, column: time}))
+    assert "between 1970-01-01 and 9999-12-30" in str(raised.value)

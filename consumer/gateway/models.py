@@ -134,6 +134,11 @@ class ResolveBody(AskedBody):
         description="Its effect happened, it did not, or it did not and it runs again.",
     )
     result: Any = Field(default=None, description="What it returned, where it is done.")
+    run: Annotated[int, Field(strict=True, ge=0, lt=2**31)] | None = Field(
+        default=None,
+        description="The run that this is true of: 409 where another one is in doubt by now.",
+        examples=[3],
+    )
 
 
 class LetterBody(AskedBody):

@@ -51,7 +51,7 @@ async def resolve(request: Request, id: Id, caller: CallerHere, body: ResolveBod
             raise invalid(f"the result: {error}") from None
     operator = await _allowed(parts_here(request), caller, id)
     try:
-        answer = await operator.resolve(id, body.as_, by(caller, body), result)
+        answer = await operator.resolve(id, body.as_, by(caller, body), result, body.run)
     except ResultRefused as error:
         raise invalid(str(error)) from None
     return answered(answer, id)

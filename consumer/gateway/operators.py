@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from consumer.admin.cancelling import Withdraw
@@ -65,9 +66,9 @@ class OperatorMoves(Protocol):
         """
 
     async def resolve(
-        self, id: str, resolution: Resolution, by: By, result: bytes | None
+        self, id: str, resolution: Resolution, by: By, result: bytes | None, run: int | None = None
     ) -> OperatorAnswer:
-        """Settles one in doubt. Raises ResultRefused."""
+        """Settles one in doubt, in any run or in this one alone. Raises ResultRefused."""
 
     async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
         """Dead letters, the latest first."""
@@ -127,14 +128,14 @@ class JournalOperator:
         return await self._ends.end(end, withdraw, wait)
 
     async def resolve(
-        self, id: str, resolution: Resolution, by: By, result: bytes | None
+        self, id: str, resolution: Resolution, by: By, result: bytes | None, run: int | None = None
     ) -> OperatorAnswer:
         """As OperatorMoves has it."""
-        return await self._move(
-            lambda c: actions.resolve(
-                c, [id], resolution, by, result=result, schema=self._schema, results=self._results
-            )
-        )
+        resolve = partial(
+            actions.resolve, schema=self._schema, results=self._results,
+            result=result, runs=None if run is None else {id: run},
+        )  # fmt: skip
+        return await self._move(lambda c: resolve(c, [id], resolution, by))
 
     async def dead(self, filters: Mapping[str, Any], limit: int) -> list[Row]:
         """As OperatorMoves has it."""

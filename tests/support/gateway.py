@@ -99,11 +99,11 @@ class FakeOperator:
         return self._note("cancel", id, by, wait)
 
     async def resolve(
-        self, id: str, resolution: Resolution, by: By, result: bytes | None
+        self, id: str, resolution: Resolution, by: By, result: bytes | None, run: int | None = None
     ) -> OperatorAnswer:
         if result == b'"refused"':
             raise ResultRefused("PostgreSQL does not take this result")
-        return self._note("resolve", id, by, resolution, result)
+        return self._note("resolve", id, by, resolution, result, run)
 
     async def dead(self, filters: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
         self._note("dead", dict(filters), limit)

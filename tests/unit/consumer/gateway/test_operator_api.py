@@ -28,15 +28,15 @@ def test_moves_name_who_and_why() -> None:
         await http.post("/requests/r%2F1/cancel")
         await http.post("/requests/r1/cancel", json={"wait": 5})
         await http.post("/requests/r1/resolve", json={"as": "done", "result": {"n": 10**30}})
-        await http.post("/requests/r1/resolve", json={"as": "failed"})
+        await http.post("/requests/r1/resolve", json={"as": "failed", "run": 3})
 
     bench.run(scenario)
     assert bench.operator.asked == [
         ("retry", "r1", By("gateway:local", "card was blocked")),
         ("cancel", "r/1", WHO, 20.0),
         ("cancel", "r1", WHO, 5.0),
-        ("resolve", "r1", WHO, "done", b'{"n":%d}' % 10**30),
-        ("resolve", "r1", WHO, "failed", None),
+        ("resolve", "r1", WHO, "done", b'{"n":%d}' % 10**30, None),
+        ("resolve", "r1", WHO, "failed", None, 3),
     ]
 
 
@@ -67,6 +67,8 @@ def test_a_refusal_says_why(state: str | None, late: bool, status: int, code: st
     [
         ("/requests/r1/resolve", None),
         ("/requests/r1/resolve", {"as": "perhaps"}),
+        ("/requests/r1/resolve", {"as": "failed", "run": "3"}),
+        ("/requests/r1/resolve", {"as": "failed", "run": -1}),
         ("/requests/r1/resolve", {"as": "failed", "result": 1}),
         ("/requests/r1/resolve", {"as": "done", "result": "refused"}),
         ("/requests/r1/retry", {"reason": "x"}),

@@ -62,6 +62,17 @@ KEY_HELP = "Those with this key."
 REFERENCE_HELP = "Those with this reference."
 
 
+RunOption = Annotated[
+    int | None,
+    typer.Option(
+        envvar="ONCEPOOL_RESOLVE_RUN",
+        min=0,
+        max=2**31 - 1,
+        help="The run that this is true of: another one stays as it is.",
+    ),
+]
+
+
 @with_settings(*DATABASE, *REDIS)
 def retry(
     settings: Settings,
@@ -163,6 +174,7 @@ def resolve(
             envvar="ONCEPOOL_RESOLVE_RESULT", metavar="JSON", help="The result, with --as done."
         ),
     ] = None,
+    run: RunOption = None,
     who: WhoOption = None,
     why: WhyOption = None,
     yes: YesOption = False,
@@ -174,11 +186,14 @@ def resolve(
     """
     if result is not None and as_ != "done":
         raise typer.BadParameter("--result goes with --as done")
+    if run is not None and len(ids) != 1:
+        raise typer.BadParameter("--run goes with one ID")
     move = partial(
         actions.resolve,
         resolution=as_,
         by=by(who, why),
         result=None if result is None else result.encode(),
+        runs=None if run is None else {ids[0]: run},
         schema=settings.database_schema,
         results=wants_results(settings),
     )

@@ -67,6 +67,7 @@ OTHER_VARIABLES = {
     "ONCEPOOL_CANCEL_WAIT": "requests cancel --wait",
     "ONCEPOOL_RESOLVE_AS": "requests resolve --as",
     "ONCEPOOL_RESOLVE_RESULT": "requests resolve --result",
+    "ONCEPOOL_RESOLVE_RUN": "requests resolve --run",
     "ONCEPOOL_LETTERS_KIND": "dead-letters --kind",
     "ONCEPOOL_LETTERS_TYPE": "dead-letters list, drop and export --type",
     "ONCEPOOL_LETTERS_REASON": "dead-letters --reason",

@@ -1,7 +1,6 @@
 """Checks the model of the protocol, `protocol.pml`, exhaustively with Spin.
 
     scripts/model                     every scope, and every variant with one rule broken
-    scripts/model --deep              larger scopes, too: some minutes and 3 GB of memory
     scripts/model --variant NO_TOKEN  one variant, with the steps that lead to its counter-example
 
 A scope must hold: no assertion fails, and nothing goes on for ever. A variant must fail. The last
@@ -50,12 +49,6 @@ SCOPES: Mapping[str, str] = {
     "without marks, with a producer that sends again": "-DREAD_AGAIN=0 -DLOG=4",
 }
 """What is tried -> the model's options."""
-
-DEEP: Mapping[str, str] = {
-    "a fault and two planned moves": "-DMOVES=2",
-    "two faults and a planned move": "-DFAULTS=2",
-    "a fault and a move with three requests": "-DIDS=3",
-}
 
 VARIANTS: Mapping[str, str] = {
     "MARK_IS_COMMITTED": "",
@@ -166,7 +159,6 @@ def _say(line: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--deep", action="store_true", help="larger scopes, too")
     parser.add_argument("--variant", choices=sorted(VARIANTS), help="show how this one fails")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -176,7 +168,7 @@ def main() -> int:
                 found = checker.search(f"-D{options.variant} {VARIANTS[options.variant]}")
                 _say(f"{found.trail}\n{options.variant}: {found.error or 'holds'}")
                 return int(not found.error)
-            states, wrong = check(checker, {**SCOPES, **(DEEP if options.deep else {})})
+            states, wrong = check(checker, SCOPES)
         except NoChecker as error:
             _say(f"not checked: {error}")
             return 2

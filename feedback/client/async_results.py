@@ -90,9 +90,11 @@ class AsyncResults:
         taking = self._taking
         try:
             await asyncio.shield(taking)
-        finally:
-            if taking.done():
-                self._taking = None  # a failure stays until somebody hears of it
+        except BaseException as error:
+            # Who is cancelled has not heard of a failure: it stays until somebody has.
+            if taking.cancelled() or not isinstance(error, asyncio.CancelledError):
+                self._taking = None
+            raise
 
     def _took(self, taking: asyncio.Future[list[ReadMessage]]) -> None:
         if not taking.cancelled() and taking.exception() is None:

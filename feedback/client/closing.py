@@ -53,7 +53,11 @@ class Closing:
             self._close_aside(timeout)
             return False
         with self._calls.lock:
-            self._close(timeout)
+            try:
+                self._close(timeout)
+            except BaseException as error:  # of Ctrl-C or sys.exit in a signal handler, say
+                self._log_unfinished(error)
+                raise
         return True
 
     def go_on(self, timeout: float) -> None:
@@ -63,9 +67,11 @@ class Closing:
         """
 
         def close() -> None:
-            self._close(timeout)
-            if (failed := self._deliveries.failed()) is not None:
-                log.error("closed while nobody waited for it: %s", failed)
+            try:
+                self._close(timeout)
+            finally:
+                if (failed := self._deliveries.failed()) is not None:
+                    log.error("closed while nobody waited for it: %s", failed)
 
         if self.reason != FORKED:
             threading.Thread(target=close, name="closing", daemon=False).start()
@@ -79,6 +85,14 @@ class Closing:
             raise failed
         error.add_note(str(failed))
         log.error("closed as %s ended the block: %s", type(error).__name__, failed)
+
+    def _log_unfinished(self, error: BaseException) -> None:
+        """Perhaps nobody closes once more, who would be told."""
+        ended = f"{type(error).__name__} ended close()"
+        if (failed := self._deliveries.failed()) is not None:
+            log.error("%s: %s", ended, failed)
+        if pending := self._deliveries.drain(0.0):
+            log.error("%s: the brokers have not confirmed %d messages yet", ended, pending)
 
     def _close(self, timeout: float) -> None:
         self.refuse()

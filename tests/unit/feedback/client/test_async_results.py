@@ -14,7 +14,7 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError
 
-from feedback.client import result_source
+from feedback.client import async_results, result_source
 from feedback.client.async_results import AsyncResults
 from feedback.client.read_ahead import ReadAhead
 from feedback.client.result_source import ResultSource
@@ -137,6 +137,26 @@ def test_a_failure_under_a_wait_that_was_cancelled_is_told_to_the_next_one(reade
         return await next_id(reading)
 
     assert asyncio.run(main()) == "a"
+
+
+def test_a_failure_in_the_very_round_of_a_cancellation_is_told_to_the_next_one(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps() -> None:
+        taking: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        once = [taking]
+        monkeypatch.setattr(async_results, "in_thread", lambda *_: once.pop())
+        results = reader(Consumer())
+        waits = asyncio.create_task(results.poll(WAIT))
+        await asyncio.sleep(0)
+        taking.set_exception(ResultsFailed("topic", "mine"))
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+        with pytest.raises(ResultsFailed, match="mine"):
+            await results.poll(WAIT)
+
+    asyncio.run(steps())
 
 
 @pytest.mark.parametrize("grouped", [True, False])

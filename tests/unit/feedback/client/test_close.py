@@ -107,6 +107,37 @@ def test_a_failed_delivery_is_logged_where_an_error_ends_the_block(
     assert ids[0] in line
 
 
+def test_what_is_open_is_logged_where_an_error_ends_the_closing(
+    store: MemoryStatusStore,
+    producer: FakeProducer,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a signal handler that calls sys.exit() while a block ends."""
+    flush = producer.flush
+
+    def interrupted(*_: float) -> int:
+        monkeypatch.setattr(producer, "flush", flush)
+        raise SystemExit(0)
+
+    failed: list[str] = []
+
+    def end() -> None:
+        with Client(producer, store, "requests") as client:
+            producer.error = "timed out"
+            failed.append(client.submit("t", 1))
+            eventually(client._deliveries.failed)
+            producer.confirming.clear()
+            client.submit("t", 2)
+            monkeypatch.setattr(producer, "flush", interrupted)
+
+    with pytest.raises(SystemExit), caplog.at_level("ERROR", "oncepool.client"):
+        end()
+    told, left = caplog.messages
+    assert failed[0] in told
+    assert "SystemExit ended close(): the brokers have not confirmed 1 messages yet" in left
+
+
 def test_what_failed_is_told_in_the_middle_of_a_call(
     client: Client, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

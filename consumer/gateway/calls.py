@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Request
@@ -13,7 +13,8 @@ from consumer.admin.plain_json import to_json
 from consumer.gateway.access import Caller
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.path_names import in_path
-from consumer.gateway.problems import HttpProblem, gone, invalid
+from consumer.gateway.problems import gone, invalid
+from consumer.gateway.race import unless
 from feedback.contract.headers import check_name
 from feedback.contract.payloads import write_json
 from feedback.contract.states import State
@@ -99,20 +100,6 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         task.cancel()
         raise
     return await unless(task, _gone(request), gone())
-
-
-async def unless(work: Awaitable[T], end: Coroutine[Any, Any, None], problem: HttpProblem) -> T:
-    """What `work` returns; raises the problem where `end` returns before."""
-    task, other = asyncio.ensure_future(work), asyncio.ensure_future(end)
-    try:
-        await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise problem
-        return await task
-    finally:
-        for one in (task, other):
-            one.cancel()
-        await asyncio.gather(task, other, return_exceptions=True)
 
 
 async def _gone(request: Request) -> None:

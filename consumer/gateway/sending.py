@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
 
 from consumer.gateway.database import DatabaseThreads
+from consumer.gateway.race import unless
 from consumer.gateway.statuses import Statuses
 from feedback.client.async_client import AsyncClient
 from feedback.client.message import SubmitOptions
@@ -76,16 +76,16 @@ class KafkaSender:
         """As Sender has it; meanwhile it is sent again where no answer comes."""
         name = options["request_id"]
         assert name is not None  # noqa: S101  (made here where none was given)
-        before = self._client.submission(name)
+        before, stopping = self._client.submission(name), ClientClosed(STOPPING)
+        calling = self._call(type, payload, options, seconds)
         try:
-            status = await self._until_stopped(self._call(type, payload, options, seconds))
+            return await unless(calling, self._stopped(), stopping)
         except WaitTimeout as late:
             accepted = await self._confirmed(late.id)
             return late.status or accepted
-        if status is not None:
-            return status
-        if self._client.submission(name) is before:
-            raise ClientClosed(STOPPING)
+        except ClientClosed as closed:
+            if closed is not stopping or self._client.submission(name) is before:
+                raise
         return await self._confirmed(name)
 
     async def _call(
@@ -98,17 +98,6 @@ class KafkaSender:
             "Status",
             await calling(type, payload, timeout=seconds, run_timeout=run_timeout, **given),
         )
-
-    async def _until_stopped(self, work: Coroutine[Any, Any, Status]) -> Status | None:
-        """What it returns; None where all waits ended before, and it with them."""
-        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._stopped())
-        try:
-            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-            return await task if task.done() else None
-        finally:
-            task.cancel()
-            stop.cancel()
-            await asyncio.gather(task, stop, return_exceptions=True)
 
     async def _confirmed(self, id: str) -> Status:
         # A little longer than the producer tries: it says more of what is wrong.

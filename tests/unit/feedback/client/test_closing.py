@@ -18,6 +18,7 @@ from feedback.client.subscriptions import Subscriptions
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
 from tests.support.client import FakeProducer
+from tests.support.watched_lock import WatchedLock
 
 Act = Callable[[], object]
 
@@ -155,27 +156,11 @@ def test_another_may_close_before_the_thread_that_is_to_close_has_started(
     client.status("a")
 
 
-class Watched:
-    """A lock that says when somebody finds it taken."""
-
-    def __init__(self, waited_for: threading.Event) -> None:
-        self._lock = threading.Lock()
-        self._waited_for = waited_for
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            self._waited_for.set()
-            self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 def test_who_comes_second_waits_until_all_is_closed(
     client: Client, producer: InterruptedProducer, pool: ThreadPoolExecutor
 ) -> None:
     flushing, waited_for = threading.Event(), threading.Event()
-    watched: Any = Watched(waited_for)
+    watched: Any = WatchedLock(threading.Lock(), waited_for)
     client._closing._lock = watched
 
     def act() -> None:
@@ -239,24 +224,37 @@ def test_an_async_client_that_no_thread_can_be_started_for_is_open(
     assert status.state == "accepted"
 
 
-def test_the_next_close_waits_for_one_that_was_cancelled_and_tells_what_failed(
-    producer: InterruptedProducer, store: MemoryStatusStore
-) -> None:
-    flushing, cancelled = threading.Event(), threading.Event()
+async def cancel_close(
+    client: AsyncClient, producer: InterruptedProducer, cancelled: threading.Event
+) -> str:
+    """Cancels a close() while it flushes, which goes on with the event.
+
+    Returns the id of a request that the brokers do not confirm.
+    """
+    flushing = threading.Event()
 
     def act() -> None:
         flushing.set()
         assert cancelled.wait(60)
 
+    producer.confirming.clear()
+    request_id = await client.submit("t", 1)
+    producer.act = act
+    closing = asyncio.create_task(client.close(0))
+    await asyncio.to_thread(flushing.wait, 60)
+    closing.cancel()
+    await asyncio.wait([closing])
+    return request_id
+
+
+def test_the_next_close_waits_for_one_that_was_cancelled_and_tells_what_failed(
+    producer: InterruptedProducer, store: MemoryStatusStore
+) -> None:
+    cancelled = threading.Event()
+
     async def work() -> None:
         client = AsyncClient(producer, store, "requests")
-        producer.confirming.clear()
-        request_id = await client.submit("t", 1)
-        producer.act = act
-        closing = asyncio.create_task(client.close(0))
-        await asyncio.to_thread(flushing.wait, 60)
-        closing.cancel()
-        await asyncio.wait([closing])
+        request_id = await cancel_close(client, producer, cancelled)
         asyncio.get_running_loop().call_soon(cancelled.set)
         with pytest.raises(DeliveryFailed) as caught:
             await client.close()
@@ -270,32 +268,20 @@ def test_the_next_close_waits_for_one_that_was_cancelled_and_tells_what_failed(
 def test_what_failed_is_logged_where_a_close_was_cancelled(
     producer: InterruptedProducer, store: MemoryStatusStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    flushing, cancelled = threading.Event(), threading.Event()
-    ids: list[str] = []
+    cancelled = threading.Event()
 
-    def act() -> None:
-        flushing.set()
-        assert cancelled.wait(60)
-
-    async def work() -> None:
-        client = AsyncClient(producer, store, "requests")
-        producer.confirming.clear()
-        ids.append(await client.submit("t", 1))
-        producer.act = act
-        closing = asyncio.create_task(client.close(0))
-        await asyncio.to_thread(flushing.wait, 60)
-        closing.cancel()
-        await asyncio.wait([closing])
+    async def work() -> str:
+        return await cancel_close(AsyncClient(producer, store, "requests"), producer, cancelled)
 
     with caplog.at_level(logging.ERROR, "oncepool.client"):
-        asyncio.run(work())
+        request_id = asyncio.run(work())
         # The end of the program waits for these.
         lasting = [one for one in threading.enumerate() if one.name == "closing"]
         assert not any(one.daemon for one in lasting)
         cancelled.set()
         for one in lasting:
             one.join(60)
-    assert ids[0] in caplog.text
+    assert request_id in caplog.text
 
 
 def test_what_failed_is_logged_where_the_task_of_the_block_is_cancelled(

@@ -20,6 +20,7 @@ from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
 from tests.support.client import FakeProducer, drafted
 from tests.support.fatal import fail_fatally
+from tests.support.watched_lock import WatchedLock
 
 NO_BROKER = "127.0.0.1:1"
 ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN)
@@ -159,22 +160,6 @@ class Lost(BrokerProbe):
         return self._producing.is_set()
 
 
-class Watched:
-    """A lock that says when somebody waits for it."""
-
-    def __init__(self, lock: threading.Lock, waited_for: threading.Event) -> None:
-        self._lock = lock
-        self._waited_for = waited_for
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            self._waited_for.set()
-            self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 def test_what_is_being_handed_over_when_a_producer_is_given_up_is_told_of() -> None:
     producing, go_on = threading.Event(), threading.Event()
 
@@ -193,7 +178,7 @@ def test_what_is_being_handed_over_when_a_producer_is_given_up_is_told_of() -> N
     slow = Slow()
     slow.confirming.clear()
     lasting = LastingProducer(slow, FakeProducer, probe=Lost(producing))
-    watched: Any = Watched(lasting.lock, go_on)
+    watched: Any = WatchedLock(lasting.lock, go_on)
     lasting.lock = watched
     told: list[Submission] = []
     deliveries = Deliveries(lasting, told.append)

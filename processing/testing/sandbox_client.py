@@ -160,8 +160,15 @@ class _Deliveries:
     def raise_failures(self) -> None:
         """As above."""
 
+    def failed(self) -> None:
+        """As above."""
+
     def flush(self, timeout: float) -> None:
         """All has arrived."""
+
+    def drain(self, timeout: float) -> int:
+        """As above."""
+        return 0
 
     def close(self, timeout: float) -> None:
         """There is nothing to close."""

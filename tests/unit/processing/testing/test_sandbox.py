@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from feedback import Client, Conflict, Status, StoreUnavailable, WaitTimeout
+from feedback import Client, ClientClosed, Conflict, Status, StoreUnavailable, WaitTimeout
 from processing import App, Message, RawMessage, Request, Retry, Tick
 from processing.testing import FakeCursor, KitError, Sandbox, kill_worker
 
@@ -228,6 +230,28 @@ def test_wrong_use_is_told() -> None:
         kill_worker()
     with pytest.raises(KitError, match="with block"):
         Sandbox(app).client.call("pay", {})
+
+
+def test_a_handler_may_close_its_client_in_the_middle_of_a_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    closes = App()
+    ends: list[threading.ExceptHookArgs] = []
+
+    @closes.handler("close")
+    def close(_: Any) -> None:
+        sandbox.client.close()
+        for thread in threading.enumerate():
+            if thread.name == "closing":
+                thread.join(60)
+
+    with pytest.MonkeyPatch.context() as patch, Sandbox(closes) as sandbox:
+        patch.setattr(threading, "excepthook", ends.append)
+        with suppress(ClientClosed):
+            sandbox.client.call("close", {})
+        with pytest.raises(ClientClosed):
+            sandbox.client.submit("close", {})
+    assert (ends, caplog.messages) == ([], [])
 
 
 def test_its_client_has_the_real_ones_calls() -> None:

@@ -47,7 +47,12 @@ def cancel(worker: Worker, running: Running, reason: str, now: float) -> list[Ac
 
 
 def note_terminated(worker: Worker, running: Running | None, now: float) -> None:
-    """Notes that what runs was asked to give up because the service ends."""
+    """Notes that what runs was asked to give up because the service ends.
+
+    Of one that is alone in its worker, the look-up before and the COMMIT after its handler, too.
+    """
+    if running is None and len(worker.chunks) == 1 and len(worker.chunks[0].records) == 1:
+        running = Running(worker.chunks[0].number, None, None, now)
     told = worker.terminated
     if running is not None and (told is None or told.running != running):
         worker.terminated = Terminated(running, now, SHUTDOWN)

@@ -37,10 +37,10 @@ ANSWERED: Final = 0.0005
 """Seconds that a request of a kind is taken to need of which only copies were seen."""
 
 MOST_REMEMBERED: Final = 1000
-"""Shares whose clocks are kept."""
+"""Shares whose clocks are kept at most: anybody can make up types."""
 
 MOST_KINDS: Final = 10_000
-"""Kinds whose seconds are known at once: anybody can make up types."""
+"""Kinds whose seconds are known at once, for the same reason."""
 
 
 class Costs:
@@ -142,7 +142,13 @@ class TimeShares(Generic[Key]):
         self._now = max(self._now, self._clocks.get(key, 0.0))
         self._clocks[key] = self._now + seconds
         if len(self._clocks) > MOST_REMEMBERED:
-            self._clocks = {k: clock for k, clock in self._clocks.items() if clock > self._now}
+            self._forget()
+
+    def _forget(self) -> None:
+        """Keeps the half that had most; the common clock moves on to the others."""
+        half = sorted(self._clocks.values())[len(self._clocks) // 2]
+        self._now = max(self._now, half)
+        self._clocks = {key: clock for key, clock in self._clocks.items() if clock > self._now}
 
 
 def share_of(record: Record) -> Share:

@@ -37,6 +37,18 @@ def test_workers_are_asked_to_give_up_again_until_they_do() -> None:
     assert pool.tick({}, 2.4) == []
 
 
+def test_no_crash_is_counted_of_who_is_killed_in_its_commit_at_the_end_of_the_service() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0)])
+    assert takers(pool.plan(1.0)) == [0]
+    pool.terminate({}, 2.0)
+    pool.tick({}, 2.1)
+    pool.died(0, "signal SIGKILL", None, 3.0)
+    ((_, suspect),) = pool.take_suspects()
+    assert suspect.verdict == "shutdown"
+    assert pool.crew.deaths == {"shutdown": 1}
+
+
 def test_workers_that_want_to_be_replaced_are_so_one_at_a_time() -> None:
     pool = pool_with(3)
     pool.submit([record(0), record(1), record(2)])

@@ -16,6 +16,7 @@ from processing.pool.worker_time import (
     ANSWERED,
     CHUNK_SECONDS,
     MOST_KINDS,
+    MOST_REMEMBERED,
     Costs,
     TimeShares,
     done_by_kind,
@@ -45,6 +46,15 @@ def test_nobody_is_owed_anything_for_a_time_in_which_he_wanted_nothing() -> None
         shares.served("a", 1.0)
     shares.served("b", 1.5)
     assert shares.in_turn(["b", "a"]) == ["a", "b"]
+
+
+def test_clocks_are_bounded_and_who_had_most_keeps_his_debt() -> None:
+    shares: TimeShares[str] = TimeShares()
+    shares.served("a", 1000.0)
+    for number in range(5 * MOST_REMEMBERED):
+        shares.served(f"made up {number}", 0.05)
+        assert len(shares._clocks) <= MOST_REMEMBERED
+    assert shares.in_turn(["a", "new"]) == ["new", "a"]
 
 
 def record(offset: int, kind: str) -> Record:

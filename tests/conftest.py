@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,6 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if config.stash.get(_started_here, False):
         run.end()
+
+
+@pytest.fixture
+def terminal() -> Iterator[None]:
+    """SIGHUP is heard, here and in processes that are started: `nohup scripts/test` ignores it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -118,6 +118,7 @@ def _with_a_producer_beyond_help(
     assert effects == [("after",), ("order/17",), ("unsure",)]
 
 
+@pytest.mark.usefixtures("terminal")
 def test_services_that_are_away(bench: Bench, stack: Stack, tmp_path: Path) -> None:
     with Proxy.of(stack.database) as database, Proxy.of(stack.redis) as store:
         environment = bench.environment | {

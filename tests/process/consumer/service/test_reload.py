@@ -171,6 +171,7 @@ sys.exit(4)
 )
 
 
+@pytest.mark.usefixtures("terminal")
 def test_a_closed_terminal_hastens_no_service_that_drains_after_a_change(folder: Path) -> None:
     """And it is not started again."""
     (folder / "service.py").write_text(UNTIL_TOLD)

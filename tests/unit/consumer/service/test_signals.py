@@ -16,7 +16,7 @@ from tests.unit.consumer.service.test_service import Bench, term
 
 
 @pytest.fixture
-def signals() -> Iterator[Signals]:
+def signals(terminal: None) -> Iterator[Signals]:
     signals = Signals()
     yield signals
     signals.restore()

@@ -9,7 +9,7 @@ from pydantic import AwareDatetime
 from starlette.responses import Response
 
 from consumer.gateway.access import Caller
-from consumer.gateway.calls import CallerHere, Id, json_response, named, parts_here
+from consumer.gateway.calls import CallerHere, Id, KeyedRoute, json_response, named, parts_here
 from consumer.gateway.models import LetterBody, MoveBody
 from consumer.gateway.openapi import LETTER, LETTERS, MOVE
 from consumer.gateway.operator_api import answered, by, operator_of
@@ -18,7 +18,7 @@ from consumer.gateway.problems import NO_DEAD_LETTER, HttpProblem, invalid, unkn
 from feedback.operations.dead_letters import DeadLetterRef, Kind
 from feedback.operations.dead_message import type_to_run
 
-router = APIRouter(tags=["dead letters"])
+router = APIRouter(tags=["dead letters"], route_class=KeyedRoute)
 
 Text = Annotated[str | None, Query(max_length=200)]
 KindHere = Annotated[Kind | None, Query(description="Of a name that two kinds share.")]

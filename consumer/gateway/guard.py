@@ -79,7 +79,7 @@ class Guard:
         try:
             try:
                 self._check(scope)
-                body = _Body(receive, _length(scope), self._most, self._seconds)
+                body = _Body(receive, self._most, self._seconds)
                 routed = _routed(_plain_cookies(scope))
                 await self._app(routed, body.receive, answer)
             except HttpProblem as problem:
@@ -99,23 +99,20 @@ class Guard:
             _check_local(scope, headers)
         if scope["method"] not in SAFE:
             _check_site(headers)
-        length = _length(scope)
-        if length is not None and length > self._most:
+        if _length(scope) > self._most:
             raise _too_large(self._most)
 
 
 class _Body:
-    """What the client sends, within its bounds."""
+    """What the client sends, within its bounds, whatever its headers say of it."""
 
-    def __init__(
-        self, receive: Receive, length: int | None, most_bytes: int, seconds: float
-    ) -> None:
+    def __init__(self, receive: Receive, most_bytes: int, seconds: float) -> None:
         self._receive = receive
         self._most = most_bytes
         self._seconds = seconds
         self._end = time.monotonic() + seconds
         self._taken = 0
-        self._whole = length == 0
+        self._whole = False
 
     async def receive(self) -> Message:
         """The next message. Raises HttpProblem where the body is too long, or late."""
@@ -147,13 +144,14 @@ def _too_large(most: int) -> HttpProblem:
     )
 
 
-def _length(scope: Scope) -> int | None:
-    """Of the body, where it is known before."""
+def _length(scope: Scope) -> int:
+    """Of the body, as a header tells; 0 where none does. Raises HttpProblem."""
     text = _header(scope["headers"], b"content-length")
     if text is None:
-        # In HTTP/1 a body without either header is none; later versions need no header for one.
-        none = scope["http_version"].startswith("1.")
-        return 0 if none and not _header(scope["headers"], b"transfer-encoding") else None
+        return 0
+    if _header(scope["headers"], b"transfer-encoding") is not None:
+        # Whoever stands between may go by the other one (RFC 9112, 6.1).
+        raise invalid("Content-Length beside Transfer-Encoding", headers={"Connection": "close"})
     if not text.isdecimal() or not text.isascii() or len(text) > _MOST_DIGITS:
         raise invalid("the header Content-Length is no number")
     return int(text)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from consumer.gateway.calls import CallerHere, parts_here
+from consumer.gateway.calls import CallerHere, KeyedRoute, parts_here
 from consumer.gateway.openapi import METRICS
 from consumer.gateway.problems import HttpProblem
 from feedback.metrics.exposition import CONTENT_TYPE, MISSING, exposition
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=KeyedRoute)
 
 
 @router.get("/metrics", **METRICS)

@@ -6,7 +6,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from consumer.gateway.access import Caller
-from consumer.gateway.calls import JSON, CallerHere, Id, json_response, named, parts_here
+from consumer.gateway.calls import (
+    JSON,
+    CallerHere,
+    Id,
+    KeyedRoute,
+    json_response,
+    named,
+    parts_here,
+)
 from consumer.gateway.models import AskedBody, CancelBody, MoveBody, ResolveBody
 from consumer.gateway.openapi import MOVE
 from consumer.gateway.operators import OperatorAnswer, OperatorMoves
@@ -15,7 +23,7 @@ from consumer.gateway.problems import HttpProblem, invalid, unknown
 from feedback.contract.payloads import encode_payload
 from feedback.operations.request_actions import By, ResultRefused
 
-router = APIRouter(tags=["operators"])
+router = APIRouter(tags=["operators"], route_class=KeyedRoute)
 
 
 @router.post("/requests/{id:name}/retry", **MOVE)

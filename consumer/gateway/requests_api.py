@@ -11,6 +11,7 @@ from starlette.responses import Response
 from consumer.gateway.calls import (
     CallerHere,
     Id,
+    KeyedRoute,
     Type,
     json_response,
     location,
@@ -33,7 +34,7 @@ from feedback.status.status import Status
 
 MOST_IDS = 500
 
-router = APIRouter(tags=["requests"])
+router = APIRouter(tags=["requests"], route_class=KeyedRoute)
 
 Wait = Annotated[
     int,

@@ -10,9 +10,10 @@ import pytest
 from opentelemetry import trace
 
 from feedback.contract.states import State
-from tests.support.gateway import GatewayBench
+from tests.support.gateway import GatewayBench, key
 
 Http = httpx.AsyncClient
+Headers = list[tuple[bytes, bytes]]
 
 
 def test_a_client_that_goes_in_the_middle_of_its_body_is_no_error_here() -> None:
@@ -159,18 +160,57 @@ def test_a_wait_is_cut_and_in_whole_seconds() -> None:
     bench.run(play)
 
 
-@pytest.mark.parametrize("version", ["1.1", "2", "3"])
-def test_a_body_that_no_header_tells_of_is_bounded(version: str) -> None:
+@pytest.mark.parametrize(
+    "version, headers",
+    [
+        ("1.1", [(b"transfer-encoding", b"chunked")]),
+        ("1.1", [(b"content-length", b"0")]),
+        ("1.1", []),
+        ("2", []),
+        ("3", []),
+    ],
+)
+def test_a_body_that_no_header_tells_of_is_bounded(version: str, headers: Headers) -> None:
     """HTTP/2 needs no header for one: a gateway that is mounted elsewhere may be spoken to so."""
-    bench = GatewayBench(max_payload=1000)
+    answers, taken = _with_a_long_body("/requests/a.b", headers, version)
+    assert answers[0]["status"] == 413
+    assert taken == 11
+
+
+@pytest.mark.parametrize("length", [b"0", b"100"])
+@pytest.mark.parametrize("path", ["/requests/a.b", "/requests/r1/retry", "/ui/login"])
+def test_two_headers_that_tell_of_a_body_are_refused(path: str, length: bytes) -> None:
+    """As the one that counts here may not count for a proxy on the way."""
+    both = [(b"content-length", length), (b"transfer-encoding", b"chunked")]
+    answers, taken = _with_a_long_body(path, both)
+    assert (answers[0]["status"], taken) == (400, 0)
+    assert (b"connection", b"close") in answers[0]["headers"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/requests/a.b", *(f"/requests/r1/{move}" for move in ("retry", "cancel", "resolve")),
+     *(f"/dead-letters/7/{move}" for move in ("retry", "drop"))],
+)  # fmt: skip
+def test_nothing_is_read_of_the_body_of_who_has_no_key(path: str) -> None:
+    chunked = [(b"transfer-encoding", b"chunked"), (b"content-type", b"application/json")]
+    answers, taken = _with_a_long_body(path, chunked, gateway_keys={"shop": key("operate")})
+    assert (answers[0]["status"], taken) == (401, 0)
+
+
+def _with_a_long_body(
+    path: str, headers: Headers, version: str = "1.1", **settings: Any
+) -> tuple[list[Any], int]:
+    """The answer to one of 20 parts of 100 bytes, which may have 1000; how many were taken."""
+    bench = GatewayBench(max_payload=1000, **settings)
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": version, "method": "POST",
-        "path": "/requests/a.b", "raw_path": b"/requests/a.b", "query_string": b"",
-        "root_path": "", "scheme": "http",
-        "headers": [(b"transfer-encoding", b"chunked")] if version == "1.1" else [],
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
+        "scheme": "http", "headers": headers, "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
     }  # fmt: skip
     answers: list[Any] = []
+    taken: list[int] = []
 
     async def receive() -> Any:
         taken.append(1)
@@ -179,11 +219,8 @@ def test_a_body_that_no_header_tells_of_is_bounded(version: str) -> None:
     async def send(message: Any) -> None:
         answers.append(message)
 
-    taken: list[int] = []
-
     async def scenario(_: Any) -> None:
         await bench.app(scope, receive, send)
 
     bench.run(scenario)
-    assert answers[0]["status"] == 413
-    assert len(taken) == 11
+    return answers, len(taken)

@@ -145,8 +145,6 @@ class Executor:
         kind = self._external if task.effect == "external" else self._none
         try:
             self._run(kind.end_call(task, chunk), {}, chunk)
-        except DatabaseAway as away:
-            self._database_away(away, chunk.open([task]), chunk)
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
             self._give_up(error, chunk.open([task]), chunk)
         return self._leave(chunk)
@@ -164,11 +162,9 @@ class Executor:
             if self._pure:
                 rest = self._none.run_fresh(tasks, chunk)
             self._run(rest, letters, chunk)
-        except DatabaseAway as away:
-            # Dead letters have nobody who sends them again: they wait for the database.
-            chunk.unclear += chunk.keep([i for i in letters if i not in chunk.settled])
-            self._database_away(away, chunk.open(rest), chunk)
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
+            # Dead letters have nobody who sends them again: whatever came first, they come again.
+            chunk.unclear += chunk.keep([i for i in letters if i not in chunk.settled])
             self._give_up(error, chunk.open(rest), chunk)
 
     def _leave(self, chunk: ChunkRun) -> Report:
@@ -255,7 +251,10 @@ class Executor:
         return left + self._external.run([t for t in tasks if t.effect == "external"], chunk)
 
     def _give_up(self, error: BaseException, tasks: list[Task], chunk: ChunkRun) -> None:
-        """Something that nobody thought of, with the database at hand."""
+        """The database is away, or something that nobody thought of, with the database at hand."""
+        if isinstance(error, DatabaseAway):
+            self._database_away(error, tasks, chunk)
+            return
         self._log.error("unexpected", error=describe(error), exc_info=error)
         if chunk.suspect is not None and isinstance(error, psycopg.Error):
             chunk.give_back(tasks)  # it could not be looked up: another time

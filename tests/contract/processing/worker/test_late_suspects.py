@@ -1,7 +1,11 @@
-"""Checks are asked: of suspects after the claims of their dead worker have run out, and at all."""
+"""Checks are asked: of suspects after the claims of their dead worker have run out, and at all.
+
+And of suspects that are no requests nothing is lost.
+"""
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -12,6 +16,7 @@ from feedback.journal.writer import JournalWriter
 from processing import App, Done, NotDone, Request, Unknown
 from processing.ipc.frames import Suspect
 from stack import Stack
+from tests.support.backends import backend_of
 from tests.support.executor import Bench, FakeGate, chunk_run
 
 ANSWERS = {"done": Done("found"), "nothing": NotDone(), "resolved": Done("found")}
@@ -89,3 +94,28 @@ def test_what_a_check_said_is_written_when_its_time_is_no_longer_counted(
     assert len(gate.shown) > 1
     bench.executor.close()
     bench.app.stop_worker()
+
+
+def test_a_suspect_that_nobody_can_read_is_kept_where_its_dead_sessions_cannot_be_looked_for(
+    stack: Stack, schema: str
+) -> None:
+    """The statement takes too long: its dead letter is written when the message comes again."""
+    bench = Bench(make_app(), stack.database, schema)
+    with closing(psycopg.connect(stack.database, autocommit=True)) as dead:
+        backend = backend_of(dead)
+        bench.query(
+            f"CREATE VIEW {bench.schema}.pg_stat_activity AS SELECT a.* FROM"
+            " pg_catalog.pg_stat_activity a WHERE CASE WHEN a.pid = pg_backend_pid() THEN true"
+            " ELSE pg_sleep(30) IS NOT NULL END"
+        )
+        bench.executor.close()
+        shown = f"{stack.database}?options=-csearch_path%3D{bench.schema},pg_catalog"
+        slow = bench.another(shown, statement_timeout=0.2)
+        message, suspect = bench.record(None, "charge", {}), Suspect(None, (backend,), ("t",), 1)
+        report = slow.run(chunk_run([message], suspect=suspect))
+        slow.close()
+        assert (report.unclear, report.returned, report.counts) == ([0], [], {})
+        assert (report.database_up, bench.letters()) == (True, [])
+        bench.run(message, suspect=suspect)
+        assert bench.letters() == [("malformed", None)]
+    bench.executor.close()

@@ -1,14 +1,16 @@
 """Requests about the same thing: of those that wait, the newest one runs.
 
-The newest by the producer's time, so that an older one which is sent again late never wins. A row
-per id stays: what lost is `superseded` and names the winner. Claimed rows are never touched.
+The newest by the producer's time, so that an older one which is sent again late never wins; of
+equal times by when the journal first heard of it, and then by its id, here as in all statements. A
+row per id stays: what lost is `superseded` and names the winner. Claimed rows are never touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
@@ -20,6 +22,13 @@ from feedback.status.status import StatusFields
 
 Key: TypeAlias = tuple[str, str]
 """(type, reference)"""
+_Newness: TypeAlias = tuple[datetime, bool, datetime, str]
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+
+def _newness(produced_at: datetime, created_at: datetime, id: str) -> _Newness:
+    """Of one that has, or had, a row; as the statements compare it."""
+    return produced_at, False, created_at, id
 
 
 class Arrival(NamedTuple):
@@ -32,6 +41,15 @@ class Arrival(NamedTuple):
     """Seconds without a newer one before it runs."""
     window_cap: float
     """Seconds that the first of a row of them may be held back in all."""
+    created_at: datetime | None = None
+    """When the journal first heard of it; None: just now, later than of all that it knows."""
+
+    @property
+    def newness(self) -> _Newness:
+        """What tells newer from older. Of those without a row the order of arrival decides."""
+        if self.created_at is None:
+            return self.produced_at, True, _FIRST, ""
+        return _newness(self.produced_at, self.created_at, self.id)
 
 
 class Waiter(NamedTuple):
@@ -41,12 +59,18 @@ class Waiter(NamedTuple):
     type: str
     coalesce_key: str
     produced_at: datetime
+    created_at: datetime
     window_start: datetime
     run: int
     attempt: int
     fingerprint: bytes | None
     own_fingerprint: bool
     status_ttl: int | None
+
+    @property
+    def newness(self) -> _Newness:
+        """What tells newer from older."""
+        return _newness(self.produced_at, self.created_at, self.id)
 
     def replaced_by(self, winner: str) -> Superseded:
         """The same row with its place taken."""
@@ -84,6 +108,13 @@ class Started(NamedTuple):
 
     id: str
     produced_at: datetime
+    created_at: datetime | None
+    """None: its row is gone, which counts as the earliest."""
+
+    @property
+    def newness(self) -> _Newness:
+        """What tells newer from older."""
+        return _newness(self.produced_at, self.created_at or _FIRST, self.id)
 
 
 @dataclass(slots=True)
@@ -111,13 +142,13 @@ def judge(
     for arrival in arrivals:
         rivals.setdefault(arrival.key, []).append(arrival)
     for key, coming in rivals.items():
-        # Of equal times the later arrival wins.
-        winner = max(reversed(coming), key=_produced_at)
+        # Of equals max() takes the first one, which is to be the last that arrived.
+        winner = max(reversed(coming), key=attrgetter("newness"))
         waiter, begun = standing.get(key), started.get(key)
         best = winner.id
-        if begun is not None and begun.produced_at > winner.produced_at and begun.id != winner.id:
+        if begun is not None and begun.newness > winner.newness and begun.id != winner.id:
             best = begun.id
-        if waiter is not None and waiter.produced_at > winner.produced_at:
+        if waiter is not None and waiter.newness > winner.newness:
             best = waiter.id
         verdict.superseded |= {one.id: best for one in coming if one.id != best}
         if best != winner.id:
@@ -129,10 +160,6 @@ def judge(
         if waiter is not None:
             verdict.ousted.append((waiter, winner.id))
     return verdict
-
-
-def _produced_at(arrival: Arrival) -> datetime:
-    return arrival.produced_at
 
 
 def _columns(arrivals: Sequence[Arrival]) -> list[list[str]]:
@@ -164,13 +191,16 @@ class Coalescing:
             " AND coalesce_key IS NOT NULL AND {wanted})) ORDER BY id FOR UPDATE"
         ).format(**names)
         self._waiters = sql.SQL(
-            "SELECT id, type, coalesce_key, produced_at, coalesce(window_start, created_at), run,"
-            " attempt, fingerprint, own_fingerprint, status_ttl FROM {requests}"
+            "SELECT id, type, coalesce_key, produced_at, created_at,"
+            " coalesce(window_start, created_at), run, attempt, fingerprint, own_fingerprint,"
+            " status_ttl FROM {requests}"
             " WHERE state = 'waiting' AND token IS NULL AND {wanted}"
             " ORDER BY id FOR UPDATE"
         ).format(**names)
         self._started = sql.SQL(
-            "SELECT type, coalesce_key, request_id, produced_at FROM {coalesced} WHERE {wanted}"
+            "SELECT type, coalesce_key, request_id, produced_at,"
+            " (SELECT n.created_at FROM {requests} n WHERE n.id = c.request_id)"
+            " FROM {coalesced} c WHERE {wanted}"
         ).format(**names)
         self._oust = sql.SQL(
             "UPDATE {requests} r SET state = 'superseded', code = 'superseded',"
@@ -204,9 +234,7 @@ class Coalescing:
         waiters = [Waiter(*row) for row in cursor.fetchall()]
         # After the locks: a claim that held one has said by now what it started.
         cursor.execute(self._started, columns, prepare=False)
-        started = {
-            (kind, key): Started(request_id, at) for kind, key, request_id, at in cursor.fetchall()
-        }
+        started = {(kind, key): Started(*row) for kind, key, *row in cursor.fetchall()}
         verdict = judge(arrivals, waiters, started, now)
         if verdict.ousted:
             losers = [waiter.id for waiter, _ in verdict.ousted]

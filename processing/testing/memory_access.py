@@ -155,7 +155,7 @@ class MemoryCoalescing(Coalescing):
         journal, keys = self._journal, {arrival.key for arrival in arrivals}
         waiters = [
             Waiter(
-                row["id"], row["type"], row["coalesce_key"], row["produced_at"],
+                row["id"], row["type"], row["coalesce_key"], row["produced_at"], row["created_at"],
                 row["window_start"] or row["created_at"], row["run"], row["attempt"],
                 row["fingerprint"], row["own_fingerprint"], row["status_ttl"],
             )

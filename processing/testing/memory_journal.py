@@ -121,8 +121,9 @@ class MemoryJournal:
     def _note_started(self, row: Row) -> None:
         key = (row["type"], row["coalesce_key"])
         known = self.started.get(key)
-        if known is None or known.produced_at <= row["produced_at"]:
-            self.started[key] = Started(row["id"], row["produced_at"])
+        begun = Started(row["id"], row["produced_at"], row["created_at"])
+        if known is None or known.newness <= begun.newness:
+            self.started[key] = begun
 
     @staticmethod
     def _record(row: Row, order: int) -> Record:

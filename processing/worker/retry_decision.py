@@ -83,7 +83,8 @@ def arrivals(tasks: Sequence[Task]) -> list[Arrival]:
             window = task.handler.window
             cap = task.handler.window_cap or window * WINDOWS
         key = (task.envelope.type, task.reference)
-        found.append(Arrival(task.envelope.id, key, task.produced_at, window, cap))
+        known = None if task.stored is None else task.stored.created_at
+        found.append(Arrival(task.envelope.id, key, task.produced_at, window, cap, known))
     return found
 
 

@@ -122,6 +122,28 @@ def test_a_failed_attempt_gives_way_to_a_newer_one(queue: Queue, answers: dict[s
     assert (queue.row("b")["state"], queue.row("b")["used"]) == ("waiting", 1)
 
 
+def test_of_equal_times_one_that_is_tried_again_gives_way_to_what_came_after_it(
+    queue: Queue, answers: dict[str, Any]
+) -> None:
+    """It arrived first, though it is the one that is written now."""
+    at = "2026-01-01T00:00:01Z"
+    queue.run(queue.record("first", "count", {"sku": "s"}, ce_time=at))
+    (running,) = queue.claimed("first")
+    queue.run(queue.record("second", "count", {"sku": "s"}, ce_time=at))
+    answers["first"] = ValueError("no")
+    queue.run(running)
+    assert queue.row("second")["state"] == "waiting"
+    assert (queue.row("first")["state"], queue.row("first")["superseded_by"]) == (
+        "superseded", "second",
+    )  # fmt: skip
+    (running,) = queue.claimed("second")
+    answers["second"] = ValueError("no")
+    queue.run(running)
+    assert queue.row("second")["state"] == "waiting", "it is no older than itself"
+    queue.run(queue.record("third", "count", {"sku": "s"}, ce_time=at))
+    assert queue.row("second")["superseded_by"] == "third"
+
+
 def test_a_time_of_its_own_never_coalesces(queue: Queue) -> None:
     queue.run(*(queue.record(n, "count", {"sku": "s"}, ce_notbefore=FAR) for n in ("a", "b")))
     assert queue.rows() == {"a": ("waiting", "delayed"), "b": ("waiting", "delayed")}

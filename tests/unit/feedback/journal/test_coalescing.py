@@ -5,21 +5,29 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback.journal.coalescing import Arrival, Started, Waiter, judge
+from feedback.journal.coalescing import Arrival, Key, Started, Waiter, judge
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 KEY = ("stock.count", "sku-1")
 
 
 def arrival(
-    id: str, second: int = 0, key: tuple[str, str] = KEY, window: float = 10, cap: float = 25
-) -> Arrival:
-    return Arrival(id, key, NOW + timedelta(seconds=second), window, cap)
+    id: str, second: int = 0, key: tuple[str, str] = KEY, window: float = 10, cap: float = 25,
+    heard: float | None = None,
+) -> Arrival:  # fmt: skip
+    known = None if heard is None else NOW + timedelta(seconds=heard)
+    return Arrival(id, key, NOW + timedelta(seconds=second), window, cap, known)
 
 
-def waiter(id: str, second: int = 0, since: float = 0) -> Waiter:
+def started(id: str, second: int = 0, heard: float | None = None) -> dict[Key, Started]:
+    known = None if heard is None else NOW + timedelta(seconds=heard)
+    return {KEY: Started(id, NOW + timedelta(seconds=second), known)}
+
+
+def waiter(id: str, second: int = 0, since: float = 0, heard: float = 0) -> Waiter:
     start = NOW - timedelta(seconds=since)
-    return Waiter(id, *KEY, NOW + timedelta(seconds=second), start, 1, 1, None, False, None)
+    made, known = NOW + timedelta(seconds=second), NOW + timedelta(seconds=heard)
+    return Waiter(id, *KEY, made, known, start, 1, 1, None, False, None)
 
 
 def test_the_newest_waits_and_the_others_are_superseded() -> None:
@@ -45,13 +53,38 @@ def test_of_equal_times_the_later_arrival_wins() -> None:
 
 
 def test_what_is_older_than_a_started_one_has_lost() -> None:
-    started = {KEY: Started("s", NOW + timedelta(seconds=5))}
-    verdict = judge([arrival("late", 4)], [], started, NOW)
+    begun = started("s", 5, heard=1)
+    verdict = judge([arrival("late", 4)], [], begun, NOW)
     assert verdict.superseded == {"late": "s"}
-    verdict = judge([arrival("next", 6)], [], started, NOW)
+    verdict = judge([arrival("next", 6)], [], begun, NOW)
     assert set(verdict.due) == {"next"}
-    again = judge([arrival("s", 5)], [], started, NOW)
+    again = judge([arrival("s", 5, heard=1)], [], begun, NOW)
     assert set(again.due) == {"s"}, "the started one itself may wait for its next attempt"
+
+
+def test_of_equal_times_one_that_is_tried_again_is_no_later_arrival() -> None:
+    """Its row says since when it is known; so do those of the others."""
+    second = waiter("second", heard=2)
+    verdict = judge([arrival("first", heard=1)], [second], started("first", heard=1), NOW)
+    assert (verdict.superseded, verdict.due, verdict.ousted) == ({"first": "second"}, {}, [])
+    verdict = judge([arrival("second", heard=2)], [waiter("first", heard=1)], {}, NOW)
+    assert [(loser.id, by) for loser, by in verdict.ousted] == [("first", "second")]
+    begun = started("second", heard=2)
+    verdict = judge([arrival("first", heard=1)], [], begun, NOW)
+    assert verdict.superseded == {"first": "second"}
+    assert set(judge([arrival("new")], [], begun, NOW).due) == {"new"}
+    both = [arrival("second", heard=2), arrival("first", heard=1)]
+    assert judge(both, [], {}, NOW).superseded == {"first": "second"}
+    both = [arrival("new"), arrival("first", heard=1)]
+    assert judge(both, [], {}, NOW).superseded == {"first": "new"}
+
+
+def test_what_was_heard_of_at_once_goes_by_its_id_and_a_row_that_is_gone_is_the_oldest() -> None:
+    verdict = judge([arrival("a", heard=1)], [waiter("b", heard=1)], {}, NOW)
+    assert verdict.superseded == {"a": "b"}
+    verdict = judge([arrival("b", heard=1)], [waiter("a", heard=1)], {}, NOW)
+    assert [loser.id for loser, _ in verdict.ousted] == ["a"]
+    assert set(judge([arrival("a", heard=1)], [], started("z"), NOW).due) == {"a"}
 
 
 def test_the_window_restarts_up_to_its_cap() -> None:
@@ -89,7 +122,7 @@ def test_one_waits_for_each_reference_and_it_is_the_newest_that_ever_came(
             if one.id in verdict.due:
                 reference = int(one.key[1])
                 rows[reference] = Waiter(
-                    one.id, *one.key, one.produced_at, NOW, 1, 1, None, False, None
+                    one.id, *one.key, one.produced_at, NOW, NOW, 1, 1, None, False, None
                 )
     assert {reference: row.id for reference, row in rows.items()} == {
         reference: name for reference, (_, name) in newest.items()

@@ -68,7 +68,7 @@ def test_what_does_not_wait_is_not_run_again_at_any_time() -> None:
 
 
 def test_a_row_that_gave_way_names_the_one_that_took_its_place() -> None:
-    waiter = Waiter("old", "t", "key", AT, AT, 2, 1, b"\x01", False, 60)
+    waiter = Waiter("old", "t", "key", AT, AT, AT, 2, 1, b"\x01", False, 60)
     status = waiter.replaced_by("new").status(AT)
     assert (status.state, status.superseded_by, status.fingerprint) == (
         "superseded",

@@ -7,35 +7,21 @@ it; so are the id and type of the request that runs, in lines of user code too.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Literal, TextIO
 
 import orjson
 
+from processing.left_out import not_installed
 from processing.log_handler import handler_for
-
-
-@contextlib.contextmanager
-def _not_installed(package: str) -> Iterator[None]:
-    """What is imported inside does without this package, whether it is loaded or not."""
-    loaded = sys.modules.pop(package, None)
-    sys.modules[package] = None  # type: ignore[assignment] # Python's way to say so
-    try:
-        yield
-    finally:
-        del sys.modules[package]
-        if loaded is not None:
-            sys.modules[package] = loaded
-
 
 # structlog loads rich where it is installed, for tracebacks as `_renderers` does not want them:
 # a tenth of what a worker's start costs. So it is imported here alone, before an app can.
-with _not_installed("rich"):
+with not_installed("rich"):
     import structlog
     from structlog.contextvars import bound_contextvars as bound
     from structlog.stdlib import BoundLogger

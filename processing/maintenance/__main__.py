@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import processing.lean_redis  # noqa: F401 - the first to load it
 from feedback.contract.counts import PlainCount
 from feedback.contract.states import UNKNOWN_TYPE
 from feedback.errors import OncepoolError

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import processing.lean_redis  # noqa: F401 - the first to load it
 from feedback.contract.states import SHUTDOWN, TIMEOUT
 from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender

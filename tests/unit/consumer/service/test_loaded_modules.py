@@ -51,3 +51,11 @@ def test_the_processes_beside_it_load_nothing_that_draws() -> None:
     assert "processing.worker.__main__" in modules
     assert "structlog.stdlib" in modules
     assert of(modules, "rich", "pygments") == []
+
+
+def test_the_processes_beside_it_load_nothing_that_measures_redis() -> None:
+    """Its client would load it where it is installed, whether anybody measures or not."""
+    for process in ("processing.worker", "processing.maintenance"):
+        modules = loaded(process)
+        assert "redis.observability.metrics" in modules
+        assert of(modules, "opentelemetry.sdk") == []

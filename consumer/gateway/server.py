@@ -8,7 +8,6 @@ import socket
 from types import FrameType
 from typing import Any, Final
 
-import h11
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -111,20 +110,25 @@ class GatewayServer(uvicorn.Server):
 
 
 class BoundedHttp(H11Protocol):
-    """HTTP with deadlines: for a request's headers, and for a client to take what is sent.
+    """HTTP with a deadline, which runs while the client is waited for.
+
+    That is: to take what it was sent, and to send a request, or what is left of one that was
+    answered before it was whole. Not while a task of ours works, nor while the connection is idle,
+    which uvicorn has a timer for.
 
     And with at most so many connections, as uvicorn has it, which answers in plain text.
     """
 
     seconds = 30.0
     most = 1000
-    _late: asyncio.TimerHandle | None = None
-    _stuck: asyncio.TimerHandle | None = None
+    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        # So that it tells of each byte that is not taken, and not of the first 64 KiB together.
+        transport.set_write_buffer_limits(high=0)
         self.app = self._bounded(self.app)
-        self._late = self.loop.call_later(self.seconds, self._abort)
+        self._watch()
         taken = transport.get_extra_info("socket")
         if taken is not None and taken.family in (socket.AF_INET, socket.AF_INET6):
             # asyncio does so only where a listener names its protocol, and this one's does not. An
@@ -133,26 +137,33 @@ class BoundedHttp(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._rest()
-        self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._rest()
-        elif self._late is None:
-            self._late = self.loop.call_later(self.seconds, self._abort)
+        self._watch()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._stuck is None:
-            self._stuck = self.loop.call_later(self.seconds, self._abort)
+        self._watch()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
+        self._watch()
+
+    def _watch(self) -> None:
+        """Has the deadline run, or rest, as it is now; one that runs is not put off."""
+        works = not getattr(self.cycle, "response_complete", True)  # None before the first request
+        idle = self.timeout_keep_alive_task is not None  # any byte ends that
+        if (works or idle) and not self.flow.write_paused:
+            self._rest()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.seconds, self.transport.abort)
+
+    def _rest(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def _bounded(self, app: ASGIApp) -> Any:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -163,14 +174,6 @@ class BoundedHttp(H11Protocol):
             await app_or_problem(scope, receive, send)
 
         return answer
-
-    def _rest(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-
-    def _abort(self) -> None:
-        self.transport.abort()
 
 
 def _too_many() -> HttpProblem:

@@ -74,6 +74,89 @@ def test_clients_that_are_slow_are_let_go() -> None:
     _serving(slow, gateway_client_timeout=0.3)
 
 
+@pytest.mark.parametrize("more", [b"x", b"x" * 1000, b"x" * 1000 + b"GET /li"])
+def test_who_goes_on_after_an_answer_and_stops_is_let_go(more: bytes) -> None:
+    async def lingering(host: str, port: int) -> None:
+        reader, writer = await _answered_early(host, port)
+        writer.write(more)
+        assert await _rest(reader) == b""
+        writer.close()
+
+    _serving(lingering, gateway_client_timeout=0.3)
+
+
+def test_what_is_left_of_a_body_has_one_deadline_and_not_one_a_byte() -> None:
+    async def dripping(host: str, port: int) -> None:
+        reader, writer = await _answered_early(host, port)
+        closed = asyncio.create_task(_rest(reader))
+        while not closed.done():
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+        assert await closed == b""
+        writer.close()
+
+    _serving(dripping, gateway_client_timeout=0.3)
+
+
+def test_who_is_answered_early_and_sends_all_of_it_goes_on() -> None:
+    async def all_of_it(host: str, port: int) -> None:
+        reader, writer = await _answered_early(host, port)
+        writer.write(b"x" * 1000 + b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.close()
+
+    _serving(all_of_it)
+
+
+def test_neither_work_nor_rest_between_two_calls_has_the_client_s_deadline() -> None:
+    async def patient(host: str, port: int) -> None:
+        live = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        resting, asks = await asyncio.open_connection(host, port)
+        asks.write(live)
+        await resting.readuntil(b"ok\n")
+        waiting, sends = await asyncio.open_connection(host, port)
+        sends.write(b"POST /requests/a.b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n"
+                    b"Prefer: wait=1\r\n\r\n1")  # fmt: skip
+        assert (await waiting.readline()).startswith(b"HTTP/1.1 202 ")
+        asks.write(live)
+        await resting.readuntil(b"ok\n")
+        for writer in (asks, sends):
+            writer.close()
+
+    _serving(patient, gateway_client_timeout=0.3)
+
+
+@pytest.mark.parametrize("close", [b"", b"Connection: close\r\n"])
+def test_who_does_not_take_the_end_of_an_answer_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, close: bytes
+) -> None:
+    made, served = BoundedHttp.connection_made, []
+
+    def narrow(self: BoundedHttp, transport: Any) -> None:
+        made(self, transport)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        served.append(self)
+
+    monkeypatch.setattr(BoundedHttp, "connection_made", narrow)
+
+    async def unread(host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.setblocking(False)
+            await loop.sock_connect(client, (host, port))
+            ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % close
+            await loop.sock_sendall(client, ask)
+            while not (served and served[0].transport.get_write_buffer_size()):
+                await asyncio.sleep(0.01)
+            assert served[0].transport.get_write_buffer_size() < 64 * 1024
+            async with asyncio.timeout(10):
+                while served[0].connections:
+                    await asyncio.sleep(0.01)
+
+    _serving(unread, gateway_client_timeout=0.3)
+
+
 def test_an_answer_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
     made, options = BoundedHttp.connection_made, []
 
@@ -148,6 +231,28 @@ def _serving(script: Callable[[str, int], Awaitable[None]], **settings: Any) -> 
             await play()
 
     asyncio.run(bounded())
+
+
+async def _answered_early(
+    host: str, port: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Of a request whose answer came before the 1000 bytes of its body."""
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 404 ")
+    length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+    await reader.readexactly(int(length))
+    return reader, writer
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the server closes the connection, well before uvicorn's own timer does."""
+    async with asyncio.timeout(10):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
 
 
 async def _all(host: str, port: int, start: bytes) -> bytes:

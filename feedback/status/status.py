@@ -22,7 +22,8 @@ AROUND_RESULT: Final = 1
 """Levels of a status, and of a result record, that its result stands in."""
 DEFAULT_TTL: Final = 3600
 """Seconds that a status lives, where its type says nothing else."""
-
+_MOST_ATTEMPTS: Final = 2**31 - 1
+"""That the journal has room for."""
 
 ResultT = TypeVar("ResultT", default=Any)
 
@@ -112,7 +113,7 @@ class Status(Generic[ResultT]):
                 attempt=_number(fields["attempt"]),
                 run=int(v[:5]),
                 at=_time(fields["at"]),
-                fingerprint=_text_or_none(fields, "fingerprint"),
+                fingerprint=_hex(_text_or_none(fields, "fingerprint")),
                 result=fields.get("result"),
                 error=_text_or_none(fields, "error"),
                 reason=_text_or_none(fields, "reason"),
@@ -135,8 +136,14 @@ def _text_or_none(fields: dict[str, Any], name: str) -> str | None:
     return None if fields.get(name) is None else _text(fields, name)
 
 
+def _hex(found: str | None) -> str | None:
+    if found is not None and bytes.fromhex(found).hex() != found:
+        raise ValueError(f"fingerprint is {found!r}")
+    return found
+
+
 def _number(found: Any) -> int:
-    if type(found) is not int:
+    if type(found) is not int or not 0 <= found <= _MOST_ATTEMPTS:
         raise TypeError(f"attempt is {found!r}")
     return found
 
@@ -145,7 +152,7 @@ def _time(found: str) -> datetime:
     at = datetime.fromisoformat(found)
     if at.tzinfo is None:
         raise ValueError(f"a time is {found}, without a zone")
-    return at
+    return at.astimezone(UTC)
 
 
 class StatusFields(NamedTuple):

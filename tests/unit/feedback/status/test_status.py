@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -122,11 +123,30 @@ def test_an_error_text_that_is_not_valid_text_does_not_fail_the_status() -> None
         orjson.dumps(orjson.loads(encode()) | {"at": "2030-01-01T00:00:00"}),
         orjson.dumps(orjson.loads(encode()) | {"retry_at": "2030-01-01T00:00:00"}),
         orjson.dumps(orjson.loads(encode()) | {"error": {}}),
+        *(
+            json.dumps(orjson.loads(encode()) | {name: found}).encode()
+            for name, found in (
+                ("attempt", 10**30),
+                ("attempt", -1),
+                ("fingerprint", "zz"),
+                ("fingerprint", "abc"),
+                ("fingerprint", "5A1F"),
+                ("fingerprint", "5a 1f"),
+                ("fingerprint", "\u0661\u0661"),
+                ("at", "0001-01-01T00:00:00+14:00"),
+                ("retry_at", "9999-12-31T23:59:59-14:00"),
+            )
+        ),
     ],
 )
 def test_what_is_no_status_is_a_value_error(value: bytes) -> None:
     with pytest.raises(ValueError):
         Status.decode(value)
+
+
+def test_times_are_read_in_utc() -> None:
+    value = encode(at=AT).replace(b"12:00:00.250000Z", b"17:00:00.250000+05:00")
+    assert (Status.decode(value).at, Status.decode(value).at.tzinfo) == (AT, UTC)
 
 
 def test_states_ranks_and_groups_belong_together() -> None:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
         RegistrationError,
     )
     from processing.handlers.outcomes import Done, NotDone, Reject, Retry, Unknown
+    from processing.handlers.periodic import Tick
     from processing.handlers.request import Request
     from processing.handlers.retry_policy import RetryPolicy
-    from processing.handlers.tick import Tick
 
 _PLACES = {
     "App": "handlers.app",
@@ -34,7 +34,7 @@ _PLACES = {
     "Retry": "handlers.outcomes",
     "RetryPolicy": "handlers.retry_policy",
     "Skip": "handlers.decoder",
-    "Tick": "handlers.tick",
+    "Tick": "handlers.periodic",
     "Unknown": "handlers.outcomes",
 }
 

@@ -158,7 +158,7 @@ def _to_json(payload: Any) -> bytes:
 
 def _plain(value: Any) -> Any:
     """What the JSON writers don't know, as something that they do."""
-    if is_model(value):
+    if _is_model(value):
         return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, Decimal):
         return str(value)
@@ -175,11 +175,11 @@ def _plainer(value: Any) -> Any:
 
 
 def _known(value: Any) -> bool:
-    return is_model(value) or isinstance(value, Decimal)
+    return _is_model(value) or isinstance(value, Decimal)
 
 
-def is_model(value: Any) -> bool:
-    """Whether it is a model of pydantic's, without importing that: who hands over one has."""
+def _is_model(value: Any) -> bool:
+    # Without importing pydantic: whoever hands over a model has done that.
     return hasattr(value, "model_dump") and hasattr(type(value), "model_validate")
 
 
@@ -193,7 +193,7 @@ def _refuse_nan(value: Any) -> None:
     elif isinstance(value, list | tuple):
         for item in value:
             _refuse_nan(item)
-    elif is_model(value):
+    elif _is_model(value):
         _refuse_nan(value.model_dump())
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):

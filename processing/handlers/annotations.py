@@ -6,13 +6,17 @@ import collections.abc
 import types
 import typing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import (
+    PydanticSchemaGenerationError,
+    PydanticUndefinedAnnotation,
+    PydanticUserError,
+)
 
 from processing.handlers.request import Request
 from processing.handlers.signature import NO_ANNOTATION, Unresolved
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 # Annotations that JSON gives as it is; the value says which Python type it must have, None = any.
 _PLAIN: dict[Any, type | None] = {
@@ -25,6 +29,7 @@ _PLAIN: dict[Any, type | None] = {
     collections.abc.Mapping: dict,
     collections.abc.Sequence: list,
 }
+_SHOWN = 5
 _REQUESTS = "a batch handler gets a list of requests: annotate it list[Request] or list[Request[T]]"
 _RESULTS = "a batch handler returns a list, as list[Receipt]"
 
@@ -60,10 +65,7 @@ def shape_of(annotation: Any) -> Shape:
     origin = _plain_origin(annotation)
     if origin in _PLAIN:
         return Shape(name, plain_type=_PLAIN[origin])
-    # Here alone: an app of plain JSON does without pydantic, and starts the sooner.
-    from processing.handlers.typed import adapter_of
-
-    return Shape(name, adapter=adapter_of(annotation, name))
+    return Shape(name, adapter=_adapter(annotation, name))
 
 
 def _plain_origin(annotation: Any) -> Any:
@@ -79,6 +81,26 @@ def _plain_origin(annotation: Any) -> Any:
     return origin or annotation  # typing.Dict and typing.List without arguments
 
 
+def _adapter(annotation: Any, name: str) -> TypeAdapter[Any]:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        adapter.rebuild(raise_errors=True)
+    except PydanticUndefinedAnnotation as error:
+        raise UnusableAnnotation(
+            f"its annotation {name} uses {error.name!r}, which is not defined; "
+            "define or import it before the worker starts"
+        ) from error
+    except PydanticSchemaGenerationError as error:
+        raise UnusableAnnotation(
+            f"its annotation {name} is nothing that pydantic can make from JSON; use a pydantic "
+            "model, a dataclass, a TypedDict, dict, list or bytes"
+        ) from error
+    except PydanticUserError as error:
+        why = str(error).splitlines()[0]
+        raise UnusableAnnotation(f"its annotation {name} is refused by pydantic: {why}") from error
+    return adapter
+
+
 def annotation_name(annotation: Any) -> str:
     """An annotation as it is written in source."""
     if annotation is NO_ANNOTATION:
@@ -88,6 +110,18 @@ def annotation_name(annotation: Any) -> str:
     if isinstance(annotation, type) and not typing.get_args(annotation):
         return annotation.__name__
     return str(annotation).replace("typing.", "")
+
+
+def explain(error: ValidationError) -> str:
+    """What is wrong, in one line, without the values (they may be secret)."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    texts = []
+    for problem in problems[:_SHOWN]:
+        where = ".".join(str(part) for part in problem["loc"])
+        texts.append(f"{where}: {problem['msg']}" if where else problem["msg"])
+    if len(problems) > _SHOWN:
+        texts.append(f"and {len(problems) - _SHOWN} more")
+    return "; ".join(texts)
 
 
 def payload_in(annotation: Any) -> Any:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from feedback.contract.fingerprint import canonical, digest_bytes, fingerprint
-from feedback.contract.payloads import is_json, is_model, parse_json, storable
-from processing.handlers.annotations import Shape
+from feedback.contract.payloads import is_json, parse_json, storable
+from processing.handlers.annotations import Shape, explain
 from processing.handlers.errors import InvalidPayload, InvalidResult
 from processing.handlers.plain_values import plain
 
@@ -29,9 +31,7 @@ def payload_parser(type: str, shape: Shape, own: Callable[[Any], Any] | None) ->
     elif shape.adapter is None:
         parse = _plain(type, shape)
     else:
-        from processing.handlers.typed import typed_parser
-
-        parse = typed_parser(type, shape, shape.adapter.validate_json)
+        parse = _validated(type, shape, shape.adapter.validate_json)
     return parse if own is None else _with_own_fingerprint(type, parse, own)
 
 
@@ -48,11 +48,25 @@ def _plain(type: str, shape: Shape) -> Parse:
     wanted = shape.plain_type
 
     def parse(payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
-        value, digest = json_value(type, payload, content_type, shape)
+        value, digest = _json(type, payload, content_type, shape)
         if wanted is not None and not isinstance(value, wanted):
             found = "null" if value is None else value.__class__.__name__
             raise InvalidPayload(f"the payload is {found}, {type} takes {shape.name}", digest)
         return value, digest
+
+    return parse
+
+
+def _validated(type: str, shape: Shape, validate: Callable[[bytes], Any]) -> Parse:
+    def parse(payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
+        _, digest = _json(type, payload, content_type, shape)
+        try:
+            # From the bytes, not from the parsed value: pydantic reads a date, a set or a UUID
+            # from JSON even in strict mode, and costs the same. It keeps long integers exact.
+            return validate(payload or b""), digest
+        except ValidationError as error:
+            message = f"the payload is no {shape.name}: {explain(error)}"
+            raise InvalidPayload(message, digest) from error
 
     return parse
 
@@ -70,10 +84,7 @@ def _with_own_fingerprint(type: str, parse: Parse, own: Callable[[Any], Any]) ->
     return parse_with_own
 
 
-def json_value(
-    type: str, payload: bytes | None, content_type: str, shape: Shape
-) -> tuple[Any, bytes]:
-    """A payload of JSON and its fingerprint; raises InvalidPayload."""
+def _json(type: str, payload: bytes | None, content_type: str, shape: Shape) -> tuple[Any, bytes]:
     if payload is None:
         raise _absent(type)
     if not is_json(content_type):
@@ -101,9 +112,7 @@ def result_encoder(shape: Shape, owner: str) -> Encode:
     """
     adapter, wanted = shape.adapter, shape.plain_type
     if adapter is not None:
-        from processing.handlers.typed import typed_encoder
-
-        return typed_encoder(adapter, shape.name, owner)
+        return _annotated(adapter, shape.name, owner)
 
     def encode(value: Any) -> bytes | None:
         if wanted is not None and not isinstance(value, wanted):
@@ -123,6 +132,29 @@ def result_encoder(shape: Shape, owner: str) -> Encode:
     return encode
 
 
+def _annotated(adapter: TypeAdapter[Any], name: str, owner: str) -> Encode:
+    validate, dump = adapter.validate_python, adapter.dump_json
+
+    def encode(value: Any) -> bytes | None:
+        try:
+            valid = validate(value)
+            data = dump(valid, by_alias=True)
+        except ValidationError as error:
+            raise InvalidResult(
+                f"{owner} returned {type(value).__name__}, its annotation says {name}: "
+                f"{explain(error)}"
+            ) from error
+        except (PydanticSerializationError, RecursionError) as error:
+            raise InvalidResult(f"{owner} returned what JSON cannot hold: {error}") from error
+        if data == b"null" and value is None:
+            return None
+        if b"null" in data or b"NaN" in data or b"Infinity" in data:  # pydantic writes NaN so
+            plain(adapter.dump_python(valid, mode="json", by_alias=True), owner)
+        return checked(data, owner)
+
+    return encode
+
+
 def checked(data: bytes, owner: str) -> bytes:
     """`data` unless the journal's jsonb refuses it."""
     if not storable(data):
@@ -134,7 +166,7 @@ def checked(data: bytes, owner: str) -> bytes:
 
 
 def _default(value: Any) -> Any:
-    if is_model(value):
+    if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     raise TypeError
 

@@ -9,6 +9,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from feedback.contract.headers import LONGEST_DELAY
 from processing.handlers.annotations import (
     Shape,
@@ -28,8 +30,6 @@ from processing.handlers.retry_policy import RetryPolicy
 from processing.handlers.signature import Signature
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
     from processing.handlers.call_threads import CallThreads
 
 CONCURRENCY = 10
@@ -100,9 +100,7 @@ class Handler:
         """
         shape = self._result_shape()
         if shape.adapter is None and shape.plain_type is not None:
-            from processing.handlers.typed import adapter_of
-
-            return adapter_of(shape.plain_type, shape.name)
+            return TypeAdapter(shape.plain_type)
         return shape.adapter
 
     def shapes(self) -> tuple[Shape, Shape]:

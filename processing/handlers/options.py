@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Self, TypedDict, get_args
+from typing import Annotated, Any, Literal, Self, TypedDict
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic.dataclasses import dataclass
 
 from feedback.status.status import DEFAULT_TTL
 from processing.handlers.errors import RegistrationError
 from processing.handlers.retry_policy import RetryPolicy
-from processing.handlers.validation import Rule, flag, function, keep_rules, number, or_none, whole
+from processing.handlers.validation import STRICT, refusal
 from processing.ipc.progress import SEATS
 
 Effect = Literal["transaction", "external", "none"]
@@ -20,6 +22,16 @@ WINDOWS = 10
 """The cap of a type's window, in windows, where it gives none."""
 _TYPE_LENGTH = 200
 _YEAR = 366 * 86400
+
+
+def _whole(given: Any) -> Any:
+    """60.0 as 60."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_SECONDS = "a number of seconds above 0"
+_FUNCTION = "a function"
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -65,85 +77,55 @@ class HandlerOptions(TypedDict, total=False):
     journal has no trace of it (default True); False: it ends as `failed`."""
 
 
-def _retries(given: Any) -> int | RetryPolicy:
-    return given if isinstance(given, RetryPolicy) else whole(0)(given)
-
-
-def _effect(given: Any) -> Any:
-    if given not in get_args(Effect):
-        raise ValueError
-    return given
-
-
-def _whole_seconds(given: Any) -> Any:
-    """60.0 as 60."""
-    if isinstance(given, float) and given.is_integer():
-        given = int(given)
-    return whole(1, _YEAR)(given)
-
-
-_SECONDS = Rule(or_none(number(above=0)), "a number of seconds above 0")
-_FUNCTION = Rule(or_none(function), "a function")
-_FLAG = Rule(flag, "True or False")
-_RULES = {
-    "timeout": _SECONDS,
-    "max_timeout": _SECONDS,
-    "retries": Rule(
-        _retries, "a whole number of runs after the first, 0 or more, or a RetryPolicy"
-    ),
-    "effect": Rule(_effect, "one of transaction, external, none"),
-    "check": _FUNCTION,
-    "fingerprint": _FUNCTION,
-    "coalesce": _FUNCTION,
-    "window": Rule(number(least=0), _SECONDS.wanted),
-    "window_cap": _SECONDS,
-    "not_before": _FUNCTION,
-    "status_ttl": Rule(_whole_seconds, f"a whole number, at least 1, at most {_YEAR}"),
-    "done_status": _FLAG,
-    "max_at_once": Rule(or_none(whole(1)), "a whole number, at least 1"),
-    "concurrency": Rule(or_none(whole(1, SEATS)), f"a whole number, at least 1, at most {SEATS}"),
-    "pipeline": _FLAG,
-    "redelivery": _FLAG,
-}
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class CheckedOptions:
-    """The options of one handler with their defaults; raises RegistrationError."""
+    """The options of one handler with their defaults.
 
-    timeout: float | None = None
-    max_timeout: float | None = None
-    retries: int | RetryPolicy = 0
-    effect: Effect = "transaction"
-    check: Callable[..., Any] | None = None
-    fingerprint: Callable[[Any], Any] | None = None
-    coalesce: Callable[[Any], str | None] | None = None
-    window: float = 0.0
-    window_cap: float | None = None
-    not_before: Callable[[Any], datetime | None] | None = None
-    status_ttl: int = DEFAULT_TTL
-    done_status: bool = True
-    max_at_once: int | None = None
-    concurrency: int | None = None
-    pipeline: bool = False
-    redelivery: bool = True
+    Descriptions say what each one takes, for whoever gave something else.
+    """
 
-    def __post_init__(self) -> None:
-        keep_rules(self, _RULES)
+    timeout: Seconds | None = Field(default=None, description=_SECONDS)
+    max_timeout: Seconds | None = Field(default=None, description=_SECONDS)
+    retries: Annotated[int, Field(ge=0)] | RetryPolicy = Field(
+        default=0, description="a whole number of runs after the first, 0 or more, or a RetryPolicy"
+    )
+    effect: Effect = Field(default="transaction", description="one of transaction, external, none")
+    check: Callable[..., Any] | None = Field(default=None, description=_FUNCTION)
+    fingerprint: Callable[[Any], Any] | None = Field(default=None, description=_FUNCTION)
+    coalesce: Callable[[Any], str | None] | None = Field(default=None, description=_FUNCTION)
+    window: float = Field(default=0, ge=0, allow_inf_nan=False, description=_SECONDS)
+    window_cap: Seconds | None = Field(default=None, description=_SECONDS)
+    not_before: Callable[[Any], datetime | None] | None = Field(default=None, description=_FUNCTION)
+    status_ttl: Annotated[int, BeforeValidator(_whole)] = Field(
+        default=DEFAULT_TTL,
+        ge=1,
+        le=_YEAR,
+        description=f"a whole number, at least 1, at most {_YEAR}",
+    )
+    done_status: bool = Field(default=True, description="True or False")
+    max_at_once: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
+    concurrency: int | None = Field(
+        default=None, ge=1, le=SEATS, description=f"a whole number, at least 1, at most {SEATS}"
+    )
+    pipeline: bool = Field(default=False, description="True or False")
+    redelivery: bool = Field(default=True, description="True or False")
 
     @classmethod
     def read(cls, given: HandlerOptions, where: str) -> Self:
         """The options that were given; raises RegistrationError that begins with `where`."""
+        fields = cls.__pydantic_fields__  # type: ignore[attr-defined]
         for name in given:
-            if name not in _RULES:
-                nearest = difflib.get_close_matches(name, _RULES, n=1)
+            if name not in fields:
+                nearest = difflib.get_close_matches(name, fields, n=1)
                 hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
                 raise RegistrationError(
-                    f"{where}: the option {name!r} is unknown{hint} Options: {', '.join(_RULES)}"
+                    f"{where}: the option {name!r} is unknown{hint} Options: {', '.join(fields)}"
                 )
         try:
             options = cls(**given)  # type: ignore[arg-type]  # whole floats are taken
             options._refuse_combinations()
+        except ValidationError as error:
+            raise RegistrationError(f"{where}: {refusal(error, fields)}") from None
         except RegistrationError as error:
             raise RegistrationError(f"{where}: {error}") from None
         return options

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
+from pydantic import BaseModel
+
 from feedback.contract.headers import check_name
-from feedback.contract.payloads import is_model, write_json
+from feedback.contract.payloads import write_json
 from feedback.contract.schedule import LONGEST_SCHEDULE_NAME, MISSED, Missed, Schedule, check_cron
 from feedback.errors import Malformed
 from processing.handlers.errors import RegistrationError
 from processing.handlers.handler import Handler
 from processing.handlers.signature import describe
+
+
+class Tick(BaseModel):
+    """The payload of a request that came by the clock, where its schedule gives no other."""
+
+    schedule: str
+    """Its schedule's name."""
+    at: datetime
+    """When it was due, in UTC; it may run later."""
 
 
 def read_schedule(
@@ -48,7 +60,6 @@ def read_schedule(
 
 
 def _payload(payload: Any) -> bytes:
-    if is_model(payload):
-        written: str = payload.model_dump_json(by_alias=True)
-        return written.encode()
+    if isinstance(payload, BaseModel):
+        return payload.model_dump_json(by_alias=True).encode()
     return write_json(payload)

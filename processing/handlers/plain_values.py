@@ -9,7 +9,8 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from feedback.contract.payloads import is_model
+from pydantic import BaseModel
+
 from processing.handlers.errors import InvalidResult
 
 _DEPTH = 250
@@ -37,7 +38,7 @@ def plain(value: Any, owner: str, path: str = "result", depth: int = 0) -> Any:
         }
     if isinstance(value, Enum):
         return plain(value.value, owner, path, depth + 1)
-    if is_model(value):
+    if isinstance(value, BaseModel):
         return plain(value.model_dump(mode="json", by_alias=True), owner, path, depth + 1)
     return _scalar(value, owner, path)
 

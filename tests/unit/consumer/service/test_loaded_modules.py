@@ -59,10 +59,3 @@ def test_the_processes_beside_it_load_nothing_that_measures_redis() -> None:
         modules = loaded(process)
         assert "redis.observability.metrics" in modules
         assert of(modules, "opentelemetry.sdk") == []
-
-
-def test_a_worker_loads_pydantic_for_annotated_types_alone() -> None:
-    """It takes longer than the database's client."""
-    modules = loaded("processing.worker")
-    assert "processing.handlers.handler" in modules
-    assert of(modules, "pydantic", "pydantic_core", "processing.handlers.typed") == []

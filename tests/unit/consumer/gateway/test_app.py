@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from opentelemetry import trace
 
 from feedback.contract.states import State
+from feedback.status.status import StatusWrite
 from tests.support.gateway import GatewayBench, key
 
 Http = httpx.AsyncClient
@@ -158,6 +160,28 @@ def test_a_wait_is_cut_and_in_whole_seconds() -> None:
             assert (await http.get(f"/requests/k?wait={wait}")).status_code == 400, wait
 
     bench.run(play)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"fingerprint": "zz"}, {"fingerprint": "abc"}, {"attempt": 10**30},
+        {"at": "0001-01-01T00:00:00+14:00"}, {"retry_at": "9999-12-31T23:59:59-14:00"},
+    ],
+)  # fmt: skip
+def test_a_status_that_is_none_of_ours_costs_the_others_nothing(odd: dict[str, Any]) -> None:
+    bench = GatewayBench()
+    bench.say("a", State.RUNNING)
+    status = {"v": "000013", "id": "b", "type": "a.b", "state": "running", "code": "ok",
+              "attempt": 1, "at": "2026-01-01T00:00:00Z"}  # fmt: skip
+    bench.store.write([StatusWrite("b", json.dumps(status | odd).encode(), 60)])
+
+    async def scenario(http: Http) -> None:
+        answer = await http.get("/requests", params={"id": ["a", "b"]})
+        assert [one["state"] for one in answer.json()] == ["running", "unknown"]
+        assert (await http.get("/requests/b")).status_code == 404
+
+    bench.run(scenario)
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ class BrokerProbe:
         """The client has heard from a broker: a message is confirmed, or has come. In any thread.
 
         That was after the outages that it had told of before this thread served it, where
-        before_serving() was told so: a call that hands out many messages, and one that another
-        thread is in, tell of a later outage before what came ahead of it is looked at.
+        before_serving() was told so: a call that hands out many messages tells of a later outage
+        before what came ahead of it is looked at.
         An answer about brokers may be long in coming behind what they have to do first.
         """
         self._contact.heard_from(getattr(self._served, "since", self._contact.outages))

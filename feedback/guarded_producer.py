@@ -37,8 +37,7 @@ class PlainProducer(Protocol):
 
     def purge(self) -> None: ...
 
-
-def _nothing() -> None: ...
+    def __len__(self) -> int: ...
 
 
 ProducerT = TypeVar("ProducerT", bound=PlainProducer)
@@ -51,11 +50,7 @@ class GuardedProducer(Generic[ProducerT]):
     of those that reports bring.
     """
 
-    def __init__(
-        self, producer: ProducerT, before_serving: Callable[[], object] | None = None
-    ) -> None:
-        """`before_serving` is called in each thread that is about to serve reports."""
-        self._before_serving = before_serving or _nothing
+    def __init__(self, producer: ProducerT) -> None:
         self._thread = threading.local()
         self.handle = producer
         self.produce = producer.produce
@@ -111,9 +106,13 @@ class GuardedProducer(Generic[ProducerT]):
 
     def end(self, timeout: float = _ENDING) -> int:
         """Takes back what is not confirmed, and serves the reports of that. As flush()."""
+        self.purge()
+        return self.flush(timeout)
+
+    def purge(self) -> None:
+        """Takes back what is not confirmed; that it failed is reported then."""
         with suppress(KafkaException):
             self.handle.purge()
-        return self.flush(timeout)
 
     def _flush(self, timeout: float) -> int:
         try:
@@ -126,7 +125,6 @@ class GuardedProducer(Generic[ProducerT]):
     def _serve(self, serve: Callable[[float], int], timeout: float) -> int:
         if self.serving:
             raise RuntimeError(NESTED)
-        self._before_serving()
         try:
             self._thread.serving = True
             return serve(timeout)

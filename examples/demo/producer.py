@@ -231,3 +231,7 @@ class Recorder:
     def purge(self) -> None:
         """Gives up what is not confirmed."""
         self._producer.purge()
+
+    def __len__(self) -> int:
+        """How many messages are not confirmed."""
+        return len(self._producer)

@@ -1,4 +1,4 @@
-"""Sending to Kafka: the thread that serves the producer, and what became of each message."""
+"""Sending to Kafka, and what became of each message."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
 
+from feedback.client.delivery_thread import DeliveryThread
 from feedback.client.forks import never_free
-from feedback.client.kafka_log import OutageLog, log
+from feedback.client.kafka_log import OutageLog
 from feedback.client.message import KafkaMessage
 from feedback.client.pending import Submission
 from feedback.client.producer import LastingProducer
@@ -24,7 +25,7 @@ from feedback.errors import (
     QueueFull,
     RequestTooLarge,
 )
-from feedback.guarded_producer import NESTED, GuardedProducer, PlainProducer
+from feedback.guarded_producer import GuardedProducer, PlainProducer
 from feedback.message_size import BATCH
 from feedback.produce_errors import (
     CLOCK_AHEAD,
@@ -37,11 +38,11 @@ from feedback.produce_errors import (
 if TYPE_CHECKING:
     from feedback.tracing.spans import Spans
 
-# Called, mostly in the polling thread, when the broker has confirmed a request for the first time,
-# to mark it as delivered, or when it has failed before that.
+# Called in the thread that serves the producer, when the broker has confirmed a request for the
+# first time, to mark it as delivered, or when it has failed before that.
 Reported = Callable[[Submission], None]
 
-_POLL: Final = 0.1
+_ROOM: Final = 0.1
 _TAKEN_BACK: Final = (
     confluent_kafka.KafkaError._PURGE_QUEUE,  # noqa: SLF001 - its public name
     confluent_kafka.KafkaError._PURGE_INFLIGHT,  # noqa: SLF001 - as above
@@ -69,9 +70,7 @@ class Deliveries:
         self._room = threading.Condition()
         self._blocked = 0  # guarded by _room: who waits for room in the queue
         self._wakes: list[Callable[[], None]] = []  # guarded by _room: those that are told of it
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name="deliveries", daemon=True)
-        self._thread.start()
+        self._thread = DeliveryThread(producer)
 
     def send(self, message: KafkaMessage, submission: Submission, timeout: float) -> None:
         """Queues one message. Raises QueueFull when there is no room within `timeout` seconds."""
@@ -87,8 +86,8 @@ class Deliveries:
 
     @property
     def serving(self) -> bool:
-        """Whether this thread serves the producer: a callback of it asks, or a signal handler."""
-        return self._producer.current.serving
+        """Whether a callback of the producer's asks."""
+        return self._thread.current
 
     def offer(self, message: KafkaMessage, submission: Submission) -> bool:
         """Queues one message, or says that there is no room; waits for nothing.
@@ -136,7 +135,7 @@ class Deliveries:
 
     @contextmanager
     def told_of_room(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Meanwhile `wake` is called, in whichever thread polls, when there may be room again."""
+        """Meanwhile `wake` is called, in another thread, when there may be room again."""
         with self._room:
             self._blocked += 1
             self._wakes.append(wake)
@@ -165,7 +164,7 @@ class Deliveries:
 
     def drain(self, timeout: float) -> int:
         """Waits until nothing is on its way. Returns how many messages still are in the end."""
-        return self._producer.current.flush(timeout)
+        return self._thread.drain(timeout)
 
     def raise_failures(self) -> None:
         """Raises DeliveryFailed for those that nobody asked about before: once."""
@@ -179,34 +178,19 @@ class Deliveries:
     def close(self, timeout: float) -> None:
         """Waits as drain(); what is not confirmed in time is given up and counts as failed.
 
-        Raises RuntimeError within a callback, where nothing is closed.
+        All the same where a signal handler ends the wait. Raises RuntimeError within a callback,
+        where nothing is closed.
         """
-        if self.serving:
-            raise RuntimeError(NESTED)
-        with self._lock:
-            self._closed = True
-        producer = self._producer.current
-        try:
-            if producer.flush(timeout):
-                producer.end(1.0)
-        finally:
-            self._stop.set()
-            self._thread.join()
+        if not self.serving:
+            with self._lock:
+                self._closed = True
+        self._thread.close(timeout)
 
     def forked(self) -> None:
         """Called in a process that was forked."""
         never_free(self._producer.current.handle)
 
-    def _poll(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._producer.serve(_POLL)
-            except Exception:  # noqa: BLE001  (without this thread no send had an end)
-                log.exception("unexpected error while delivery reports are served")
-                self._stop.wait(_POLL)
-
     def _report(self, submission: Submission, cause: str | None) -> None:
-        """Runs in whichever thread polls or flushes."""
         if self._blocked:
             with self._room:
                 self._room.notify_all()
@@ -230,7 +214,7 @@ class Deliveries:
         with self._room:
             self._blocked += 1
             # Bounded, as a report may have come between the refusal and this.
-            self._room.wait(min(left, _POLL))
+            self._room.wait(min(left, _ROOM))
             self._blocked -= 1
         return True
 

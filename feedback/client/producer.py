@@ -93,7 +93,7 @@ class LastingProducer:
         `probe` knows when one has lost its brokers.
         """
         self._probe = probe
-        self.current = self._guarded(producer)
+        self.current = GuardedProducer(producer)
         """Set by the thread that serves it."""
         self.lock = threading.Lock()
         """Held by who produces: what is given up takes nothing meanwhile, nor after that."""
@@ -112,18 +112,27 @@ class LastingProducer:
         if self._probe is not None:
             self._probe.heard_from()
 
-    def serve(self, timeout: float) -> None:
+    @property
+    def on_their_way(self) -> int:
+        """How many messages are not confirmed yet, nor failed."""
+        return len(self.current.handle)
+
+    def serve(self, timeout: float, *, flush: bool = False) -> bool:
         """Serves reports that come within so many seconds, and replaces what has failed.
 
-        For one thread.
+        With `flush` nothing lingers meanwhile, and it returns whether nothing is on its way at its
+        end. For one thread.
         """
-        current = self.current
-        current.poll(timeout)
+        current, empty = self.current, False
+        if flush:
+            empty = not current.flush(timeout)
+        else:
+            current.poll(timeout)
         if self._probe is not None and current.failure is None and self._probe.lost(current.handle):
             with self.lock:
                 current.give_up(LOST)
         if current.failure is None or self._another is None:
-            return
+            return empty
         now = self._clock()
         if now - self._replaced > _LONGEST_PAUSE:
             self._pauses.succeeded()
@@ -131,6 +140,7 @@ class LastingProducer:
             self._pauses.failed(now)
             self._replaced = now
             self._replace(current, self._another)
+        return empty
 
     def _replace(
         self, failed: GuardedProducer[PlainProducer], another: Callable[[], PlainProducer]
@@ -143,14 +153,9 @@ class LastingProducer:
         if failed.flush(_IN_FLIGHT):
             failed.end()
         try:
-            self.current = self._guarded(another())
+            self.current = GuardedProducer(another())
         except ConfigurationError as error:  # a certificate's file is gone, say
             log.error("no other Kafka producer can be made yet: %s", error)
-
-    def _guarded(self, producer: PlainProducer) -> GuardedProducer[PlainProducer]:
-        # Whoever flushes serves it beside the thread that always does.
-        before = None if self._probe is None else self._probe.before_serving
-        return GuardedProducer(producer, before)
 
 
 def lasting(

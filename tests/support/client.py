@@ -73,9 +73,9 @@ class FakeProducer:
 
     def flush(self, timeout: float) -> int:
         end = time.monotonic() + timeout
-        while self._unreported() and time.monotonic() < end:
+        while len(self) and time.monotonic() < end:
             self.poll(0.01)
-        return self._unreported()
+        return len(self)
 
     def purge(self) -> None:
         self._report("purged")
@@ -93,7 +93,7 @@ class FakeProducer:
             self._reporting -= len(reports)
         return len(reports)
 
-    def _unreported(self) -> int:
+    def __len__(self) -> int:
         with self._lock:
             return len(self._open) + self._reporting
 

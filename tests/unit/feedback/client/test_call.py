@@ -149,7 +149,7 @@ def test_a_resend_that_fails_changes_nothing_for_the_first(
         producer.error = "timed out"
 
     def answer(id: str) -> None:
-        eventually(lambda: not producer._unreported())
+        eventually(lambda: not len(producer))
         consumer.say(id, State.DONE)
 
     answering(producer, [fail_the_next, answer])

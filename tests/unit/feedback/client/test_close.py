@@ -15,6 +15,7 @@ from feedback import (
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
 from tests.support.client import FakeProducer, begin, drafted
+from tests.support.interrupting import interrupting
 
 
 def test_closing_waits_for_deliveries_and_statuses(
@@ -114,13 +115,10 @@ def test_what_is_open_is_logged_where_an_error_ends_the_closing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As a signal handler that calls sys.exit() while a block ends."""
-    flush = producer.flush
-
-    def interrupted(*_: float) -> int:
-        monkeypatch.setattr(producer, "flush", flush)
-        raise SystemExit(0)
-
     failed: list[str] = []
+
+    def interrupted() -> None:
+        raise SystemExit(0)
 
     def end() -> None:
         with Client(producer, store, "requests") as client:
@@ -129,10 +127,17 @@ def test_what_is_open_is_logged_where_an_error_ends_the_closing(
             eventually(client._deliveries.failed)
             producer.confirming.clear()
             client.submit("t", 2)
-            monkeypatch.setattr(producer, "flush", interrupted)
+            monkeypatch.setattr(producer, "flush", flush)
 
-    with pytest.raises(SystemExit), caplog.at_level("ERROR", "oncepool.client"):
-        end()
+    with interrupting(interrupted) as interrupt:
+
+        def flush(*_: float) -> int:
+            monkeypatch.undo()
+            interrupt()
+            return len(producer)
+
+        with pytest.raises(SystemExit), caplog.at_level("ERROR", "oncepool.client"):
+            end()
     told, left = caplog.messages
     assert failed[0] in told
     assert "SystemExit ended close(): the brokers have not confirmed 1 messages yet" in left

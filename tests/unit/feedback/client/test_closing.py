@@ -18,6 +18,7 @@ from feedback.client.subscriptions import Subscriptions
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
 from tests.support.client import FakeProducer
+from tests.support.interrupting import interrupting
 from tests.support.watched_lock import WatchedLock
 
 Act = Callable[[], object]
@@ -40,7 +41,7 @@ class InterruptedStore(MemoryStatusStore):
 
 
 class InterruptedProducer(FakeProducer):
-    """The same while it flushes."""
+    """The same while it flushes, in the thread that serves it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,8 +72,8 @@ def test_a_flush_in_the_middle_of_which_the_client_is_closed_tells_what_failed(
     client: Client, producer: InterruptedProducer
 ) -> None:
     request_id = unconfirmed(client, producer)
-    producer.act = lambda: client.close(0)
-    with pytest.raises(DeliveryFailed) as caught:
+    closing = interrupting(lambda: client.close(0))
+    with closing as producer.act, pytest.raises(DeliveryFailed) as caught:
         client.flush(60)
     assert caught.value.failures == {request_id: "purged"}
     client.close()  # it was told
@@ -117,9 +118,15 @@ def test_one_thread_closes_however_often_it_is_asked_to(
 def test_who_is_interrupted_while_it_closes_goes_on_itself(
     client: Client, producer: InterruptedProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    unconfirmed(client, producer)
     started = count_starts(monkeypatch)
-    producer.act = client.close
-    client.close()
+
+    def act() -> None:
+        client.close()
+        producer.confirming.set()
+
+    with interrupting(act) as producer.act:
+        client.close()
     assert not started
     assert not client._deliveries._thread.is_alive()
 
@@ -338,8 +345,7 @@ def test_a_close_that_ends_with_an_error_may_be_made_good(
     def act() -> None:
         raise KeyboardInterrupt
 
-    producer.act = act
-    with pytest.raises(KeyboardInterrupt):
+    with interrupting(act) as producer.act, pytest.raises(KeyboardInterrupt):
         client.close(60)
     with pytest.raises(DeliveryFailed) as caught:
         client.close(0)

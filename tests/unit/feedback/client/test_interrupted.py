@@ -58,6 +58,42 @@ print(store.read([sent])[0].state)
     assert run(program) == "closed\naccepted\n"
 
 
+def test_a_report_in_the_middle_of_which_a_signal_comes_is_handed_on() -> None:
+    """Its handler raises, while the main thread flushes."""
+    program = """
+class Late(Exception): ...
+
+class Signalled(Producer):
+    def produce(self, *arguments, on_delivery, **named):
+        def report(*told):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+            on_delivery(*told)
+        super().produce(*arguments, on_delivery=report, **named)
+
+def raising(_, frame):
+    while frame is not None:
+        if frame.f_code.co_name == "flush":
+            raise Late
+        frame = frame.f_back
+
+brokers = MockBrokers()
+signal.signal(signal.SIGALRM, raising)
+kafka = {"bootstrap.servers": brokers.servers, "linger.ms": 5000, "batch.num.messages": 1}
+client = Client(Signalled(kafka), store, PLACE[0], hints=False)
+sent, late = [], 0
+for _ in range(5):
+    sent += [client.submit("t", n) for n in range(50)]
+    try:
+        client.flush(20)
+    except Late:
+        late += 1
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+client.close()
+print(late > 0, [one for one in sent if store.read([one])[0] is None])
+"""
+    assert run(program) == "True []\n"
+
+
 def test_a_wait_ends_whose_own_thread_closes_the_client() -> None:
     program = """
 signal.signal(signal.SIGTERM, lambda *_: client.close())

@@ -1,0 +1,122 @@
+"""The thread that serves a client's producer, and who waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from feedback.client.kafka_log import log
+from feedback.client.producer import LastingProducer
+from feedback.guarded_producer import NESTED
+
+_POLL: Final = 0.1
+_GIVING_UP: Final = 1.0
+"""Seconds, at most, for the reports of what was given up: they are there at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Drain:
+    """Somebody waits until `end`, of the monotonic clock, that nothing is on its way."""
+
+    end: float
+    over: SimpleQueue[None] = field(default_factory=SimpleQueue)
+
+
+class DeliveryThread(threading.Thread):
+    """Serves a producer: reports, and all else that it calls back with, come in this thread alone.
+
+    No signal handler ever runs here. One that raises out of a report takes it with it: librdkafka
+    reports nothing twice. Whoever waits does so in calls that a signal handler can't leave half
+    done, with a lock held.
+    """
+
+    def __init__(self, producer: LastingProducer) -> None:
+        super().__init__(name="deliveries", daemon=True)
+        self._producer = producer
+        self._asked: SimpleQueue[_Drain] = SimpleQueue()
+        self._drains: list[_Drain] = []  # of the thread
+        self._end: float | None = None  # set by close(): when what is left is given up
+        self._gave_up = False  # of the thread
+        # Released at its end. A join() that is interrupted takes the thread for one that has ended.
+        self._running = threading.Lock()
+        self._running.acquire()
+        self.start()
+
+    @property
+    def current(self) -> bool:
+        """Whether it is this thread that asks: a callback of the producer's does."""
+        return threading.current_thread() is self
+
+    def drain(self, timeout: float) -> int:
+        """Waits until nothing is on its way. Returns how many messages still are in the end.
+
+        Meanwhile nothing lingers. Raises RuntimeError within a callback.
+        """
+        if self.current:
+            raise RuntimeError(NESTED)
+        if self._producer.on_their_way and timeout > 0:
+            drain = _Drain(time.monotonic() + timeout)
+            self._asked.put(drain)
+            try:
+                drain.over.get(timeout=min(timeout, threading.TIMEOUT_MAX))
+            except Empty:
+                pass
+            else:
+                return 0
+        return self._producer.on_their_way
+
+    def close(self, timeout: float) -> None:
+        """Ends it when nothing is on its way; what still is after `timeout` seconds is given up.
+
+        Waits for that. It ends so, too, where a signal handler ends the wait. Nothing is produced
+        any more. Raises RuntimeError within a callback.
+        """
+        if self.current:
+            raise RuntimeError(NESTED)
+        self._end = time.monotonic() + timeout
+        with self._running:
+            pass
+        self.join()
+
+    def run(self) -> None:
+        """Serves the producer until closed."""
+        try:
+            while self._goes_on():
+                pass
+        finally:
+            self._running.release()
+
+    def _goes_on(self) -> bool:
+        """Serves what comes for a short while; False at the end."""
+        while not self._asked.empty():
+            self._drains.append(self._asked.get())
+        end = self._end
+        empty = self._serve(flush=end is not None or bool(self._drains))
+        now = time.monotonic()
+        if empty:
+            for drain in self._drains:
+                drain.over.put(None)
+        self._drains = [drain for drain in self._drains if not empty and now < drain.end]
+        if end is None or (not empty and now < end):
+            return True
+        if empty or self._gave_up:
+            return False
+        self._give_up()
+        return True
+
+    def _serve(self, *, flush: bool) -> bool:
+        try:
+            return self._producer.serve(_POLL, flush=flush)
+        except Exception:  # noqa: BLE001  (without this thread no send had an end)
+            log.exception("unexpected error while delivery reports are served")
+            time.sleep(_POLL)
+            return False
+
+    def _give_up(self) -> None:
+        """What is not confirmed is reported as failed."""
+        self._gave_up = True
+        self._end = time.monotonic() + _GIVING_UP
+        self._producer.current.purge()

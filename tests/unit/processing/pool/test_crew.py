@@ -49,6 +49,19 @@ def test_no_crash_is_counted_of_who_is_killed_in_its_commit_at_the_end_of_the_se
     assert pool.crew.deaths == {"shutdown": 1}
 
 
+def test_what_is_sent_after_records_came_back_says_so() -> None:
+    """By this a worker tells it from what was sent before, which it gives back."""
+    pool = pool_with(1)
+    pool.submit([record(0), record(1)])
+    (first,) = [a.frame for a in pool.plan(1.0) if isinstance(a, Send)]
+    assert isinstance(first, RunChunk)
+    unclear = Report(first.number, [], [0, 1], {}, {}, database_up=True)
+    pool.report(0, unclear)
+    second = next(a.frame for a in pool.plan(2.0) if isinstance(a, Send))
+    assert isinstance(second, RunChunk)
+    assert (first.returns, second.returns) == (0, 1)
+
+
 def test_workers_that_want_to_be_replaced_are_so_one_at_a_time() -> None:
     pool = pool_with(3)
     pool.submit([record(0), record(1), record(2)])

@@ -17,9 +17,17 @@ from tests.support.spans import FailingExporter, HangingExporter, SpanFile, inst
 
 ROOT = Path(__file__).resolve().parents[4]
 
+WORKER_OFF = """
+import sys
+import processing.lean_redis  # whose client loads the part for metrics where it is installed
+theirs = set(sys.modules)
+import processing.worker.__main__, processing.worker.open_calls
+print([name for name in sys.modules.keys() - theirs if name.split(".")[0] == "opentelemetry"])
+"""
+
 OFF = """
 import sys
-import processing.worker.__main__, processing.worker.open_calls, consumer.service.service
+import consumer.service.service
 from feedback import Client, outbox
 from feedback.outbox.rows import row_of
 from feedback.status.memory_store import MemoryStatusStore
@@ -51,8 +59,9 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_where_it_is_off_nothing_of_it_is_loaded() -> None:
-    done = run(OFF)
+@pytest.mark.parametrize("code", [OFF, WORKER_OFF], ids=["producer and main", "worker"])
+def test_where_it_is_off_nothing_of_it_is_loaded(code: str) -> None:
+    done = run(code)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 

@@ -79,14 +79,17 @@ def checked(connection: psycopg.Connection[Any], schema: str) -> psycopg.Connect
 
 
 @contextmanager
-def connect(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to a journal of this version.
+def connect(
+    settings: Settings, *, within: float | None = None
+) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a journal of this version, each statement `within` seconds where given.
 
     Raises ConsumerError where PostgreSQL is not there, JournalError where the journal isn't.
     """
+    timeouts = {} if within is None else {"statement_timeout": within}
     settings.require("database_url")
     with explained():
-        opened = open_connection(settings.database_url, "oncepool command")
+        opened = open_connection(settings.database_url, "oncepool command", timeouts=timeouts)
     with explained(connected=True), opened as connection:
         check_schema(connection, settings.database_schema)
         yield connection

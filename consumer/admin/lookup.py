@@ -14,6 +14,8 @@ from feedback.status.opening import open_store
 from feedback.status.status import Status
 
 REDIS_TIMEOUT = 2.0
+JOURNAL_TIMEOUT = 10.0
+"""Seconds for a statement, the locks that it waits for included: callers ask again and again."""
 FOR_GOOD = FINAL - REOPENABLE
 """States that nobody changes."""
 
@@ -85,5 +87,5 @@ def _from_redis(settings: Settings, ids: Sequence[str]) -> dict[str, Status | No
 
 
 def _from_journal(settings: Settings, ids: Sequence[str]) -> dict[str, Status]:
-    with connect(settings) as connection:
+    with connect(settings, within=JOURNAL_TIMEOUT) as connection:
         return get_statuses(connection, ids, schema=settings.database_schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from consumer.admin.cancelling import Withdraw
@@ -22,7 +23,8 @@ _MARGIN: Final = 1.0
 class RunningEnds:
     """Each look at the journal takes a connection and gives it back, so that others get on.
 
-    So many wait at once, each in a thread of its own; whoever comes on top waits for one of them.
+    So many wait at once, each in a thread of its own, which keeps its place until it has ended,
+    whether anybody waits for it or not; whoever comes on top waits for one of them.
     """
 
     def __init__(self) -> None:
@@ -51,9 +53,22 @@ class RunningEnds:
                     f"no answer within {MOVE_WITHIN + _MARGIN:g} s; look at it again"
                 ) from None
 
+        def ended() -> T:
+            try:
+                return end(withdrawn)
+            finally:
+                with suppress(RuntimeError):  # the loop was closed: nobody comes any more
+                    loop.call_soon_threadsafe(self._places.release)
+
         try:
-            async with asyncio.timeout(MOVE_WITHIN + wait), self._places:
-                return await in_thread(end, withdrawn)
+            async with asyncio.timeout(MOVE_WITHIN + wait):
+                await self._places.acquire()
+                try:
+                    answer = in_thread(ended)
+                except RuntimeError:  # there are no more threads
+                    self._places.release()
+                    raise
+                return await answer
         except TimeoutError:
             raise JournalUnreachable(
                 f"nothing was heard within {MOVE_WITHIN + wait:g} s of what was to be cancelled;"

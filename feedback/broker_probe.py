@@ -108,8 +108,9 @@ class BrokerProbe:
         """
         if self._look is None:
             if self._clock() >= self._look_at:
-                self._look = threading.Thread(target=self._ask, name="brokers", daemon=True)
-                self._look.start()
+                look = threading.Thread(target=self._ask, name="brokers", daemon=True)
+                look.start()
+                self._look = look
             return False
         if self._look.is_alive():
             return False

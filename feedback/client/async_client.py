@@ -279,7 +279,7 @@ class AsyncClient(ClientCore):
         self, message: KafkaMessage, submission: Submission, seconds: float
     ) -> None:
         if self._channel is not None and not self._waits.listening:
-            if self._ready is None:
+            if self._ready is None or self._ready.done():  # with an error
                 self._ready = in_thread(self._waits.listen)
             await asyncio.shield(self._ready)  # before it is sent, so that no hint is missed
         if self._turn.locked() or not self._offer(message, submission):

@@ -72,9 +72,12 @@ class ClientCore:
         self._clock = SendClock()
         self._reader = CautiousReader(self._store)
         self._waits = StatusWaiter(self._store, self._channel)
-        self._sender = StatusSender(self._store, max_queue=100_000)
-        self._statuses = OwnStatuses(self._store, self._submissions, self._sender)
-        self._deliveries = Deliveries(producer, self._reported, outages, spans)
+        with ExitStack() as unfinished:
+            self._sender = StatusSender(self._store, max_queue=100_000)
+            unfinished.callback(self._sender.close)  # where another thread can't be started
+            self._statuses = OwnStatuses(self._store, self._submissions, self._sender)
+            self._deliveries = Deliveries(producer, self._reported, outages, spans)
+            unfinished.pop_all()
         self._closing = Closing(self._calls, self._deliveries, self._end)
         self._set_up()
         watch(self)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from feedback.client.lazy_thread import LazyThread
 from feedback.errors import ClientClosed, StoreUnavailable
 from feedback.status.status import Status
 
@@ -33,7 +34,7 @@ class SharedReads:
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closed = False  # guarded by _lock: nothing is asked after the end
-        self._thread: threading.Thread | None = None  # guarded by _lock
+        self._thread = LazyThread("reads", self._run)  # started with _lock
 
     async def read(self, ids: Sequence[str]) -> list[Status | None]:
         """One answer an id, in their order. Raises as the read does, ClientClosed."""
@@ -43,9 +44,7 @@ class SharedReads:
         with self._lock:
             if self._closed:
                 raise ClientClosed
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="reads", daemon=True)
-                self._thread.start()
+            self._thread.start()
             self._asked.put(asked)
         return await asyncio.wrap_future(asked.answer)
 
@@ -53,10 +52,8 @@ class SharedReads:
         """Ends the thread, when it has answered what was asked; blocks as long as that takes."""
         with self._lock:
             self._closed = True
-            thread = self._thread
-        if thread is not None:
-            self._asked.put(None)
-            thread.join()
+        self._asked.put(None)
+        self._thread.join()
 
     def _run(self) -> None:
         while (first := self._asked.get()) is not None:

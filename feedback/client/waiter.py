@@ -11,9 +11,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from feedback.backoff import Breaker
+from feedback.client.lazy_thread import LazyThread
 from feedback.client.poll_schedule import PollSchedule
 from feedback.errors import StoreUnavailable
 from feedback.status.status import Status, hinted_ids
@@ -74,7 +76,6 @@ class StatusWaiter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._channel = channel
         self._clock = clock
         self._listening = threading.Event()  # the first subscription has succeeded, or failed
         self._changed = threading.Condition()
@@ -83,7 +84,11 @@ class StatusWaiter:
         self._watches: dict[str, list[Watch]] = {}
         self._schedule = PollSchedule()
         self._breaker = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)
-        self._threads: list[threading.Thread] = []
+        self._threads = [LazyThread("waits", self._sweep)]
+        if channel is None:
+            self._listening.set()
+        else:
+            self._threads.append(LazyThread("hints", partial(self._listen, channel)))
 
     def listen(self, timeout: float = 1.0) -> None:
         """Returns when hints arrive; also when they can't: then the sweep does it all."""
@@ -134,24 +139,14 @@ class StatusWaiter:
                 for watch in watches:
                     watch.wake()
             self._changed.notify_all()
-            threads = list(self._threads)
-        for thread in threads:
+        for thread in self._threads:
             thread.join()
 
     def _start(self) -> None:
         with self._changed:
-            if self._threads or self.closed:
-                return
-            self._threads.append(threading.Thread(target=self._sweep, name="waits", daemon=True))
-            if self._channel is None:
-                self._listening.set()
-            else:
-                listener = threading.Thread(
-                    target=self._listen, args=(self._channel,), name="hints", daemon=True
-                )
-                self._threads.append(listener)
-            for thread in self._threads:
-                thread.start()
+            if not self.closed:
+                for thread in self._threads:
+                    thread.start()
 
     # The sweeper's thread.
 

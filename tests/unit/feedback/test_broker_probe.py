@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from feedback.broker_contact import PAUSE, TIMEOUTS
 from feedback.broker_probe import BrokerProbe, in_callback
+from tests.support.thread_starts import refusing
 from tests.support.waiting import eventually
 
 ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN)
@@ -52,6 +53,16 @@ class Watched:
             eventually(lambda: self.looks > looks and not self.probe._look.is_alive())  # type: ignore[union-attr]
             lost = self.probe.lost(self.client)
         return lost
+
+
+def test_a_look_that_no_thread_could_be_started_for_is_made_at_once_when_one_can() -> None:
+    watched = Watched()
+    watched.probe.heard(ALL_DOWN)
+    watched.now += PAUSE
+    with refusing("brokers"), pytest.raises(RuntimeError):
+        watched.probe.lost(watched.client)
+    watched.probe.lost(watched.client)
+    eventually(lambda: watched.looks == 1)
 
 
 def test_nobody_is_asked_before_all_brokers_were_down() -> None:

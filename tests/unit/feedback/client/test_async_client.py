@@ -323,7 +323,7 @@ def test_who_is_cancelled_leaves_nothing_behind(producer: FakeProducer) -> None:
             store.gate.clear()
             await cancelled_in(client.submit("t", 1, request_id="no hints"), lambda: store.reads)
             await cancelled_in(client.submit("t", 1), lambda: client._ready)
-            await cancelled_in(client.status("a"), lambda: client._reads._thread)
+            await cancelled_in(client.status("a"), lambda: client._reads._thread.started)
             store.gate.set()
             await cancelled_in(client.wait("a", 40), lambda: "a" in watches)
             await cancelled_in(client.call("t", 1, timeout=40), lambda: producer.sent)

@@ -19,6 +19,7 @@ from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
 from tests.support.client import FakeProducer
 from tests.support.interrupting import interrupting
+from tests.support.thread_starts import refusing
 from tests.support.watched_lock import WatchedLock
 
 Act = Callable[[], object]
@@ -185,22 +186,10 @@ def test_who_comes_second_waits_until_all_is_closed(
     first.result(60)
 
 
-def refuse_threads(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    start = threading.Thread.start
-
-    def refused(thread: threading.Thread) -> None:
-        if thread.name == name:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-
-
 def test_a_client_that_no_thread_can_be_started_for_is_open(
-    client: Client, store: InterruptedStore, monkeypatch: pytest.MonkeyPatch
+    client: Client, store: InterruptedStore
 ) -> None:
-    with monkeypatch.context() as patched:
-        refuse_threads(patched, "closing")
+    with refusing("closing"):
         store.act = client.close
         with pytest.raises(RuntimeError, match="can't start"):
             client.status("a")
@@ -212,15 +201,13 @@ def test_a_client_that_no_thread_can_be_started_for_is_open(
 
 
 def test_an_async_client_that_no_thread_can_be_started_for_is_open(
-    producer: FakeProducer, store: MemoryStatusStore, monkeypatch: pytest.MonkeyPatch
+    producer: FakeProducer, store: MemoryStatusStore
 ) -> None:
     async def work() -> str:
         client = AsyncClient(producer, store, "requests")
         await client.submit("t", 0)
-        with monkeypatch.context() as patched:
-            refuse_threads(patched, "aside")
-            with pytest.raises(RuntimeError, match="can't start"):
-                await client.close()
+        with refusing("aside"), pytest.raises(RuntimeError, match="can't start"):
+            await client.close()
         request_id = await client.submit("t", 1)
         await client.close()
         assert not client._deliveries._thread.is_alive()

@@ -8,6 +8,7 @@ import socket
 from types import FrameType
 from typing import Any, Final
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -150,6 +151,13 @@ class BoundedHttp(H11Protocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Of what is no HTTP: there is no second answer to a request that has one already."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def _watch(self) -> None:
         """Has the deadline run, or rest, as it is now; one that runs is not put off."""

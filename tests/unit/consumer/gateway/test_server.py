@@ -157,6 +157,19 @@ def test_who_does_not_take_the_end_of_an_answer_is_let_go(
     _serving(unread, gateway_client_timeout=0.3)
 
 
+def test_a_rest_that_is_no_http_ends_the_connection_and_nothing_else() -> None:
+    async def garbage(host: str, port: int) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        chunked = b"Transfer-Encoding: chunked\r\n"
+        reader, writer = await _answered_early(host, port, chunked)
+        writer.write(b"no length\r\n")
+        assert await _rest(reader) == b""
+        assert told == []
+
+    _serving(garbage)
+
+
 def test_an_answer_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
     made, options = BoundedHttp.connection_made, []
 
@@ -234,11 +247,11 @@ def _serving(script: Callable[[str, int], Awaitable[None]], **settings: Any) -> 
 
 
 async def _answered_early(
-    host: str, port: int
+    host: str, port: int, header: bytes = b"Content-Length: 1000\r\n"
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Of a request whose answer came before the 1000 bytes of its body."""
+    """Of a request whose answer came before its body."""
     reader, writer = await asyncio.open_connection(host, port)
-    writer.write(b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+    writer.write(b"POST /none HTTP/1.1\r\nHost: localhost\r\n" + header + b"\r\n")
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 404 ")
     length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]

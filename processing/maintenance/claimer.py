@@ -157,26 +157,32 @@ class Claimer:
 
     # Done by the database thread
 
-    def pause(self, now: float) -> float | None:
-        """Seconds until there is something to do; None while nothing is wanted."""
+    def renewal_pause(self, _now: float) -> float | None:
+        """Seconds until leases are to be renewed; None while none are."""
         with self._lock:
-            if self._renewal or self._calls or self._all or self._releases.keys() - self._held:
+            return 0.0 if self._renewal or self._calls else None
+
+    def return_pause(self, now: float) -> float | None:
+        """Seconds until claims are to be given back, or looked for; None while none are."""
+        with self._lock:
+            if self._all or self._releases.keys() - self._held:
                 return 0.0
-            due = self._timing.pause(now)
-            asks = [self._ask_at] if self._unclear else []
-            asks += [self._look_at] if self._held else []
-            if not asks:
-                return due
-            ask = max(min(asks) - now, 0.0)
-            return ask if due is None else min(ask, due)
+            looks = [self._ask_at] if self._unclear else []
+            looks += [self._look_at] if self._held else []
+            return max(min(looks) - now, 0.0) if looks else None
+
+    def pause(self, now: float) -> float | None:
+        """Seconds until rows are to be claimed; None while none are wanted."""
+        with self._lock:
+            return self._timing.pause(now)
 
     def spare(self, until: float) -> None:
         """Until then no row is claimed whose claim has run out: whoever has it may renew it yet."""
         with self._lock:
             self._spared_until = until
 
-    def keep_claims(self, connection: Connection) -> None:
-        """Extends leases and gives claims back. Raises psycopg.Error where the database is away."""
+    def renew(self, connection: Connection) -> None:
+        """Extends leases. Raises psycopg.Error where the database is away."""
         with self._lock:
             renewal, self._renewal = self._renewal, []
             calls, self._calls = self._calls, []
@@ -188,7 +194,9 @@ class Claimer:
                 self._renewal = self._renewal or renewal
                 self._calls = self._calls or calls
             raise
-        # Last, as it may take a while.
+
+    def give_back(self, connection: Connection) -> None:
+        """Gives claims back, which may take a while. Raises psycopg.Error."""
         self._find_strays(connection)
         self._find_failed(connection)
         self._give_back(connection)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
 
-from feedback.backoff import Breaker
 from feedback.contract.counts import AnyCounts
 from feedback.journal.commits import Commits
+from feedback.journal.connections import Connection
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.open_rows import open_rows
 from feedback.metrics.names import COUNTED
@@ -36,6 +35,8 @@ from processing.maintenance.reporting import Reporting
 from processing.maintenance.ticking import Ticking
 from processing.maintenance.unstarted import UnstartedRecords
 from processing.maintenance.unstarted_handling import UnstartedHandling
+from processing.maintenance.work_rests import WorkRests, worth_a_line
+from processing.maintenance.works import Work, works_of
 from processing.settings import MaintenanceSettings
 
 WRITE_COUNTERS_EVERY = 2.0
@@ -78,17 +79,20 @@ class DatabaseLoop:
         self._connection = ListeningConnection(
             settings.database_url, settings.schema, settings.instance, self._claimer.woken
         )
-        self._failures: defaultdict[str, Breaker] = defaultdict(Breaker)
-        """By work that failed though the database is there: it is not tried again at once."""
+        self._rests = WorkRests()
         self._probe = DatabaseProbe(settings, self._connection, self._reporting, health, log)
         self._commits: tuple[Commits[Any], ...] = (
             self._claimer.commits, self._unstarted.commits, self._lost_calls.commits,
             self._ticking.commits, self._counters.commits,
         )  # fmt: skip
         self._spared_until = float("-inf")
-        self._work_of = {
-            SWEEP: self._sweep, COUNTERS: self._write_counters, METRICS: self._look_at_journal,
+        self._works = works_of(self._claimer, self._unstarted, self._lost_calls, self._ticking)
+        self._counting = Work(COUNTERS, self._write_counters)
+        self._duty_of = {
+            SWEEP: Work(SWEEP, self._sweep), COUNTERS: self._counting,
+            METRICS: Work(METRICS, self._look_at_journal),
         }  # fmt: skip
+        self._hearing = Work("hear", lambda _: self._connection.hear())
         self._stopping = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="database", daemon=True)
@@ -184,51 +188,48 @@ class DatabaseLoop:
             was_up, tried = self._probe.up, self._probe.said_ready
             self._probe.attempt()
             if not was_up:
-                self._failures.clear()
+                self._rests.clear()
             if tried and not was_up and self._probe.up:
                 self._spared_until = time.monotonic() + SPARED
                 self._claimer.spare(self._spared_until)
             return
-        # Some of it a turn: with a backlog it has no end, and claims have to be renewed.
-        self._when_up(self._tend_unstarted, self._unstarted.pause(now) == 0.0)
-        self._when_up(self._settle_calls, self._lost_calls.pause(now) == 0.0)
-        self._when_up(self._make_ticks, self._ticking.pause(now) == 0.0)
-        self._when_up(self._tend_queue, self._claimer.pause(now) == 0.0)
+        # Some of each a turn: a backlog has no end, and leases have to be renewed.
+        for work in self._works:
+            if work.pause(now) == 0.0:
+                self._when_up(work)
         for duty in self._duties.take(now):
-            self._when_up(self._work_of[duty])
+            self._when_up(self._duty_of[duty])
 
     def _finish(self) -> None:
         """What must not be left at the end, as far as the database can be reached."""
-        if self._usable and self._attempt(self._keep_claims):
-            self._unstarted.look_again()
-            self._all_of(self._park_next, lambda: self._unstarted.parts)
-        if self._usable:
-            self._attempt(self._settle_calls)
+        self._last(self._works.renewal)
+        self._last(self._works.returns)
+        self._unstarted.look_again()
+        self._all_of(self._works.parking, lambda: self._unstarted.parts)
+        self._last(self._works.calls)
         self._claimer.leave_to_leases()
         self._lost_calls.leave_to_leases()
         self._unstarted.leave_suspects()
         self._unstarted.refuse_waiting(ending=True)
-        self._all_of(self._write_letters, lambda: self._unstarted.letters)
+        self._all_of(self._works.letters, lambda: self._unstarted.letters)
         self._unstarted.name_lost_letters()
-        if self._usable:
-            self._attempt(self._write_counters)
+        self._last(self._counting)
 
-    def _all_of(self, work: Callable[[], None], left: Callable[[], bool]) -> None:
-        while left() and self._usable and self._attempt(work):
+    def _last(self, work: Work) -> bool:
+        return self._usable and self._attempt(work)
+
+    def _all_of(self, work: Work, left: Callable[[], bool]) -> None:
+        while left() and self._last(work):
             pass
 
     @property
     def _usable(self) -> bool:
         return self._connection.connected and not self._probe.blocked
 
-    def _when_up(self, work: Callable[[], None], wanted: bool = True) -> None:
+    def _when_up(self, work: Work) -> None:
         # The work before this one may have failed.
-        if wanted and self._probe.sure and not self._rest_of(work):
+        if self._probe.sure and not self._rests.pause(work.name, time.monotonic()):
             self._attempt(work)
-
-    def _rest_of(self, work: Callable[[], None]) -> float:
-        """Seconds until work that failed is tried again."""
-        return self._failures[work.__name__].pause(time.monotonic())
 
     def _wait(self) -> bool:
         """Waits until something is due; False when it is time to stop."""
@@ -249,43 +250,46 @@ class DatabaseLoop:
                 return True
             # An end of the connection is heard, too.
             if self._connection.wait(min(known, default=None), listening=up):
-                self._attempt(self._connection.hear)
+                self._attempt(self._hearing)
 
     def _pauses(self, now: float) -> list[float]:
         """Seconds until each work that there is, while the database is there."""
-        pauses = [self._duties.pause(now)]
-        for due, work in (
-            (self._unstarted.pause(now), self._tend_unstarted),
-            (self._lost_calls.pause(now), self._settle_calls),
-            (self._ticking.pause(now), self._make_ticks),
-            (self._claimer.pause(now), self._tend_queue),
-        ):
-            if due is not None:
-                pauses.append(max(due, self._rest_of(work)))
-        return pauses
+        known = [(work.pause(now), self._rests.pause(work.name, now)) for work in self._works]
+        return [
+            self._duties.pause(now),
+            *(max(due, rest) for due, rest in known if due is not None),
+        ]
 
-    def _attempt(self, work: Callable[[], None]) -> bool:
+    def _attempt(self, work: Work) -> bool:
         """Does one piece of work; True where it went well.
 
         Only a try of the database says whether that is away.
         """
         try:
             with self._connection.busy():
-                work()
+                work.do(self._connection.open())
         except ChannelClosed:
             raise
         except Exception as error:  # noqa: BLE001 - housekeeping goes on after a duty's bug
-            outage = self._outage_of(error)
-            self._connection.close()  # nobody knows what it is in the middle of
-            if outage is not None:
-                self._probe.doubt()
-            if outage is not Outage.RECONNECT:
-                self._failures[work.__name__].failed(time.monotonic())
-            if outage is None:
-                self._log.exception("database work failed", work=work.__name__.strip("_"))
+            self._failed_at(work, error)
             return False
-        self._failures[work.__name__].succeeded()
+        self._rests.succeeded(work.name)
         return True
+
+    def _failed_at(self, work: Work, error: Exception) -> None:
+        outage, now = self._outage_of(error), time.monotonic()
+        self._connection.close()  # nobody knows what it is in the middle of
+        if outage is not None:
+            self._probe.doubt()
+        if outage is not Outage.RECONNECT:
+            self._rests.failed(work.name, now)
+        elif worth_a_line(lost := self._rests.lost(work.name, now)):
+            self._log.warning(
+                "database work loses its connection each time: it rests for a while, and the rest"
+                " goes on", work=work.name, losses=lost, error=" ".join(str(error).split()),
+            )  # fmt: skip
+        if outage is None:
+            self._log.exception("database work failed", work=work.name)
 
     def _outage_of(self, error: Exception) -> Outage | None:
         if not isinstance(error, (psycopg.Error, OSError)):
@@ -294,49 +298,18 @@ class DatabaseLoop:
 
     # Duties
 
-    def _tend_unstarted(self) -> None:
-        self._write_letters()
-        self._park_next()
+    def _sweep(self, connection: Connection) -> None:
+        if time.monotonic() >= self._spared_until:
+            self._lost_calls.sweep(connection)
 
-    def _park_next(self) -> None:
-        self._unstarted.park_next(self._connection.open())
+    def _look_at_journal(self, connection: Connection) -> None:
+        if self._metrics is not None and self._metrics.wants_journal:
+            self._metrics.journal(open_rows(connection, schema=self._settings.schema, most=COUNTED))
 
-    def _settle_calls(self) -> None:
-        self._lost_calls.settle(self._connection.open())
-
-    def _make_ticks(self) -> None:
-        self._ticking.make(self._connection.open())
-
-    def _tend_queue(self) -> None:
-        connection = self._connection.open()
-        self._claimer.keep_claims(connection)
-        self._claimer.claim(connection)
-
-    def _keep_claims(self) -> None:
-        self._claimer.keep_claims(self._connection.open())
-
-    def _write_letters(self) -> None:
-        self._unstarted.write_letters(self._connection.open())
-
-    def _sweep(self) -> None:
-        if time.monotonic() < self._spared_until:
-            return
-        self._lost_calls.sweep(self._connection.open())
-
-    def _look_at_journal(self) -> None:
-        if self._metrics is None or not self._metrics.wants_journal:
-            return
-        self._metrics.journal(
-            open_rows(self._connection.open(), schema=self._settings.schema, most=COUNTED)
-        )
-
-    def _write_counters(self) -> None:
-        self._settle_commits()
-        if self._counters:
-            self._counters.write(self._connection.open(), self._settings.schema, self._log)
-
-    def _settle_commits(self) -> None:
-        """Tells of transactions whose COMMIT got no answer what the server says of them now."""
+    def _write_counters(self, connection: Connection) -> None:
+        # What became of transactions whose COMMIT got no answer is told first.
         for commits in self._commits:
             if commits.unclear:
-                commits.settle(self._connection.open())
+                commits.settle(connection)
+        if self._counters:
+            self._counters.write(connection, self._settings.schema, self._log)

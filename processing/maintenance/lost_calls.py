@@ -71,7 +71,13 @@ class LostCalls:
         stay = self._dead.standing(connection, held, "calls outside to be told in doubt")
         free = [frame for frame in frames if stay.isdisjoint(frame.backends)]
         for frame in free:
-            self._doubt(connection, frame)
+            try:
+                self._doubt(connection, frame)
+            except BaseException:
+                with self._lock:  # what fails again and again comes behind the others
+                    self._frames.remove(frame)
+                    self._frames.append(frame)
+                raise
             with self._lock:
                 self._frames.remove(frame)
         self._held, self._look_at = len(frames) - len(free), time.monotonic() + LOOK_AGAIN

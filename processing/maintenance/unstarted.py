@@ -85,6 +85,18 @@ class UnstartedRecords(NamedTuple):
     """Types that leave no row when they are done, and must not be run again by themselves."""
     comparable: Mapping[str, bool] = {}
     """Type of the app -> whether producers can make its fingerprint."""
+    losses: int = 0
+    """Connections that were lost in a row while these were parked."""
+    unclear: bool = False
+    """They may have been parked by a COMMIT that got no answer."""
+
+    @property
+    def to_be_kept(self) -> bool:
+        """These may have been parked, for their limits: never to be refused.
+
+        If one has a row any instance runs it, and if it has none nobody would.
+        """
+        return self.limited and bool(self.lost)
 
     def only(self, indices: Sequence[int]) -> UnstartedRecords:
         """Those of its records, as a part of the same number."""
@@ -194,10 +206,12 @@ def perhaps_parked(part: UnstartedRecords, ids: Collection[str]) -> list[Unstart
     if part.lost:
         # Suspects, of which nothing is said anyway, and what waited behind them.
         again = [perhaps_done(r) if id(r) in written else r for r in part.records]
-        return [part._replace(records=again)]
+        return [part._replace(records=again, unclear=True)]
     again = [perhaps_done(r) for r in part.records if id(r) in written]
     rest = [r for r in part.records if id(r) not in written]
-    parts = [part._replace(records=again, lost=[(0, 0)] * len(again))] if again else []
+    parts = []
+    if again:
+        parts = [part._replace(records=again, lost=[(0, 0)] * len(again), unclear=True)]
     return parts + ([part._replace(records=rest)] if rest else [])
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -27,6 +26,7 @@ from processing.logs import BoundLogger
 from processing.maintenance.copies import Copies, sort_copies
 from processing.maintenance.dead_backends import LOOK_AGAIN, DeadBackends
 from processing.maintenance.dead_letter_buffer import DeadLetterBuffer
+from processing.maintenance.part_queue import PartQueue, after_loss
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.unstarted import (
     UnstartedRecords,
@@ -37,6 +37,7 @@ from processing.maintenance.unstarted import (
     refusals,
     stored_statuses,
 )
+from processing.maintenance.work_rests import worth_a_line
 from processing.settings import MaintenanceSettings
 from processing.stuck_sessions import NAMED
 
@@ -58,22 +59,28 @@ class UnstartedHandling:
         self._reporting = reporting
         self.commits: Commits[Superseded | Count] = Commits(self._tell_parked)
         self._letters = DeadLetterBuffer(settings.schema, log)
-        self._lock = threading.Lock()
-        self._parts: deque[UnstartedRecords] = deque()  # guarded by _lock
+        self._parts = PartQueue()
         self._held: list[UnstartedRecords] = []
-        """Suspects whose dead workers' sessions have not ended: the database thread's."""
+        """What a session that has not ended may yet commit, a dead worker's or one of this
+        process's own: the database thread's."""
         self._look_at = float("-inf")
         """When to look at those again."""
 
     def pause(self, now: float) -> float | None:
-        """Seconds until something is to be done with the database; None: nothing is."""
-        if self.parts or self.letters:
-            return 0.0
-        return max(self._look_at - now, 0.0) if self._held else None
+        """Seconds until something is to be parked; None: nothing is."""
+        due = self._parts.pause(now)
+        if not self._held:
+            return due
+        look = max(self._look_at - now, 0.0)
+        return look if due is None else min(look, due)
+
+    def letters_pause(self, _now: float) -> float | None:
+        """Seconds until dead letters are to be stored; None: there are none."""
+        return 0.0 if self._letters else None
 
     @property
     def parts(self) -> bool:
-        """Whether something is to be parked."""
+        """Whether something is to be parked that does not rest."""
         return bool(self._parts)
 
     @property
@@ -83,8 +90,7 @@ class UnstartedHandling:
 
     def park(self, part: UnstartedRecords) -> None:
         """These records are to wait for another instance, as soon as the database is there."""
-        with self._lock:
-            self._parts.append(part)
+        self._parts.add([part])
 
     def refuse(self, part: UnstartedRecords) -> None:
         """Answers for records that will not start here: `failed/<code>`, or a dead letter.
@@ -108,10 +114,12 @@ class UnstartedHandling:
 
     def park_next(self, connection: Connection) -> None:
         """Parks one part of what waits for it. Raises psycopg.Error where the database is away."""
-        if self._held and time.monotonic() >= self._look_at:
-            self.look_again()
+        now = time.monotonic()
+        self._parts.wake(now)
+        if self._held and now >= self._look_at:
+            self._look_at_held()
         self._hold(connection)
-        part = self._next_part()
+        part = self._parts.next()
         if part is None:
             return
         done = ParkResult({}, [])
@@ -120,32 +128,52 @@ class UnstartedHandling:
         except Exception as error:
             parts = perhaps_parked(part, done.runs.keys() | {row.id for row in done.superseded})
             outage = outage_of(error, connected=not connection.closed)
-            if isinstance(error, psycopg.Error) and outage is not None:
-                self._put_back(parts)
-            else:
-                for some in parts:
+            for some in parts:
+                if isinstance(error, psycopg.Error) and outage is not None:
+                    self._try_again(some, error)
+                else:
                     self._give_up(some)
             raise
 
     def look_again(self) -> None:
-        """What was held back for dead workers' sessions may be parked, if those have ended."""
+        """What rests, or was held back, may be parked, if the sessions have ended."""
+        self._parts.wake()
+        self._look_at_held()
+
+    def _look_at_held(self) -> None:
         held, self._held = self._held, []
-        self._put_back(held)
+        self._parts.put_back(held)
 
     def _hold(self, connection: Connection) -> None:
-        """Puts aside what may not be looked up yet, as a dead worker's session may commit it."""
-        with self._lock:
-            suspected = [part for part in self._parts if part.backends]
+        """Puts aside what may not be looked up yet, as a session may commit it."""
+        suspected = self._parts.those(lambda part: bool(part.backends))
         wait = [(part.backends, names_of(part.records)) for part in suspected]
-        if stay := self._dead.standing(connection, wait, "requests to be parked"):
-            held = [part for part in suspected if not stay.isdisjoint(part.backends)]
-            with self._lock:
-                for part in held:
-                    self._parts.remove(part)
+        stay = self._dead.standing(connection, wait, "requests to be parked")
+        held = [part for part in suspected if not stay.isdisjoint(part.backends)]
+        if self.commits.unclear:
+            self.commits.settle(connection)
+        if self.commits.unclear:  # a server that has not noticed that its client is gone
+            held += [part for part in self._parts.those(_is_unclear) if part not in held]
+        if held:
+            self._parts.take(held)
             for part in held:
                 self._reporting.tell(PartStands(part.number))
             self._held += held
             self._look_at = time.monotonic() + LOOK_AGAIN
+
+    def _try_again(self, part: UnstartedRecords, error: psycopg.Error) -> None:
+        """The connection was lost over it, or the server could not do its work."""
+        again, rest = after_loss(part)
+        if worth_a_line(part.losses + 1) or not again:
+            names = names_of(part.records)
+            self._log.warning(
+                "requests are not parked: the connection was lost each time, or the database could"
+                " not do it", tries=part.losses + 1, again=bool(again), requests=len(names),
+                first=names[:NAMED], error=" ".join(str(error).split()),
+            )  # fmt: skip
+        self._parts.add(again, time.monotonic() + rest if rest else None)
+        if not again:
+            self._give_up(part)
 
     def leave_suspects(self) -> None:
         """Nothing more is parked: says in the log what dead workers' sessions may yet commit.
@@ -154,13 +182,19 @@ class UnstartedHandling:
         reads it again, if it reads again what others had not finished.
         """
         for part in self._held:
-            self._say_left(part, "a dead worker's database session did not end")
+            why = "a dead worker's database session did not end"
+            if part.unclear:
+                why = (
+                    "they may be parked: a COMMIT of this process's got no answer, and did not end"
+                )
+            self._say_left(part, why)
 
     def _say_left(self, part: UnstartedRecords, why: str) -> None:
         ids = names_of(part.records)
         self._log.error(
-            "requests of dead workers were not parked: the next owner of their partitions reads"
-            " them again, unless read_again is off; then they have to be sent again", why=why,
+            "requests were not parked that may have been begun, or parked: the next owner of their"
+            " partitions reads them again, unless read_again is off; then they have to be sent"
+            " again", why=why,
             requests=len(ids), first=ids[:NAMED],
         )  # fmt: skip
 
@@ -172,12 +206,13 @@ class UnstartedHandling:
         it; or until the instance is `ending`, whose last mark was told by then.
         """
         kept = []
-        while (part := self._next_part()) is not None:
-            if part.limited and part.lost and not ending:
+        self._parts.wake()
+        while (part := self._parts.next()) is not None:
+            if part.to_be_kept and not ending:
                 kept.append(part)
             else:
                 self._give_up(part)
-        self._put_back(kept)
+        self._parts.put_back(kept)
 
     def write_letters(self, connection: Connection) -> None:
         """Stores some dead letters. Raises psycopg.Error where the database is away."""
@@ -191,14 +226,6 @@ class UnstartedHandling:
     def name_lost_letters(self) -> None:
         """Says in the log which dead letters nobody keeps, now that this process ends."""
         self._letters.name_lost()
-
-    def _next_part(self) -> UnstartedRecords | None:
-        with self._lock:
-            return self._parts.popleft() if self._parts else None
-
-    def _put_back(self, parts: Sequence[UnstartedRecords]) -> None:
-        with self._lock:
-            self._parts.extendleft(reversed(parts))
 
     def _park(self, connection: Connection, part: UnstartedRecords, done: ParkResult) -> None:
         reporting = self._reporting
@@ -226,7 +253,7 @@ class UnstartedHandling:
         if rest:
             self.refuse(part._replace(records=rest))
         if found.repeated:  # which find the rows of the first ones
-            self._put_back([part.only(found.repeated)])
+            self._parts.put_back([part.only(found.repeated)._replace(losses=0)])
 
     def _tell_parked(self, facts: Sequence[Superseded | Count]) -> None:
         self._reporting.superseded([fact for fact in facts if isinstance(fact, Superseded)])
@@ -268,3 +295,7 @@ class UnstartedHandling:
             found = [rows[n] for n in copies.answered]
             reporting.count(Counter(Count(row.type, State(row.state), DUPLICATE) for row in found))
         return copies
+
+
+def _is_unclear(part: UnstartedRecords) -> bool:
+    return part.unclear

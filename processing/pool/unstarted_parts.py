@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from feedback.backend import Backend
-from feedback.contract.record import Record, perhaps_done, size_of
+from feedback.contract.record import Record, perhaps_done, record_size, size_of
 from processing.ipc.frames import Park, PartAnswered, PartStands, Refuse, ToMaintenance
-
-Item = TypeVar("Item")
 
 RECORDS_AT_ONCE: Final = 500
 """Records in one frame."""
+BYTES_AT_ONCE: Final = 1024 * 1024
+"""Their bytes; what is larger goes alone. They are written to the database together, also over a
+slow line in less time than that may take."""
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class UnstartedParts(ABC):
         Those that nobody sends again become dead letters, which may have to wait for the database.
         """
         for some in _portions(records):
-            self._give(Refuse(self._next_part(), code, some, self.decoded))
+            self._give(Refuse(self._next_part(), code, list(records[some]), self.decoded))
 
     def park(self, code: str, records: Sequence[Record], *, limited: bool = False) -> None:
         """Has records that were not started wait in the journal for any instance.
@@ -85,7 +86,7 @@ class UnstartedParts(ABC):
         `limited`: for the limits of their types; else because this instance stops.
         """
         for some in _portions(records):
-            self._park(code, some, [], [], limited=limited)
+            self._park(code, list(records[some]), [], [], limited=limited)
 
     def park_suspects(
         self,
@@ -100,9 +101,9 @@ class UnstartedParts(ABC):
         for record, starts, backends in suspects:
             groups.setdefault(tuple(backends), []).append((record, starts))
         for found, group in groups.items():
-            for some in _portions(group):
-                records, counts = [record for record, _ in some], [starts for _, starts in some]
-                self._park(code, records, counts, list(found), limited=False)
+            records, counts = [record for record, _ in group], [starts for _, starts in group]
+            for some in _portions(records):
+                self._park(code, records[some], counts[some], list(found), limited=False)
 
     def _park(
         self,
@@ -161,8 +162,13 @@ class UnstartedParts(ABC):
             part.stands = True
 
 
-def _portions(records: Sequence[Item]) -> Iterator[list[Item]]:
-    return (
-        list(records[start : start + RECORDS_AT_ONCE])
-        for start in range(0, len(records), RECORDS_AT_ONCE)
-    )
+def _portions(records: Sequence[Record]) -> Iterator[slice]:
+    """Which records go together."""
+    start = size = 0
+    for n, record in enumerate(records):
+        size += (more := record_size(record))
+        if n - start == RECORDS_AT_ONCE or (n > start and size > BYTES_AT_ONCE):
+            yield slice(start, n)
+            start, size = n, more
+    if start < len(records):
+        yield slice(start, len(records))

@@ -47,23 +47,26 @@ def test_a_dead_workers_session_that_does_not_end(
         claimer.on_frame(ReleaseClaims([("held", 1)], [backend]))
         claimer.on_frame(ReleaseClaims([("given back", 1)], []))
         with stopped(backend[0]):
-            claimer.keep_claims(rows.connection)
+            assert claimer.renewal_pause(0.0) == 0.0
+            claimer.renew(rows.connection)
+            assert claimer.renewal_pause(0.0) is None
+            claimer.give_back(rows.connection)
             ((due,),) = rows.query(f"SELECT due_at FROM {schema}.requests WHERE id = 'kept'")
             assert due > datetime.now(UTC) + timedelta(seconds=30)
             assert rows.query(token, "given back") == [(None,)]
             assert rows.query(token, "held") == [("here:1",)]
-            pause = claimer.pause(time.monotonic())
+            pause = claimer.return_pause(time.monotonic())
             assert pause is not None
             assert 0 < pause < 1, "it is looked at again, not at once and not too late"
         there = "SELECT FROM pg_stat_activity WHERE pid = %s"
         eventually(lambda: not rows.query(there, backend[0]))
 
     def given_back() -> bool:
-        claimer.keep_claims(rows.connection)  # looks at it once it is time to look again
+        claimer.give_back(rows.connection)  # looks at it once it is time to look again
         return rows.query(token, "held") == [(None,)]
 
     eventually(given_back)
-    assert claimer.pause(time.monotonic()) is None
+    assert claimer.return_pause(time.monotonic()) is None
 
 
 def test_what_waits_for_a_session_is_given_up_when_its_lease_has_run_out(
@@ -79,8 +82,8 @@ def test_what_waits_for_a_session_is_given_up_when_its_lease_has_run_out(
         backend = backend_of(worker)
         with stopped(backend[0]):
             claimer.on_frame(ReleaseClaims([("held", 1)], [backend]))
-            claimer.keep_claims(rows.connection)
-            assert claimer.pause(time.monotonic()) is None
+            claimer.give_back(rows.connection)
+            assert claimer.return_pause(time.monotonic()) is None
     assert rows.columns("held", "token") == ("here:1",)
 
 
@@ -96,12 +99,12 @@ def test_what_a_new_process_has_claimed_itself_is_no_stray(
     rows.add("claimed here")
     claimer.claim(rows.connection)
     claimer.on_frame(RenewClaims([("in hand", 1)], 2))
-    claimer.keep_claims(rows.connection)
+    claimer.give_back(rows.connection)
     tokens = dict(rows.query(f"SELECT id, token FROM {schema}.requests"))
     assert tokens == {"of the one before": None, "in hand": "here:1", "claimed here": "here:2"}
     claimer.on_frame(WantRows(3, 10, {}, []))
     claimer.on_frame(RenewClaims([], 3))
-    claimer.keep_claims(rows.connection)
+    claimer.give_back(rows.connection)
     assert dict(rows.query(f"SELECT id, token FROM {schema}.requests")) == {
         "of the one before": None, "in hand": None, "claimed here": "here:2",
     }  # fmt: skip
@@ -137,14 +140,14 @@ def test_a_claim_that_lands_after_its_server_was_asked(
             with pytest.raises(psycopg.OperationalError):
                 claimer.claim(line)
             cutting.join()
-        assert claimer.pause(time.monotonic()) == 0.0
-        claimer.keep_claims(rows.connection)
+        assert claimer.return_pause(time.monotonic()) == 0.0
+        claimer.give_back(rows.connection)
         rows.add("next")
         claimer.woken()
         claimer.claim(rows.connection)
         assert rows.query(tokens) == [("late", None), ("next", "here:5")]
-        assert claimer.pause(0.0)
+        assert claimer.return_pause(0.0)
     eventually(lambda: rows.columns("late", "token") == ("here:5",))
-    claimer.keep_claims(rows.connection)
+    claimer.give_back(rows.connection)
     assert rows.query(tokens) == [("late", None), ("next", "here:5")]
-    assert claimer.pause(time.monotonic()) is None
+    assert claimer.return_pause(time.monotonic()) is None

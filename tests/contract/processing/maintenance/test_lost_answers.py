@@ -74,7 +74,7 @@ def test_claims_given_back_that_gave_way(scene: Scene, rows: WaitingRows) -> Non
     claim(rows.connection, "here", ClaimRequest(1, 10), schema=rows.schema)
     reference(rows, "new", produced_in=-1)
     claimer.on_frame(ReleaseClaims([("old", 1)], []))
-    scene.twice(claimer.keep_claims, b"superseded_by = lost.winner", claimer.commits)
+    scene.twice(claimer.give_back, b"superseded_by = lost.winner", claimer.commits)
     assert rows.states()["old"] == "superseded"
     assert (scene.ids, scene.counts) == (["old"], {("superseded", "superseded"): 1})
 
@@ -89,7 +89,7 @@ def test_older_ones_and_unreadable_ones_that_a_claim_ends(scene: Scene, rows: Wa
     claimer.on_frame(WantRows(5, 10, {}, []))
 
     def work(line: Line) -> None:
-        claimer.keep_claims(line)
+        claimer.give_back(line)
         claimer.claim(line)
 
     scene.twice(work, b"lost_claims = r.lost_claims + (r.token IS NOT NULL)", claimer.commits)

@@ -1,0 +1,60 @@
+"""How long work on the database rests that fails though the database is there. Pure.
+
+So none of it keeps the rest waiting: what failed, or lost the connection twice in a row, is not
+tried again at once, and meanwhile all other work has its turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from functools import partial
+from typing import Final
+
+from feedback.backoff import Breaker
+
+IN_A_ROW: Final = 2
+"""Connections that may be lost over one work before it rests: one may be anybody's deed."""
+SAY_EACH: Final = 10
+"""Losses in a row after which they are told again."""
+_FIRST, _LONGEST = 0.25, 5.0
+"""Seconds that it rests after a lost connection: the next thing to do may be another."""
+
+
+class WorkRests:
+    """What failed, by its name. The clock comes with each call."""
+
+    def __init__(self) -> None:
+        self._failures: defaultdict[str, Breaker] = defaultdict(Breaker)
+        self._losses: defaultdict[str, Breaker] = defaultdict(partial(Breaker, _FIRST, _LONGEST))
+        self._lost: Counter[str] = Counter()
+
+    def failed(self, name: str, now: float) -> None:
+        """It failed, and the connection still stood."""
+        self._failures[name].failed(now)
+
+    def lost(self, name: str, now: float) -> int:
+        """It lost the connection; how often in a row by now."""
+        self._lost[name] += 1
+        if self._lost[name] >= IN_A_ROW:
+            self._losses[name].failed(now)
+        return self._lost[name]
+
+    def succeeded(self, name: str) -> None:
+        """It went well."""
+        for known in (self._failures, self._losses, self._lost):
+            known.pop(name, None)
+
+    def clear(self) -> None:
+        """The database was away: nobody's failure says anything any more."""
+        for known in (self._failures, self._losses, self._lost):
+            known.clear()
+
+    def pause(self, name: str, now: float) -> float:
+        """Seconds until it is to be tried again; 0 where it did not fail."""
+        known = (self._failures.get(name), self._losses.get(name))
+        return max((breaker.pause(now) for breaker in known if breaker is not None), default=0.0)
+
+
+def worth_a_line(lost: int) -> bool:
+    """Whether to tell of so many losses in a row."""
+    return lost == IN_A_ROW or (lost > 0 and lost % SAY_EACH == 0)

@@ -62,7 +62,7 @@ class Client(ClientCore):
         """Sends a request and returns its id; does not wait for the broker.
 
         Raises ValueError for what no consumer would take, QueueFull. That the broker did not
-        confirm it is raised by the next wait() for this id, or else by flush() or close().
+        confirm it is raised by waits for this id, or else by flush() or close().
         """
         with self._calls.lock:
             message, submission = self._drafted(type, payload, options)

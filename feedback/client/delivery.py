@@ -147,7 +147,7 @@ class Deliveries:
                 self._wakes.remove(wake)
 
     def raise_failure(self, submission: Submission) -> None:
-        """Raises DeliveryFailed where the broker did not confirm this one: once."""
+        """Raises DeliveryFailed where the broker did not confirm this one."""
         if submission.failure is not None and (failed := self._failures.tell(submission)):
             raise failed
 

@@ -46,10 +46,9 @@ class UntoldFailures:
             self._forget(submission)
 
     def tell(self, submission: Submission) -> DeliveryFailed | None:
-        """What is to be told of this one, once."""
+        """What is to be told to whoever waits for this one; to all others it is told thereby."""
         with self._lock:
-            cause, submission.failure = submission.failure, None
-            if cause is None:
+            if (cause := submission.failure) is None:
                 return None
             self._forget(submission)
             submission.told = True

@@ -190,8 +190,13 @@ def test_who_wants_to_know_is_told_when_the_brokers_have_it(
             assert (await client.delivered(name, 0.0)).fingerprint == fingerprint("t", b"1")
             producer.error = "refused"
             other = await client.submit("t", 1)
+            ends = await asyncio.gather(
+                client.delivered(other, 30), client.delivered(other, 30), client.wait(other, 30),
+                return_exceptions=True,
+            )  # fmt: skip
+            assert [type(end) for end in ends] == [DeliveryFailed] * 3
             with pytest.raises(DeliveryFailed, match="refused"):
-                await client.delivered(other, 30)
+                await client.delivered(other, 0)
             with pytest.raises(ValueError, match="not submitted by this client"):
                 await client.delivered("nobody's", 30)
             assert client._bells == {}

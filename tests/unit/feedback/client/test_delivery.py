@@ -46,6 +46,23 @@ def test_a_failed_delivery_ends_a_wait_that_runs(
         wait.result(10)
 
 
+def test_a_failed_delivery_ends_every_wait_for_it(
+    client: Client, producer: FakeProducer, pool: ThreadPoolExecutor
+) -> None:
+    producer.confirming.clear()
+    producer.error = "timed out"
+    request_id = client.submit("t", 1)
+    waits = [begin(pool, client.wait, request_id, 30) for _ in range(3)]
+    eventually(lambda: len(client._waits._watches.get(request_id, ())) == 3)
+    producer.confirming.set()
+    for wait in waits:
+        with pytest.raises(DeliveryFailed, match="timed out"):
+            wait.result(10)
+    with pytest.raises(DeliveryFailed, match="timed out"):
+        client.wait(request_id, 30)
+    client.flush()  # who asks for all was told
+
+
 def test_a_copy_that_fails_later_is_not_told_to_who_was_told(
     client: Client, producer: FakeProducer, pool: ThreadPoolExecutor
 ) -> None:

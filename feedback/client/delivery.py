@@ -130,6 +130,7 @@ class Deliveries:
                 return False
             if span is not None:
                 span.reported(error.args[0])
+            self._failures.refused(submission)
             raise _not_sent(message, error) from error
         return True
 

@@ -50,9 +50,13 @@ class UntoldFailures:
         with self._lock:
             if (cause := submission.failure) is None:
                 return None
-            self._forget(submission)
-            submission.told = True
+            self._told(submission)
         return DeliveryFailed({submission.id: cause})
+
+    def refused(self, submission: Submission) -> None:
+        """Who sends it is told so; that is all, whatever becomes of its copies."""
+        with self._lock:
+            self._told(submission)
 
     def tell_all(self) -> DeliveryFailed | None:
         """What is to be told of all, once."""
@@ -69,6 +73,10 @@ class UntoldFailures:
 
     def _all(self) -> DeliveryFailed | None:
         return DeliveryFailed(self._causes, self._more) if self._causes or self._more else None
+
+    def _told(self, submission: Submission) -> None:
+        self._forget(submission)
+        submission.told = True
 
     def _forget(self, submission: Submission) -> None:
         self._causes.pop(submission.id, None)

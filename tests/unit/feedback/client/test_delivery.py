@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from feedback import (
     Client,
@@ -77,6 +77,20 @@ def test_a_copy_that_fails_later_is_not_told_to_who_was_told(
     producer.confirming.set()
     client.flush()
     client.close()
+
+
+def test_a_resend_that_the_producer_refuses_tells_of_the_first_copy_as_well(
+    client: Client, producer: FakeProducer, pool: ThreadPoolExecutor
+) -> None:
+    producer.confirming.clear()
+    call = begin(pool, client.call, "t", 1, timeout=30, resend_after=0.05)
+    eventually(lambda: producer.sent)
+    producer.refusal = KafkaException(KafkaError(KafkaError._FATAL, "failed", fatal=True))
+    with pytest.raises(DeliveryFailed):
+        call.result(10)
+    producer.error = "taken back"
+    producer.confirming.set()
+    client.flush()
 
 
 def test_sent_again_with_success_a_failure_is_forgotten(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from feedback.client.answering import Act, CallTimes, Pause, Steps, Watched, calling, waiting
 from feedback.client.client import Client
 from feedback.client.closing import Closing
-from feedback.client.message import KafkaMessage
+from feedback.client.core import Type
+from feedback.client.message import KafkaMessage, SubmitOptions
 from feedback.client.own_calls import OwnCalls
 from feedback.client.pending import Submission, Submissions
 from feedback.client.send_clock import SendClock
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from processing.testing.sandbox import Sandbox
 
 TOPIC: Final = "sandbox"
+_FAILED_READ: Final = 0.001
 
 
 class SandboxClient(Client):
@@ -85,10 +88,21 @@ class SandboxClient(Client):
             answer: Status = end.value
             return answer
 
+    def _drafted(
+        self, type: Type, payload: Any, options: SubmitOptions
+    ) -> tuple[KafkaMessage, Submission]:
+        message, submission = super()._drafted(type, payload, options)
+        if submission.unread is not None:
+            # What stood before is older: a read that fails takes time, which stands still here.
+            self._sandbox.clock.move(_FAILED_READ)
+            submission.unread_before()
+        return message, submission
+
     def _look(self, watch: Any) -> Status | None:
         self._sandbox.run()
-        watch.status = self._reader.read(watch.id)
-        found: Status | None = watch.status
+        found: Status | None = None
+        with suppress(StoreUnavailable):
+            found = watch.status = self._reader.read(watch.id)
         return found
 
 
@@ -96,10 +110,7 @@ class _Reader(CautiousReader):
     """Asks a store that was away again at once: in real time nothing passes."""
 
     def read_all(self, ids: Sequence[str]) -> list[Status | None]:
-        try:
-            return self._store.read(ids)
-        except StoreUnavailable:
-            return [None] * len(ids)
+        return self._store.read(ids)
 
 
 class _SandboxWatch:

@@ -36,6 +36,14 @@ def pay(payload: dict[str, Any], request: Request[Any], tx: Any) -> Receipt:
     return Receipt(number=7)
 
 
+@app.handler("once")
+def once(payload: dict[str, Any], request: Request[Any]) -> int:
+    entered.append(request.id)
+    if payload["fail"] >= len(entered):
+        raise ValueError("boom")
+    return 7
+
+
 @app.handler("charge", effect="external")
 def charge(payload: dict[str, Any]) -> str:
     if payload.get("kill"):
@@ -205,6 +213,31 @@ def test_statuses_of_an_outage_are_lost_and_the_journal_has_the_answer(sandbox: 
     sandbox.client.submit("pay", {}, request_id="p")
     assert sandbox.client.wait("p", 1).state == "done"
     assert entered == ["p"]
+
+
+def test_a_failure_that_could_not_be_read_before_it_is_sent_again_is_no_answer(
+    sandbox: Sandbox,
+) -> None:
+    assert sandbox.client.call("once", {"fail": 1}, request_id="o", timeout=1).state == "failed"
+    with sandbox.redis_away():
+        sandbox.client.submit("once", {"fail": 1}, request_id="o")
+        with pytest.raises(WaitTimeout):
+            sandbox.client.wait("o", 1)
+    with pytest.raises(WaitTimeout):  # what ran meanwhile has told nobody
+        sandbox.client.wait("o", 1)
+    with sandbox.redis_away():
+        sandbox.client.submit("once", {"fail": 1}, request_id="o")
+    assert sandbox.client.wait("o", 1).state == "done"
+
+
+def test_a_failure_that_comes_after_a_send_whose_read_failed_is_its_answer(
+    sandbox: Sandbox,
+) -> None:
+    assert sandbox.client.call("once", {"fail": 9}, request_id="o", timeout=1).state == "failed"
+    with sandbox.redis_away():
+        sandbox.client.submit("once", {"fail": 9}, request_id="o")
+    status = sandbox.client.wait("o", 1)
+    assert (status.state, status.run) == ("failed", 2)
 
 
 def test_messages_of_others_are_read_by_their_decoder(sandbox: Sandbox) -> None:

@@ -31,6 +31,8 @@ class Closing:
         self._end = end
         self._lock = threading.Lock()  # held by who closes
         self._ended = False  # guarded by _lock
+        self._asked: float | None = None
+        """The time-out of who was told, in the middle of a close(), that it is on its way."""
         self.reason = ""
         """Why the client takes nothing any more; empty as long as it does."""
 
@@ -56,7 +58,10 @@ class Closing:
             try:
                 self._close(timeout)
             except BaseException as error:  # of Ctrl-C or sys.exit in a signal handler, say
-                self._log_unfinished(error)
+                if self._asked is None:
+                    self._log_unfinished(error)
+                else:
+                    self.go_on(self._asked)
                 raise
         return True
 
@@ -102,6 +107,8 @@ class Closing:
                 self._ended = True
 
     def _close_aside(self, timeout: float) -> None:
-        if not self.reason:  # or who has set it closes
+        if self.reason:  # who has set it closes
+            self._asked = timeout
+        else:
             self.go_on(timeout)
             self.refuse()

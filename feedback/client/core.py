@@ -160,9 +160,14 @@ class ClientCore:
         Blocks, for some seconds more than `timeout`.
         """
         with ExitStack() as last_first:
+            last_first.callback(self._end_sending, timeout)
+            last_first.callback(self._subscriptions.close)
+            last_first.callback(self._waits.close)
+
+    def _end_sending(self, timeout: float) -> None:
+        """Where a signal handler ends the first, what is sent meanwhile has its status written."""
+        self._deliveries.close(timeout)
+        with ExitStack() as last_first:
             if self._owns_store:
                 last_first.callback(self._store.close)
             last_first.callback(self._sender.close)
-            last_first.callback(self._deliveries.close, timeout)
-            last_first.callback(self._subscriptions.close)
-            last_first.callback(self._waits.close)

@@ -26,7 +26,7 @@ CREATED_WITHIN = 0.5
 """Seconds in which a broker that creates topics by itself has done so."""
 PAUSE = 0.1
 _LONGEST = 1000 * 366 * 86_400_000
-"""Milliseconds of retention above which a topic keeps its messages for ever."""
+"""Milliseconds of retention, or of a segment, above which a topic keeps messages for ever."""
 ERRORS_ONLY = 3  # syslog level: consumer properties draw a warning from an administration client
 
 
@@ -165,25 +165,34 @@ def retention_problems(
     except (OncepoolError, KafkaException) as error:
         text = f"the topics' retention could not be read: {_in_words(error)}"
         return [*problems, RetentionProblem(text, runs_again=True)]
-    for topic, age in kept.items():
-        if age is None:
+    for topic, (longest, settings_of_it) in kept.items():
+        if longest is None:
             text = (
-                f"topic {topic} keeps its messages for ever: those that are read again after"
-                f" {readable(retention)} run again"
+                f"topic {topic} keeps its messages for ever ({settings_of_it}): those that are"
+                f" read again after {readable(retention)} run again"
             )
             problems.append(RetentionProblem(text, runs_again=True))
-        elif retention < age + resend_window:
+        elif retention < longest + resend_window:
             text = (
                 f"{readable(retention)} is shorter than the retention of topic {topic}"
-                f" ({readable(age)}) and the time in which producers send again"
+                f" ({settings_of_it}) and the time in which producers send again"
                 f" ({readable(resend_window)}): a copy that comes later runs again"
             )
             problems.append(RetentionProblem(text, runs_again=True))
     return problems
 
 
-def topic_retention(settings: Settings) -> dict[str, timedelta | None]:
-    """Topic -> how long it keeps messages; None for ever. Raises KafkaException."""
+class TopicRetention(NamedTuple):
+    """How long a topic keeps messages."""
+
+    longest: timedelta | None
+    """How long one may stay; None: for ever."""
+    settings: str
+    """What that is made of, as `retention.ms 7d + segment.ms 7d`."""
+
+
+def topic_retention(settings: Settings) -> dict[str, TopicRetention]:
+    """Topic -> how long it keeps messages. Raises KafkaException."""
     client = admin_client(settings)
     end = time.monotonic() + CREATED_WITHIN
     while True:
@@ -197,17 +206,32 @@ def topic_retention(settings: Settings) -> dict[str, timedelta | None]:
             time.sleep(PAUSE)
 
 
-def _retention(client: AdminClient, topics: Iterable[str]) -> dict[str, timedelta | None]:
+def _retention(client: AdminClient, topics: Iterable[str]) -> dict[str, TopicRetention]:
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     answers: dict[ConfigResource, Future[Any]] = client.describe_configs(
         resources, request_timeout=TIMEOUT
     )
-    kept: dict[str, timedelta | None] = {}
-    for resource, future in answers.items():
-        milliseconds = int(future.result(TIMEOUT + 1)["retention.ms"].value)
-        for_ever = not 0 <= milliseconds <= _LONGEST
-        kept[resource.name] = None if for_ever else timedelta(milliseconds=milliseconds)
-    return kept
+    return {
+        resource.name: _kept(future.result(TIMEOUT + 1)) for resource, future in answers.items()
+    }
+
+
+def _kept(config: Mapping[str, Any]) -> TopicRetention:
+    """Of a topic's configuration, in which the cluster's defaults stand, too.
+
+    What is deleted are whole segments, counted from their newest message.
+    """
+    policy = config["cleanup.policy"].value
+    if "delete" not in policy.split(","):
+        return TopicRetention(None, f"cleanup.policy {policy}".rstrip())
+    total, parts = timedelta(0), []
+    for name in ("retention.ms", "segment.ms"):
+        milliseconds = int(config[name].value)
+        if not 0 <= milliseconds <= _LONGEST:
+            return TopicRetention(None, f"{name} {milliseconds}")
+        total += (part := timedelta(milliseconds=milliseconds))
+        parts.append(f"{name} {readable(part)}")
+    return TopicRetention(total, " + ".join(parts))
 
 
 def _in_words(error: Exception) -> str:

@@ -68,9 +68,11 @@ def test_it_warns_when_a_resend_may_still_need_them(
     oncepool: Commands, journal: Journal, topic: Callable[..., str]
 ) -> None:
     names = (
-        topic(**{"retention.ms": str(7 * DAY)}),
+        topic(**{"retention.ms": str(4 * DAY), "segment.ms": str(3 * DAY)}),
         topic(**{"retention.ms": "-1"}),
-        topic(**{"retention.ms": str(DAY)}),
+        topic(**{"retention.ms": str(DAY), "segment.ms": str(DAY)}),
+        topic(**{"retention.ms": str(DAY), "cleanup.policy": "compact"}),
+        topic(**{"retention.ms": str(DAY)}),  # and the cluster's segments of a week
     )
 
     def warnings(older_than: str, *more: str) -> str:
@@ -82,9 +84,12 @@ def test_it_warns_when_a_resend_may_still_need_them(
         return result.stderr
 
     said = warnings("7d")
-    assert f"7d is shorter than the retention of topic {names[0]} (7d)" in said
-    assert f"topic {names[1]} keeps its messages for ever" in said
+    made_of = "(retention.ms 4d + segment.ms 3d)"
+    assert f"7d is shorter than the retention of topic {names[0]} {made_of}" in said
+    assert f"topic {names[1]} keeps its messages for ever (retention.ms -1)" in said
     assert names[2] not in said
+    assert f"topic {names[3]} keeps its messages for ever (cleanup.policy compact)" in said
+    assert f"of topic {names[4]} (retention.ms 1d + segment.ms 7d)" in said
     assert names[0] not in warnings("9d")
     assert names[0] in warnings("9d", "--resend-window", "3d")
 
@@ -93,9 +98,11 @@ def test_it_warns_when_a_resend_may_still_need_them(
     "older_than,window,retention,servers",
     [
         ("1m", "1d", None, None),  # producers send again for a day
-        ("7d", "1d", str(7 * DAY), None),
-        ("30d", "1d", "-1", None),
-        ("30d", "1d", str(DAY), "127.0.0.1:1"),  # nobody knows
+        ("7d", "1d", {"retention.ms": str(7 * DAY)}, None),
+        ("9d", "1d", {"retention.ms": str(7 * DAY), "segment.ms": str(7 * DAY)}, None),
+        ("30d", "1d", {"retention.ms": "-1"}, None),
+        ("30d", "1d", {"retention.ms": str(DAY), "cleanup.policy": "compact"}, None),
+        ("30d", "1d", {"retention.ms": str(DAY)}, "127.0.0.1:1"),  # nobody knows
     ],
 )
 def test_what_could_run_again_is_deleted_by_force_only(
@@ -104,12 +111,12 @@ def test_what_could_run_again_is_deleted_by_force_only(
     topic: Callable[..., str],
     older_than: str,
     window: str,
-    retention: str | None,
+    retention: dict[str, str] | None,
     servers: str | None,
 ) -> None:
     changes = {}
     if retention is not None:
-        changes["ONCEPOOL_KAFKA_TOPICS"] = topic(**{"retention.ms": retention})
+        changes["ONCEPOOL_KAFKA_TOPICS"] = topic(**retention)
     if servers is not None:
         changes["ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS"] = servers
     arguments = ("prune", "--older-than", older_than, "--resend-window", window, "--yes")

@@ -17,27 +17,40 @@ from consumer.config.settings import Settings
 
 
 @pytest.mark.parametrize(
-    "milliseconds,kept",
+    "changes,longest,settings",
     [
-        ("604800000", timedelta(days=7)),
-        ("0", timedelta(0)),
-        ("-1", None),
-        ("9223372036854775807", None),
+        ({}, timedelta(days=7, hours=1), "retention.ms 7d + segment.ms 1h"),
+        ({"retention.ms": "0"}, timedelta(hours=1), "retention.ms 0s + segment.ms 1h"),
+        ({"retention.ms": "-1"}, None, "retention.ms -1"),
+        ({"retention.ms": str(2**63 - 1)}, None, f"retention.ms {2**63 - 1}"),
+        ({"segment.ms": str(2**63 - 1)}, None, f"segment.ms {2**63 - 1}"),
+        ({"cleanup.policy": "compact"}, None, "cleanup.policy compact"),
+        (
+            {"cleanup.policy": "compact,delete"},
+            timedelta(days=7, hours=1),
+            "retention.ms 7d + segment.ms 1h",
+        ),
     ],
 )
-def test_retention_longer_than_anybody_lives_is_for_ever(
-    monkeypatch: pytest.MonkeyPatch, milliseconds: str, kept: timedelta | None
+def test_a_message_stays_until_the_newest_of_its_segment_is_too_old(
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, str],
+    longest: timedelta | None,
+    settings: str,
 ) -> None:
+    config = {"retention.ms": "604800000", "segment.ms": "3600000", "cleanup.policy": "delete"}
+
     def describe(resources: list[Any], **_: object) -> dict[Any, Future[Any]]:
         answers: dict[Any, Future[Any]] = {resource: Future() for resource in resources}
+        entries = {name: SimpleNamespace(value=value) for name, value in (config | changes).items()}
         for answer in answers.values():
-            answer.set_result({"retention.ms": SimpleNamespace(value=milliseconds)})
+            answer.set_result(entries)
         return answers
 
     client = SimpleNamespace(describe_configs=describe)
     monkeypatch.setattr(kafka_admin, "admin_client", lambda _settings: client)
 
-    assert topic_retention(Settings(kafka_topics=["t"])) == {"t": kept}
+    assert topic_retention(Settings(kafka_topics=["t"])) == {"t": (longest, settings)}
 
 
 def test_a_command_without_a_broker_says_so_and_nothing_else(

@@ -206,7 +206,9 @@ def check_app(settings: Settings) -> list[Finding]:
         return [Finding("app", "wrong", detail, advice)]
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        advice = f"run python -c 'import {_module(settings)}'" if len(lines) > 1 else "correct it"
+        advice = "correct it"
+        if len(lines) > 1:
+            advice += f"; if importing raised it: python -c 'import {_module(settings)}' says where"
         return [Finding("app", "wrong", f"no worker could start: {lines[-1]}", advice)]
     for line in done.stdout.splitlines():
         if line.startswith(HANDLES):

@@ -12,6 +12,7 @@ from consumer.admin.running import running_now
 from consumer.commands import request_actions
 from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
 from consumer.commands.output import (
+    EXIT_FAILED,
     EXIT_UNKNOWN,
     MOST,
     print_json,
@@ -89,7 +90,10 @@ def list_(
     limit: LimitOption = 100,
     json: JsonOption = False,
 ) -> None:
-    """List requests, newest first; `--state running` shows what runs where, and since when."""
+    """List requests, newest first; `--state running` shows what runs where, and since when.
+
+    Exit code 1 where that is asked and Redis is away: most of what runs is known there alone.
+    """
     filters = {
         "state": None if state is None else str(state),
         "type": type_,
@@ -102,8 +106,11 @@ def list_(
             connection, filters, limit + 1, schema=settings.database_schema
         )
     if state is State.RUNNING:
-        rows = with_running(rows, _running(settings), filters)
+        running = _running(settings)
+        rows = with_running(rows, running or [], filters)
         print_listing([as_shown(row) for row in rows], RUNNING, limit, json=json)
+        if running is None:
+            raise typer.Exit(EXIT_FAILED)
         return
     shown = [as_shown(row) for row in rows]
     if not json:
@@ -136,7 +143,7 @@ def show(
     else:
         for row in rows:
             print_request(row)
-    at_work = {one["request_id"]: one for one in _running(settings)} if missing else {}
+    at_work = {one["request_id"]: one for one in _running(settings) or []} if missing else {}
     for name in missing:
         reason = is_running(at_work[name]) if name in at_work else "the journal has no such request"
         typer.echo(f"oncepool: {name}: {reason}", err=True)
@@ -148,13 +155,13 @@ for command in (request_actions.retry, request_actions.cancel, request_actions.r
     app.command()(command)
 
 
-def _running(settings: Settings) -> list[Row]:
-    """What runs right now; where Redis is away that is said, and the journal's rows are shown."""
+def _running(settings: Settings) -> list[Row] | None:
+    """What runs right now; where Redis is away that is said, and None returned."""
     try:
         return running_now(settings)
     except StoreUnavailable as error:
         typer.echo(f"oncepool: warning: {error}", err=True)
-        return []
+        return None
 
 
 def with_running(rows: list[Row], running: list[Row], filters: dict[str, Any]) -> list[Row]:

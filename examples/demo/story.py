@@ -150,7 +150,7 @@ class Story:
         second.stop()
         yield Wait(f"{second.name} to stop its intake", lambda: second.stopping)
         second.stop()
-        self._fault(f"{second.name} was told twice to stop: it parks what it has not started")
+        self._fault(f"{second.name} was told twice to stop: it leaves what it has not started")
         replaced = "the worker to be replaced"
         yield Wait(
             replaced, lambda: first.worker_deaths > 0 and len(first.workers) == self._size.workers

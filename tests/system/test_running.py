@@ -11,6 +11,8 @@ from tests.support.commands import Commands, answer
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
+NOWHERE = "redis://127.0.0.1:1"
+
 
 @pytest.fixture
 def commands(bench: Bench) -> Commands:
@@ -32,6 +34,10 @@ def test_what_runs_is_listed_with_its_place_and_is_not_unknown(
     slow = bench.client.submit("slow", {"seconds": 60, "file": str(file)}, request_id="slow-1")
     outside = bench.charging(tmp_path / "charged", 60)
     eventually(file.exists, WAIT)
+
+    away = commands("requests", "list", "--state", "running", ONCEPOOL_REDIS_URL=NOWHERE)
+    assert away.exit_code == 1, "that nothing runs is not said where nobody knows"
+    assert "warning" in away.stderr
 
     def both() -> list[dict[str, Any]]:
         rows = listed(commands)
